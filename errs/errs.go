@@ -19,7 +19,8 @@ import (
 	"unicode"
 )
 
-// The kinds of failure, for errors.Is.
+// Kinds of failure. A caller tests for one with errors.Is, and the exit status of the program follows from
+// it.
 var (
 	ErrNotFound     = errors.New("not found")
 	ErrExists       = errors.New("already exists")
@@ -36,9 +37,9 @@ var (
 	ErrClosed       = errors.New("closed")
 )
 
-// Error is a failure with its place: the type of every error that needs no other. It prints as
-// "op subject: component: path: cause": an empty part is left out, and a path
-// with control characters is quoted. It unwraps to its Kind and its Err.
+// Error is a failure that names the operation, the object and the cause: the type of every error that needs
+// no other. It prints as "op subject: component: path: cause": an empty part is left out, and a path with
+// control characters is quoted. It unwraps to its Kind and its Err.
 type Error struct {
 	// Op is the attempted action as a gerund: "forking", "mounting /proc".
 	Op string
@@ -80,8 +81,8 @@ func (e *Error) Unwrap() []error {
 	return slices.DeleteFunc([]error{e.Kind, e.Err}, func(err error) bool { return err == nil })
 }
 
-// New returns an [*Error] whose cause is text. An empty text leaves the cause
-// to the kind.
+// New returns an [*Error] for the operation op on path, with a cause given as text. With an empty text, the
+// kind is the cause.
 func New(op, path string, kind error, text string, hints ...string) error {
 	e := &Error{Op: op, Path: path, Kind: kind, Hints: hints}
 	if text != "" {
@@ -90,7 +91,8 @@ func New(op, path string, kind error, text string, hints ...string) error {
 	return e
 }
 
-// With returns err as an [*Error] of the kind that [KindOf] finds. A nil err stays nil.
+// With returns err as an [*Error] for the operation op on path, of the kind that [KindOf] finds for err. A
+// nil err stays nil.
 func With(op, path string, err error, hints ...string) error {
 	if err == nil {
 		return nil
@@ -98,8 +100,8 @@ func With(op, path string, err error, hints ...string) error {
 	return &Error{Op: op, Path: path, Kind: KindOf(err), Err: err, Hints: hints}
 }
 
-// Wrap does the same as [With], but returns err as it is if it is or wraps an [*Error],
-// because that names its place already.
+// Wrap returns err as an [*Error], as [With] does, unless it is or wraps one: that names its operation
+// already and is returned unchanged.
 func Wrap(op, path string, err error) error {
 	var e *Error
 	if errors.As(err, &e) {

@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// A Hinter is an error of another type than [*Error] that has hints.
+// A Hinter is an error that suggests commands which help, and is of another type than [*Error].
 type Hinter interface{ Hints() []string }
 
-// An ExitCoder is an error with an exit status of its own, whatever its kind.
+// An ExitCoder is an error that sets the exit status of the program, instead of its kind.
 type ExitCoder interface{ ExitCode() int }
 
-// A Status is a kind of failure that has an exit status of its own. A package
-// declares one where no kind of this package says the same. It is a type because
-// the status belongs to the kind, wherever an error carries it.
+// A Status is a kind of failure for which the program has a special exit status. A package declares one if no
+// kind of package errs says the same. Errors carry it as their Kind, so the status is found in any of them.
 type Status struct {
 	text string
 	code int
@@ -24,10 +23,11 @@ func NewStatus(code int, text string) error { return &Status{text: text, code: c
 
 func (s *Status) Error() string { return s.text }
 
-// ExitCode returns the exit status of a program that ends with this failure.
+// ExitCode returns the exit status of a program that ends with a failure of this kind.
 func (s *Status) ExitCode() int { return s.code }
 
-// HintsOf returns the hints of the outermost error in err's tree that has any.
+// HintsOf returns the suggested commands of the outermost error that has some, among err and the errors it
+// wraps.
 func HintsOf(err error) (hints []string) {
 	walk(err, func(err error) bool {
 		if e, ok := err.(*Error); ok { //nolint:errorlint // walk unwraps
@@ -40,8 +40,8 @@ func HintsOf(err error) (hints []string) {
 	return hints
 }
 
-// HasOp reports whether an [*Error] in err's tree has an Op. One without an Op is a cause: the
-// caller of a backend's helper wraps it in an [*Error] with the Op.
+// HasOp reports whether err is or wraps an [*Error] with an operation. One without an operation is only a
+// cause: a helper of a backend returns it, and the caller adds the operation.
 func HasOp(err error) bool {
 	return walk(err, func(err error) bool {
 		e, ok := err.(*Error) //nolint:errorlint // walk unwraps
@@ -49,7 +49,8 @@ func HasOp(err error) bool {
 	})
 }
 
-// DetailsOf returns the Details of the outermost [*Error] in err's tree that has some, or nil.
+// DetailsOf returns the Details, data for programs, of the outermost [*Error] that has some, among err and
+// the errors it wraps; nil if none has.
 func DetailsOf(err error) (details any) {
 	walk(err, func(err error) bool {
 		e, ok := err.(*Error) //nolint:errorlint // walk unwraps
@@ -61,8 +62,8 @@ func DetailsOf(err error) (details any) {
 	return details
 }
 
-// walk calls found for the errors of err's tree, outermost first, until found
-// returns true, and reports whether it did.
+// walk calls found for err and the errors that it wraps, outermost first, until found returns true, and
+// reports whether it did.
 func walk(err error, found func(error) bool) bool {
 	if err == nil {
 		return false
@@ -83,8 +84,8 @@ func walk(err error, found func(error) bool) bool {
 	return false
 }
 
-// ExitCode returns the exit status of the outermost [ExitCoder] in err's tree; ok is false if
-// there is none.
+// ExitCode returns the exit status of the outermost [ExitCoder] among err and the errors it wraps; ok is
+// false if there is none.
 func ExitCode(err error) (code int, ok bool) {
 	var c ExitCoder
 	if errors.As(err, &c) {
@@ -93,8 +94,8 @@ func ExitCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// Quoted returns an argument as a shell reads it: in quotes if a shell would interpret a
-// character of it. A path in a hint goes through it, so that a person can paste the hint.
+// Quoted returns arg in the form in which a shell reads it as one argument: in quotes if a shell would
+// interpret a character of it. Hints quote paths so, so that a person can paste the hint.
 func Quoted(arg string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 	if arg != "" && strings.Trim(arg, plain) == "" {

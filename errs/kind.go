@@ -14,8 +14,8 @@ func kinds() []error {
 	}
 }
 
-// KindNamed returns the kind that prints as text, or nil. A supervisor sends
-// the kind of its error as this text.
+// KindNamed returns the kind of failure whose text is text, or nil. A supervisor sends the kind of its error
+// to the client as this text.
 func KindNamed(text string) error {
 	for _, kind := range kinds() {
 		if kind.Error() == text {
@@ -25,8 +25,8 @@ func KindNamed(text string) error {
 	return nil
 }
 
-// KindOf returns the kind of err: that of the first [*Error] that has one, a kind that err
-// itself wraps, or the kind for its system error. It returns nil if none is known.
+// KindOf returns the kind of the failure err: that of the first [*Error] in it that has one, else a kind that
+// err itself wraps, else the kind that stands for its system error. It returns nil if none is known.
 func KindOf(err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Kind != nil {
@@ -52,9 +52,9 @@ func KindOf(err error) error {
 	})
 }
 
-// KindOfFile does the same as [KindOf] for a caller that copies trees: it also knows the
-// errors of single files and of an overloaded system. An unknown error is [ErrCorrupt],
-// because the copy cannot be trusted.
+// KindOfFile returns the kind of err, as [KindOf] does, for a caller that copies trees. It also knows the
+// errors of single files and of an overloaded system. An unknown error is [ErrCorrupt], because the copy
+// cannot be trusted.
 func KindOfFile(err error) error {
 	if kind := KindOf(err); kind != nil {
 		return kind
@@ -76,10 +76,10 @@ func KindOfFile(err error) error {
 	return ErrCorrupt
 }
 
-// A meaning maps an error of the operating system to a kind.
+// A meaning is an entry of a table that maps an error of the operating system to a kind of failure.
 type meaning struct{ os, kind error }
 
-// lookUp returns the kind of the first entry of a table that matches err, or nil.
+// lookUp returns the kind of failure of the first entry of table whose system error err is or wraps, or nil.
 func lookUp(err error, table []meaning) error {
 	for _, m := range table {
 		if errors.Is(err, m.os) {

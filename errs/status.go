@@ -2,8 +2,9 @@ package errs
 
 import "errors"
 
-// ExitStatus returns the exit status of a program of snapfs that ends with err, by docs/exit-codes.md: that of the error
-// itself, or that of its kind; 1 for an error without either.
+// ExitStatus returns the exit status with which a program of snapfs ends because of err, by
+// docs/exit-codes.md: that of the error itself, or that of its kind, or 1 for an error without either; 0 for
+// nil.
 func ExitStatus(err error) int {
 	if err == nil {
 		return 0

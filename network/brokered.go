@@ -2,8 +2,8 @@ package network
 
 import "github.com/snapfs/snapfs/network/placeholder"
 
-// A BrokerConfig is what the proxy needs to put secrets into requests and to count a budget. The values of the secrets
-// follow as descriptors, in the same order.
+// A BrokerConfig goes from the supervisor to the proxy of a sandbox whose requests the proxy reads: to insert
+// secrets and to count a budget. The values of the secrets follow as file descriptors, in the same order.
 type BrokerConfig struct {
 	// Sandbox is the sandbox's name, for messages.
 	Sandbox string         `json:"sandbox"`
@@ -14,7 +14,7 @@ type BrokerConfig struct {
 	Metered []string `json:"metered,omitempty"`
 }
 
-// A BrokerSecret is a secret without its value.
+// A BrokerSecret says for which requests of a sandbox a secret is, without the secret's value.
 type BrokerSecret struct {
 	Name string `json:"name"`
 	// Placeholder stands for the secret inside; "" makes the proxy choose one.
@@ -28,7 +28,8 @@ type BrokerSecret struct {
 	Body bool `json:"body,omitempty"`
 }
 
-// A BrokerPublic is what a proxy with a BrokerConfig tells its supervisor.
+// A BrokerPublic is the reply of a proxy to a [BrokerConfig]: the data that the supervisor and the sandbox
+// need, with no secret in it.
 type BrokerPublic struct {
 	// CA is the certificate of the sandbox's CA, in PEM.
 	CA string `json:"ca"`

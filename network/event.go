@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Kind is the subject of a decision: a DNS query, a connection and so on.
+// Kind says about which kind of network access an [Event] is: a DNS query, a connection and so on.
 type Kind string
 
-// The kinds of decisions.
+// The kinds of network access that events are about.
 const (
 	DNS  Kind = "dns"  // a query for a name
 	TCP  Kind = "tcp"  // a connection
@@ -19,8 +19,8 @@ const (
 	Port Kind = "port" // a connection from the host to a port inside, see package forward
 )
 
-// An Event records one decision of the proxy, or the end of an allowed connection. As JSON it
-// is a line of a sandbox's network log.
+// An Event says how the proxy of a sandbox decided on one network access, or that an allowed connection has
+// ended. As JSON it is a line of the sandbox's network log.
 type Event struct {
 	Time time.Time `json:"time"`
 	Kind Kind      `json:"kind"`
@@ -67,7 +67,7 @@ type Counters struct {
 	Rules map[string]RuleCounters `json:"rules,omitempty"`
 }
 
-// RuleCounters are the totals of one rule.
+// RuleCounters are the totals of a sandbox's traffic that one network rule allowed.
 type RuleCounters struct {
 	Opened int64 `json:"opened"`
 	Open   int64 `json:"open"`

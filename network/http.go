@@ -8,7 +8,7 @@ import (
 
 // The rules with methods and a path of HTTP.
 
-// A Request is an HTTP request that the proxy has read.
+// A Request is the destination, method and path of an HTTP request of a sandbox, as the proxy has read it.
 type Request struct {
 	Name string // the name of the server
 	Port uint16
@@ -17,8 +17,8 @@ type Request struct {
 	Method, Path string
 }
 
-// Request reports whether the rules allow an HTTP request, and returns the first rule that does. A rule without
-// methods allows every request to its name and port.
+// Request reports whether the rules allow the HTTP request q, and returns the first rule that does, as text.
+// A rule without methods allows every request to its name and port.
 func (r Rules) Request(q Request) (which string, ok bool) {
 	name, scheme := Fold(q.Name), "http"
 	if q.TLS {
@@ -32,7 +32,8 @@ func (r Rules) Request(q Request) (which string, ok bool) {
 	return "", false
 }
 
-// Reads reports whether the first rule that allows name on port has methods, so that the proxy must read requests.
+// Reads reports whether the proxy must read the HTTP requests to name on port, because the first rule that
+// allows this destination names methods.
 func (r Rules) Reads(name string, port uint16) bool {
 	name = Fold(name)
 	for _, one := range r.list {
@@ -43,7 +44,7 @@ func (r Rules) Reads(name string, port uint16) bool {
 	return false
 }
 
-// HasMethods reports whether any rule has methods.
+// HasMethods reports whether any rule names HTTP methods, so that the proxy must read requests.
 func (r Rules) HasMethods() bool {
 	for _, one := range r.list {
 		if one.http.Methods != "" {
@@ -53,11 +54,11 @@ func (r Rules) HasMethods() bool {
 	return false
 }
 
-// Len returns the number of rules.
+// Len returns the number of network rules.
 func (r Rules) Len() int { return len(r.list) }
 
-// firstRule returns the first rule of a text of rules, without the comma after it. The commas between the methods of
-// one rule separate no rules.
+// firstRule returns the first rule of text, rules separated by commas, without the comma after it. A comma
+// between the methods of one rule does not end the rule.
 func firstRule(text string) string {
 	end := 0
 	for {
@@ -70,8 +71,8 @@ func firstRule(text string) string {
 	}
 }
 
-// cutMethods returns the methods that a rule begins with, separated by commas, and the offset of the rest. It
-// returns false if the rule does not begin with a method.
+// cutMethods returns the HTTP methods with which the rule s begins, separated by commas, and the offset of
+// the rest. ok is false if s does not begin with a method.
 func cutMethods(s string) (methods string, rest int, ok bool) {
 	var list []string
 	at := 0
@@ -107,7 +108,8 @@ func hasText(list []string, text string) bool {
 	return false
 }
 
-// parseHTTP parses the part of a rule after its methods, which begins at the offset at.
+// parseHTTP parses the rest s of a rule that begins with methods. at is the offset of s in the rule, for
+// errors.
 func parseHTTP(methods, s string, at int) (rule, *fault) {
 	if s == "" {
 		return rule{}, &fault{at, "a method without a name", methods + " example.com/path"}
@@ -154,7 +156,8 @@ func parseHTTP(methods, s string, at int) (rule, *fault) {
 	return r, bad
 }
 
-// cutScheme returns the scheme of a destination at the offset at, or "", and the rest.
+// cutScheme returns the scheme with which the destination s of a rule begins, https or http or "", and the
+// rest. at is the offset of s in the rule, for errors.
 func cutScheme(s string, at int) (scheme, rest string, bad *fault) {
 	scheme, rest, linked := strings.Cut(s, "://")
 	if !linked {
@@ -166,7 +169,7 @@ func cutScheme(s string, at int) (scheme, rest string, bad *fault) {
 	return scheme, rest, nil
 }
 
-// schemePorts returns the port of a scheme.
+// schemePorts returns the default port of a URL scheme: 443 for https, else 80.
 func schemePorts(scheme string) ports {
 	if scheme == "https" {
 		return ports{443, 443}
@@ -174,7 +177,7 @@ func schemePorts(scheme string) ports {
 	return ports{80, 80}
 }
 
-// parsePath parses the pattern of a path.
+// parsePath parses the path of a rule, which may contain stars. at is its offset in the rule, for errors.
 func parsePath(path string, at int) (string, *fault) {
 	if path == "" {
 		return "", nil
@@ -200,7 +203,7 @@ func parsePath(path string, at int) (string, *fault) {
 	return path, nil
 }
 
-// link returns the destination of a rule with methods: its name with scheme and port.
+// link returns the destination of a rule with methods as text: the given name, with scheme and port.
 func (r rule) link(name string) string {
 	switch {
 	case r.scheme == "":

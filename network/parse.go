@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// parseRule parses one rule with its options, without spaces around it.
+// parseRule parses one network rule with its options, without spaces around it.
 func parseRule(s string) (rule, *fault) {
 	if methods, rest, ok := cutMethods(s); ok {
 		return parseHTTP(methods, s[rest:], rest)
@@ -25,7 +25,8 @@ func parseRule(s string) (rule, *fault) {
 	return r, bad
 }
 
-// parsePlain parses a rule that has no options.
+// parsePlain parses a network rule that has no methods and no options: a name, an address or a prefix, with
+// an optional port.
 func parsePlain(s string) (rule, *fault) {
 	if strings.HasPrefix(s, "[") {
 		return parseBracketed(s)
@@ -62,8 +63,8 @@ func parsePlain(s string) (rule, *fault) {
 	return r, bad
 }
 
-// pasted returns a fault, with a suggestion, for text that cannot be a rule as it is: empty, a
-// star alone, a link, or with a space or a user. Otherwise it returns nil.
+// pasted returns an error with a suggestion for text that cannot be a rule, as people paste it: empty, a star
+// alone, a link, or with a space or a user. Otherwise it returns nil.
 func pasted(s string) *fault {
 	switch i := strings.Index(s, "://"); {
 	case s == "":
@@ -83,7 +84,8 @@ func pasted(s string) *fault {
 	return nil
 }
 
-// withPort returns the rule that a pasted link with this host and scheme probably meant.
+// withPort returns the rule that a person probably meant by a pasted link with this host and scheme: the host
+// with the scheme's port.
 func withPort(host, scheme string) string {
 	if i := strings.LastIndexByte(host, '@'); i >= 0 {
 		host = host[i+1:]
@@ -121,7 +123,7 @@ func parsePorts(s string, at int) (ports, *fault) {
 	return p, nil
 }
 
-// parseBracketed parses [IP], [IP]:PORT and [IP/BITS]:PORT.
+// parseBracketed parses a rule of the form [IP], [IP]:PORT or [IP/BITS]:PORT.
 func parseBracketed(s string) (rule, *fault) {
 	inner, rest, ok := strings.Cut(s[1:], "]")
 	if !ok {
@@ -152,7 +154,8 @@ func parseBracketed(s string) (rule, *fault) {
 	return addressRule(addr, bits, p, 1)
 }
 
-// parsePrefix parses IP/BITS and IP/BITS:PORT.
+// parsePrefix parses a rule of the form IP/BITS or IP/BITS:PORT. host is the part before the slash, and rest
+// that after it.
 func parsePrefix(host, rest string) (rule, *fault) {
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
@@ -213,7 +216,8 @@ func looksNumeric(host string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
-// parseName parses NAME and *.NAME.
+// parseName parses the name of a rule, NAME or *.NAME, and returns it in DNS's form. The second result is
+// true for *.NAME, which stands for the names below.
 func parseName(s string) (name string, beneath bool, bad *fault) {
 	at := 0
 	if strings.HasPrefix(s, "*.") {
@@ -249,7 +253,7 @@ func parseName(s string) (name string, beneath bool, bad *fault) {
 	return name, beneath, nil
 }
 
-// toASCII returns a name in another script in the form of DNS, as browsers do (UTS 46,
+// toASCII returns a host name in another script in the form of DNS, as browsers do (UTS 46,
 // non-transitional). It rejects a name whose result would change in a second conversion.
 func toASCII(name string) (string, bool) {
 	if !utf8.ValidString(name) {
@@ -265,8 +269,8 @@ func toASCII(name string) (string, bool) {
 	return once, err == nil && again == once
 }
 
-// Fold returns a name in the form of rules: in lower case, without a final dot. It folds only ASCII, as DNS
-// does (RFC 4343).
+// Fold returns a host name in the form in which rules contain names: in lower case, without a final dot. It
+// changes only ASCII letters, as DNS does (RFC 4343).
 func Fold(name string) string {
 	name = strings.TrimSuffix(name, ".")
 	for i := range len(name) {
@@ -296,9 +300,8 @@ func isASCII(s string) bool {
 	return true
 }
 
-// badName returns the offset and reason why a folded name cannot be a host's name, or "". The
-// lengths are RFC 1035's. It allows an underscore, which is in use although host names have
-// none.
+// badName returns why name, the result of Fold, cannot be the name of a host, and at which offset; "" if it
+// can. The lengths are RFC 1035's. It allows an underscore, which is in use although host names have none.
 func badName(name string) (at int, why string) {
 	if name == "" {
 		return 0, "no name"
@@ -327,7 +330,7 @@ func badName(name string) (at int, why string) {
 	return 0, ""
 }
 
-// ValidName reports whether a folded name can be a host's name. Rules match no other names.
+// ValidName reports whether name, the result of Fold, can be the name of a host. Rules match no other names.
 func ValidName(name string) bool {
 	_, why := badName(name)
 	return why == "" && !looksNumeric(name)

@@ -67,8 +67,8 @@ multicast) need a rule that lies within their range, and a public address of thi
 0.0.0.0/0 allows none of them.
 `
 
-// Bounds of a text of rules, which keep matching fast: every packet that opens a connection is
-// matched against all rules.
+// Bounds of network rules, in number and bytes of text, which keep matching fast: every packet that opens a
+// connection is matched against all rules.
 const (
 	maxRules = 4096
 	maxText  = 1 << 18
@@ -80,7 +80,7 @@ type Rules struct {
 	list []rule
 }
 
-// A rule is one rule of the grammar. Either name or prefix is set.
+// A rule is one network rule, parsed. Either name or prefix is set.
 type rule struct {
 	name     string // in lower case, in DNS's form, without a final dot
 	wildcard bool   // allows the subdomains of name instead of name itself
@@ -109,7 +109,7 @@ func (p ports) String() string {
 	}
 }
 
-// A Mistake is a syntax error in a text of rules.
+// A Mistake is a syntax error in a text of network rules, with its position and a suggestion.
 type Mistake struct {
 	// Column is the position in the parsed text, in characters from 1.
 	Column int
@@ -119,7 +119,7 @@ type Mistake struct {
 	Why, Want string
 }
 
-// Reason returns the error and the suggestion as one text.
+// Reason returns the syntax error and the suggestion as one text for a person.
 func (m *Mistake) Reason() string {
 	if m.Want != "" {
 		return m.Why + ": " + m.Want
@@ -127,13 +127,14 @@ func (m *Mistake) Reason() string {
 	return m.Why
 }
 
-// A fault is an error at an offset in one rule.
+// A fault is a syntax error at the byte offset at of one rule, with a suggestion.
 type fault struct {
 	at        int
 	why, want string
 }
 
-// Parse parses rules as described in [Grammar]. Errors: errs.ErrInvalid.
+// Parse parses network rules, as described in [Grammar], and returns a mistake as an error. Errors:
+// errs.ErrInvalid.
 func Parse(text string) (Rules, error) {
 	r, bad := Read(text)
 	if bad != nil {
@@ -142,7 +143,7 @@ func Parse(text string) (Rules, error) {
 	return r, nil
 }
 
-// Read parses rules, or returns the first mistake.
+// Read parses network rules, as described in [Grammar], or returns the first mistake with its position.
 func Read(text string) (Rules, *Mistake) {
 	var r Rules
 	if len(text) > maxText {
@@ -165,7 +166,7 @@ func Read(text string) (Rules, *Mistake) {
 	return r, nil
 }
 
-// cutShort shortens a text for an error.
+// cutShort returns s, shortened to 80 bytes if it is longer, for an error message.
 func cutShort(s string) string {
 	const most = 80
 	if len(s) <= most {
@@ -174,8 +175,8 @@ func cutShort(s string) string {
 	return s[:most] + "…"
 }
 
-// add adds the rule one. If there is a rule that differs only in its options, the new options
-// replace its options, so that equal rules print alike.
+// add adds the rule one to r. If r has a rule that differs only in its options, that rule gets the new
+// options, so that no destination is listed twice.
 func (r *Rules) add(one rule) {
 	for i, old := range r.list {
 		if old.terms = one.terms; old == one {
@@ -188,7 +189,7 @@ func (r *Rules) add(one rule) {
 
 func (r rule) String() string { return r.selector() + r.terms.String() }
 
-// selector returns the rule without its options.
+// selector returns the rule as text without its options: the part that says which destinations it is about.
 func (r rule) selector() string {
 	if r.name != "" {
 		star := ""
@@ -210,8 +211,8 @@ func (r rule) selector() string {
 	return s + r.ports.String()
 }
 
-// String returns the rules in canonical form, which [Parse] accepts: in their order, each once, names in DNS's
-// form.
+// String returns the rules in the canonical form that [Parse] accepts: in their order, each once, names in
+// DNS's form.
 func (r Rules) String() string {
 	list := make([]string, len(r.list))
 	for i, one := range r.list {
@@ -220,16 +221,17 @@ func (r Rules) String() string {
 	return strings.Join(list, ",")
 }
 
-// Empty reports whether the rules allow nothing.
+// Empty reports whether there is no rule, so that no destination is allowed.
 func (r Rules) Empty() bool { return len(r.list) == 0 }
 
-// Resolves reports whether any rule allows name on some port, and returns the first such rule.
+// Resolves reports whether any rule allows the host name on some port, so that the sandbox may resolve it,
+// and returns the first such rule as text.
 func (r Rules) Resolves(name string) (which string, ok bool) {
 	return r.first(name, func(ports) bool { return true })
 }
 
-// Name reports whether the rules allow name on port, and returns the first rule that does.
-// name may be in any case and end with a dot; a name in another script must be in DNS's form.
+// Name reports whether the rules allow connections to the host name on port, and returns the first rule that
+// does, as text. name may be in any case and end with a dot; a name in another script must be in DNS's form.
 func (r Rules) Name(name string, port uint16) (which string, ok bool) {
 	return r.first(name, func(p ports) bool { return p.contain(port) })
 }
@@ -255,8 +257,8 @@ func (r rule) matches(name string) bool {
 	return ok && len(above) > 1 && above[len(above)-1] == '.'
 }
 
-// Addr reports whether a rule allows the address and port of to, and returns the first such rule. For a special
-// address (see [Special]), only a rule within its range counts.
+// Addr reports whether a rule allows connections to the address and port of to, and returns the first such
+// rule as text. For a special address (see [Special]), only a rule within its range counts.
 func (r Rules) Addr(to netip.AddrPort) (which string, ok bool) {
 	addr := to.Addr().Unmap().WithZone("")
 	within, _, special := Special(addr)
@@ -272,7 +274,7 @@ func (r Rules) Addr(to netip.AddrPort) (which string, ok bool) {
 	return "", false
 }
 
-// Alone reports whether a rule allows exactly the address of to, rather than a prefix, and its port.
+// Alone reports whether a rule names exactly the address of to, rather than a prefix, and allows its port.
 func (r Rules) Alone(to netip.AddrPort) bool {
 	addr := to.Addr().Unmap().WithZone("")
 	for _, one := range r.list {

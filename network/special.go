@@ -43,8 +43,8 @@ func six(head []byte, bits int, why string) span {
 	return span{netip.PrefixFrom(netip.AddrFrom16(a), bits), why}
 }
 
-// ranges returns the special ranges, narrow ones first, so that the most specific name is
-// found. It is a function, because a package-level table would be built at every start.
+// ranges returns the ranges of addresses that [Special] knows, narrow ones first, so that the most specific
+// name is found. It is a function, because a package-level table would be built at every start.
 func ranges() [24]span {
 	return [...]span{
 		four(169, 254, 169, 254, 32, "metadata service"),
@@ -74,7 +74,8 @@ func ranges() [24]span {
 	}
 }
 
-// unwrap returns the IPv4 address in an IPv6 address that a gateway translates, and the bit at which it begins.
+// unwrap returns the IPv4 address that the IPv6 address addr contains, for a gateway to translate, and the
+// bit at which it begins; false if there is none.
 func unwrap(addr netip.Addr) (inner netip.Addr, shift int, ok bool) {
 	if !addr.Is6() {
 		return netip.Addr{}, 0, false

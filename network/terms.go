@@ -7,10 +7,11 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// HostName is the name for this host's own loopback in rules, at the ports that a rule names.
+// HostName is the name that stands in network rules for this host's own loopback. A sandbox with such a rule
+// reaches the host's services at the ports that the rule names.
 const HostName = "host.snapfs"
 
-// Terms are the options of a rule. The zero value has none.
+// Terms are the options of a network rule, such as +bytes=SIZE. The zero value has none.
 type Terms struct {
 	// Bytes bounds the payload of all connections of a rule, both ways together, and
 	// Connections the number open at once; 0 means no limit.
@@ -20,7 +21,7 @@ type Terms struct {
 	ECH, QUIC, TCP bool
 }
 
-// String returns the options in canonical form.
+// String returns the options of a rule in the canonical form that the parser accepts.
 func (t Terms) String() string {
 	s := ""
 	if t.Bytes > 0 {
@@ -41,14 +42,15 @@ func (t Terms) String() string {
 	return s
 }
 
-// both returns the intersection of two Terms.
+// both returns the stricter value of each option of t and o: the lower limit, and a permission only if both
+// have it.
 func (t Terms) both(o Terms) Terms {
 	return Terms{
 		Bytes: lower(t.Bytes, o.Bytes), Connections: lower(t.Connections, o.Connections), ECH: t.ECH && o.ECH, QUIC: t.QUIC && o.QUIC, TCP: t.TCP && o.TCP,
 	}
 }
 
-// lower returns the lower of two limits, where 0 means none.
+// lower returns the lower of two limits, where 0 means no limit.
 func lower(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -56,14 +58,14 @@ func lower(a, b int64) int64 {
 	return min(a, b)
 }
 
-// Plain returns a rule, as [Rules] prints it, without its options.
+// Plain returns the text of a rule, as [Rules] prints it, without its options.
 func Plain(rule string) string {
 	rule, _, _ = strings.Cut(rule, "+")
 	return rule
 }
 
-// Terms returns the options of the rule with the text which, with or without options in it;
-// the zero value if there is none.
+// Terms returns the options of the rule whose text is which; options in which do not matter. It returns the
+// zero value if there is no such rule.
 func (r Rules) Terms(which string) Terms {
 	which = Plain(which)
 	for _, one := range r.list {
@@ -74,13 +76,14 @@ func (r Rules) Terms(which string) Terms {
 	return Terms{}
 }
 
-// flag returns the option of that name if it has no value, or nil.
+// flag returns a pointer to the option of this name that has no value, such as quic, for the parser to set;
+// nil for another name.
 func (t *Terms) flag(name string) *bool {
 	return map[string]*bool{"ech": &t.ECH, "quic": &t.QUIC, "tcp": &t.TCP}[name]
 }
 
-// parseTerms parses the options of a rule: the text after its first plus, which is at the
-// offset at. isName is set if the rule has a name, whose server name is inspected.
+// parseTerms parses s, the options of a rule: the text after its first plus, at the offset at of the rule.
+// isName is set if the rule has a name, which the proxy compares with the server name of connections.
 func parseTerms(s string, at int, isName bool) (t Terms, bad *fault) {
 	for {
 		option, rest, more := strings.Cut(s, "+")

@@ -28,11 +28,11 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// errNoRoom means that the host has no capacity for a sandbox. An error with it is an ErrBusy of the contract.
+// errNoRoom is the ErrBusy for a sandbox that the host has no capacity for, with an exit status of its own.
 var errNoRoom = errs.NewStatus(123, "no room")
 
-// A Request holds the resources that a sandbox may use: its limits, and zero for a resource
-// without limit.
+// A Request holds the resources that a sandbox may use, by its limits. Zero means that a resource has no
+// limit.
 type Request struct {
 	// Memory and Disk are in bytes.
 	Memory     int64   `json:"memory"`
@@ -40,14 +40,15 @@ type Request struct {
 	Processors float64 `json:"processors"`
 }
 
-// Resources assumed for a sandbox without a limit; less on a small host.
+// Resources that a sandbox without a limit counts for when capacity is decided, in bytes and processors; less
+// on a small host.
 const (
 	assumedMemory     = 512 << 20 // or an eighth of all
 	assumedDisk       = 256 << 20 // or a sixteenth of all
 	assumedProcessors = 1
 )
 
-// Options are a user's conditions for starting a sandbox: wait for capacity, or fail without
+// Options are the user's conditions for starting a sandbox on a busy host: wait for capacity, or fail without
 // it. The zero value starts the sandbox now, unless the host has almost nothing left.
 type Options struct {
 	// Queue is how long to wait for capacity; 0 does not wait.
@@ -59,10 +60,12 @@ type Options struct {
 	Waiting func(before int, why string)
 }
 
-// Plain reports whether all options have their zero value.
+// Plain reports whether the user set no condition: the sandbox neither waits nor fails for lack of capacity,
+// unless the host has almost nothing left.
 func (w Options) Plain() bool { return w.Queue == 0 && !w.IfRoom }
 
-// A Controller gives slots to sandboxes, as long as the host has capacity.
+// A Controller decides whether the host has the capacity for a further sandbox, and gives the sandbox a slot,
+// its permission to run.
 type Controller struct {
 	dir string
 	// glance measures only free memory and disk; look measures the whole host. Tests replace
@@ -70,9 +73,9 @@ type Controller struct {
 	glance, look func() (Host, error)
 }
 
-// Open returns the controller for the slots in dir, a directory of the state directory. dir is created on the
-// first write, readable by its owner alone. ceiling returns a host with the limits of this process's control
-// groups applied. Cost: none.
+// Open returns the controller for the slots in dir, a directory of the state directory state. dir is created
+// on the first write, readable by its owner alone. ceiling is a function that lowers the resources of a host
+// to the limits of this process's control groups. Cost: none.
 func Open(dir, state string, ceiling func(Host) (Host, error)) *Controller {
 	return &Controller{
 		dir:    dir,
@@ -87,11 +90,11 @@ func Open(dir, state string, ceiling func(Host) (Host, error)) *Controller {
 	}
 }
 
-// Enter returns a slot for a sandbox with this request, after waiting if the options say so. The caller closes
-// it when the sandbox has ended.
+// Enter returns a slot, the permission to run a sandbox that may use the resources a. It waits for capacity
+// first if the options w say so. The caller closes the slot when the sandbox has ended.
 //
-// Errors: ErrBusy (the host has no capacity); ErrNoSpace if the disk is full; ErrInterrupted if ctx ends during the wait. Cost: 20 µs
-// without options.
+// Errors: ErrBusy (the host has no capacity); ErrNoSpace if the disk is full; ErrInterrupted if ctx ends
+// during the wait. Cost: 20 µs without options.
 func (c *Controller) Enter(ctx context.Context, a Request, w Options) (*Slot, error) {
 	h, err := c.glance()
 	if err != nil {

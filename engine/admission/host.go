@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A Host holds the resources of a machine and their free amounts. Sizes are in bytes.
+// A Host holds the total and free resources of a machine, as measured to decide whether a further sandbox
+// fits. Sizes are in bytes.
 type Host struct {
 	// Memory is the total, and MemoryFree the amount available now.
 	Memory, MemoryFree int64
@@ -22,23 +23,26 @@ type Host struct {
 	PressureCPU, PressureMemory, PressureDisk float64
 }
 
-// Below these amounts no sandbox is started, not even one without options.
+// Free bytes of memory and disk below which no sandbox is started, not even one without options.
 const (
 	leastMemory = 32 << 20
 	leastDisk   = 64 << 10
 )
 
-// From these pressures on, in percent, sandboxes run one at a time.
+// Pressures, in percent of time that processes wait for a resource, from which on sandboxes run one at a
+// time.
 const (
 	muchCPU    = 80
 	muchMemory = 10
 	muchDisk   = 50
 )
 
-// reserve returns the amount that sandboxes never get: a twentieth, at most 1 GiB.
+// reserve returns how many bytes, of all bytes of memory or disk, sandboxes never get: a twentieth, at most 1
+// GiB.
 func reserve(all int64) int64 { return min(all/20, 1<<30) }
 
-// estimate returns the resources that a request counts for.
+// estimate returns the resources that a sandbox with the limits a counts for: those limits, and an assumed
+// amount where there is none.
 func (h Host) estimate(a Request) Request {
 	if a.Memory == 0 {
 		a.Memory = min(assumedMemory, h.Memory/8)
@@ -53,8 +57,7 @@ func (h Host) estimate(a Request) Request {
 	return a
 }
 
-// limited returns the request a with limits above the host's resources removed, because they
-// have no effect.
+// limited returns the limits a without those above the host's resources, because these have no effect.
 func (h Host) limited(a Request) Request {
 	if a.Memory > h.Memory {
 		a.Memory = 0
@@ -65,16 +68,17 @@ func (h Host) limited(a Request) Request {
 	return a
 }
 
-// A Refusal is the reason why a sandbox is not admitted.
+// A Refusal says why the host has no capacity for a sandbox at present, or never has.
 type Refusal struct {
 	Why string
 	// Never is set if the host would not admit the sandbox even alone.
 	Never bool
 }
 
-// decide returns nil if the host has the capacity for a request besides the requests in given, and otherwise
-// the reason. It counts the whole of each request, although a part may be in use already, so it errs towards
-// waiting. Without other sandboxes it ignores processors and pressure, so that one can always run.
+// decide returns nil if the host has the capacity for a sandbox with the limits a besides those with the
+// limits given, and otherwise the reason. It counts the whole of each limit, although a part may be in use
+// already, so it errs towards waiting. Without other sandboxes it ignores processors and pressure, so that
+// one can always run.
 func (h Host) decide(given []Request, a Request) *Refusal {
 	a = h.estimate(a)
 	var sum Request
@@ -123,11 +127,12 @@ func sandboxes(n int) string {
 	return fmt.Sprintf("%d sandboxes", n)
 }
 
-// enough is an amount of unused memory that needs no exact measurement.
+// enough is an amount of unused memory in bytes above which free memory is not measured exactly, to save time
+// at each start.
 const enough = 1 << 30
 
-// measureFree measures free memory, and free disk space in the directory state. Cost: two system
-// calls, and a file read if little memory is unused.
+// measureFree measures free memory, and free disk space in the directory state, for the fast decision about a
+// sandbox without options. Cost: two system calls, and a file read if little memory is unused.
 func measureFree(state string) (h Host, err error) {
 	if h.MemoryFree, err = hostinfo.UnusedMemory(); err == nil && h.MemoryFree < enough {
 		h.Memory, h.MemoryFree, err = hostinfo.Memory()
@@ -138,7 +143,7 @@ func measureFree(state string) (h Host, err error) {
 	return h, h.disk(state)
 }
 
-// disk measures the filesystem of the state directory.
+// disk sets the total and free disk space of h to those of the filesystem with the state directory.
 func (h *Host) disk(state string) error {
 	fs, err := mount.FilesystemOf(state)
 	if err != nil {
@@ -151,7 +156,7 @@ func (h *Host) disk(state string) error {
 	return nil
 }
 
-// measureHost measures all resources of the host, with the disk that holds the directory state.
+// measureHost measures all resources of the host, with the disk that contains the directory state.
 func measureHost(state string) (h Host, err error) {
 	if h.Memory, h.MemoryFree, err = hostinfo.Memory(); err != nil {
 		return h, err

@@ -17,7 +17,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A ticket is a position in the queue: a numbered file that its process has open and locked.
+// A ticket is the position of a waiting sandbox in the queue for capacity: a numbered file that its process
+// has open and locked.
 type ticket struct {
 	number uint64
 	f      *os.File
@@ -29,8 +30,8 @@ func (c *Controller) ticket(number uint64) string {
 	return filepath.Join(c.dir, fmt.Sprintf("%s%016d", ticketPrefix, number))
 }
 
-// wait admits a sandbox whose options are not plain, after waiting for capacity if they allow
-// it.
+// wait returns a slot for a sandbox whose user set conditions: it waits for capacity if they allow it, and
+// returns an error if they do not or the time is over.
 func (c *Controller) wait(ctx context.Context, a Request, w Options) (*Slot, error) {
 	p, t, answer, err := c.arrive(ctx, a, w)
 	if p != nil || err != nil {
@@ -76,8 +77,9 @@ func (c *Controller) wait(ctx context.Context, a Request, w Options) (*Slot, err
 	}
 }
 
-// pause returns the time until the next check. The first in the queue checks most often, and less often over
-// time: freed memory and disk space cause no notification.
+// pause returns how long a process in the queue for capacity sleeps until its next check. before is the
+// number of processes before it, and first the time at which it became the first. The first checks most
+// often, and less often over time: freed memory and disk space cause no notification.
 func pause(before int, first time.Time) time.Duration {
 	if before > 0 {
 		return min(time.Duration(before)*10*time.Millisecond, 250*time.Millisecond)
@@ -85,8 +87,9 @@ func pause(before int, first time.Time) time.Duration {
 	return max(5*time.Millisecond, min(time.Since(first)/20, 50*time.Millisecond))
 }
 
-// arrive admits a sandbox at once if the queue is empty and the host has the capacity. Otherwise it returns a
-// ticket with the reason of the wait, or an error if the options do not allow one.
+// arrive returns a slot for a sandbox at once if the queue is empty and the host has the capacity. Otherwise
+// it returns a ticket in the queue and the reason of the wait, or an error if the options do not allow
+// waiting.
 func (c *Controller) arrive(ctx context.Context, a Request, w Options) (*Slot, *ticket, *Refusal, error) {
 	gate, err := c.gate(ctx)
 	if err != nil {
@@ -124,7 +127,8 @@ func (c *Controller) arrive(ctx context.Context, a Request, w Options) (*Slot, *
 	return nil, &ticket{number: number, f: f}, answer, nil
 }
 
-// tryFirst admits the first in the queue if the host has the capacity now.
+// tryFirst returns a slot for the sandbox that is the first in the queue, with the ticket t, if the host has
+// the capacity now. Otherwise it returns the reason.
 func (c *Controller) tryFirst(ctx context.Context, a Request, t *ticket) (*Slot, *Refusal, error) {
 	gate, err := c.gate(ctx)
 	if err != nil {
@@ -142,8 +146,8 @@ func (c *Controller) tryFirst(ctx context.Context, a Request, t *ticket) (*Slot,
 	return p, nil, err
 }
 
-// decide returns why the host has no capacity for the request a now, nil if it has. The caller
-// holds the gate.
+// decide returns why the host has no capacity now for a sandbox with the limits a, or nil if it has. The
+// caller holds the lock of [Controller.gate].
 func (c *Controller) decide(a Request) (*Refusal, error) {
 	given, err := c.given()
 	if err != nil {
@@ -156,8 +160,8 @@ func (c *Controller) decide(a Request) (*Refusal, error) {
 	return h.decide(given, a), nil
 }
 
-// gate locks the gate file, so that only one process decides at a time. Closing the file
-// releases it.
+// gate takes the lock under which one process at a time decides about capacity, and waits for it until ctx
+// ends. Closing the file releases it.
 func (c *Controller) gate(ctx context.Context) (*os.File, error) {
 	for {
 		f, err := c.lock(filepath.Join(c.dir, "gate"))
@@ -175,7 +179,7 @@ func (c *Controller) gate(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// numbers returns the numbers of all tickets, including stale ones.
+// numbers returns the numbers of all tickets in the queue for capacity, including those of dead processes.
 func (c *Controller) numbers() ([]uint64, error) {
 	names, err := c.names(ticketPrefix)
 	var list []uint64
@@ -187,14 +191,15 @@ func (c *Controller) numbers() ([]uint64, error) {
 	return list, err
 }
 
-// waiting returns the numbers in the queue, and removes tickets of dead processes. The caller holds the gate.
+// waiting returns the numbers of the tickets in the queue for capacity, and removes tickets of dead
+// processes. The caller holds the lock of [Controller.gate].
 func (c *Controller) waiting() ([]uint64, error) {
 	list, err := c.numbers()
 	return slices.DeleteFunc(list, c.stale), err
 }
 
-// before counts the tickets before t. It checks only the last of them: if its process is dead, it removes the
-// ticket and continues with the one before.
+// before returns how many tickets precede t in the queue. It checks only the last of them: if its process is
+// dead, it removes that ticket and continues with the one before.
 func (c *Controller) before(t *ticket) (int, error) {
 	for {
 		list, err := c.numbers()
@@ -208,9 +213,9 @@ func (c *Controller) before(t *ticket) (int, error) {
 	}
 }
 
-// stale removes the ticket file with this number if no process holds its lock, and reports
-// whether it is gone. A process locks its ticket before it releases the gate, so an older
-// ticket without a lock is stale.
+// stale removes the ticket with this number from the queue if no process holds its lock, and reports whether
+// the ticket does not exist any more. A process locks its ticket before it releases the gate, so an older
+// ticket without a lock belongs to a dead process.
 func (c *Controller) stale(number uint64) bool {
 	path := c.ticket(number)
 	f, err := os.Open(path)
@@ -225,7 +230,7 @@ func (c *Controller) stale(number uint64) bool {
 	return err == nil || errors.Is(err, os.ErrNotExist)
 }
 
-// leave removes the ticket. It may be called twice.
+// leave removes the ticket from the queue. It may be called twice.
 func (t *ticket) leave() {
 	if t.f != nil {
 		_ = os.Remove(t.f.Name()) // the next process finds the file unlocked

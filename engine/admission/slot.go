@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Slot is the permission to run one sandbox: a locked file. Close gives the slot back, and
-// so does the end of the process that has it.
+// A Slot is the permission to run one sandbox: a locked file that contains the sandbox's limits. Close gives
+// the slot back, and so does the end of the process that has it.
 type Slot struct {
 	mu sync.Mutex
 	f  *os.File // nil after Close or HandOver
@@ -29,14 +29,15 @@ type Slot struct {
 
 const (
 	placePrefix = "place-"
-	// spares is the number of files of free slots that remain for reuse, because creating a
-	// file is slow (ext4 searches long for an inode).
+	// spares is how many files of free slots remain for reuse, because creating a file is slow (ext4 searches
+	// long for an inode).
 	spares = 16
-	// recordSize exceeds the size of any record, which is overwritten in one write.
+	// recordSize is the fixed size in bytes of a slot file's content, larger than any content can be, so that
+	// one write replaces it.
 	recordSize = 160
 )
 
-// A record is the content of a slot's file, as JSON.
+// A record is the content of a slot's file, as JSON: the limits of the sandbox that runs.
 type record struct {
 	Version int `json:"version"`
 	// Place is the number in the file's name.
@@ -46,8 +47,8 @@ type record struct {
 
 func (c *Controller) place(n int) string { return filepath.Join(c.dir, placePrefix+strconv.Itoa(n)) }
 
-// take locks the file of a free slot, or a new one, writes the request into it, and returns
-// the slot, which the caller closes.
+// take makes a slot for a sandbox with the limits a: it locks the file of a free slot, or a new one, and
+// writes the limits into it. The caller closes the slot.
 func (c *Controller) take(a Request) (*Slot, error) {
 	for tries := 0; ; tries++ {
 		n := tries
@@ -69,9 +70,9 @@ func (c *Controller) take(a Request) (*Slot, error) {
 	}
 }
 
-// lock opens the file at path, creates it if it does not exist, and locks it. It returns nil
-// if another process has the lock. It does not create the state directory, which may just have
-// been removed.
+// lock opens the file at path, creates it if it does not exist, and locks it. It returns nil if another
+// process has the lock. It creates the directory of the slots, but not the state directory, which may just
+// have been removed.
 func (c *Controller) lock(path string) (*os.File, error) {
 	for made := false; ; {
 		f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDWR|unix.O_CREAT, 0o600)
@@ -100,7 +101,8 @@ func (c *Controller) lock(path string) (*os.File, error) {
 	}
 }
 
-// Set changes the resources that the sandbox may use.
+// Set changes the limits that the slot's file says the sandbox has, after the user changed them. It does
+// nothing after Close or HandOver.
 func (s *Slot) Set(a Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,15 +123,16 @@ func (s *Slot) Set(a Request) error {
 	return nil
 }
 
-// Held reports whether p is a slot that was neither given back nor handed over.
+// Held reports whether this process still has the slot, that is, it was neither given back nor handed over. s
+// may be nil.
 func (s *Slot) Held() bool { return s != nil && s.f != nil }
 
-// File returns the open file that another process must inherit to have the slot too, or nil
-// after Close or HandOver. The Slot still owns it.
+// File returns the open file that another process must inherit to have the slot too, or nil after Close or
+// HandOver. The Slot still owns and closes it.
 func (s *Slot) File() *os.File { return s.f }
 
-// HandOver closes the slot's file in this process and leaves the slot to another process that
-// has it open.
+// HandOver closes the slot's file in this process. The slot stays in use by the other process that has
+// inherited the file.
 func (s *Slot) HandOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +171,8 @@ func read(f *os.File) (r record, err error) {
 	return r, err
 }
 
-// Close gives the slot back. It does nothing the second time, or if p is nil.
+// Close gives the slot back, so that another sandbox may run. It does nothing the second time, or if s is
+// nil.
 func (s *Slot) Close() error {
 	if s == nil {
 		return nil
@@ -190,8 +194,8 @@ func (s *Slot) Close() error {
 	return err
 }
 
-// given returns the requests of all slots in use. An unreadable file counts as an empty
-// request, because another process is just writing it.
+// given returns the limits of all running sandboxes, from the files of their slots. An unreadable file counts
+// as a sandbox without limits, because another process is just writing it.
 func (c *Controller) given() ([]Request, error) {
 	names, err := c.names(placePrefix)
 	if err != nil {
@@ -219,7 +223,7 @@ func (c *Controller) given() ([]Request, error) {
 	return list, nil
 }
 
-// names lists the files with a prefix.
+// names lists the names in the directory of the slots that begin with prefix.
 func (c *Controller) names(prefix string) ([]string, error) {
 	dir, err := os.Open(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,9 +1,7 @@
-// Package approval decides which changes need approval by name before they may be
+// Package approval decides which changes of a sandbox a user must approve by name before they may be
 // promoted: changes of files that run by themselves later, and of files that grant rights.
 //
-// [Allow] is the set of approvals that a user gave, [Rules] the list of file patterns, [Kinds]
-// what needs approval whatever its name. The package compares names and metadata, and reads
-// where links lead and how byte code is checked in the tree that its caller opened.
+// [Allow] is the set of approvals that a user gave, [Rules] the list of file patterns, [Kinds] the list of properties that need approval at any path. The package compares names and metadata. In the tree that its caller opened, it reads where links lead and how Python byte code is checked.
 package approval
 
 import (
@@ -19,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Allow is the set of approvals that a user gave.
+// Allow is the set of approvals that a user gave for one promotion, with options such as --allow PATH.
 type Allow struct {
 	// SetID approves regular files that have the set-user-id or set-group-id bit.
 	SetID bool
@@ -33,7 +31,8 @@ type Allow struct {
 	Paths []string
 }
 
-// A Needed lists the changes that need approval, with their reasons.
+// A Needed lists the changes that the user has to approve before a promotion, with their reasons and the
+// options that approve them.
 type Needed struct {
 	pathlist.List
 	// Allow is the shortest list for [Allow.Paths], relative to the root, that approves all
@@ -42,7 +41,7 @@ type Needed struct {
 	Also  Allow
 }
 
-// String has a line for each reason, with the first five paths.
+// String returns a message for the user: a line for each reason, with the first five paths.
 func (n *Needed) String() string {
 	const most = 5
 	var reasons []string
@@ -64,8 +63,8 @@ func (n *Needed) String() string {
 	return strings.Join(reasons, "\n")
 }
 
-// byPath returns why a change needs approval at its path, and how many elements of the path
-// the pattern covers. A change of the time alone needs none.
+// byPath returns why the change c needs approval because of its absolute path abs, "" if it does not, and how
+// many elements of the path the matching pattern covers. A change of only the time needs no approval.
 func byPath(c *diff.Change, abs string, by *finder) (string, int) {
 	if c.Kind == diff.Modified && c.What&^diff.Time == 0 {
 		return "", 0
@@ -75,8 +74,8 @@ func byPath(c *diff.Change, abs string, by *finder) (string, int) {
 
 const capability = "security.capability"
 
-// byKind returns why a change needs approval at any path, and the Allow that approves it. A
-// directory's set-group-id bit grants nothing.
+// byKind returns why the change c needs approval at any path, such as a set-uid bit, and the Allow that
+// approves it; "" if it does not. A directory's set-group-id bit grants nothing.
 func byKind(c *diff.Change) (why string, by Allow) {
 	n, what := c.New, c.What
 	if n == nil {
@@ -100,16 +99,17 @@ func byKind(c *diff.Change) (why string, by Allow) {
 	return "", Allow{}
 }
 
-// with returns a with the kinds that b approves, too.
+// with returns a with the kinds of files (set-id, devices, capabilities) added that b approves.
 func (a Allow) with(b Allow) Allow {
 	a.SetID, a.Devices, a.Capabilities = a.SetID || b.SetID, a.Devices || b.Devices, a.Capabilities || b.Capabilities
 	return a
 }
 
-// kinds returns which kinds a approves, for a comparison.
+// kinds returns which kinds of files a approves, in the order set-id, devices, capabilities, so that two can
+// be compared.
 func (a Allow) kinds() [3]bool { return [3]bool{a.SetID, a.Devices, a.Capabilities} }
 
-// Args returns the arguments of snapfs promote and apply that give these approvals.
+// Args returns the command-line arguments of snapfs promote and apply that give these approvals, for a hint.
 func (a Allow) Args() (args []string) {
 	for i, flag := range []string{"--allow-setid", "--allow-devices", "--allow-capabilities"} {
 		if a.kinds()[i] {
@@ -122,15 +122,16 @@ func (a Allow) Args() (args []string) {
 	return args
 }
 
-// Check returns the changes of a tree that need approval, nil if none do. It leaves out
-// paths below one that it lists. root is the tree's absolute path.
+// Check returns those of the changes that need approval which a does not give, or nil if there is none. It
+// leaves out paths below one that it lists. root is the tree's absolute path; at opens the changed files and
+// may be nil.
 func (a Allow) Check(root string, changes []diff.Change, at At) *Needed {
 	c := a.Checker(at, root)
 	c.Add(changes)
 	return c.Needed()
 }
 
-// A Checker collects the changes of one tree that need approval.
+// A Checker collects those changes of one tree that the user must still approve. [Allow.Checker] makes it.
 type Checker struct {
 	allow  Allow
 	at     At
@@ -142,14 +143,15 @@ type Checker struct {
 	binOfEnvironment bool
 }
 
-// A root is one absolute path of a tree's root, with the finder for paths below it.
+// A root is one absolute path under which a tree's files may be used, with the lookup of rules for paths
+// below it. A tree may have several, since mounts or links give it other names.
 type root struct {
 	path string
 	finder
 }
 
-// Checker returns a checker for a tree whose root has these absolute paths. Patterns of the
-// Allow apply to the first. at may be nil, see [At].
+// Checker returns a checker for a tree whose root has these absolute paths. The paths in a are relative to
+// the first. at may be nil, see [At].
 func (a Allow) Checker(at At, roots ...string) *Checker {
 	c := &Checker{allow: a, at: at}
 	for _, path := range roots {
@@ -158,7 +160,8 @@ func (a Allow) Checker(at At, roots ...string) *Checker {
 	return c
 }
 
-// Add records those of all changes of the tree that need approval under any name of the root.
+// Add collects those of changes that need approval under any name of the root. They must be all changes of
+// the tree: some rules depend on several.
 func (c *Checker) Add(changes []diff.Change) {
 	for _, dir := range newEnvironments(changes) {
 		for i := range c.roots {
@@ -172,8 +175,8 @@ func (c *Checker) Add(changes []diff.Change) {
 	}
 }
 
-// addByPath reports whether a change needs approval by its path or content, and records it unless
-// it has that.
+// addByPath reports whether a change needs approval because of its path or content, and collects it unless
+// the user has approved it.
 func (c *Checker) addByPath(change *diff.Change) bool {
 	for i := range c.roots {
 		root := &c.roots[i]
@@ -194,7 +197,8 @@ func (c *Checker) addByPath(change *diff.Change) bool {
 	return false
 }
 
-// AddKind records a change if it needs approval at any path.
+// AddKind collects a change if it needs approval at any path, such as one that sets a set-uid bit, unless the
+// user has approved it.
 func (c *Checker) AddKind(change *diff.Change) {
 	why, by := byKind(change)
 	byFlag := by.kinds() != [3]bool{}
@@ -208,7 +212,7 @@ func (c *Checker) AddKind(change *diff.Change) {
 	}
 }
 
-// Needed returns the recorded changes, sorted and without paths below others; nil for none.
+// Needed returns the collected changes, sorted and without paths below others; nil if there is none.
 func (c *Checker) Needed() *Needed {
 	if len(c.needed.Paths) == 0 {
 		return nil
@@ -235,13 +239,13 @@ func upTo(p string, n int) string {
 	return strings.Join(elements[:min(n, len(elements))], "/")
 }
 
-// approves reports whether Paths approves a path.
+// approves reports whether one of a.Paths approves p, a path in the tree at the absolute path root.
 func (a Allow) approves(root, p string) bool {
 	return slices.ContainsFunc(a.Paths, func(pattern string) bool { return pathlist.Match(root, pattern, path.Join(root, p)) })
 }
 
-// Validate rejects an empty path, such as that of an unset variable: path.Join would make
-// it the whole tree. Errors: ErrNotSupported.
+// Validate returns ErrNotSupported for an empty path in a.Paths, such as that of an unset shell variable:
+// path.Join would make it the whole tree.
 func (a Allow) Validate() error {
 	if slices.Contains(a.Paths, "") {
 		return &errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: errors.New("empty path")}

@@ -13,11 +13,11 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// At returns the tree, open, and the path in it that has the new version of a changed path. It is
-// nil where no tree can be read: then what a file holds counts as unknown.
+// At is a function that returns, for a changed path, the open tree with its new version and the path in that
+// tree. It is nil if no tree can be read: then the content of files counts as unknown.
 type At func(path string) (tree *os.File, at string)
 
-// A Kind is what needs approval at any path, whatever its name.
+// A Kind is a property of a changed file, such as a set-uid bit, that needs approval at any path.
 type Kind struct {
 	// Why is the reason, to be printed after "PATH: ".
 	Why string
@@ -25,7 +25,7 @@ type Kind struct {
 	Flag string
 }
 
-// The kinds. docs/held.md prints them.
+// The properties of changed files that need approval at any path. docs/held.md prints them.
 var (
 	setID        = Kind{"it runs with another user's or group's rights (set-id)", "--allow-setid"}
 	device       = Kind{"it is a device", "--allow-devices"}
@@ -37,13 +37,14 @@ var (
 	environment  = Kind{"it is a program of a virtual environment that was there before", ""}
 )
 
-// Kinds returns all kinds. To the reason of a link's target, that of the target is added.
+// Kinds returns all properties of changed files that need approval at any path. For a link, messages add the
+// reason of its target to that of the link.
 func Kinds() []Kind {
 	return []Kind{setID, device, capabilities, pipe, leavingLink, leadingLink, unchecked, environment}
 }
 
-// byContent returns why a change needs approval for what its new version holds: where a link
-// leads, and how Python would run a file.
+// byContent returns why a change needs approval because of its new content: where a symbolic link leads, or
+// how Python would run a file. "" means that it does not.
 func (c *Checker) byContent(change *diff.Change, root *root) string {
 	n := change.New
 	if n == nil || change.Kind == diff.Modified && change.What&(diff.Content|diff.Type|diff.Target) == 0 {
@@ -60,9 +61,9 @@ func (c *Checker) byContent(change *diff.Change, root *root) string {
 	return ""
 }
 
-// byTarget returns why a symbolic link needs approval for where it leads. It may lead into
-// the tree, unless the place there needs approval itself. The interpreter of a new environment
-// may be anywhere.
+// byTarget returns why a changed symbolic link needs approval because of where it leads, or "". It may lead
+// to a path in the tree that needs no approval itself. The link to the interpreter of a new virtual
+// environment may lead anywhere.
 func (c *Checker) byTarget(change *diff.Change, root *root) string {
 	to, inside := c.resolve(change, root)
 	if !inside && !(root.inNewEnvironment(path.Dir(path.Join(root.path, change.Path))) && isInterpreter(change, to)) {
@@ -74,7 +75,8 @@ func (c *Checker) byTarget(change *diff.Change, root *root) string {
 	return ""
 }
 
-// isInterpreter reports whether a link bin/python3 leads to a program named python3, or the like.
+// isInterpreter reports whether a changed link is that of a virtual environment to its interpreter:
+// bin/python3, or the like, leads to a program with such a name in a directory bin.
 func isInterpreter(change *diff.Change, to string) bool {
 	named := func(p string) bool {
 		return path.Base(path.Dir(p)) == "bin" && (strings.HasPrefix(path.Base(p), "python") || strings.HasPrefix(path.Base(p), "pypy"))
@@ -82,12 +84,12 @@ func isInterpreter(change *diff.Change, to string) bool {
 	return named(change.Path) && named(to)
 }
 
-// maxLinks is how many links the kernel follows in one path, see path_resolution(7).
+// maxLinks is how many symbolic links the kernel follows in one path, see path_resolution(7). A link with
+// more leads nowhere.
 const maxLinks = 40
 
-// resolve returns the absolute path to which a changed symbolic link leads, and whether that is in
-// the tree. It follows the other links of the sandbox's tree. A target with too many links leads
-// nowhere.
+// resolve returns the absolute path to which a changed symbolic link leads, and whether that is in the tree.
+// It follows other links as they are in the sandbox's tree. A target with too many links leads nowhere.
 func (c *Checker) resolve(change *diff.Change, root *root) (abs string, inside bool) {
 	at, rest := path.Dir(change.Path), change.New.Target
 	for links := 0; rest != ""; {
@@ -116,7 +118,8 @@ func (c *Checker) resolve(change *diff.Change, root *root) (abs string, inside b
 	return path.Join(root.path, at), true
 }
 
-// inRoot reports whether an absolute path lies in the tree, and then makes it relative to the root.
+// inRoot reports whether the absolute path *abs lies in the tree, and if so makes it relative to the tree's
+// root.
 func (c *Checker) inRoot(abs *string) bool {
 	clean := path.Clean(*abs) // a link on the way to the tree is a leaving one of its own, or the user's
 	for i := range c.roots {
@@ -129,7 +132,8 @@ func (c *Checker) inRoot(abs *string) bool {
 	return false
 }
 
-// readlink returns the target of a link in the sandbox's tree, "" for no link.
+// readlink returns the target of the symbolic link at p in the sandbox's tree, or "" if p is no link or
+// cannot be read.
 func (c *Checker) readlink(p string) string {
 	tree, at := c.tree(p)
 	if tree == nil {
@@ -150,9 +154,8 @@ func (c *Checker) tree(p string) (*os.File, string) {
 	return c.at(p)
 }
 
-// checksSource reports whether Python compares a file of byte code with its source before it runs
-// it: by time and size (flags 0) or by content (flags 3), see PEP 552. It never does so outside
-// __pycache__.
+// checksSource reports whether Python compares the byte code file p with its source before it runs it: by
+// time and size (flags 0) or by content (flags 3), see PEP 552. Python never does so outside __pycache__.
 func (c *Checker) checksSource(p string) bool {
 	tree, at := c.tree(p)
 	if tree == nil || path.Base(path.Dir(p)) != "__pycache__" {
@@ -171,7 +174,8 @@ func (c *Checker) checksSource(p string) bool {
 	return flags == 0 || flags == 3
 }
 
-// inOldEnvironment reports whether a file is a program of a virtual environment that is not new.
+// inOldEnvironment reports whether the file p is a program of a Python virtual environment that existed
+// before the sandbox, so that the user may run the program from there.
 func (c *Checker) inOldEnvironment(p string, root *root) bool {
 	bin := path.Dir(p)
 	top := path.Dir(bin)
@@ -188,10 +192,11 @@ func (c *Checker) inOldEnvironment(p string, root *root) bool {
 	return c.binOfEnvironment
 }
 
-// environmentFile is at the top of each virtual environment, see PEP 405.
+// environmentFile is the name of the file at the top of each Python virtual environment, see PEP 405.
 const environmentFile = "pyvenv.cfg"
 
-// newEnvironments returns the directories that are new with the file of an environment in them.
+// newEnvironments returns the Python virtual environments that the changes create as a whole: new directories
+// with a new pyvenv.cfg in them.
 func newEnvironments(changes []diff.Change) (all []string) {
 	var dirs map[string]bool
 	for i := range changes {

@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// A Rule names files that run by themselves later or that grant rights. A change of one
-// needs approval by name.
+// A Rule names files that run by themselves later or that grant rights. A user must approve a change of one
+// before a promotion.
 type Rule struct {
 	// Why is the reason, to be printed after "PATH: ".
 	Why string
@@ -23,23 +23,22 @@ type Rule struct {
 	Place Place
 }
 
-// A Place is where a file is dangerous.
+// A Place says in which directories the patterns of a [Rule] apply.
 type Place int
 
-// A build server or an editor reads settings at the top of a project only, never in an
-// installed package, whose code runs anyway. So patterns with OutsidePackages do not hold in
-// PackageDirs of the target. A virtual environment of Python that is new as a whole is a result
-// like an installed package; one that was there is used already. So patterns with
-// OutsideNewEnvironments hold in that only.
+// Directories in which the patterns of a rule apply. OutsidePackages leaves out the PackageDirs of the
+// target: build servers and editors read settings at the top of a project only, never in an installed
+// package, whose code runs anyway. OutsideNewEnvironments leaves out Python virtual environments that the
+// sandbox created as a whole, which are a result like an installed package. One that existed before is used
+// already.
 const (
 	Everywhere Place = iota
 	OutsidePackages
 	OutsideNewEnvironments
 )
 
-// PackageDirs returns the names of directories that hold installed packages, as patterns of
-// [path.Match]. The last two are those of Go's and
-// Cargo's caches; Cargo's have the name of a server and a hash.
+// PackageDirs returns the names of directories that contain installed packages, as patterns of [path.Match].
+// The last two are those of Go's and Cargo's caches.
 func PackageDirs() []string {
 	return []string{
 		"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages", "vendor", "*@v[0-9]*",
@@ -47,7 +46,8 @@ func PackageDirs() []string {
 	}
 }
 
-// isPackageDir reports whether an element of a path is one of PackageDirs.
+// isPackageDir reports whether an element of a path is the name of a directory with installed packages, by
+// [PackageDirs].
 func isPackageDir(element string) bool {
 	return slices.ContainsFunc(PackageDirs(), func(pattern string) bool {
 		is, err := path.Match(pattern, element)
@@ -55,10 +55,10 @@ func isPackageDir(element string) bool {
 	})
 }
 
-// Rules returns all rules. docs/held.md prints this list.
+// Rules returns all rules that say by name which changed files need approval. docs/held.md prints this list.
 func Rules() []Rule { return slices.Concat(machineRules(), toolRules()) }
 
-// machineRules are about what a shell, the machine or a login runs.
+// machineRules returns the rules for files that a shell, the machine or a login runs or reads.
 func machineRules() []Rule {
 	return []Rule{
 		{"it belongs to a repository, whose hooks and settings run programs", []string{
@@ -122,7 +122,7 @@ func machineRules() []Rule {
 	}
 }
 
-// toolRules are about what editors, agents, languages and build servers run.
+// toolRules returns the rules for files that editors, AI agents, languages and build servers run or read.
 func toolRules() []Rule {
 	return []Rule{
 		{"an editor or developer tool runs commands from it when it opens the directory", []string{
@@ -174,7 +174,7 @@ func toolRules() []Rule {
 	}
 }
 
-// A pattern is one pattern of a Rule, split into elements.
+// A pattern is one file pattern of a [Rule], split into path elements, as an [index] stores it.
 type pattern struct {
 	elements []string
 	why      string
@@ -183,7 +183,8 @@ type pattern struct {
 	begin, end string
 }
 
-// An index holds the patterns of all rules by their first element.
+// An index finds the rule that a path matches. It holds the patterns of all rules by their first path
+// element.
 type index struct {
 	anchored map[string][]pattern // absolute
 	named    map[string][]pattern // at any depth
@@ -192,8 +193,8 @@ type index struct {
 	globs [256][]pattern
 }
 
-// patterns returns the index; the others return that of the patterns that hold in PackageDirs, in
-// new environments and in PackageDirs of these. Each is built on first use.
+// Indexes of the rules' patterns. patterns has all of them; the others have those that apply in PackageDirs,
+// in new virtual environments, and in PackageDirs of these. Each is built on first use.
 var (
 	patterns        = sync.OnceValue(func() *index { return newIndex() })
 	inPackages      = sync.OnceValue(func() *index { return newIndex(OutsidePackages) })
@@ -201,7 +202,8 @@ var (
 	inPackagesOfNew = sync.OnceValue(func() *index { return newIndex(OutsidePackages, OutsideNewEnvironments) })
 )
 
-// newIndex returns an index without the patterns that do not hold because of their place.
+// newIndex returns an index of the patterns of all rules, without those that have a place in without and so
+// do not apply there.
 func newIndex(without ...Place) *index {
 	all := &index{anchored: map[string][]pattern{}, named: map[string][]pattern{}}
 	for _, rule := range Rules() {
@@ -234,8 +236,8 @@ func newIndex(without ...Place) *index {
 	return all
 }
 
-// fold converts a path to lower case, except for a last element "HEAD": a file of that name
-// makes its directory a git repository, while "head" is a program.
+// fold converts a path to lower case, since rules ignore case. A last element "HEAD" stays: a file of that
+// name makes its directory a git repository, while "head" is a program.
 func fold(path string) string {
 	if path == "HEAD" || strings.HasSuffix(path, "/HEAD") {
 		return strings.ToLower(path[:len(path)-4]) + "HEAD"
@@ -243,9 +245,9 @@ func fold(path string) string {
 	return strings.ToLower(path)
 }
 
-// find returns why a change of an absolute path needs approval, and how many elements of
-// the path the pattern covers. A symbolic link needs approval for patterns below it, too:
-// it would redirect these paths.
+// find returns why a change of the absolute path abs needs approval, "" if it does not, and how many elements
+// of the path the matching pattern covers. With link, the path is a symbolic link, which needs approval for
+// patterns below it, too: it would redirect these paths.
 func (all *index) find(abs string, link bool) (why string, depth int) {
 	elements := strings.Split(strings.Trim(fold(abs), "/"), "/")
 	for _, p := range all.anchored[elements[0]] {
@@ -261,8 +263,8 @@ func (all *index) find(abs string, link bool) (why string, depth int) {
 	return "", 0
 }
 
-// at returns a pattern that matches from the first of these elements on, nil for none. With
-// link, a pattern for paths below them matches, too.
+// at returns a pattern that matches a path from the first of these elements on, or nil. With link, the path
+// is a symbolic link, and a pattern for paths below it matches, too.
 func (all *index) at(elements []string, link bool) *pattern {
 	first := elements[0]
 	if first == "" {
@@ -278,8 +280,8 @@ func (all *index) at(elements []string, link bool) *pattern {
 	return nil
 }
 
-// ordinary reports whether no pattern begins inside a directory's path. Files directly in
-// the directory then match by their own name alone.
+// ordinary reports whether no pattern begins inside the path of the directory dir. Files directly in the
+// directory then need to be matched by their own name alone, which is fast.
 func (all *index) ordinary(dir string) bool {
 	elements := strings.Split(strings.Trim(strings.ToLower(dir), "/"), "/")
 	if elements[0] == "" {
@@ -298,8 +300,8 @@ func (all *index) ordinary(dir string) bool {
 	return true
 }
 
-// A finder looks up paths in an index, one after another. It remembers whether the last
-// directory is ordinary, because most paths share the directory of the one before.
+// A finder looks up paths in an index of rules, one after another. It remembers whether the last directory is
+// ordinary, because most paths share the directory of the one before.
 type finder struct {
 	*index
 	// top is the root of the tree: only directories below it are PackageDirs.
@@ -312,12 +314,14 @@ type finder struct {
 	news []string
 }
 
-// indexFor returns the index of the patterns that hold in a directory.
+// indexFor returns the index of the patterns that apply in the directory dir, which depends on whether it
+// lies in an installed package or a new virtual environment.
 func (f *finder) indexFor(dir string) *index {
 	return f.indexOf(hasPackageDir(strings.TrimPrefix(dir, f.top)), f.inNewEnvironment(dir))
 }
 
-// hasPackageDir reports whether an element of a path is a PackageDir.
+// hasPackageDir reports whether an element of the path dir is the name of a directory with installed
+// packages.
 func hasPackageDir(dir string) bool {
 	for element := range strings.SplitSeq(dir, "/") {
 		if isPackageDir(element) {
@@ -327,9 +331,9 @@ func hasPackageDir(dir string) bool {
 	return false
 }
 
-// enter makes dir, which ends with a slash, the directory of the next lookups. For a directory
-// below the one before, it looks at the new elements alone: in a deep nest of directories, its cost
-// then does not grow with the depth.
+// enter makes dir, which ends with a slash, the directory of the next lookups. If dir lies below the
+// directory before, enter checks only the new path elements, so that its cost does not grow with the depth of
+// the tree.
 func (f *finder) enter(dir string) {
 	rest, below := strings.CutPrefix(dir, f.dir)
 	if below = below && f.dir != "" && strings.HasPrefix(f.dir, f.top); below {
@@ -347,8 +351,8 @@ func (f *finder) enter(dir string) {
 	f.dir = dir
 }
 
-// ordinaryBelow reports whether a directory is ordinary whose path has the elements of rest below an
-// ordinary one: no pattern began there, so none goes on in rest.
+// ordinaryBelow reports whether no pattern begins inside the path of a directory, of which rest is the part
+// below a directory that is ordinary. Only rest must be checked, as no pattern began above it.
 func (all *index) ordinaryBelow(rest string) bool {
 	elements := strings.Split(strings.Trim(strings.ToLower(rest), "/"), "/")
 	for i := range elements {
@@ -359,7 +363,8 @@ func (all *index) ordinaryBelow(rest string) bool {
 	return true
 }
 
-// indexOf returns the index of the patterns that hold in package directories, and in new environments.
+// indexOf returns the index of the patterns that apply in installed packages if packages is set, and in new
+// virtual environments if fresh is set.
 func (f *finder) indexOf(packages, fresh bool) *index {
 	switch {
 	case packages && fresh:
@@ -372,7 +377,8 @@ func (f *finder) indexOf(packages, fresh bool) *index {
 	return patterns()
 }
 
-// inNewEnvironment reports whether an absolute path lies in a new environment.
+// inNewEnvironment reports whether the absolute path abs lies in a Python virtual environment that the
+// sandbox created.
 func (f *finder) inNewEnvironment(abs string) bool {
 	return slices.ContainsFunc(f.news, func(dir string) bool { return diff.Inside(strings.TrimSuffix(abs, "/")+"/", dir) })
 }

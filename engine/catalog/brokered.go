@@ -5,7 +5,9 @@ import (
 	"slices"
 )
 
-// A Secret is a secret of the host that a sandbox uses without having it. One of Env, File and Command is its source.
+// A Secret names a credential of the host that requests from a sandbox are sent with, while the sandbox's
+// processes never hold it: the sandbox's proxy inserts it. Exactly one of Env, File and Command is its
+// source.
 type Secret struct {
 	Name string `json:"name"`
 	// Env is a variable of the host, File an absolute path, and Command a program with its arguments, whose output is
@@ -24,7 +26,8 @@ type Secret struct {
 	Body bool `json:"body,omitempty"`
 }
 
-// A Budget bounds what the requests of a sandbox use over its life; 0 is no limit.
+// A Budget bounds the requests that a sandbox sends through its proxy, in number, bytes and model tokens,
+// over the sandbox's whole life. 0 in a field means no limit.
 type Budget struct {
 	Requests     int64 `json:"requests,omitempty"`
 	BytesSent    int64 `json:"bytes_sent,omitempty"`
@@ -35,15 +38,17 @@ type Budget struct {
 	Hosts []string `json:"hosts,omitempty"`
 }
 
-// Ceilings returns the bounds of b by their names in a profile; 0 is no limit.
+// Ceilings returns a pointer to each bound of b, by the bound's name in a profile, for reading or setting it
+// by name. 0 means no limit.
 func (b *Budget) Ceilings() map[string]*int64 {
 	return map[string]*int64{
 		"requests": &b.Requests, "bytes-sent": &b.BytesSent, "tokens": &b.Tokens, "input-tokens": &b.InputTokens, "output-tokens": &b.OutputTokens,
 	}
 }
 
-// Lowered returns a copy of b with each ceiling of other that is lower, or where b has none, and the
-// names of those. The hosts of both are in it. b may be nil.
+// Lowered returns a copy of b in which each bound that other sets lower, or that b does not set, has the
+// value of other, and the names of the bounds so changed. The copy applies to the hosts of both. b may be
+// nil.
 func (b *Budget) Lowered(other *Budget) (low *Budget, names []string) {
 	low = new(Budget)
 	if b != nil {

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Catalog is an open state directory with the records of all sandboxes.
+// A Catalog is an open state directory, which holds the records of all sandboxes. [Open] makes it; it holds
+// no file open, and any number of processes may have one of the same directory.
 type Catalog struct {
 	dir  string
 	plan fault.Plan
@@ -34,9 +35,9 @@ const (
 	record    = "record.json"
 )
 
-// Open opens the catalogue in dir, or creates it, accessible only to its owner. It refuses a
-// newer format (ErrNotSupported), and a directory that belongs to another user or that others
-// can write to (ErrDenied).
+// Open opens the catalogue in the state directory dir, or creates it, accessible only to its owner. It
+// refuses a directory of a newer format (ErrNotSupported), and one that belongs to another user or that
+// others can write to (ErrDenied).
 func Open(dir string) (*Catalog, error) {
 	c := &Catalog{dir: dir}
 	if err := checkOwner(dir); err != nil {
@@ -65,8 +66,9 @@ func Is(dir string) bool {
 	return err == nil
 }
 
-// checkOwner returns an error for a directory in which another user could plant files. Not
-// even root may use another user's directory.
+// checkOwner returns ErrDenied for a state directory in which another user could plant files: one that
+// belongs to another user, even if this process is root, or that others can write to. A missing directory is
+// no error.
 func checkOwner(dir string) error {
 	var st syscall.Stat_t
 	switch err := syscall.Stat(dir, &st); {
@@ -110,7 +112,7 @@ func (c *Catalog) create() error {
 	return syncDir(c.dir)
 }
 
-// Rehearse makes later writes to the catalogue fail as a test's fault plan says.
+// Rehearse makes later writes to the catalogue fail at the points that a test's fault plan selects.
 func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
 
 // Dir returns the state directory.
@@ -119,15 +121,17 @@ func (c *Catalog) Dir() string { return c.dir }
 // Path returns the directory of the sandbox called name, existing or not.
 func (c *Catalog) Path(name string) string { return SandboxDir(c.dir, name) }
 
-// SandboxDir returns the same for the catalogue in a state directory, without opening it.
+// SandboxDir returns the directory of the sandbox called name in a state directory, whether it exists or not,
+// without opening the catalogue.
 func SandboxDir(state, name string) string { return filepath.Join(state, sandboxes, name) }
 
-// DataDir returns the directory in the state directory for the data of the backend driver. It
-// need not exist.
+// DataDir returns the directory inside the state directory in which the backend called driver stores its
+// data. It need not exist.
 func (c *Catalog) DataDir(driver string) string { return filepath.Join(c.dir, "data", driver) }
 
-// Create claims r.Name for r. Atomic: ErrExists, with nothing changed, if the name is taken.
-// The caller holds an [Intent], so that a crash before the sandbox is ready gets repaired.
+// Create stores the record r of a new sandbox and thereby claims the name r.Name. It is atomic: if the name
+// is taken it returns ErrExists and changes nothing. The caller holds an [Intent], by which a later command
+// repairs the sandbox after a crash.
 func (c *Catalog) Create(r *Record) error {
 	if err := CheckName(r.Name); err != nil {
 		return err
@@ -142,8 +146,9 @@ func (c *Catalog) Create(r *Record) error {
 	return nil
 }
 
-// newDir makes the directory DIR/spare/ID for a new sandbox, or renames a spare one to it, and
-// returns its path.
+// newDir provides the directory DIR/spare/ID in which a new sandbox's record is written before it gets its
+// name, and returns its path. It renames the directory of a removed sandbox if there is one, because that is
+// cheaper than making one.
 func (c *Catalog) newDir(id string) (string, error) {
 	if err := c.plan.Point("make a directory"); err != nil {
 		return "", err
@@ -157,7 +162,8 @@ func (c *Catalog) newDir(id string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// claim writes the record into dir, then renames dir to the sandbox's name.
+// claim writes the record r into dir, then renames dir to the sandbox's name, which claims the name. Unless
+// the sandbox is ephemeral, both are on stable storage afterwards. ErrExists: the name is taken.
 func (c *Catalog) claim(dir string, r *Record) error {
 	data, err := encode(r)
 	if err != nil {
@@ -194,7 +200,8 @@ func taken(name string) error {
 	}
 }
 
-// Unclaim removes the leftovers of a process that died in [Catalog.Create].
+// Unclaim removes the unnamed directory that a process left when it died in [Catalog.Create]. id is the id of
+// the sandbox that it was creating.
 func (c *Catalog) Unclaim(id string) error {
 	if bad := CheckName(id); bad != nil || len(id) < 2 { // one letter is the number of a spare directory
 		return nil //nolint:nilerr //nolint:nilerr // no sandbox has such an id
@@ -202,7 +209,8 @@ func (c *Catalog) Unclaim(id string) error {
 	return removeAll(filepath.Join(c.dir, spare, id))
 }
 
-// spares is the number of directories of removed sandboxes that are retained for reuse.
+// spares is how many directories of removed sandboxes stay for reuse by new ones, since a rename is cheaper
+// than making and removing a directory.
 const spares = 4
 
 func (c *Catalog) spare(i int) string { return filepath.Join(c.dir, spare, strconv.Itoa(i)) }
@@ -218,8 +226,8 @@ func (c *Catalog) write(r *Record, lasting bool) error {
 	return ReplaceFile(filepath.Join(c.Path(r.Name), record), data, lasting)
 }
 
-// WriteFile creates or replaces a file beside the record of a sandbox, durably. ErrNotFound:
-// no such sandbox.
+// WriteFile creates or replaces the file called file in the directory of the sandbox name, beside its record.
+// The file is on stable storage afterwards. ErrNotFound: no such sandbox.
 func (c *Catalog) WriteFile(name, file string, data []byte) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -227,9 +235,8 @@ func (c *Catalog) WriteFile(name, file string, data []byte) error {
 	return ReplaceFile(filepath.Join(c.Path(name), file), data, true)
 }
 
-// Store creates or replaces a file of the state directory that belongs to no sandbox, durably:
-// after a crash or a power loss it is the old or the new one. file is relative to the state
-// directory.
+// Store creates or replaces a file of the state directory that belongs to no sandbox. file is relative to the
+// state directory. After a crash or a power loss the file has the old or the new content.
 func (c *Catalog) Store(file string, data []byte) error {
 	path := filepath.Join(c.dir, file)
 	if err := c.plan.Point("write what was decided"); err != nil {
@@ -238,15 +245,17 @@ func (c *Catalog) Store(file string, data []byte) error {
 	return ReplaceFile(path, data, true)
 }
 
-// Update replaces the record of a new sandbox that only this process knows.
+// Update replaces the record of a sandbox without its lock. The sandbox is new, and no other process knows
+// its name yet.
 func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 
-// Share takes the catalogue's shared lock, which blocks [Catalog.Exclude] until release: a base
-// that a command picked for reuse is not collected before a record names it. release may be
-// called twice.
+// Share takes the catalogue's shared lock, which makes [Catalog.Exclude] wait until release is called. A
+// command holds it from choosing an existing base for a new sandbox until the sandbox's record names that
+// base, because a garbage collection would remove the unnamed base. release may be called twice.
 func (c *Catalog) Share() (release func(), err error) { return c.flock(syscall.LOCK_SH) }
 
-// Exclude waits for all shared locks, takes the exclusive lock and holds it until release.
+// Exclude takes the catalogue's exclusive lock for a garbage collection of bases: it waits for all holders of
+// the shared lock of [Catalog.Share], and blocks new ones until release is called.
 func (c *Catalog) Exclude() (release func(), err error) { return c.flock(syscall.LOCK_EX) }
 
 func (c *Catalog) flock(how int) (func(), error) {
@@ -266,8 +275,8 @@ func (c *Catalog) flock(how int) (func(), error) {
 	return func() { vfs.Unlock(d) }, nil
 }
 
-// Get reads the record of a sandbox. Errors: ErrNotFound, ErrCorrupt, ErrNotSupported for a
-// newer format.
+// Get reads the record of the sandbox called name. Errors: ErrNotFound, ErrCorrupt, and ErrNotSupported for a
+// record of a newer format.
 func (c *Catalog) Get(name string) (*Record, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -293,8 +302,8 @@ func (c *Catalog) read(path, name string) (*Record, error) {
 	return decode(path, data)
 }
 
-// List reads all records, sorted by name. Errors with one record do not affect the others.
-// Cost: about 10 µs for each sandbox, on all processors.
+// List reads the records of all sandboxes, sorted by name, and returns one error for each that cannot be
+// read. Cost: about 10 µs for each sandbox, on all processors.
 func (c *Catalog) List() ([]*Record, []error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, sandboxes))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package catalog stores the names, parents and states of all sandboxes, for every backend, in
-// small readable files:
+// Package catalog stores the names, parents and states of all sandboxes, for every backend, in small readable
+// files of the state directory DIR:
 //
 //	DIR/format                     the version of everything below
 //	DIR/sandboxes/NAME/record.json one sandbox ([Record]); its directory is the claim on its name
@@ -7,23 +7,23 @@
 //	DIR/active/PID.START.SERIAL.WHAT.ID.NAME   an operation in progress ([Intent])
 //	DIR/ends/WALL.BOOT.UP.ID.NAME  when a sandbox will be removed ([End])
 //	DIR/spare/N/                   the directory of a removed sandbox, for reuse
-//	DIR/spare/ID/                  that of a new sandbox until it claims its name
+//	DIR/spare/ID/                  the directory of a new sandbox until it claims its name
 //	DIR/places/DRIVER:PATH         a filesystem on which a backend has data of its own
 //	DIR/pipelines/ID/state.json    a promotion through stages ([Catalog.Store]; see the engine)
 //	DIR/trash/NAME.ID/             a removed sandbox whose trees are not removed yet
 //
-// Any number of processes may use one catalogue. A rename of a directory with its record
-// claims a name and gives it up, so that needs no lock, and no name is without a record. A
-// process that changes a sandbox holds its lock ([Locked]). A rename replaces a record, so a
-// reader sees the old or the new one. A process killed at any instant leaves its entry under
-// active. The next command finds it with one readdir ([Catalog.Stale]) and repairs the
-// sandbox. The entry contains the sandbox's ID, because another sandbox may have the name by
-// then. After a power loss, each durably saved record or its predecessor exists.
+// Any number of processes may use one catalogue. A sandbox's name is claimed and given up by renaming a
+// directory together with its record. This needs no lock, and no name is ever without a record. A process
+// that changes a sandbox holds the sandbox's lock ([Locked]). A record is replaced by a rename, so a reader
+// sees the old or the new one.
+//
+// A process killed at any instant leaves its entry under active. The next command finds the entry with one
+// readdir ([Catalog.Stale]) and repairs the sandbox. The entry contains the sandbox's ID, because another
+// sandbox may have the name by then. After a power loss, each durably saved record or its predecessor exists.
 //
 // # Where to start
 //
-// [Catalog] and [Record], then [Locked], the record under its lock, and [Intent], which makes
-// interrupted operations visible.
+// [Catalog] and [Record], then [Locked], the record under its lock, and [Intent], which makes interrupted operations visible.
 //
 // The package must not know backends, containers or supervisors: it stores what others decide.
 package catalog

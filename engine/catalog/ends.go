@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// An End records when a sandbox will be removed, so that each command finds the due ones with
-// one readdir. It is a file name, "WALL.BOOT.UP.ID.SANDBOX", with the end by both clocks in
-// milliseconds, created like an [Intent]. It may be outdated: the sandbox's record decides.
+// An End is a file whose name says when a sandbox will be removed. Each command finds the sandboxes that are
+// due by listing these names, without reading all records. The name is "WALL.BOOT.UP.ID.SANDBOX": the time by
+// the wall clock and since boot, both in milliseconds. An End may be outdated; the sandbox's record decides.
 type End struct {
 	Name, ID string
 	// By is the time of the end.
@@ -21,17 +21,19 @@ type End struct {
 	path string
 }
 
-// bootName is the number of characters of the boot id in the file name.
+// bootName is how many characters of the kernel's boot id an [End]'s file name contains, enough to tell two
+// boots of one machine from each other.
 const bootName = 8
 
-// NoteEnd records the time at which a sandbox will be removed, if it has one. The caller does
-// this before it saves the record with that limit. Older entries stay. Cost: one system call.
+// NoteEnd creates an [End] for the time at which the sandbox of r will be removed, and does nothing if r has
+// no such time. The caller does this before it saves a record with a removal time. Earlier entries for the
+// sandbox stay. Cost: one system call.
 func (c *Catalog) NoteEnd(r *Record, now Instant) error {
 	_, err := c.noteEnd(r, now)
 	return err
 }
 
-// RenoteEnd replaces the entry e by one for r's present removal time, or drops e if r has
+// RenoteEnd replaces the outdated entry e by one for r's present removal time, or only removes e if r has
 // none.
 func (c *Catalog) RenoteEnd(e *End, r *Record, now Instant) error {
 	path, err := c.noteEnd(r, now)
@@ -71,7 +73,8 @@ func (c *Catalog) noteEnd(r *Record, now Instant) (path string, err error) {
 	return path, nil
 }
 
-// Ends lists the recorded ends. Cost: one readdir, or one system call if there never was one.
+// Ends lists the removal times of all sandboxes that have one. Cost: one readdir, or one system call if there
+// never was one.
 func (c *Catalog) Ends() ([]End, error) {
 	dir := filepath.Join(c.dir, ends)
 	entries, err := os.ReadDir(dir)
@@ -97,7 +100,7 @@ func (c *Catalog) Ends() ([]End, error) {
 	return found, nil
 }
 
-// Due reports whether the sandbox's end has come by now.
+// Due reports whether the removal time of the sandbox is at or before now.
 func (e *End) Due(now Instant) bool {
 	if e.By.Boot != "" && strings.HasPrefix(now.Boot, e.By.Boot) {
 		return now.Up >= e.By.Up

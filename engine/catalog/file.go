@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReplaceFile writes a file so that a reader, or a crash of this process, finds the old or the new
-// content. With lasting this includes a power loss, and the new content is on stable storage
-// afterwards. It is not for two writers at once. After an error the old content stays.
+// ReplaceFile writes data to the file path such that a reader finds the old or the new content, also after a
+// crash of this process. With lasting this holds after a power loss too, and the new content is on stable
+// storage when it returns. Two processes must not replace the same file at once. After an error the old
+// content stays.
 func ReplaceFile(path string, data []byte, lasting bool) error {
 	tmp := path + ".new"
 	err := write(tmp, data, lasting)
@@ -28,7 +29,7 @@ func ReplaceFile(path string, data []byte, lasting bool) error {
 	return nil
 }
 
-// write writes a file that no other process reads yet.
+// write writes a file that no other process reads yet, and with lasting waits until it is on stable storage.
 func write(path string, data []byte, lasting bool) error {
 	// Not O_TRUNC: ext4 syncs a truncated file when it is closed (mount option
 	// auto_da_alloc, ext4(5)).

@@ -15,10 +15,11 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// An Intent announces an operation that must be repaired if its process dies. It is a file name,
-// "PID.START.SERIAL.WHAT.ID.SANDBOX", created and removed by one system call each: a hard link,
-// because that needs no inode. (ext4 reuses a freed inode number only minutes later, and
-// searches the recent ones at every creation: fs/ext4/ialloc.c, recently_deleted.)
+// An Intent is a file that announces an operation on a sandbox, such as its creation, that a later command
+// must repair if the process dies. Only its name counts, "PID.START.SERIAL.WHAT.ID.SANDBOX". It is a hard
+// link, created and removed by one system call each, because a link needs no inode. (ext4 reuses a freed
+// inode number only minutes later, and searches the recent ones at every creation: fs/ext4/ialloc.c,
+// recently_deleted.)
 type Intent struct {
 	// What is the operation and Name the sandbox. ID is the sandbox's id: at the time of a
 	// repair, another sandbox may have the name.
@@ -29,7 +30,7 @@ type Intent struct {
 	plan  fault.Plan
 }
 
-// The operations that an intent can announce.
+// Operations that an [Intent] announces: the values of its field What, and part of its file name.
 const (
 	Making      = "making"   // a sandbox, until its record says ready; an ephemeral one, until it is removed
 	Changing    = "changing" // its states
@@ -39,7 +40,8 @@ const (
 
 var serial atomic.Uint64
 
-// Begin records an intent of this process. Cost: one system call. Errors: errs.ErrInvalid.
+// Begin announces that this process starts the operation what (such as Making) on the sandbox with this name
+// and id. The caller calls [Intent.End] after it. Cost: one system call. ErrInvalid: the name is not valid.
 func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -63,7 +65,8 @@ func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	return i, nil
 }
 
-// End removes the intent, once its operation is complete or reverted.
+// End removes the file by which the intent announces its operation, once the operation is complete or
+// reverted.
 func (i *Intent) End() error {
 	if err := i.plan.Point("say that it is done"); err != nil {
 		return fail("removing", i.path, err)
@@ -74,15 +77,18 @@ func (i *Intent) End() error {
 	return nil
 }
 
-// Stands reports whether the intent still exists. The caller holds the sandbox's lock.
+// Stands reports whether the file of the intent, which announces an operation on a sandbox, still exists,
+// that is, whether no other process has repaired the operation meanwhile. The caller holds the sandbox's
+// lock.
 func (i *Intent) Stands() bool {
 	_, err := os.Lstat(i.path)
 	return err == nil
 }
 
-// Stale lists the intents whose process is gone. Cost: one readdir, and a kill(pid, 0) for each
-// running command. A reused process id hides a stale intent until the new process ends, unless
-// thorough is set: then Stale also compares start times, at 15 µs each.
+// Stale lists the intents, the files that announce operations in progress, whose process has died; the caller
+// repairs their sandboxes. Cost: one readdir, and a kill(pid, 0) for each running command. Another process
+// that got the same process id hides such an intent until it ends, unless thorough is set: then Stale also
+// compares the start times of the processes, at 15 µs each.
 func (c *Catalog) Stale(thorough bool) ([]Intent, error) {
 	dir := filepath.Join(c.dir, active)
 	entries, err := os.ReadDir(dir)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Key points at which snapfs takes a snapshot by itself.
+// Names of the key points: the moments at which snapfs takes a snapshot of a sandbox without being asked, if
+// the sandbox's [KeyPoints] list them.
 const (
 	AtExec      = "exec"      // before and after each command
 	AtLimit     = "limit"     // when a limit was hit
@@ -18,13 +19,15 @@ const (
 	AtRollback  = "rollback"  // before a rollback
 )
 
-// KeyPointNames are the names of all key points.
+// KeyPointNames are the names of all key points: the moments at which snapfs can take a snapshot by itself.
 var KeyPointNames = []string{AtExec, AtLimit, AtRefusal, AtPlan, AtPromotion, AtRefresh, AtRollback}
 
-// DefaultKeep is the number of snapshots at key points that a sandbox keeps where neither a number nor an age is set.
+// DefaultKeep is how many automatic snapshots (those at key points) snapfs stores for a sandbox for which
+// neither a number nor an age is set. It removes the oldest beyond that.
 const DefaultKeep = 100
 
-// KeyPoints say when snapfs takes snapshots of a sandbox by itself, and how long they stay.
+// KeyPoints say at which moments snapfs takes snapshots of a sandbox by itself, and how long these stay. They
+// are part of the sandbox's record.
 type KeyPoints struct {
 	At []string `json:"at"`
 	// Keep is the greatest number of such snapshots, 0 for [DefaultKeep], or for any number where KeepFor is set.
@@ -33,7 +36,8 @@ type KeyPoints struct {
 	KeepFor time.Duration `json:"keep_for_ns,omitempty"`
 }
 
-// CheckKeyPoint returns an error for a text that names no key point.
+// CheckKeyPoint returns an error, with the valid names, if name is no key point, that is, no moment at which
+// snapfs can take a snapshot by itself.
 func CheckKeyPoint(name string) error {
 	if !slices.Contains(KeyPointNames, name) {
 		return fmt.Errorf("unknown key point %q: use %s", name, strings.Join(KeyPointNames, ", "))
@@ -41,10 +45,12 @@ func CheckKeyPoint(name string) error {
 	return nil
 }
 
-// Has reports whether snapfs takes a snapshot at the named key point. k may be nil.
+// Has reports whether snapfs takes a snapshot of the sandbox at the key point called point, such as [AtExec].
+// k may be nil: no key points.
 func (k *KeyPoints) Has(point string) bool { return k != nil && slices.Contains(k.At, point) }
 
-// Most returns the greatest number of snapshots at key points, 0 for any number.
+// Most returns how many automatic snapshots the sandbox may have before the oldest is removed; 0 means any
+// number.
 func (k *KeyPoints) Most() int {
 	if k.Keep == 0 && k.KeepFor == 0 {
 		return DefaultKeep
@@ -52,7 +58,8 @@ func (k *KeyPoints) Most() int {
 	return k.Keep
 }
 
-// A Why says why snapfs took a snapshot by itself.
+// A Why is the reason for which snapfs took a snapshot by itself: the key point, and the command it belongs
+// to. The snapshot's entry in the record contains it.
 type Why struct {
 	// Point is the name of the key point.
 	Point string `json:"point"`

@@ -7,8 +7,9 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// An Instant is a time by both clocks of a machine: the wall clock, which can be set, and the
-// time since boot, which is steady but restarts.
+// An Instant is one moment by both clocks of a machine: the wall clock, which the administrator or NTP can
+// set, and the time since boot, which runs steadily but restarts with the machine. The age of a sandbox is
+// computed from two of them.
 type Instant struct {
 	Wall time.Time `json:"wall"`
 	// Boot identifies the boot that Up counts from.
@@ -18,16 +19,17 @@ type Instant struct {
 	Unsure bool `json:"unsure,omitempty"`
 }
 
-// Now returns the current time. Cost: three system calls, and one small read in each process.
+// Now returns the present moment by both clocks. Cost: three system calls, and one small read in each
+// process.
 func Now() Instant {
 	boot, _ := proc.BootID() // "" where the system does not report it
 	return Instant{Wall: time.Now().Round(0), Boot: boot, Up: hostinfo.Uptime(), Unsure: !hostinfo.Synchronised()}
 }
 
-// since returns the time from an earlier instant to i: by the time since boot if both are in one
-// boot, which setting the clock does not change. Across boots it is by the wall clock and never
-// negative; if that was unsure at either instant, it is the time since the later boot, which is
-// never too long.
+// since returns the time that passed from earlier to i. Within one boot this is the difference of the times
+// since boot, which setting the clock does not change. Across boots it is that of the wall clock, and never
+// negative. If the wall clock was not synchronised at one of the two, it is the time since the later boot,
+// which is never too long.
 func (i Instant) since(earlier Instant) time.Duration {
 	switch {
 	case i.Boot != "" && i.Boot == earlier.Boot:
@@ -38,14 +40,15 @@ func (i Instant) since(earlier Instant) time.Duration {
 	return max(0, i.Wall.Sub(earlier.Wall))
 }
 
-// A Life is the age of a sandbox as recorded at an instant.
+// A Life is the age that a sandbox had at one moment, as its record stores it. The present age is Age plus
+// the time since At.
 type Life struct {
 	Age time.Duration `json:"age_ns"`
 	At  Instant       `json:"at"`
 }
 
-// AgeAt returns the age of the sandbox. If no age was recorded yet, it is computed from the
-// wall clock.
+// AgeAt returns the age of the sandbox at now. It is computed from the age that [Record.RecordAge] stored
+// last, and without one from the wall clock and the time of creation.
 func (r *Record) AgeAt(now Instant) time.Duration {
 	if r.Life == nil {
 		age := max(0, now.Wall.Sub(r.Created))
@@ -57,14 +60,15 @@ func (r *Record) AgeAt(now Instant) time.Duration {
 	return r.Life.Age + now.since(r.Life.At)
 }
 
-// RecordAge records the age of the sandbox, so that later changes of the wall clock, until the next
-// boot, do not affect it. The caller saves the record.
+// RecordAge stores the age of the sandbox at now in r. Later changes of the wall clock, until the next boot,
+// then do not affect the age. The caller saves the record.
 func (r *Record) RecordAge(now Instant) { r.Life = &Life{Age: r.AgeAt(now), At: now} }
 
-// Timed reports whether any limit depends on the sandbox's age or idle time.
+// Timed reports whether any limit depends on the sandbox's age or on its time without activity.
 func (l Limits) Timed() bool { return l.Idle > 0 || l.TTL > 0 || l.RemoveAfter > 0 }
 
-// RemovalAge returns the age at which the sandbox is removed, 0 for never.
+// RemovalAge returns the age at which the sandbox is removed: the limit ttl plus the limit remove-after. 0
+// means never.
 func (l Limits) RemovalAge() time.Duration {
 	if l.RemoveAfter == 0 {
 		return 0

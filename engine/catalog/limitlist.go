@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A Limit is one field of [Limits] with its name: as a flag of run and new, a line of a
-// profile, a NAME=VALUE of `snapfs limits --set`, and a line of `snapfs show`.
+// A Limit is one field of [Limits] under its name. The name is that of a flag of run and new, of a line in a
+// profile, of a NAME=VALUE for `snapfs limits --set`, and of a line that `snapfs show` prints.
 type Limit struct {
 	Name, Usage string
 	Value       LimitValue
@@ -18,7 +18,7 @@ type Limit struct {
 	Bounds
 }
 
-// Bounds are the range of a limit. Values outside, including zero, are errors.
+// Bounds are the range of values that a limit accepts. Values outside, including zero, are errors.
 type Bounds struct {
 	// Least and Most are the ends of the range as text. Why is the reason for the lower end.
 	Least, Why, Most string
@@ -26,20 +26,20 @@ type Bounds struct {
 	Beyond string
 }
 
-// A LimitValue is the value of a limit in its text form.
+// A LimitValue reads and writes one field of a [Limits] as text, as flags and profiles need it.
 type LimitValue interface {
-	// Set parses the value of the limit from text; "none" removes the limit.
+	// Set parses text, such as "2G", and stores it as the value of the limit; "none" removes the limit.
 	Set(text string) error
-	// String returns the limit in the form that Set parses, or "".
+	// String returns the value of the limit in the form that Set parses, or "" if there is no limit.
 	String() string
-	// Type returns the type's name for help.
+	// Type returns the kind of the value for the help text, such as "size" or "duration".
 	Type() string
-	// Tighten adopts the value of the same limit in another [Limits] if that value is
-	// stricter, and reports whether it did.
+	// Tighten adopts the value of the same limit in another [Limits] if that value is stricter, and reports
+	// whether it did.
 	Tighten(other LimitValue) bool
 }
 
-// Texts for Bounds.Beyond: the effect of a limit above the capacity of the host.
+// Texts for Bounds.Beyond: the effect of setting a limit above the capacity of the host.
 const (
 	beyondSaid   = "no effect; snapfs says so at each start"
 	beyondDisk   = "the disk or pool is full before"
@@ -47,7 +47,8 @@ const (
 	beyondTime   = "no effect"
 )
 
-// Bounds of the limits. The lower ends are the least values with which a container works.
+// Ranges of values that the limits accept. The lower ends are the least values with which a container works,
+// and the reason follows each.
 var (
 	cpusBounds   = Bounds{"0.01", "the kernel divides a processor into hundredths", "8192", beyondSaid}
 	memoryBounds = Bounds{"1M", "a command needs that to start", "1E", beyondSaid}
@@ -60,7 +61,8 @@ var (
 	timeBounds   = Bounds{"1ms", "less is over before a command starts", "36500d", beyondTime}
 )
 
-// Fields returns all limits, with the values of l.
+// Fields returns one [Limit] for each limit that exists. Its Value refers to the field of l: setting it
+// changes l.
 func (l *Limits) Fields() []Limit {
 	size := func(to *int64, b *Bounds) LimitValue {
 		return &limitValue[int64]{to, "size", b, units.ParseSize, units.FormatSize}
@@ -95,9 +97,8 @@ func (l *Limits) Fields() []Limit {
 	}
 }
 
-// SetField sets one limit by its name to a value as text, such as memory to "2G"; the text
-// "none" removes the limit. known is false for an unknown name. It returns an error for a text
-// that is no value of the limit.
+// SetField sets the limit called name to a value given as text, such as memory to "2G"; the text "none"
+// removes the limit. known is false for an unknown name. err is set if the text is no value of that limit.
 func (l *Limits) SetField(name, value string) (known bool, err error) {
 	for _, f := range l.Fields() {
 		if f.Name == name {
@@ -158,8 +159,8 @@ func (v *limitValue[T]) Tighten(other LimitValue) bool {
 	return true
 }
 
-// removal is the value of remove-after. A profile that the user did not name does not shorten
-// it, because that would lose data earlier.
+// removal is the [LimitValue] of the limit remove-after. A profile that the user did not name cannot tighten
+// it, because removing the sandbox earlier would lose data.
 type removal struct{ limitValue[time.Duration] }
 
 func (*removal) Tighten(LimitValue) bool { return false }

@@ -2,8 +2,8 @@ package catalog
 
 import "time"
 
-// Limits hold what a sandbox may use. Zero means no limit. Sizes are in bytes, rates in bytes
-// per second.
+// Limits say how much a sandbox may use: processors, memory, disk, time. They are part of its record and
+// policy. Zero means no limit. Sizes are in bytes, rates in bytes per second.
 type Limits struct {
 	// CPUs limits the processor time of all processes together, in processors.
 	CPUs float64 `json:"cpus,omitempty"`
@@ -38,7 +38,7 @@ type Limits struct {
 	KeepEnd     bool          `json:"keep_end,omitempty"`
 }
 
-// A LimitHit is a limit that ended or paused a command or sandbox.
+// A LimitHit says which limit ended or paused a command or sandbox, for messages to the user and the audit.
 type LimitHit struct {
 	// Limit is the limit's name, and Value its text form: "memory", "2G".
 	Limit string `json:"limit"`

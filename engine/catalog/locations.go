@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-// A Location is a directory in which a backend stores data on a tree's own filesystem.
+// A Location is a directory outside the state directory in which a backend, Driver, stores data: on the
+// filesystem of a tree, since clones do not cross filesystems. The catalogue lists these directories.
 type Location struct{ Driver, Path string }
 
-// AddLocation records a location, so that its data is found when no sandbox refers to it. Cost: one
-// system call if it is recorded already.
+// AddLocation adds p to the catalogue's list of directories with backend data, by which the data is found
+// when no sandbox refers to it any more. A path too long for a file name is left out. Cost: one system call
+// if it is listed already.
 func (c *Catalog) AddLocation(p Location) error {
 	path := c.locationPath(p)
 	if len(filepath.Base(path)) > 255 { // a tree that deep is only found through its sandboxes
@@ -30,7 +32,8 @@ func (c *Catalog) AddLocation(p Location) error {
 	return nil
 }
 
-// DropLocations removes records of locations. The errors name those that remain.
+// DropLocations removes these locations from the catalogue's list of directories with backend data. The data
+// itself stays. The error names the locations that could not be removed.
 func (c *Catalog) DropLocations(list []Location) error {
 	var errs []error
 	for _, p := range list {
@@ -45,7 +48,7 @@ func (c *Catalog) locationPath(p Location) string {
 	return filepath.Join(c.dir, places, p.Driver+":"+strings.ReplaceAll(strings.ReplaceAll(p.Path, "%", "%25"), "/", "%2f"))
 }
 
-// Locations lists the recorded locations, sorted.
+// Locations lists the directories outside the state directory in which backends store data, sorted.
 func (c *Catalog) Locations() ([]Location, error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, places))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

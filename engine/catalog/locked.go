@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Locked is a sandbox's record under its lock: no other process changes the sandbox until
-// Release. The kernel releases the lock of a process that dies.
+// A Locked is a sandbox's record together with the sandbox's lock: no other process changes the sandbox until
+// Release. [Catalog.Lock] makes it. If this process dies, the kernel releases the lock.
 type Locked struct {
 	*Record
 	c   *Catalog
 	dir *os.File
 }
 
-// lockTimeout bounds the wait for another command's lock.
+// lockTimeout is how long [Catalog.Lock] waits for another command to release a sandbox's lock before it
+// returns ErrBusy. Commands hold the lock for seconds at most.
 const lockTimeout = time.Minute
 
 // Lock locks a sandbox and reads its record. Errors: ErrNotFound; ErrBusy if another command
@@ -45,8 +46,8 @@ func (c *Catalog) Lock(ctx context.Context, name string) (*Locked, error) {
 	}
 }
 
-// TryLock locks a sandbox as [Catalog.Lock] does, but returns an error at once if another process
-// holds the lock.
+// TryLock locks a sandbox and reads its record as [Catalog.Lock] does, but returns ErrBusy at once if another
+// process holds the lock.
 func (c *Catalog) TryLock(name string) (*Locked, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -61,8 +62,9 @@ func (c *Catalog) TryLock(name string) (*Locked, error) {
 	return h, err
 }
 
-// tryLockNow locks the directory that has the name now. It gives up a directory that lost the name
-// before the lock.
+// tryLockNow locks the directory that bears the sandbox's name and reads its record, without waiting. If the
+// directory was renamed or removed between opening and locking, it returns an error for the caller to try
+// again.
 func (c *Catalog) tryLockNow(name string) (*Locked, error) {
 	path := c.Path(name)
 	dir, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -94,12 +96,13 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Save replaces the record. Atomic: a reader sees the old or the new one, and an error leaves
-// the old one. Unless the sandbox is ephemeral, the record is on stable storage afterwards.
+// Save replaces the sandbox's record in the catalogue by h.Record. It is atomic: a reader sees the old or the
+// new one, and an error leaves the old one. Unless the sandbox is ephemeral, the record is on stable storage
+// afterwards.
 func (h *Locked) Save() error { return h.c.write(h.Record, !h.Ephemeral) }
 
-// Reload reads the record from disk again and discards unsaved changes, as after a failed
-// Save.
+// Reload reads the record from the catalogue again, and thereby discards changes that were not saved, such as
+// after a failed Save.
 func (h *Locked) Reload() error {
 	r, err := h.c.Get(h.Name)
 	if err == nil {
@@ -108,12 +111,12 @@ func (h *Locked) Reload() error {
 	return err
 }
 
-// LockFile returns the open file that holds the lock, for a child process to inherit. The
-// Locked still owns and closes it.
+// LockFile returns the open file that holds the sandbox's lock. A child process that inherits it shares the
+// lock; see [Catalog.Inherit]. The Locked still owns and closes it.
 func (h *Locked) LockFile() *os.File { return h.dir }
 
-// Inherit does the same as Lock, for a process that inherited the lock as descriptor fd.
-// ErrBusy: that is not the lock of this sandbox.
+// Inherit returns the locked sandbox called name in a process to which the parent passed the lock as open
+// file descriptor fd. ErrBusy: fd is not the lock of this sandbox.
 func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 	var ours, its syscall.Stat_t
 	err := syscall.Fstat(fd, &ours)
@@ -131,8 +134,8 @@ func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 	return &Locked{Record: r, c: c, dir: os.NewFile(uintptr(fd), c.Path(name))}, nil
 }
 
-// Drop removes the directory of a sandbox whose record is unreadable, and frees the name. The
-// sandbox's trees stay: no record refers to them any more.
+// Drop removes the directory of a sandbox whose record cannot be read, and thereby frees the name. The trees
+// of the sandbox stay where the backends stored them, without a record that refers to them.
 func (c *Catalog) Drop(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -156,9 +159,9 @@ func (c *Catalog) Drop(name string) error {
 // Release releases the lock. It may be called twice.
 func (h *Locked) Release() { h.dir.Close() }
 
-// Rename renames the sandbox and retains the lock. The caller then saves the record. ErrExists
-// leaves the name unchanged. For a sandbox that is not ready, the caller holds an [Intent] for
-// the new name.
+// Rename gives the sandbox another name and holds its lock further. The caller then saves the record.
+// ErrExists: the name is taken, and the old name stays. If the sandbox is not ready yet, the caller holds an
+// [Intent] for the new name.
 func (h *Locked) Rename(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -181,8 +184,8 @@ func (h *Locked) Rename(name string) error {
 	return nil
 }
 
-// Claimed reports whether the name is taken, even by a directory without a record whose removal
-// was interrupted.
+// Claimed reports whether a sandbox's name is taken, even if only by a directory without a record, which an
+// interrupted removal left.
 func (c *Catalog) Claimed(name string) bool {
 	_, err := os.Lstat(c.Path(name))
 	return CheckName(name) == nil && err == nil

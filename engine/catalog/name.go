@@ -56,8 +56,8 @@ func NewID() string {
 	return string(id)
 }
 
-// NameFor returns a name for a sandbox of a workspace: its last path element, without characters
-// that are not allowed, and the start of the sandbox's id.
+// NameFor returns a name for a sandbox that the user did not name: the last element of the workspace's path,
+// without characters that names may not have, and the start of the sandbox's id.
 func NameFor(workspace, id string) string {
 	var b strings.Builder
 	for _, c := range []byte(filepath.Base(workspace)) {

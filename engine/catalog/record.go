@@ -15,21 +15,22 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// Format is the version of the state directory that this program reads and writes. It refuses a
-// newer one and never rewrites it.
+// Format is the version of the state directory's file formats that this program reads and writes. It refuses
+// a directory of a newer version, and never changes the version of an existing one.
 const Format = 1
 
-// State is the stage of a sandbox's life.
+// A State says whether a sandbox is complete: [Creating] or [Ready].
 type State string
 
-// States of a sandbox. Creating is visible only after a command died; the next command removes
-// such a sandbox.
+// The states of a sandbox. A user sees Creating only after a command died while it created the sandbox; the
+// next command removes it.
 const (
 	Creating State = "creating"
 	Ready    State = "ready"
 )
 
-// A Record describes one sandbox.
+// A Record is all that the catalogue stores of one sandbox: its identity, trees, policy, limits and named
+// snapshots. It is the file record.json of the sandbox's directory.
 type Record struct {
 	Format  int       `json:"format"`
 	ID      string    `json:"id"`
@@ -88,7 +89,8 @@ type Record struct {
 	Next int `json:"next"`
 }
 
-// A KeptRun describes how `snapfs run` left the sandbox of its command.
+// A KeptRun says how `snapfs run` left the sandbox of its command when it did not remove it. It is part of
+// the sandbox's record, for later commands to report or remove the sandbox.
 type KeptRun struct {
 	Ended time.Time `json:"ended"`
 	// Unclaimed is set if nobody asked to keep the sandbox. RemoveAfter is then the
@@ -99,22 +101,23 @@ type KeptRun struct {
 	Size        int64         `json:"size,omitempty"`
 }
 
-// OwnRemoval reports whether the sandbox's limit remove-after is the one that run set by
-// itself.
+// OwnRemoval reports whether `snapfs run` itself set the present limit remove-after of the sandbox, because
+// the user had not asked to keep the sandbox, and no one has changed it since.
 func (r *Record) OwnRemoval() bool {
 	return r.Run != nil && r.Run.RemoveAfter > 0 && r.Policy.Limits.RemoveAfter == r.Run.RemoveAfter
 }
 
-// A LiveRollback describes a live rollback to a named snapshot, or to the base for "". Before holds
-// the snapshots of the state before it, in the order of the trees. Saved is set
-// once all of them exist; the rollback starts then.
+// A LiveRollback in a record says that a rollback of the running sandbox is under way, to the named snapshot
+// To or, for "", to the base. Before holds snapshots of the state before it, in the order of the trees. Saved
+// is set once all of them exist; only then does the rollback change anything.
 type LiveRollback struct {
 	To     string        `json:"mark"`
 	Before []snapshot.ID `json:"before"`
 	Saved  bool          `json:"kept,omitempty"`
 }
 
-// A Tree is one of a sandbox's trees.
+// A Tree describes one of the directory trees of the host of which a sandbox has a fork: its path, backend,
+// base and fork.
 type Tree struct {
 	// Path is the tree's path on the host and in the sandbox.
 	Path string `json:"path"`
@@ -132,7 +135,8 @@ type Tree struct {
 	Mounted bool `json:"mounted,omitempty"`
 }
 
-// A NamedSnapshot is a named snapshot of a sandbox.
+// A NamedSnapshot is a state of all trees of a sandbox that the user gave a name, to compare with or roll
+// back to.
 type NamedSnapshot struct {
 	Name  string    `json:"name"`
 	Taken time.Time `json:"taken"`
@@ -151,7 +155,8 @@ type NamedSnapshot struct {
 	Why *Why `json:"why,omitempty"`
 }
 
-// Identity returns the id of the named snapshot that is the same on every machine.
+// Identity returns an id of the named snapshot that stays the same when the sandbox is sent to another
+// machine.
 func (m NamedSnapshot) Identity() string {
 	if m.Sent != "" || len(m.IDs) == 0 {
 		return m.Sent
@@ -159,7 +164,8 @@ func (m NamedSnapshot) Identity() string {
 	return string(m.IDs[0])
 }
 
-// A Base is the set of snapshots that a sandbox's trees started from.
+// A Base is one set of base snapshots, one for each tree of a sandbox: the states that the forks grew from. A
+// refresh gives a sandbox a new one.
 type Base struct {
 	// Refreshed is the record's Refreshed for this base.
 	Refreshed int `json:"refreshed"`
@@ -167,14 +173,15 @@ type Base struct {
 	Trees []TreeBase `json:"trees"`
 }
 
-// A TreeBase is the part of a [Tree] that a refresh replaces.
+// A TreeBase describes the base of one tree: the snapshot, when it was taken, and whether it is frozen, that
+// is, separate from the real tree. A refresh replaces these fields of a [Tree].
 type TreeBase struct {
 	Base   snapshot.ID `json:"base"`
 	Taken  time.Time   `json:"taken"`
 	Frozen bool        `json:"frozen"`
 }
 
-// base returns the current base of the sandbox.
+// base returns the present base snapshots of the sandbox's trees as one value.
 func (r *Record) base() *Base {
 	b := &Base{Refreshed: r.Refreshed}
 	for _, t := range r.Trees {
@@ -183,8 +190,8 @@ func (r *Record) base() *Base {
 	return b
 }
 
-// SetBase changes the base of the sandbox, to an earlier one or a new one. Named snapshots
-// retain theirs.
+// SetBase makes b the base of the sandbox's trees: a new one at a refresh, or an earlier one at a rollback.
+// Named snapshots retain the base that they were taken on.
 func (r *Record) SetBase(b *Base) {
 	now := r.base()
 	for i := range r.Snapshots {
@@ -203,7 +210,8 @@ func (r *Record) SetBase(b *Base) {
 	}
 }
 
-// HasBase reports whether a snapshot is or was a base of the sandbox.
+// HasBase reports whether the snapshot id is the base of one of the sandbox's trees, or was it before a
+// refresh or rollback.
 func (r *Record) HasBase(id snapshot.ID) bool {
 	return slices.Contains(r.Past, id) || slices.ContainsFunc(r.Trees, func(t Tree) bool { return t.Base == id })
 }
@@ -229,8 +237,8 @@ func (r *Record) Bases() iter.Seq[snapshot.ID] {
 	}
 }
 
-// Generations returns the values of Refreshed for the bases of the sandbox and of its named
-// snapshots.
+// Generations returns the numbers of all bases that the sandbox or one of its named snapshots still uses. A
+// base's number is how many refreshes preceded it (Record.Refreshed).
 func (r *Record) Generations() []int {
 	all := []int{r.Refreshed}
 	for _, m := range r.Snapshots {
@@ -241,7 +249,8 @@ func (r *Record) Generations() []int {
 	return all
 }
 
-// A Policy is what a sandbox's processes may see and do beyond the strict default.
+// A Policy says which access the processes of a sandbox have beyond, or less than, the strict default:
+// network, secrets, environment, programs, writable paths.
 type Policy struct {
 	// Network is "none", "host", or "allow:" with rules.
 	Network string `json:"network"`
@@ -284,7 +293,8 @@ type Data struct {
 	ReadOnly []string `json:"read_only,omitempty"`
 }
 
-// A SiteUse says what the site's policy tightened of a sandbox's.
+// A SiteUse says which settings of a sandbox the site's policy, a file by the host's administrator, made
+// stricter. It is part of the sandbox's policy.
 type SiteUse struct {
 	// Path is the path of the site's policy.
 	Path string `json:"path"`
@@ -292,7 +302,7 @@ type SiteUse struct {
 	Bounded []string `json:"bounded"`
 }
 
-// A ProfileUse says which parts of a profile a policy uses.
+// A ProfileUse says which settings of a sandbox came from a profile file. It is part of the sandbox's policy.
 type ProfileUse struct {
 	// Path is the path of the profile.
 	Path string `json:"path"`
@@ -306,12 +316,14 @@ type ProfileUse struct {
 	Left  []string `json:"left,omitempty"`
 }
 
-// Set reports whether the limit has this value because of the profile. u may be nil.
+// Set reports whether the profile gave the limit called limit this value. u may be nil, for a sandbox without
+// a profile.
 func (u *ProfileUse) Set(limit, value string) bool {
 	return u != nil && slices.Contains(u.Taken, limit+" "+value)
 }
 
-// A Proof is the result of an isolation self-test.
+// A Proof is the result of an isolation self-test, in which a probe inside a sandbox tried to get out. It is
+// part of the sandbox's record.
 type Proof struct {
 	When time.Time     `json:"when"`
 	Took time.Duration `json:"took_ns"`
@@ -320,14 +332,15 @@ type Proof struct {
 	Crossed []Wall   `json:"crossed,omitempty"`
 }
 
-// A Wall is one boundary that a self-test has tested.
+// A Wall is one boundary of the isolation that a self-test tried to cross, with the attempt and its outcome
+// as text.
 type Wall struct {
 	Name     string `json:"name"`
 	Tried    string `json:"tried"`
 	Happened string `json:"happened"`
 }
 
-// Snapshot returns the named snapshot with this name; false if there is none.
+// Snapshot returns the sandbox's named snapshot called name, and false if there is none.
 func (r *Record) Snapshot(name string) (NamedSnapshot, bool) {
 	for _, m := range r.Snapshots {
 		if m.Name == name {
@@ -337,15 +350,15 @@ func (r *Record) Snapshot(name string) (NamedSnapshot, bool) {
 	return NamedSnapshot{}, false
 }
 
-// NewSnapshot returns an id for another snapshot of this sandbox. Saving the record makes it
-// permanent.
+// NewSnapshot returns an unused id for a further snapshot of one of the sandbox's trees. It increments a
+// counter of r; once the caller has saved the record, the id is never used again.
 func (r *Record) NewSnapshot() snapshot.ID {
 	r.Next++
 	return snapshot.ID(r.id("s", r.Next))
 }
 
-// NewFork returns an id for another fork of this sandbox. Saving the record makes it
-// permanent.
+// NewFork returns an unused id for a further fork of one of the sandbox's trees. It increments a counter of
+// r; once the caller has saved the record, the id is never used again.
 func (r *Record) NewFork() snapshot.ForkID {
 	r.Next++
 	return snapshot.ForkID(r.id("f", r.Next))
@@ -353,8 +366,8 @@ func (r *Record) NewFork() snapshot.ForkID {
 
 func (r *Record) id(kind string, n int) string { return r.ID + "-" + kind + strconv.Itoa(n) }
 
-// Numbers yields every snapshot and fork id ever allocated for the sandbox, including unused
-// ones.
+// Numbers yields every snapshot id and fork id that [Record.NewSnapshot] and [Record.NewFork] ever returned
+// for the sandbox, including those never used. A removal goes through them all.
 func (r *Record) Numbers() iter.Seq2[snapshot.ID, snapshot.ForkID] {
 	return func(yield func(snapshot.ID, snapshot.ForkID) bool) {
 		for n := 1; n <= r.Next; n++ {
@@ -365,13 +378,15 @@ func (r *Record) Numbers() iter.Seq2[snapshot.ID, snapshot.ForkID] {
 	}
 }
 
-// Owner returns the id of the sandbox that a snapshot or fork id was allocated for.
+// Owner returns the id of the sandbox for which a snapshot id or fork id was made. The sandbox's id is a part
+// of it.
 func Owner(id string) string {
 	owner, _, _ := strings.Cut(id, "-")
 	return owner
 }
 
-// Owns reports whether a snapshot id was allocated for this sandbox.
+// Owns reports whether the snapshot id was made for this sandbox, rather than for one whose snapshot it
+// shares.
 func (r *Record) Owns(id snapshot.ID) bool { return Owner(string(id)) == r.ID }
 
 func encode(r *Record) ([]byte, error) {

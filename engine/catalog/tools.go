@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Tools says which programs the processes of a sandbox may execute, and which tools its agent may
-// not use. An entry of Allow and Deny is the absolute path of a program, after symbolic links; a
-// directory with /* for everything in and below it; or the name of a program, in the usual
-// directories of programs.
+// Tools says which programs the processes of a sandbox may execute, and which tools its AI agent may not use.
+// An entry of Allow and Deny is one of three: the absolute path of a program, after symbolic links; a
+// directory with /* for everything in and below it; or the name of a program, in the usual directories of
+// programs.
 type Tools struct {
 	// Allow lists the only programs to execute; nil means all, and an empty list none.
 	Allow []string `json:"allow,omitzero"`
@@ -21,7 +21,8 @@ type Tools struct {
 	MCP  []string `json:"mcp,omitempty"`
 }
 
-// Refused returns the entry of a list of agents' tools that is about a tool, or "".
+// Refused returns the first entry of list that applies to the agent's tool called tool, such as "Bash", or ""
+// if none does. list holds the names of tools that the agent may not use.
 func Refused(list []string, tool string) string {
 	i := slices.IndexFunc(list, func(entry string) bool {
 		begin, open := strings.CutSuffix(entry, "*")
@@ -33,11 +34,11 @@ func Refused(list []string, tool string) string {
 	return list[i]
 }
 
-// ProgramDirs are the usual directories of programs.
+// ProgramDirs are the directories in which a rule that names a program without a path looks for it.
 var ProgramDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/games", "/snap/bin"}
 
-// Rule returns the rule that refuses a program, as a person wrote it, or "". program is a name or
-// an absolute path; Rule follows no links. t may be nil.
+// Rule returns the rule of t that refuses to execute program, as the user wrote it, or "" if program may run.
+// program is a name or an absolute path; Rule follows no links. t may be nil: everything may run.
 func (t *Tools) Rule(program string) string {
 	if t == nil {
 		return ""
@@ -52,8 +53,8 @@ func (t *Tools) Rule(program string) string {
 	return ""
 }
 
-// ToolMatches reports whether an entry of [Tools] is about a program, given by its name or its
-// absolute path.
+// ToolMatches reports whether rule, an entry of [Tools.Allow] or [Tools.Deny], applies to program, which is a
+// name or an absolute path.
 func ToolMatches(rule, program string) bool {
 	dir, tree := strings.CutSuffix(rule, "/*")
 	switch {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Discard frees the sandbox's name and moves its directory to the trash, where [Catalog.Trash]
-// finds it until its trees are removed. Atomic, in constant time. The lock passes to the result;
-// after an error it is released.
+// Discard frees the sandbox's name and moves its directory to the trash, in constant time and atomically.
+// From there [Catalog.Trash] lists it until its trees are removed too. The sandbox's lock passes to the
+// result; after an error it is released.
 func (h *Locked) Discard() (Discarded, error) {
 	d := Discarded{Record: h.Record, Path: filepath.Join(h.c.dir, trash, h.Name+"."+h.ID), c: h.c, lock: h.dir}
 	err := h.c.plan.Point("move it to the trash")
@@ -27,8 +27,8 @@ func (h *Locked) Discard() (Discarded, error) {
 	return d, nil
 }
 
-// A Discarded is a removed sandbox in the trash: it has no name any more, but its trees may
-// still exist.
+// A Discarded is a removed sandbox in the catalogue's trash, with its lock: it has no name any more, but its
+// trees may still exist.
 type Discarded struct {
 	*Record
 	// Path is the sandbox's directory in the trash.
@@ -37,8 +37,9 @@ type Discarded struct {
 	lock *os.File
 }
 
-// Trash locks and lists the discarded sandboxes that no other process has locked; the caller
-// releases them. A sandbox with an unreadable record is reported as an error and left as it is.
+// Trash locks and returns the removed sandboxes whose trees may still exist, except those that another
+// process has locked. The caller removes their trees and releases the locks. A sandbox whose record cannot be
+// read is reported as an error and left as it is.
 func (c *Catalog) Trash() ([]Discarded, []error) {
 	dir := filepath.Join(c.dir, trash)
 	entries, err := os.ReadDir(dir)
@@ -68,8 +69,8 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 	return found, failures
 }
 
-// tryLock locks the directory at path and returns the open file that holds the lock, which the
-// caller closes. It returns nil if another process has the lock, or the directory is gone.
+// tryLock locks the sandbox directory at path without waiting. It returns the open file that holds the lock,
+// which the caller closes, or nil if another process has the lock or the directory is gone.
 func tryLock(path string) *os.File {
 	dir, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -82,11 +83,11 @@ func tryLock(path string) *os.File {
 	return dir
 }
 
-// Release releases the lock. It may be called twice.
+// Release releases the lock of the discarded sandbox. It may be called twice.
 func (d Discarded) Release() { d.lock.Close() }
 
-// Forget removes a discarded sandbox's directory; its trees must be gone. A directory with
-// only the record is stored for reuse.
+// Forget removes the directory of a discarded sandbox from the trash; its trees must be gone. If an ephemeral
+// sandbox left only its record, the directory stays for the next new sandbox.
 func (d Discarded) Forget() error {
 	if err := d.c.plan.Point("forget it"); err != nil {
 		return fail("removing", d.Path, err)
@@ -97,9 +98,9 @@ func (d Discarded) Forget() error {
 	return removeAll(d.Path)
 }
 
-// makeSpare moves the directory to DIR/spare, for the next sandbox to overwrite the record in
-// it. It returns false for a directory with more than the record, or if all spare places are
-// taken.
+// makeSpare moves the discarded sandbox's directory to DIR/spare, where the next new sandbox reuses it and
+// overwrites the record. It returns false, and moves nothing, if the directory contains more than the record,
+// or if there are enough spare ones.
 func (d Discarded) makeSpare() bool {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil || len(entries) != 1 || entries[0].Name() != record {
@@ -113,8 +114,8 @@ func (d Discarded) makeSpare() bool {
 	return false
 }
 
-// removeAll removes a directory with content from a sandbox: it makes directories accessible first,
-// and removes symbolic links without following them.
+// removeAll removes a directory tree that the processes of a sandbox filled. It makes directories accessible
+// first, and removes symbolic links without following them.
 func removeAll(path string) error {
 	err := os.RemoveAll(path)
 	if err == nil || !errors.Is(err, os.ErrPermission) {

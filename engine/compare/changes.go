@@ -19,15 +19,17 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Changes lists the differences between two states of a sandbox: first those of the workspace,
-// then those of each tree outside the workspace. Parts without changes are left out.
+// Changes lists the differences between two states of a sandbox: first those of the workspace, then those of
+// each tree outside the workspace. Parts without changes are left out. A [Comparer] makes it, and the caller
+// closes it.
 type Changes struct {
 	Parts []Part
 	// Git is filled in by FindCommits.
 	Git []gitresult.Report
 }
 
-// A Part is the list of changes in one directory, with the directory open in both states.
+// A Part holds the changes in one directory tree of a sandbox, such as the workspace, with the directory open
+// for reading in both compared states.
 type Part struct {
 	// Root is the directory, absolute. The paths of Changes are relative to it.
 	Root string
@@ -51,7 +53,8 @@ type Part struct {
 	Opt    diff.Options // those of the comparison that found Changes
 }
 
-// Len returns the number of changes in all parts, counted as by [diff.Count], and of moved refs.
+// Len returns the number of changed paths in all parts, counted as by [diff.Count], plus the number of moved
+// git refs.
 func (c *Changes) Len() int {
 	n := 0
 	for _, p := range c.Parts {
@@ -63,9 +66,9 @@ func (c *Changes) Len() int {
 	return n
 }
 
-// FindCommits lists what was committed to git repositories, and removes the changes of
-// git's own files from the parts. It returns what it could not read, as text: the files of
-// such a repository stay in the list. Cost: nothing without a change in a .git directory.
+// FindCommits fills in Git with the commits that the sandbox made in git repositories, and removes the
+// changes of git's own files from the parts. problems says, as text, which repositories it could not read;
+// their files stay in the list. Cost: nothing without a change in a .git directory.
 func (c *Changes) FindCommits() (problems []string) {
 	for i := range c.Parts {
 		p := &c.Parts[i]
@@ -92,7 +95,7 @@ func (c *Changes) FindCommits() (problems []string) {
 	return problems
 }
 
-// Elsewhere returns the number of changes outside the workspace.
+// Elsewhere returns the number of changed paths outside the workspace.
 func (c *Changes) Elsewhere() (n int) {
 	for _, p := range c.Parts {
 		if !p.Workspace {
@@ -102,7 +105,7 @@ func (c *Changes) Elsewhere() (n int) {
 	return n
 }
 
-// Close closes Old and New of all parts.
+// Close closes the directories Old and New of all parts.
 func (c *Changes) Close() {
 	for _, p := range c.Parts {
 		p.Old.Close()
@@ -110,9 +113,10 @@ func (c *Changes) Close() {
 	}
 }
 
-// Diff compares two named states of a sandbox; the caller closes the result. "" is the base
-// for from, and the present state for to. Where the backend lists changes, the cost grows with
-// the number of changes and not with the size of the trees.
+// Diff returns the changes between two states of a sandbox, given by names of its snapshots; the caller
+// closes the result. An empty from is the base, and an empty to the present state. It also records the
+// baseline of changed paths. Where the backend lists changes, the cost grows with their number and not with
+// the size of the trees.
 //
 // Errors: errs.ErrNotFound, and those of diff.Trees.
 func (cm *Comparer) Diff(ctx context.Context, name, from, to string) (*Changes, error) {
@@ -128,13 +132,14 @@ func (cm *Comparer) Diff(ctx context.Context, name, from, to string) (*Changes, 
 	return c, err
 }
 
-// Changes compares a sandbox's present state with its base. The caller closes the changes.
+// Changes returns the changes from a sandbox's base to its present state; the caller closes them.
 func (cm *Comparer) Changes(ctx context.Context, rec *catalog.Record) (*Changes, error) {
 	return cm.ChangesAt(ctx, rec, "", "", nil)
 }
 
-// ChangesAt does the same as [Comparer.Diff] for a record. listed holds, by tree, the
-// candidates that a caller has already listed.
+// ChangesAt compares the states from and to of a sandbox as [Comparer.Diff] does, given its record, and
+// records no baseline. listed holds, by tree, the paths that may have changed, for trees whose backend the
+// caller has already asked for them; it may be nil.
 func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate) (*Changes, error) {
 	return Served(ctx, func(ctx context.Context) (*Changes, error) { return cm.changesAt(ctx, rec, from, to, listed) })
 }
@@ -171,7 +176,8 @@ func (cm *Comparer) changesAt(ctx context.Context, rec *catalog.Record, from, to
 	return c, nil
 }
 
-// workspaceFirst moves the part of the workspace to the front.
+// workspaceFirst moves the part that is the workspace to the front of parts, in place. The order of the
+// others stays.
 func workspaceFirst(parts []Part) {
 	for i, p := range parts {
 		if p.Workspace {
@@ -182,8 +188,8 @@ func workspaceFirst(parts []Part) {
 	}
 }
 
-// A Pair is two states of one tree: the snapshots Left and Right. An empty Right is the fork
-// in its present state.
+// A Pair names two states of one tree of a sandbox that are to be compared: the snapshots Left and Right. An
+// empty Right is the fork in its present state.
 type Pair struct {
 	Tree        catalog.Tree
 	Left, Right snapshot.ID
@@ -192,8 +198,8 @@ type Pair struct {
 	listed     bool
 }
 
-// comparePair returns the parts of one tree that have changes. If the backend lists no
-// candidates, it mounts nothing.
+// comparePair compares the two states of one tree and returns the parts, workspace and rest, that have
+// changes. It mounts nothing if the backend reports that no path can have changed.
 func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair) ([]Part, error) {
 	b, err := cm.host.BackendOf(ctx, p.Tree)
 	if err != nil {
@@ -242,8 +248,8 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	return parts, nil
 }
 
-// find compares the two states of a part: at the candidates, or everywhere if
-// walk is set.
+// find returns the differences between the old and the new state of a part. It looks only at the candidates,
+// or at the whole trees if walk is set.
 func (p *Part) find(ctx context.Context, candidates []snapshot.Candidate, walk bool) ([]diff.Change, error) {
 	if walk {
 		return diff.Trees(ctx, p.Old, p.New, p.Opt)
@@ -251,8 +257,8 @@ func (p *Part) find(ctx context.Context, candidates []snapshot.Candidate, walk b
 	return diff.At(ctx, p.Old, p.New, Sequence(candidates), p.Opt)
 }
 
-// closeIfEmpty closes the part and returns an empty one if it has no changes, or
-// after an error.
+// closeIfEmpty returns p if it has changes and err is nil. Otherwise it closes p's directories and returns an
+// empty part, with err.
 func (p Part) closeIfEmpty(err error) (Part, error) {
 	if err != nil || len(p.Changes) == 0 {
 		return Part{}, errors.Join(err, p.Old.Close(), p.New.Close())
@@ -260,9 +266,9 @@ func (p Part) closeIfEmpty(err error) (Part, error) {
 	return p, nil
 }
 
-// withoutRootOwner drops the owner change of a tree's root. An ordinary user sees one because
-// the fork could not be given the owner or group of the real root; nothing in the sandbox can
-// change that owner.
+// withoutRootOwner removes from the changes the one of the owner of the tree's root directory. An ordinary
+// user sees one because the fork could not be given the owner or group of the real root. Nothing in the
+// sandbox can change that owner.
 func withoutRootOwner(changes []diff.Change) []diff.Change {
 	if len(changes) == 0 || changes[0].Path != "." || changes[0].What&diff.Owner == 0 {
 		return changes
@@ -279,14 +285,14 @@ func withoutRootOwner(changes []diff.Change) []diff.Change {
 	return changes
 }
 
-// isRealDirTime reports whether a change is only a directory's time that the real tree of a
-// live base set after the fork.
+// isRealDirTime reports whether c is only a change of a directory's modification time that the host made
+// after taken, the time of a live base, so that it did not come from the sandbox.
 func isRealDirTime(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }
 
-// ListChanges returns the paths at which two states may differ. walk is true if the backend
-// cannot list such paths; the caller must then compare the whole trees.
+// ListChanges returns the paths at which the two states of p may differ, as the backend lists them. walk is
+// true if the backend cannot list such paths; the caller must then compare the whole trees.
 func ListChanges(ctx context.Context, b snapshot.Backend, p Pair) (candidates []snapshot.Candidate, walk bool, err error) {
 	var seq iter.Seq2[snapshot.Candidate, error]
 	if p.Right == "" {
@@ -302,8 +308,8 @@ func ListChanges(ctx context.Context, b snapshot.Backend, p Pair) (candidates []
 	return collect(ctx, seq)
 }
 
-// collect reads a list of candidates. walk is true if the backend cannot list
-// them. A cancelled context ends it between two of them.
+// collect reads the candidates, the paths that may differ, which a backend yields. walk is true if the
+// backend cannot list them, so that the whole trees must be compared. It checks ctx after each candidate.
 func collect(ctx context.Context, seq iter.Seq2[snapshot.Candidate, error]) (candidates []snapshot.Candidate, walk bool, err error) {
 	for t, err := range seq {
 		if err := interrupted(ctx, "comparing", t.Path); err != nil {
@@ -320,12 +326,13 @@ func collect(ctx context.Context, seq iter.Seq2[snapshot.Candidate, error]) (can
 	return candidates, false, nil
 }
 
-// interrupted returns an ErrInterrupted if ctx has ended, else nil.
+// interrupted returns an errs.ErrInterrupted with the operation op and the path if ctx has ended, else nil.
 func interrupted(ctx context.Context, op, path string) error {
 	return errs.With(op, path, ctx.Err())
 }
 
-// Sequence returns an iterator over candidates, without errors.
+// Sequence returns an iterator over candidates, in the form that a backend's methods return and diff.At
+// takes. It yields no error.
 func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, error) bool) {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		for _, t := range candidates {
@@ -336,7 +343,7 @@ func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, err
 	}
 }
 
-// views returns how to reach the left and the right state of a pair.
+// views returns the views of both states of a pair: how each is reached on the host, without mounting it.
 func views(ctx context.Context, b snapshot.Backend, p Pair) (left, right snapshot.View, err error) {
 	if left, err = ViewOf(ctx, b, p.Tree, p.Left); err == nil {
 		right, err = ViewOf(ctx, b, p.Tree, p.Right)
@@ -344,8 +351,8 @@ func views(ctx context.Context, b snapshot.Backend, p Pair) (left, right snapsho
 	return left, right, err
 }
 
-// ViewOf returns the view of a snapshot of a tree or, with an empty id, of its
-// fork.
+// ViewOf returns the view of tree t as of the snapshot id or, with an empty id, of its fork in the present
+// state. A view says how the tree is reached on the host.
 func ViewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot.ID) (snapshot.View, error) {
 	if id == "" {
 		f, err := b.LookupFork(ctx, t.Fork)
@@ -368,8 +375,8 @@ func OpenPair(ctx context.Context, b snapshot.Backend, p Pair) (old, new *os.Fil
 	return dirs[0], dirs[1], nil
 }
 
-// splitAll splits each part of a tree with split. After an error all parts are
-// closed.
+// splitAll divides each part into one for the workspace and one for the rest of the tree, as split does.
+// After an error all parts are closed.
 func splitAll(parts []Part, workspace string) (all []Part, err error) {
 	for _, p := range parts {
 		some, serr := split(p, workspace)
@@ -382,8 +389,9 @@ func splitAll(parts []Part, workspace string) (all []Part, err error) {
 	return all, nil
 }
 
-// split divides the part of a tree into one for the workspace and one for the
-// rest of the tree.
+// split divides the changes of a whole tree into a part for the workspace, with the directories opened anew
+// there, and one for the rest of the tree. A tree without the workspace, or one that is the workspace, stays
+// one part.
 func split(whole Part, workspace string) ([]Part, error) {
 	if whole.Root == workspace {
 		whole.Workspace = true
@@ -420,8 +428,8 @@ func split(whole Part, workspace string) ([]Part, error) {
 	return []Part{inside, whole}, nil
 }
 
-// Rebase returns c, a change below the subdirectory prefix of its tree, with paths relative to
-// prefix.
+// Rebase returns c, a change at or below the directory prefix of its tree, with its paths relative to prefix
+// instead of the tree.
 func Rebase(c diff.Change, prefix string) diff.Change {
 	c.Path = hostfs.Relative(c.Path, prefix)
 	for _, n := range []**diff.Node{&c.Old, &c.New} {

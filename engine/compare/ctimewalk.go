@@ -19,8 +19,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// changesSince lists the paths of a real tree, at and below a relative path,
-// whose change time is that of the live base or later.
+// changesSince lists the paths of t's real tree, at and below the relative path below, whose change time is
+// at or after that of the live base. It leaves out paths for which skip returns true. The paths of the result
+// are relative to the tree.
 func changesSince(ctx context.Context, t catalog.Tree, below string, skip func(string) bool) ([]diff.Change, error) {
 	places, err := changedSince(ctx, filepath.Join(t.Path, below), t.Taken, func(path string) bool {
 		return skip(filepath.Join(below, path))
@@ -35,22 +36,23 @@ func changesSince(ctx context.Context, t catalog.Tree, below string, skip func(s
 	return changes, nil
 }
 
-// A changedPath is a path whose change time is at or after an instant.
+// A changedPath is a path that a walk found because its change time is at or after a given time.
 type changedPath struct {
 	path string // relative to the start of the walk; "." is the start itself
 	st   vfs.Stat
 }
 
-// errManyNames is the error of a walk that reached its deadline after manyNames names.
+// errManyNames is the error of a walk that reached its deadline after more than manyNames directory entries.
+// The caller then notes that the directory is too large to search in the time given.
 var errManyNames = errors.New("the directory is too large for the time")
 
 const manyNames = 2048
 
-// namesBetween is the number of names between two looks at the clock.
+// namesBetween is how many directory entries a walk handles between two checks of its deadline.
 const namesBetween = 32
 
-// expired returns the error of a context whose deadline has passed, also if its timer is late,
-// as timers are while all threads are in system calls.
+// expired returns the error of ctx if it has ended or its deadline has passed. It reads the clock, because
+// the timer of a context is late while all threads are in system calls.
 func expired(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 		return context.DeadlineExceeded
@@ -58,23 +60,22 @@ func expired(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// changedSince walks a directory, within its mount, and lists all paths with a change time of
-// since or later, in the order of [diff.ComparePaths]. It skips paths that this user may not read, as
-// the user cannot have changed them. Cost: a statx of each name, in walkThreads threads. It
-// ends with the context, within a few names.
+// changedSince walks a directory, within its mount, and lists all paths with a change time at or after since,
+// in the order of [diff.Less]. It leaves out paths for which skip returns true, and those that this user may
+// not read, as the user cannot have changed them. Cost: a statx of each entry, in walkThreads threads. When
+// ctx ends, it returns within namesBetween entries.
 //
 // Errors: errs.ErrNotFound, ErrInterrupted, errManyNames.
 func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]changedPath, error) {
 	return walkSince(ctx, dir, since, skip, walkThreads)
 }
 
-// walkThreads is the number of threads of a walk. On two processors under other
-// load, one thread took 1.02 of the time of find -cnewer for 100,000 warm files,
-// two took 0.75, and four 0.66 (BenchmarkWalkBesideFind).
+// walkThreads is how many threads search a directory by change time. On two processors under other load, one
+// thread took 1.02 of the time of find -cnewer for 100,000 warm files, two took 0.75, and four 0.66
+// (BenchmarkWalkBesideFind).
 const walkThreads = 4
 
-// walkSince lists the paths in a directory that changed at since or later, as changedSince does,
-// with the given number of threads.
+// walkSince does the same as [changedSince] with the given number of threads, which a benchmark varies.
 func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
 	fail := func(err error) ([]changedPath, error) {
 		return nil, errs.With("walking", dir, err)
@@ -121,7 +122,8 @@ func walkSince(ctx context.Context, dir string, since time.Time, skip func(strin
 	return found, nil
 }
 
-// A ctimeWalk is the state of one walk, shared by its workers.
+// A ctimeWalk is one search of a directory tree for paths changed at or after since. Its workers share it,
+// and take the directories to read from a queue in it.
 type ctimeWalk struct {
 	ctx   context.Context
 	root  int
@@ -140,7 +142,8 @@ type ctimeWalk struct {
 	over atomic.Bool
 }
 
-// ended returns the error of the walk's context, if it has ended.
+// ended returns the error of the search's context if it has ended, and nil otherwise. All workers then see
+// the end.
 func (w *ctimeWalk) ended() error {
 	if w.over.Load() {
 		return cmp.Or(w.ctx.Err(), context.DeadlineExceeded)
@@ -152,14 +155,14 @@ func (w *ctimeWalk) ended() error {
 	return err
 }
 
-// A ctimeWorker is one thread of a walk, with the paths that it found.
+// A ctimeWorker is one thread of a search by change time, with the paths that it found.
 type ctimeWorker struct {
 	*ctimeWalk
 	found []changedPath
 	names int // looked at
 }
 
-// run walks queued directories until none is left.
+// run takes directories from the search's queue and walks them, until no worker has one left.
 func (w *ctimeWorker) run() {
 	for {
 		path, ok := w.next()
@@ -178,8 +181,8 @@ func (w *ctimeWorker) run() {
 	}
 }
 
-// next returns a queued directory, and waits for one. It returns false when all
-// workers wait.
+// next takes a directory from the search's queue, and waits while the queue is empty but a worker may still
+// add one. It returns false when all workers wait, which ends the search.
 func (w *ctimeWalk) next() (string, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,7 +203,7 @@ func (w *ctimeWalk) next() (string, bool) {
 	return path, true
 }
 
-// share queues the directory path for any worker.
+// share adds the directory path to the search's queue, for a worker that waits.
 func (w *ctimeWalk) share(path string) {
 	w.mu.Lock()
 	w.dirs = append(w.dirs, path)
@@ -208,11 +211,13 @@ func (w *ctimeWalk) share(path string) {
 	w.wake.Signal()
 }
 
-// maxOpenDirs bounds the directories that one worker has open at once.
+// maxOpenDirs is how many directories one worker has open at once during a recursive walk. It puts deeper
+// ones in the queue, so that the process does not run out of file descriptors.
 const maxOpenDirs = 100
 
-// walk reads one directory and then its subdirectories, recursively or through
-// the queue.
+// walk reads the directory dir, at path, and collects the entries that changed since. Then it walks the
+// subdirectories itself, or puts them in the queue if a worker waits or depth, the number of open
+// directories, is at its limit.
 func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 	var sub []string
 	// A read error means that the directory is being deleted.

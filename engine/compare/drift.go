@@ -24,9 +24,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A DriftReport lists how the real tree has changed since a sandbox's base was taken:
-// everywhere in the workspace, and outside of it at the paths that the sandbox has changed or
-// read.
+// A DriftReport lists how the real tree has changed since a sandbox's base was taken. It covers the whole
+// workspace, and outside of it the paths that the sandbox has changed or read.
 type DriftReport struct {
 	Sandbox string `json:"sandbox"`
 	// Since is the time of the base, by the clock of the workspace's filesystem.
@@ -53,7 +52,7 @@ type DriftReport struct {
 	ReadSince int // number of files that the sandbox read after they changed
 }
 
-// A DriftPath is one changed path of the real tree.
+// A DriftPath is one path of the real tree that has changed since the sandbox's base was taken.
 type DriftPath struct {
 	// Path is absolute.
 	Path string `json:"path"`
@@ -72,12 +71,12 @@ type DriftPath struct {
 
 const entriesChanged = "entries changed"
 
-// DriftOf reports how the real tree has changed since a sandbox's base was taken,
-// and which of these paths the sandbox has changed, too. If the workspace is gone
-// it returns the report and an error.
+// DriftOf reports how the real tree has changed since the base of the sandbox called name was taken, and
+// which of these paths the sandbox has changed, too. If the workspace does not exist any more, it returns the
+// report and an error.
 //
-// Cost: that of [snapshot.DriftDetector] if the backend is one, otherwise a walk
-// of the workspace; and that of [Comparer.Diff].
+// Cost: that of [snapshot.DriftDetector] if the backend is one, otherwise a walk of the workspace; and that
+// of [Comparer.Diff].
 //
 // Errors: errs.ErrNotFound, ErrInterrupted, and those of diff.At.
 func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, error) {
@@ -95,13 +94,14 @@ func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, erro
 	return r, err
 }
 
-// DriftOfRecord does the same as [Comparer.DriftOf] for a record, and does not check whether
-// the workspace still exists.
+// DriftOfRecord reports the drift of a sandbox as [Comparer.DriftOf] does, given its record. It does not
+// check whether the workspace still exists, and announces no event.
 func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (DriftReport, error) {
 	return Served(ctx, func(ctx context.Context) (DriftReport, error) { return cm.driftOf(ctx, ctx, rec) })
 }
 
-// driftOf implements DriftOfRecord. The search of the real tree ends with the context search.
+// driftOf implements [Comparer.DriftOfRecord], with a second context: the search of the real tree, whose
+// duration is unknown, ends with search, and all other work with ctx.
 func (cm *Comparer) driftOf(ctx, search context.Context, rec *catalog.Record) (DriftReport, error) {
 	r := DriftReport{Sandbox: rec.Name, Paths: []DriftPath{}}
 	if err := cm.CompleteBases(ctx, rec); err != nil {
@@ -135,9 +135,9 @@ func (cm *Comparer) driftOf(ctx, search context.Context, rec *catalog.Record) (D
 	return r, nil
 }
 
-// ReadSince returns the files of live trees that processes in the sandbox read
-// after the real file had changed, by absolute path, each with its tree. It skips
-// backends that cannot report that.
+// ReadSince returns the files of the host that processes in the sandbox read after they had changed, by
+// absolute path, each with its tree. A process may have used content that the sandbox's base did not have. It
+// leaves out trees with a frozen base or a backend that cannot report that.
 func (cm *Comparer) ReadSince(ctx context.Context, rec *catalog.Record) map[string]catalog.Tree {
 	all := map[string]catalog.Tree{}
 	for _, n := range cm.MonitorsOf(ctx, rec) {
@@ -152,13 +152,15 @@ func (cm *Comparer) ReadSince(ctx context.Context, rec *catalog.Record) map[stri
 	return all
 }
 
-// A TreeMonitor is a ServerMonitor with the tree that it serves.
+// A TreeMonitor asks the server process of one tree of a sandbox about the tree, such as which changed files
+// were read.
 type TreeMonitor struct {
 	snapshot.ServerMonitor
 	tree catalog.Tree
 }
 
-// MonitorsOf returns the monitors of a sandbox's trees.
+// MonitorsOf returns a monitor for each tree of a sandbox that a server process serves. Trees of other
+// backends have none.
 func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []TreeMonitor) {
 	for _, t := range rec.Trees {
 		if b, err := cm.host.BackendOf(ctx, t); err == nil {
@@ -170,8 +172,8 @@ func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []
 	return all
 }
 
-// addRead sets Read for the paths in all, which the sandbox read after they changed, and adds
-// those outside the workspace.
+// addRead sets Read for each path of the report that is in all, the files that the sandbox read after they
+// changed. It adds those that the report does not list, which are outside the workspace.
 func (r *DriftReport) addRead(all map[string]catalog.Tree) {
 	r.ReadSince = len(all)
 	for i := range r.Paths {
@@ -191,8 +193,8 @@ func (r *DriftReport) addRead(all map[string]catalog.Tree) {
 	r.Files = CountFiles(r.Paths)
 }
 
-// WorkspaceTree returns the innermost tree of the sandbox that contains the
-// workspace; false if none does.
+// WorkspaceTree returns the sandbox's tree that contains its workspace, the innermost one if several do. ok
+// is false if none does.
 func WorkspaceTree(rec *catalog.Record) (t catalog.Tree, ok bool) {
 	path := hostfs.Holder(rec)
 	for _, t := range rec.Trees {
@@ -203,8 +205,9 @@ func WorkspaceTree(rec *catalog.Record) (t catalog.Tree, ok bool) {
 	return t, false
 }
 
-// CompleteBases sets the time and kind of each base that a record lacks: that of `snapfs run`
-// is written before its bases are captured. A base that does not exist yet stays without.
+// CompleteBases fills in the time and kind of each base that is missing in the record of a sandbox that is
+// being created: `snapfs run` writes the record before it captures the bases. A base that does not exist yet
+// stays without.
 func (cm *Comparer) CompleteBases(ctx context.Context, rec *catalog.Record) error {
 	if rec.State != catalog.Creating {
 		return nil
@@ -229,9 +232,9 @@ func (cm *Comparer) CompleteBases(ctx context.Context, rec *catalog.Record) erro
 	return nil
 }
 
-// DriftPaths converts changes of a real tree to drift. It leaves out directories
-// of which only the time differs, because their entries show the reason, and
-// paths that are still as a promotion of the sandbox left them.
+// DriftPaths converts changes of the real tree t to drift. It leaves out two kinds: directories of which only
+// the time differs, because their entries show the reason, and paths that are still as a promotion of this
+// sandbox left them, by their stamps in promoted.
 func DriftPaths(t catalog.Tree, changes []diff.Change, promoted map[string]promote.Stamp) []DriftPath {
 	paths := make([]DriftPath, 0, len(changes))
 	for _, c := range changes {
@@ -252,7 +255,8 @@ func DriftPaths(t catalog.Tree, changes []diff.Change, promoted map[string]promo
 	return paths
 }
 
-// Promoted returns the stamps of a sandbox's promotions, by absolute path.
+// Promoted returns the stamps of all files that promotions of the sandbox called name wrote, by absolute
+// path. A stamp, inode number and change time, shows whether the file has changed since.
 func (cm *Comparer) Promoted(name string) (map[string]promote.Stamp, error) {
 	known, err := cm.baseline.Stamps(name)
 	all := map[string]promote.Stamp{}
@@ -264,8 +268,9 @@ func (cm *Comparer) Promoted(name string) (map[string]promote.Stamp, error) {
 	return all, err
 }
 
-// MarkChanged sets Both for the paths that the sandbox has changed, too, and adds
-// those outside the workspace. It drops paths that both sides have deleted.
+// MarkChanged sets Both for each path of the report that the sandbox has changed too, by its changes mine. It
+// adds such paths outside the workspace, and drops paths that both the sandbox and the real tree have
+// deleted.
 func (r *DriftReport) MarkChanged(mine *Changes) {
 	type change struct {
 		diff.Change
@@ -298,8 +303,8 @@ func (r *DriftReport) MarkChanged(mine *Changes) {
 	r.Files = CountFiles(r.Paths)
 }
 
-// addOutside adds path, outside the workspace and changed by the sandbox as c says, to r.Paths
-// if the real path has changed since the base too.
+// addOutside adds a path outside the workspace to the report if the real path has changed since the base,
+// too. The sandbox changed it as c of part p says.
 func (r *DriftReport) addOutside(p *Part, c diff.Change, path string) {
 	st, err := vfs.Lstat(-1, path)
 	s, ours := r.promoted[path]
@@ -319,8 +324,8 @@ func (r *DriftReport) addOutside(p *Part, c diff.Change, path string) {
 	r.Paths = append(r.Paths, DriftPath{Path: path, Kind: kind})
 }
 
-// isRealFile reports whether a file that seems added in a sandbox with a live
-// base is the real file itself, created during the comparison.
+// isRealFile reports whether a file that seems added in the sandbox is in truth the host's own. On a live
+// base, a file that the host creates during the comparison shows up so.
 func isRealFile(p *Part, c diff.Change, path string) bool {
 	if p.Frozen || c.Kind != diff.Added {
 		return false
@@ -329,8 +334,8 @@ func isRealFile(p *Part, c diff.Change, path string) bool {
 	return err == nil && c.New.CTime.Equal(st.CTime.Time()) && c.New.MTime.Equal(st.MTime.Time())
 }
 
-// CountFiles counts paths. It leaves out a directory of which only the entries changed if one
-// of these entries is in the list.
+// CountFiles returns the number of paths, without directories of which only the entries changed and one of
+// these entries is in the list.
 func CountFiles(paths []DriftPath) int {
 	parents := map[string]bool{}
 	for _, p := range paths {
@@ -345,9 +350,9 @@ func CountFiles(paths []DriftPath) int {
 	return n
 }
 
-// RealChanges returns the changes of a real tree since a sandbox's base was
-// taken: in the workspace if the tree contains it, otherwise in the whole tree.
-// See [Comparer.RealChangesIn].
+// RealChanges returns the changes of the real tree t since the sandbox's base was taken: in the workspace if
+// the tree contains it, otherwise in the whole tree. exact is false if only change times are known; see
+// [Comparer.RealChangesIn].
 func (cm *Comparer) RealChanges(ctx context.Context, rec *catalog.Record, t catalog.Tree) (changes []diff.Change, exact bool, err error) {
 	dir := t.Path
 	if hostfs.Within(rec.Workspace, t.Path) {
@@ -356,17 +361,17 @@ func (cm *Comparer) RealChanges(ctx context.Context, rec *catalog.Record, t cata
 	return cm.RealChangesIn(ctx, t, dir)
 }
 
-// RealChangesIn returns the changes of the real tree at and below the absolute
-// path dir, in the order of [diff.ComparePaths], with paths relative to the tree. It
+// RealChangesIn returns the changes that the host made to the real tree t since the base was taken, at and
+// below the absolute path dir. They are in the order of [diff.Less], with paths relative to the tree. It
 // skips snapfs's own directories and mount points in the tree.
 //
-// On a frozen base the result is exact: the difference between the base and the
-// real tree. The cost grows with the number of changes if the backend is a
-// [snapshot.DriftDetector], and is otherwise that of [diff.Trees].
+// On a frozen base the result is exact: the difference between the base and the real tree. The cost grows
+// with the number of changes if the backend is a [snapshot.DriftDetector], and is otherwise that of
+// [diff.Trees].
 //
-// On a live base the result is not exact, because only change times are known.
-// Each path with a change time of the base or later is a change of kind Modified
-// with New alone, without extended attributes and link target:
+// On a live base the result is not exact, because only change times are known. Each path with a change time
+// of the base or later is a change of kind Modified with New alone, without extended attributes and link
+// target:
 //
 //   - A deletion shows only as its directory, with a later modification time, as does an added or a renamed name.
 //   - A file that was renamed into the tree is found, because a rename sets the change time.
@@ -374,8 +379,8 @@ func (cm *Comparer) RealChanges(ctx context.Context, rec *catalog.Record, t cata
 //
 // The cost on a live base is a walk in four threads.
 //
-// Errors: those of the backend's Lookup and of [diff.At]; errs.ErrNotFound if the
-// tree is gone.
+// Errors: those of the backend's Lookup and of [diff.At]; errs.ErrNotFound if the tree does not exist any
+// more.
 func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir string) (changes []diff.Change, exact bool, err error) {
 	b, err := cm.host.BackendOf(ctx, t)
 	if err != nil {
@@ -409,8 +414,8 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 	return changes, err == nil, err
 }
 
-// driftCandidates returns the paths at and below a path where a frozen base and
-// the real tree may differ.
+// driftCandidates returns the paths, at and below the relative path below, at which the frozen base and the
+// real tree may differ. This is below itself, as a whole, if the backend cannot list them.
 func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, below string) ([]snapshot.Candidate, error) {
 	all := []snapshot.Candidate{{Path: below, Tree: true}}
 	d, ok := b.(snapshot.DriftDetector)
@@ -436,11 +441,10 @@ func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, 
 	return touches, nil
 }
 
-// LiesIn reports whether path is dir or lies below it; both are relative to a
-// tree.
+// LiesIn reports whether path is dir or lies below it. Both are relative to the same tree, whose root is ".".
 func LiesIn(path, dir string) bool { return dir == "." || hostfs.Within("/"+path, "/"+dir) }
 
-// openReal opens a tree's base and the real tree for reading; the caller closes both.
+// openReal opens the root of tree t's base and that of its real tree for reading; the caller closes both.
 func openReal(ctx context.Context, b snapshot.Backend, t catalog.Tree) (base, real *os.File, err error) {
 	s, err := b.Lookup(ctx, t.Base)
 	if err != nil {
@@ -453,8 +457,9 @@ func openReal(ctx context.Context, b snapshot.Backend, t catalog.Tree) (base, re
 	return dirs[0], dirs[1], nil
 }
 
-// skipReal returns a filter for snapfs's own directories and mount points in a
-// real tree: a mounted filesystem is a tree of its own or in no sandbox.
+// skipReal returns a function that reports whether a comparison with the real tree leaves out a path:
+// snapfs's own directories, and mount points, because a mounted filesystem is a tree of its own or in no
+// sandbox. Paths are relative to tree.
 func (cm *Comparer) skipReal(b snapshot.Backend, tree string) (func(string) bool, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -470,7 +475,7 @@ func (cm *Comparer) skipReal(b snapshot.Backend, tree string) (func(string) bool
 	return func(path string) bool { return foreign[path] || ours(path) }, nil
 }
 
-// Equal reports whether two reports have the same content.
+// Equal reports whether two reports list the same drift, whatever the counts and the sandbox's name.
 func (r *DriftReport) Equal(o *DriftReport) bool {
 	return r.Since.Equal(o.Since) && r.Known == o.Known && r.Exact == o.Exact && slices.Equal(r.Paths, o.Paths)
 }

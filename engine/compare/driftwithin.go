@@ -13,14 +13,14 @@ import (
 	"github.com/snapfs/snapfs/internal/hostinfo"
 )
 
-// maxUnwritten is the amount of unwritten data, in bytes, above which DriftWithin
-// does not start a sync: a process cannot end during one.
+// maxUnwritten is the amount of unwritten data of the host, in bytes, above which DriftWithin gives up
+// instead of starting a sync. A process cannot end during a sync, so its time limits would not hold.
 const maxUnwritten = 8 << 20
 
-// DriftWithin does the same as [Comparer.DriftOf] with two time limits: look for the search of
-// the real tree, whose cost grows with it, and most for everything. The report has Known false
-// if a limit is reached, if a sync of much unwritten data could exceed it, or if a search of
-// this workspace has lately shown that it is too large; see [baseline.Recorder.NoteLarge].
+// DriftWithin reports drift as [Comparer.DriftOf] does, with two time limits: look for the search of the real
+// tree, whose cost grows with the tree, and most for everything. The report has Known false if a limit is
+// reached or if a sync of much unwritten data could exceed it. The same holds if an earlier search has shown
+// that this workspace is too large; see [baseline.Recorder.NoteLarge].
 func (cm *Comparer) DriftWithin(ctx context.Context, name string, look, most time.Duration) (DriftReport, error) {
 	rec, err := cm.cat.Get(name)
 	if err != nil {
@@ -45,9 +45,9 @@ func (cm *Comparer) DriftWithin(ctx context.Context, name string, look, most tim
 	return r, err
 }
 
-// candidatesNear lists the candidates of what a sandbox changed, by tree, without those in the
-// workspace that neither are nor contain one of the paths: no drift depends on them. A tree
-// whose backend cannot list candidates has no entry.
+// candidatesNear lists, by tree, the paths that the sandbox may have changed and on which the drift at paths
+// can depend. It leaves out those in the workspace that neither are nor contain one of paths. A tree whose
+// backend cannot list such paths has no entry.
 func (cm *Comparer) candidatesNear(ctx context.Context, rec *catalog.Record, paths []DriftPath) (map[string][]snapshot.Candidate, error) {
 	near := map[string]bool{}
 	for _, p := range paths {

@@ -10,21 +10,22 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A LostDir is a directory that the sandbox renamed and of which only the real tree had the
-// entries, at the old path, where no directory is any more.
+// A LostDir is a directory that the sandbox renamed and whose entries are lost. Only the real tree had them,
+// at the directory's old path, and no directory exists there any more.
 type LostDir struct {
 	// Path is the directory in the sandbox, and From the old path; both are absolute.
 	Path string `json:"path"`
 	From string `json:"from"`
 }
 
-// Why returns what has happened to the directory, as text that follows "PATH: ".
+// Why returns the message that the directory's entries are lost and how, to follow "PATH: ".
 func (l *LostDir) Why() string {
 	return "the sandbox renamed it from " + pathlist.Printable(l.From) +
 		", which is gone outside: only what the sandbox wrote itself is left in it"
 }
 
-// lostDirs returns the lost directories among the candidates of a tree.
+// lostDirs returns those candidates, changed paths that a backend lists, that are renamed directories with
+// lost entries. tree is the path of their tree.
 func lostDirs(tree string, candidates []snapshot.Candidate) (lost []LostDir) {
 	for _, c := range candidates {
 		if c.LostFrom != "" {
@@ -34,7 +35,7 @@ func lostDirs(tree string, candidates []snapshot.Candidate) (lost []LostDir) {
 	return lost
 }
 
-// addLost adds to the part those lost directories at or below which it has changes.
+// addLost adds to p.LostDirs those of lost, directories with lost entries, at or below which p has a change.
 func (p *Part) addLost(lost []LostDir) {
 	for _, l := range lost {
 		if slices.ContainsFunc(p.Changes, func(c diff.Change) bool { return !c.TimeOnly() && hostfs.Within(filepath.Join(p.Root, c.Path), l.Path) }) {

@@ -13,28 +13,28 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A place is the part of a tree that one comparison covers: the directory dir or, with layers
-// set, the files in the sandbox's overlay layers above the live lower.
+// A place is the part of a tree that one comparison covers, when mounts forbid comparing the tree as a whole.
+// It is the directory dir or, with layers set, only the files in the sandbox's overlay layers, without those
+// of the live lower.
 type place struct {
 	tree, dir string
 	layers    bool
 }
 
-// A state is one state of a tree: a view of backend b, or the real tree with its mounts if
-// real is set.
+// A state is one of the states of a tree that a comparison opens: a view of the backend b, or the real tree
+// with its mounts if real is set.
 type state struct {
 	b    snapshot.Backend
 	view snapshot.View
 	real bool // the real tree, with its mounts
 }
 
-// errTwoLayered means that both states have layers. Layers alone cannot be
-// compared then, because a path in a layer of one state may be in the base of the
-// other.
+// errTwoLayered means that two states cannot be compared by their overlay layers alone, because both have
+// layers: a path in a layer of one state may be in the base of the other.
 var errTwoLayered = errors.New("both states have layers")
 
-// open opens the place in each of the states for reading; the caller closes the directories.
-// Error: errTwoLayered.
+// open opens the place p in each of the states for reading; the caller closes the directories. Error:
+// errTwoLayered.
 func (p place) open(ctx context.Context, states ...state) (dirs []*os.File, err error) {
 	layered := 0
 	mounts := make([]isolate.Mount, len(states))
@@ -61,8 +61,8 @@ func (p place) open(ctx context.Context, states ...state) (dirs []*os.File, err 
 	return openStates(ctx, at, states, mounts, p.dir)
 }
 
-// openStates opens mounts[i] for each state i, or dir itself for the real tree; the caller
-// closes the directories. After an error all are closed.
+// openStates opens a directory for each state i: the mount mounts[i], or for the real tree dir itself. at is
+// the path of the tree. The caller closes the directories. After an error all are closed.
 func openStates(ctx context.Context, at string, states []state, mounts []isolate.Mount, dir string) ([]*os.File, error) {
 	dirs := make([]*os.File, len(states))
 	var err error
@@ -92,14 +92,13 @@ func openStates(ctx context.Context, at string, states []state, mounts []isolate
 	return dirs, nil
 }
 
-// A compareAtFunc compares two states of a tree at a place. If it returns an error or no
-// changes, it has closed everything.
+// A compareAtFunc compares two states of a tree at a place: at the candidates touches, or everywhere if walk
+// is set. If it returns an error or no changes, it has closed everything.
 type compareAtFunc func(at place, touches []snapshot.Candidate, walk bool) (Part, error)
 
-// compareIn compares two states of a tree as a whole. If mounts in the tree
-// forbid that, it compares each directory without mounts on its own. It returns
-// an error if part of the workspace cannot be compared, and reports other paths
-// as a notice.
+// compareIn compares two states of a tree with the function look, first as a whole. If mounts in the tree
+// forbid that, it compares each directory without mounts separately. It returns an error if part of the
+// workspace cannot be compared, and reports other paths that it left out as a notice.
 func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candidate, walk bool, look compareAtFunc) ([]Part, error) {
 	for tries := 1; ; tries++ {
 		p, err := look(place{tree: tree, dir: tree}, touches, walk)
@@ -123,7 +122,7 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 	}
 }
 
-// appendPart appends a part that has changes.
+// appendPart appends p to parts unless p has no changes.
 func appendPart(parts []Part, p Part) []Part {
 	if len(p.Changes) == 0 {
 		return parts
@@ -131,7 +130,9 @@ func appendPart(parts []Part, p Part) []Part {
 	return append(parts, p)
 }
 
-// comparePartial compares a tree directory by directory, around its mounts.
+// comparePartial compares two states of a tree that contains mounts: it calls look for each directory without
+// mounts that contains candidates (touches). It returns an error if a mount hides part of the workspace, and
+// reports other paths that it left out as a notice.
 func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree string, touches []snapshot.Candidate, look compareAtFunc) (parts []Part, err error) {
 	defer func() {
 		if err != nil {
@@ -167,16 +168,17 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 	return parts, nil
 }
 
-// placeCandidates are the candidates to compare in one place, with paths relative to that
-// place.
+// placeCandidates are the paths of one place of a tree that may have changed, relative to that place, for one
+// comparison.
 type placeCandidates struct {
 	place
 	candidates []snapshot.Candidate
 }
 
-// divide groups the candidates of a tree by the directory in which to compare them. Candidates
-// directly in a directory that has mounts below it, and replaced or deleted directories, are
-// compared in the layers. It returns as missed the candidates at or below a mount point.
+// divide groups the candidates, paths of a tree that may have changed, by the directory without mounts in
+// which to compare them. Some can only be compared in the overlay layers: those directly in a directory that
+// has mounts below it, and replaced or deleted directories. missed lists the candidates at or below a mount
+// point, which cannot be compared.
 func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (places []placeCandidates, missed []string) {
 	direct := placeCandidates{place: place{tree: tree, dir: tree, layers: true}}
 	at := map[string]int{}
@@ -208,7 +210,8 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (p
 	return places, missed
 }
 
-// covers reports whether a candidate of the place covers the whole directory dir.
+// covers reports whether one of the candidates is the directory dir or an ancestor of it, and covers
+// everything below.
 func (p *placeCandidates) covers(dir string) bool {
 	return slices.ContainsFunc(p.candidates, func(t snapshot.Candidate) bool { return t.Tree && hostfs.Within(dir, filepath.Join(p.tree, t.Path)) })
 }

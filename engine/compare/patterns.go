@@ -10,15 +10,15 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Patterns select paths, and record which patterns matched. An empty list selects the
-// workspace.
+// Patterns select changed paths by what the user gave for an option such as --only, and note which patterns
+// matched. An empty list selects the workspace.
 type Patterns struct {
 	workspace string
 	list      []string
 	found     []bool
 }
 
-// PatternsOf parses patterns of [pathlist.Match], relative to the workspace or
+// PatternsOf parses the user's patterns, of the form of [pathlist.Match], relative to the workspace or
 // absolute. Error: errs.ErrInvalid for an empty or malformed pattern.
 func PatternsOf(workspace string, list []string) (*Patterns, error) {
 	p := &Patterns{workspace: workspace, found: make([]bool, len(list))}
@@ -34,7 +34,8 @@ func PatternsOf(workspace string, list []string) (*Patterns, error) {
 	return p, nil
 }
 
-// Matches reports whether a pattern selects an absolute path.
+// Matches reports whether a pattern selects the absolute path abs, or without patterns whether abs is in the
+// workspace. It notes the patterns that matched.
 func (p *Patterns) Matches(abs string) bool {
 	if len(p.list) == 0 {
 		return hostfs.Within(abs, p.workspace)
@@ -48,9 +49,8 @@ func (p *Patterns) Matches(abs string) bool {
 	return any
 }
 
-// Part returns the part with the changes to process: all of the workspace, and
-// outside of it those that a pattern selects. It adds the number of the others to
-// elsewhere, and returns false if none is left.
+// Part returns the changes of part to process: all if it is the workspace, and otherwise those that a pattern
+// selects. It adds the number of those left out to elsewhere, and returns false if none is left.
 func (p *Patterns) Part(part Part, elsewhere *int) (Part, bool) {
 	if part.Workspace {
 		return part, true
@@ -65,7 +65,8 @@ func (p *Patterns) Part(part Part, elsewhere *int) (Part, bool) {
 	return part, true
 }
 
-// Pick returns the selected changes, and the new directories that contain them.
+// Pick returns those changes below root that the patterns select, and the changes that create directories
+// above them.
 func (p *Patterns) Pick(root string, changes []diff.Change) []diff.Change {
 	if len(p.list) == 0 && root == p.workspace {
 		return changes
@@ -87,8 +88,8 @@ func (p *Patterns) Pick(root string, changes []diff.Change) []diff.Change {
 	return picked
 }
 
-// Unmatched returns an error that names the patterns which matched nothing, or nil.
-// option is what gave the patterns. Error: errs.ErrInvalid.
+// Unmatched returns an error that names the patterns which matched no path, or nil. option is the
+// command-line option that the patterns came from. Error: errs.ErrInvalid.
 func (p *Patterns) Unmatched(option string) error {
 	var failures []error
 	for i, found := range p.found {

@@ -6,15 +6,15 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// Places maps the absolute path of each change, and of all its parents, to its part.
-// itself is set if the path itself is changed, not only something below it.
+// Places finds the part of a comparison that changed a path or something below it. It maps the absolute path
+// of each change, and of all its parents, to the part. itself is set if the path itself is changed.
 type Places map[string]struct {
 	part   *Part
 	itself bool
 }
 
-// At returns the part with a change at one of places, or below it unless alone is
-// set; nil for none.
+// At returns the part with a change at one of the absolute paths places or, unless alone is set, below one;
+// nil if there is none.
 func (all Places) At(places []string, alone bool) *Part {
 	for _, place := range places {
 		if found, ok := all[place]; ok && (found.itself || !alone) {
@@ -24,7 +24,7 @@ func (all Places) At(places []string, alone bool) *Part {
 	return nil
 }
 
-// PlacesOf returns the places of all changes.
+// PlacesOf returns the lookup table for the changed paths of all parts of c.
 func PlacesOf(c *Changes) Places {
 	changed := Places{}
 	for i := range c.Parts {
@@ -33,7 +33,7 @@ func PlacesOf(c *Changes) Places {
 	return changed
 }
 
-// Add adds the changes of a part. It ignores those of only a directory's time.
+// Add adds the paths of the changes of part p to the table. It ignores changes of only a directory's time.
 func (all Places) Add(p *Part, changes []diff.Change) {
 	for _, c := range changes {
 		if c.TimeOnly() {

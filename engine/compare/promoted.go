@@ -17,12 +17,10 @@ import (
 // later changes there, and one to another target of those for that target. The base
 // for all others stays the original one, so that the promoted changes still count.
 
-// AddPromoted adds the paths that the sandbox has promoted to its workspace or to
-// target to changes, so that the list is complete for target. A live base shows
-// paths as unchanged that the real tree has, too; and what was promoted to target
-// may have been reverted in the sandbox. The paths are those with a promoted entry
-// in the baseline, and those of also, which are relative to the workspace: a killed
-// command may not have recorded them.
+// AddPromoted completes the list of changes for a promotion to the directory target: it adds the paths that
+// the sandbox has already promoted to its workspace or to target. On a live base these show as unchanged,
+// because the real tree has them, too; and the sandbox may have reverted one since. The paths come from the
+// baseline, and from also, relative to the workspace, since a killed command may not have recorded them.
 func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, changes *Changes, target string, also []string) error {
 	k, err := cm.baseline.Read(rec)
 	if err != nil {
@@ -78,9 +76,10 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 	return nil
 }
 
-// promotedChange returns how a promoted path differs from its original; false for no
-// difference. A file that exists on both sides counts as modified in content, because the
-// merge compares the bytes and handles an unknown original.
+// promotedChange returns the difference between a promoted path's original, was, and its present state, now;
+// nil means absent. known is false if the original is not known. A file that exists on both sides counts as
+// modified in content, because the merge compares the bytes and handles an unknown original. It returns false
+// for no difference.
 func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, bool) {
 	c := diff.Change{Path: path, Kind: diff.Modified, What: diff.Content, Old: was, New: now}
 	switch {
@@ -94,8 +93,8 @@ func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, 
 	return c, true
 }
 
-// workspacePart returns the part of the sandbox's workspace without changes, with base and
-// fork open; the caller closes them.
+// workspacePart returns a part for the sandbox's workspace without changes, with base and fork open, to which
+// the caller adds changes. The caller closes it.
 func (cm *Comparer) workspacePart(ctx context.Context, rec *catalog.Record) (Part, error) {
 	t, ok := WorkspaceTree(rec)
 	if !ok {

@@ -12,12 +12,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// AddRenamed adds to changes the files of a workspace on a live base that the
-// sandbox has deleted and the real tree has renamed since: at the old path, both
-// have nothing. It returns the new paths by the old ones, both relative to the
-// workspace. It finds files that nobody has written to and whose directory has
-// not been renamed. Cost: a look at each recorded path that is not listed; if one
-// is gone on both sides, that of RealChangesIn.
+// AddRenamed adds to changes the deletion of each file of a workspace on a live base that the sandbox has
+// deleted and the real tree has renamed since. A comparison misses these, as neither side has the old path.
+// It returns the new paths by the old ones, both relative to the workspace. It finds files that nobody has
+// written to and whose directory has not been renamed. Cost: an lstat of each recorded path that is not
+// listed; if one does not exist on either side, that of RealChangesIn.
 func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes *Changes) (map[string]string, error) {
 	t, ok := WorkspaceTree(rec)
 	if !ok || t.Frozen || rec.Ephemeral {
@@ -48,8 +47,8 @@ func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes
 	return to, cm.addDeleted(ctx, rec, changes, k, to)
 }
 
-// goneOf returns the paths of recorded files of the workspace that the real tree
-// does not have, by inode, without the listed changes.
+// goneOf returns the paths of those files of the workspace that the baseline k records but the real tree does
+// not have any more, by inode number. It leaves out the paths that are among the changes.
 func goneOf(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline) (map[uint64]string, error) {
 	listed := map[string]bool{}
 	for _, p := range changes.Parts {
@@ -72,8 +71,8 @@ func goneOf(ctx context.Context, rec *catalog.Record, changes *Changes, k *basel
 	return gone, nil
 }
 
-// addDeleted adds to changes the deletion of each old path in to that the sandbox's tree does
-// not have, and removes the other paths from to.
+// addDeleted adds to changes the deletion of each file that the real tree renamed, to maps its old path to
+// its new one, if the sandbox does not have the old path. It removes the other paths from to.
 func (cm *Comparer) addDeleted(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline, to map[string]string) error {
 	if len(to) == 0 {
 		return nil

@@ -9,16 +9,17 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// serverTries bounds how often Served runs its function.
+// serverTries is how often Served runs its function at most, when the server process of a fork is killed
+// again and again.
 const serverTries = 4
 
-// servedKey marks a context below Served.
+// servedKey is the key of a context value that Served sets, by which a nested call recognises that it is
+// nested.
 type servedKey struct{}
 
-// Served runs do, and runs it again if the server process of a fork was killed meanwhile: each run opens
-// the views anew, which starts a new server. It runs do at most serverTries times. Within do,
-// a further Served runs its own function only once. do must change nothing if it returns an
-// error.
+// Served runs do, and runs it again if the server process of a fork was killed meanwhile: each run opens the
+// views anew, which starts a new server. It runs do at most serverTries times. A nested call of Served runs
+// its own function only once. do must change nothing if it returns an error.
 func Served[T any](ctx context.Context, do func(ctx context.Context) (T, error)) (T, error) {
 	tries := serverTries
 	if ctx.Value(servedKey{}) != nil {
@@ -33,15 +34,15 @@ func Served[T any](ctx context.Context, do func(ctx context.Context) (T, error))
 	}
 }
 
-// serverLost reports whether an error says that the process behind a FUSE mount was killed: before
-// the request (ENOTCONN) or while it was under way (ECONNABORTED).
+// serverLost reports whether err says that the server process of a FUSE mount was killed: before the request
+// (ENOTCONN) or during it (ECONNABORTED).
 func serverLost(err error) bool {
 	return errors.Is(err, syscall.ENOTCONN) || errors.Is(err, syscall.ECONNABORTED)
 }
 
-// Lost adds ENOTCONN to an I/O error if the server of the part's new state has been killed: the
-// kernel returns EIO, too, for an inode of which a request was under way. Other errors stay as they
-// are.
+// Lost adds ENOTCONN to an I/O error if the server process of the part's new state has been killed. The
+// kernel returns EIO, too, for an inode with a request in progress at that moment. Other errors are returned
+// unchanged.
 func (p *Part) Lost(err error) error {
 	if !errors.Is(err, syscall.EIO) || p.New == nil {
 		return err

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The bounds of a search for the other names of changed files: entries, and time.
+// Bounds of a search for the other names (hard links) of changed files: directory entries read, and time. A
+// search only improves a warning.
 const (
 	maxLinkEntries = 200_000
 	maxLinkTime    = 2 * time.Second
@@ -35,7 +36,7 @@ type SplitLink struct {
 	Root    string `json:"root"`
 }
 
-// Why returns what is wrong with the file, as text that follows "PATH: ".
+// Why returns the message that the sandbox changed only some names of a hard-linked file, to follow "PATH: ".
 func (s *SplitLink) Why() string {
 	if len(s.Others) > 0 {
 		other := pathlist.Printable(s.Others[0])
@@ -51,7 +52,8 @@ func (s *SplitLink) Why() string {
 	return "it is one file with " + strconv.Itoa(s.Missing) + " more (hard links), which a promotion would leave as before; " + where
 }
 
-// Hints returns the commands that mend a split file of the named sandbox.
+// Hints returns the shell commands by which the user joins or separates the names of the file in the sandbox
+// called name, or leaves the change out of a promotion.
 func (s *SplitLink) Hints(name string) []string {
 	leave := "snapfs promote " + name + " --theirs " + errs.Quoted(s.Path) + "   # leave this change out"
 	if len(s.Others) == 0 {
@@ -64,10 +66,10 @@ func (s *SplitLink) Hints(name string) []string {
 	}
 }
 
-// FindSplit fills in Split of the workspace's part.
+// FindSplit fills in Split, the changed files with unchanged hard links, for the workspace's part.
 //
-// Cost: nothing if no changed file has other names; else a walk in the part's old state, below
-// bounds. Error: ErrInterrupted.
+// Cost: nothing if no changed file has other names; else a walk in the part's old state, within the bounds
+// maxLinkEntries and maxLinkTime. Error: ErrInterrupted.
 func (c *Changes) FindSplit(ctx context.Context) (err error) {
 	for i := range c.Parts {
 		if p := &c.Parts[i]; p.Workspace && err == nil {
@@ -79,8 +81,9 @@ func (c *Changes) FindSplit(ctx context.Context) (err error) {
 
 type linkID struct{ dev, ino uint64 }
 
-// FindSplitLinks returns the changed files that are split from other names of theirs. The tree
-// open at root, with the absolute path at, has the node that old returns at the path of a change.
+// FindSplitLinks returns the changed files that have other names (hard links) which are not among the
+// changes. It searches for these names in the tree that is open at root, with the absolute path at. old
+// returns the node that this tree has at the path of a change, or nil.
 func FindSplitLinks(ctx context.Context, root *os.File, at string, changes []diff.Change, old func(c *diff.Change) *diff.Node) ([]SplitLink, error) {
 	s := linkSearch{ctx: ctx, root: root, changed: map[string]bool{}, names: map[linkID]uint32{}, others: map[linkID][]string{}, wanted: map[uint64]int{}}
 	for i := range changes {
@@ -126,7 +129,7 @@ func FindSplitLinks(ctx context.Context, root *os.File, at string, changes []dif
 	return all, nil
 }
 
-// A linkSearch looks for the other names of files in one tree.
+// A linkSearch is one search of a tree for the other names (hard links) of changed files.
 type linkSearch struct {
 	ctx  context.Context
 	root *os.File
@@ -144,8 +147,8 @@ type linkSearch struct {
 	listed  map[string]bool
 }
 
-// run searches the directories of the changed names, and then the whole tree. cut reports that a
-// bound ended the search.
+// run searches the directories of the changed names first, and then the whole tree, until all names are
+// found. cut is true if it ended at one of the bounds maxLinkEntries and maxLinkTime.
 func (s *linkSearch) run() (cut bool, err error) {
 	s.end, s.listed = time.Now().Add(maxLinkTime), map[string]bool{}
 	for _, dir := range s.dirs {
@@ -166,8 +169,8 @@ func (s *linkSearch) run() (cut bool, err error) {
 	return false, nil
 }
 
-// list looks at the entries of a directory and returns the directories in it. What it cannot read
-// it leaves out.
+// list reads the directory dir, notes the searched-for names in it, and returns its subdirectories. It
+// ignores a directory that it cannot read.
 func (s *linkSearch) list(dir string) (below []string, err error) {
 	if err := s.ctx.Err(); err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// FindRenames fills in the Renames of each part. Cost and errors: those of
-// diff.Renames.
+// FindRenames fills in the field Renames of each part: which deleted and added files are one renamed file.
+// Cost and errors: those of diff.Renames.
 func (c *Changes) FindRenames(ctx context.Context) error {
 	for i := range c.Parts {
 		p := &c.Parts[i]
@@ -28,7 +28,7 @@ func (c *Changes) FindRenames(ctx context.Context) error {
 	return nil
 }
 
-// A Ref names a state of a sandbox's trees, or of the real trees.
+// A Ref names an operand of [Comparer.Compare]: a state of a sandbox's trees, or the real trees.
 type Ref struct {
 	// Sandbox is the name of a sandbox; "" is the real tree in its present state.
 	Sandbox string
@@ -38,15 +38,13 @@ type Ref struct {
 	Base bool
 }
 
-// Compare returns the changes that turn left into right: any two states of
-// sandboxes, or one and the real tree. Parts follow the workspace of the first
-// sandbox. If the backend lists the changes of both sides, and those between
-// their bases, the cost grows with their number. Otherwise Compare walks both,
-// and reads files of equal size unless an inode number shows that they are the
-// same.
+// Compare returns the changes that turn left into right: any two states of sandboxes, or one and the real
+// tree. The changes are divided at the workspace of the first sandbox. If the backend lists the changes of
+// both sides, and those between their bases, the cost grows with their number. Otherwise Compare walks both,
+// and reads files of equal size unless an inode number shows that they are the same.
 //
-// Errors: errs.ErrNotFound; ErrNotSupported (both are the real tree, or only one
-// of them has a copy of a changed tree); those of diff.Trees.
+// Errors: errs.ErrNotFound; ErrNotSupported (both are the real tree, or only one of them has a copy of a
+// changed tree); those of diff.Trees.
 func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, error) {
 	return Served(ctx, func(ctx context.Context) (*Changes, error) { return cm.compare(ctx, left, right) })
 }
@@ -76,8 +74,8 @@ func (cm *Comparer) compare(ctx context.Context, left, right Ref) (*Changes, err
 	return c, nil
 }
 
-// A side is one of the two states that Compare compares: of a sandbox's trees, or of the real
-// trees.
+// A side is one of the two operands of [Comparer.Compare], looked up: a state of a sandbox's trees, or the
+// real trees.
 type side struct {
 	Ref
 	// rec is the sandbox's record; for the real tree, the record of the other
@@ -89,8 +87,8 @@ type side struct {
 	right bool
 }
 
-// sides looks up both operands of a comparison. It returns a sandbox first, whichever operand
-// that is; the field right of a side says whether it was the right operand.
+// sides looks up both operands of [Comparer.Compare]. A sandbox comes first in the result, even if it is the
+// right operand; the field right of a side says which it was.
 func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
 	if left.Sandbox == "" && right.Sandbox == "" {
 		return sides, &errs.Error{Op: "comparing", Kind: errs.ErrNotSupported, Err: errors.New("both sides are the real tree")}
@@ -122,8 +120,7 @@ func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
 	return sides, nil
 }
 
-// basesAt returns the base of each tree for a named state, or for the present
-// one.
+// basesAt returns the base that each tree of a sandbox has in the named state, or at present if state is "".
 func basesAt(rec *catalog.Record, state string) (bases []catalog.TreeBase) {
 	if m, ok := rec.Snapshot(state); ok && m.Base != nil {
 		return m.Base.Trees
@@ -134,7 +131,7 @@ func basesAt(rec *catalog.Record, state string) (bases []catalog.TreeBase) {
 	return bases
 }
 
-// A treeState is one tree in the state of one side: a snapshot, the present fork, or the real
+// A treeState is one tree of an operand of [Comparer.Compare]: a snapshot, the present fork, or the real
 // tree.
 type treeState struct {
 	b    snapshot.Backend
@@ -145,7 +142,7 @@ type treeState struct {
 	real bool
 }
 
-// stateOf returns tree i of a side.
+// stateOf returns tree number i of the operand s, with its backend.
 func (cm *Comparer) stateOf(ctx context.Context, s side, i int) (treeState, error) {
 	t := treeState{tree: s.rec.Trees[i], base: s.bases[i], real: s.Sandbox == ""}
 	if s.ids != nil {
@@ -156,8 +153,8 @@ func (cm *Comparer) stateOf(ctx context.Context, s side, i int) (treeState, erro
 	return t, err
 }
 
-// compareAt compares tree i of the first side with the tree at the same path of
-// the second.
+// compareAt compares tree i of the first operand with the tree at the same path of the second, in the
+// direction left to right. If the second has no such tree, it returns an error in case the tree was changed.
 func (cm *Comparer) compareAt(ctx context.Context, sides [2]side, i int) ([]Part, error) {
 	path := sides[0].rec.Trees[i].Path
 	at := slices.IndexFunc(sides[1].rec.Trees, func(t catalog.Tree) bool { return t.Path == path })
@@ -183,7 +180,8 @@ func (cm *Comparer) compareAt(ctx context.Context, sides [2]side, i int) ([]Part
 	return splitAll(parts, sides[0].rec.Workspace)
 }
 
-// checkComparable returns an error if a tree that only s has was changed.
+// checkComparable returns ErrNotSupported if s has changed a tree that other has no copy of, because nothing
+// can then be compared with that tree.
 func (cm *Comparer) checkComparable(ctx context.Context, s, other side) error {
 	for i, t := range s.rec.Trees {
 		if hostfs.Vanished(t, s.rec.Workspace) || slices.ContainsFunc(other.rec.Trees, func(o catalog.Tree) bool { return o.Path == t.Path }) {
@@ -200,8 +198,8 @@ func (cm *Comparer) checkComparable(ctx context.Context, s, other side) error {
 	return nil
 }
 
-// mustBeUnchanged returns an error if the tree has changed, because the other side has no copy
-// to compare it with.
+// mustBeUnchanged returns ErrNotSupported if the tree of the sandbox called name has changed since its base.
+// The other operand of the comparison, the sandbox called other, has no copy of the tree to compare it with.
 func (t *treeState) mustBeUnchanged(ctx context.Context, name, other string) error {
 	touches, walk, err := t.changed(ctx)
 	if err != nil || len(touches) == 0 && !walk {

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// compareStates compares two states of the tree at one path, which need not have
-// a common base. If it returns an error or no changes, everything is closed.
+// compareStates compares two states of the tree at one path, which need not have a common base, and returns
+// the parts with changes. If it returns an error or no changes, everything is closed.
 func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, new treeState) ([]Part, error) {
 	touches, walk, err := candidatesOf(ctx, old, new)
 	if err != nil || len(touches) == 0 && !walk {
@@ -39,9 +39,9 @@ func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, ne
 	})
 }
 
-// candidatesOf returns the paths at which two states may differ: the changes of
-// each side since its base, and those between the bases. walk is true if a
-// backend cannot list them.
+// candidatesOf returns the paths at which two states of a tree may differ: the changes of each state since
+// its base, and those between the bases. walk is true if a backend cannot list them, so that the whole trees
+// must be compared.
 func candidatesOf(ctx context.Context, old, new treeState) (all []snapshot.Candidate, walk bool, err error) {
 	for _, ask := range []func(context.Context) ([]snapshot.Candidate, bool, error){
 		old.changed, new.changed,
@@ -56,8 +56,8 @@ func candidatesOf(ctx context.Context, old, new treeState) (all []snapshot.Candi
 	return all, false, nil
 }
 
-// changed returns the paths that may have changed in t since its base; true instead if the
-// backend cannot list them.
+// changed returns the paths of t that may have changed since its base. The second result is true, without
+// paths, if the backend cannot list them.
 func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case t.real && !t.base.Frozen: // the base is the real tree
@@ -74,8 +74,8 @@ func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, er
 	return ListChanges(ctx, t.b, Pair{Tree: t.tree, Left: t.base.Base, Right: t.id})
 }
 
-// basesDiffer returns the paths at which the bases of a and b may differ; true instead if the
-// backend cannot list them. Two live bases do not differ: both are the real tree.
+// basesDiffer returns the paths at which the bases of two states, a and b, may differ. The second result is
+// true, without paths, if the backend cannot list them. Two live bases do not differ: both are the real tree.
 func basesDiffer(ctx context.Context, a, b treeState) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case a.real || b.real || !a.base.Frozen && !b.base.Frozen:
@@ -88,9 +88,9 @@ func basesDiffer(ctx context.Context, a, b treeState) ([]snapshot.Candidate, boo
 	return ListChanges(ctx, a.b, Pair{Tree: a.tree, Left: a.base.Base, Right: b.base.Base})
 }
 
-// optionsFor returns the options for comparing two states. Equal inode numbers
-// mean the same file only if both sides are forks of snapshots that preserve the
-// numbers of the real tree.
+// optionsFor returns the options for comparing two states of the directory dir. It allows to take equal inode
+// numbers for the same file only if both states are forks of snapshots that preserve the numbers of the real
+// tree.
 func (cm *Comparer) optionsFor(old, new treeState, dir string) diff.Options {
 	opt := diff.Options{OverlayViews: true, SameInodes: true, Taken: old.base.Taken}
 	if new.base.Taken.Before(opt.Taken) {
@@ -109,7 +109,7 @@ func (cm *Comparer) optionsFor(old, new treeState, dir string) diff.Options {
 	return opt
 }
 
-// state returns t in the form that place.open opens.
+// state returns t in the form that [place.open] opens.
 func (t *treeState) state(ctx context.Context) (state, error) {
 	if t.real {
 		return state{view: snapshot.View{Path: t.tree.Path}, real: true}, nil
@@ -118,8 +118,8 @@ func (t *treeState) state(ctx context.Context) (state, error) {
 	return state{b: t.b, view: view}, err
 }
 
-// TreeOptions returns the options for comparing the whole tree that contains the
-// part.
+// TreeOptions returns the options for comparing the whole tree that contains p, which differ from those of p
+// in the paths to skip.
 func (p Part) TreeOptions(e *Comparer, b snapshot.Backend) diff.Options {
 	o := p.Opt
 	o.Skip = e.host.Skip(b, p.Tree)

@@ -22,7 +22,8 @@ import (
 // A proxy that reads requests gets the values of the secrets by descriptors, at each start of its process. They are
 // in no message, and this process holds only what its own environment has anyway.
 
-// A brokered is the state of a Proxy that reads requests.
+// A brokered is the additional state of a [Proxy] whose process reads the sandbox's requests, to insert
+// secrets or to count a budget.
 type brokered struct {
 	dir    string // of the sandbox
 	policy catalog.Policy
@@ -30,8 +31,9 @@ type brokered struct {
 	public network.BrokerPublic
 }
 
-// newBrokered returns the state for a sandbox, or nil if its proxy reads no requests. It creates the ledger,
-// and lowers the limits of one that exists to the site's policy, which may be younger.
+// newBrokered returns the additional state for a sandbox whose proxy reads requests, or nil if its policy
+// needs none. It creates the sandbox's ledger, the file that counts its requests. In an existing ledger it
+// lowers the limits to those of the site's policy, which may have changed since.
 func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	need, err := hostfs.Brokered(rec.Policy)
 	if err != nil || !need {
@@ -52,8 +54,8 @@ func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	return b, nil
 }
 
-// environ returns the environment of the proxy's process: without the variables of secrets. nil means that of this
-// process. b may be nil.
+// environ returns the environment for the proxy's process: that of this process without the variables that
+// contain secrets. nil means all of this process's. b may be nil.
 func (b *brokered) environ() []string {
 	if b == nil {
 		return nil
@@ -64,7 +66,8 @@ func (b *brokered) environ() []string {
 	})
 }
 
-// sendBroker sends a new proxy process the secrets, with a descriptor for the value of each. The caller holds life.
+// sendBroker sends a new proxy process the secrets that it inserts into requests, with a file descriptor for
+// the value of each. The caller holds o.life.
 func (o *Proxy) sendBroker() error {
 	b := o.brokered
 	if b == nil {
@@ -98,10 +101,11 @@ func (o *Proxy) sendBroker() error {
 	return o.conn.Send(msg, values...)
 }
 
-// secretTime bounds the command of a secret.
+// secretTime bounds how long a command that prints a secret may run.
 const secretTime = 20 * time.Second
 
-// openSecret returns a file from which the value of a secret can be read once.
+// openSecret returns a file from which the value of the secret s can be read once; the caller closes it. It
+// runs the secret's command if it has one.
 func openSecret(s *catalog.Secret) (*os.File, error) {
 	refuse := func(err error, hints ...string) error {
 		return &errs.Error{Op: "reading the secret", Subject: s.Name, Kind: errs.ErrInvalid, Err: err, Hints: hints}
@@ -142,8 +146,8 @@ func openSecret(s *catalog.Secret) (*os.File, error) {
 	return r, nil
 }
 
-// publish takes what a new proxy process says about its broker: it writes the bundle of certificates that the
-// sandbox trusts, and the prints.
+// publish stores the data that a new proxy process sent about the requests it reads. It writes the bundle of
+// certificates that the sandbox's programs trust, and the fingerprints by which leaked secrets are found.
 func (o *Proxy) publish(p *network.BrokerPublic) error {
 	b := o.brokered
 	switch {
@@ -158,8 +162,9 @@ func (o *Proxy) publish(p *network.BrokerPublic) error {
 	return errors.Join(hostfs.WriteTrust(b.dir, p.CA), leak.Store(b.dir, p.Prints))
 }
 
-// Variables returns env with the placeholders of the sandbox's secrets, and with the variables that name its bundle
-// of certificates. o may be nil.
+// Variables returns the environment env of a command in the sandbox with two kinds of variables added: the
+// placeholders of the sandbox's secrets, and those that name its bundle of trusted certificates. o may be
+// nil: env unchanged.
 func (o *Proxy) Variables(env []string) []string {
 	if o == nil || o.brokered == nil {
 		return env

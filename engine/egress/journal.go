@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// Events is the name of the file with a sandbox's network events. A log larger than
-	// maxLogBytes is renamed to OlderEvents, which it replaces.
+	// Events is the name of the file in a sandbox's directory with its network events. When it is larger than
+	// maxLogBytes it is renamed to OlderEvents, which it replaces.
 	Events = "net.jsonl"
-	// OlderEvents is the name of the file with the events before those in Events.
+	// OlderEvents is the name of the file in a sandbox's directory with the network events before those in
+	// Events.
 	OlderEvents = "net.old.jsonl"
 	maxLogBytes = 1 << 20
-	// countersFile is the name of the file with the traffic counters.
+	// countersFile is the name of the file in a sandbox's directory with its network traffic counters.
 	countersFile = "net.json"
 )
 
@@ -35,8 +36,9 @@ type Journal struct {
 	announced map[announcement]bool // the decisions that are in events
 }
 
-// An announcement is a decision on a destination that is in the stream of events. Each is there
-// once in the life of a container, and at most maxAnnounced of them.
+// An announcement is a network decision on one destination that is in the event stream. Each decision is
+// there once in the life of a container, and at most maxAnnounced of them, because a program may try many
+// destinations.
 type announcement struct {
 	host    string
 	port    uint16
@@ -45,15 +47,15 @@ type announcement struct {
 
 const maxAnnounced = 1000
 
-// JournalOf returns the journal of a sandbox.
+// JournalOf returns the journal of network events of a sandbox. It opens no file.
 func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 	return &Journal{
 		path: filepath.Join(eg.cat.Path(rec.Name), Events), events: eg.events, name: rec.Name, id: rec.ID, announced: map[announcement]bool{},
 	}
 }
 
-// Put appends an event to the log. If that fails, as on a full disk, Put drops the event:
-// traffic does not depend on the log.
+// Put appends a network event to the sandbox's journal file. If that fails, as on a full disk, it drops the
+// event: traffic does not depend on the journal.
 func (j *Journal) Put(ev network.Event) {
 	line, err := json.Marshal(ev)
 	if err != nil {
@@ -73,8 +75,8 @@ func (j *Journal) Put(ev network.Event) {
 	_, _ = f.Write(append(line, '\n')) // best effort
 }
 
-// announce appends the first decision of its kind to the stream of events: a refused name or
-// connection, or an allowed connection. The caller holds j.mu.
+// announce appends the first decision on each destination to the event stream: a refused name or connection,
+// or an allowed connection. The caller holds j.mu.
 func (j *Journal) announce(ev network.Event) {
 	if ev.Kind == network.Edge || ev.Kind == network.Port || ev.Allowed && (ev.Ended || ev.Kind == network.DNS) {
 		return
@@ -97,7 +99,8 @@ func (j *Journal) announce(ev network.Event) {
 	j.events.Append(events.Event{Type: kind, Subject: j.name, SandboxID: j.id, Data: events.Data{Host: host, Port: int(ev.Port), Reason: ev.Why}})
 }
 
-// count saves the traffic counters. If that fails, the previous ones stay on disk.
+// count saves the sandbox's network traffic counters in its directory. If that fails, the previous ones stay
+// on disk.
 func (j *Journal) count(c network.Counters) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -109,8 +112,8 @@ func (j *Journal) count(c network.Counters) {
 	}
 }
 
-// Counted returns the traffic counters saved last. If the sandbox does not run, their numbers
-// of open connections are 0.
+// Counted returns the sandbox's network traffic counters that were saved last. runs says whether the sandbox
+// runs; if not, the numbers of open connections are 0.
 func (j *Journal) Counted(runs bool) (c network.Counters) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(j.path), countersFile))
 	if err != nil || json.Unmarshal(text, &c) != nil {

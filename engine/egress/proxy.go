@@ -24,8 +24,8 @@ import (
 // The network of an allow: policy is a tun interface in the sandbox, whose other end a proxy process
 // reads. The process gets the interface and a socket as descriptors, see edge.Serve.
 
-// A Proxy controls the network proxy process of one sandbox and restarts it if it ends by
-// itself.
+// A Proxy controls the network proxy process of one running sandbox and restarts it if it ends by itself.
+// [Gateway.OpenProxy] makes it.
 type Proxy struct {
 	program  []string
 	log      *Journal
@@ -48,8 +48,8 @@ type Proxy struct {
 	since    time.Time // Forget dropped older refusals
 }
 
-// A RefusedAccess is a destination that a sandbox was not allowed to reach, or could not
-// reach.
+// A RefusedAccess is a network destination that a sandbox was not allowed to reach, or could not reach, for
+// the report at the end of a command.
 type RefusedAccess struct {
 	// Name, or else Addr, is the requested destination; Port is 0 for a name lookup.
 	Name string     `json:"name,omitempty"`
@@ -62,13 +62,13 @@ type RefusedAccess struct {
 	Times int `json:"times"`
 }
 
-// maxRefused bounds the number of different refusals that a Proxy collects for the report at
-// the end.
+// maxRefused is how many different refused destinations a Proxy collects for the report at the end of a
+// command.
 const maxRefused = 100
 
-// OpenProxy starts the proxy process of a container's network and returns when its rules are
-// in force, or when the container's command has ended. It returns nil if the policy needs no
-// proxy; otherwise the caller closes the Proxy.
+// OpenProxy starts the proxy process for the network of a container. It returns when the rules are in force,
+// or when the container's command has ended. It returns nil if the policy needs no proxy; otherwise the
+// caller closes the Proxy.
 func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, log *Journal) (*Proxy, error) {
 	tun := container.Tun()
 	if tun == nil {
@@ -113,7 +113,7 @@ func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, 
 	return o, nil
 }
 
-// start starts a proxy process and sends it the state and the rules.
+// start starts a proxy process and sends it the state of the one before and the network rules.
 func (o *Proxy) start() error {
 	o.life.Lock()
 	defer o.life.Unlock()
@@ -137,8 +137,8 @@ func (o *Proxy) start() error {
 	return nil
 }
 
-// reap kills the proxy process and frees its connection: only one process may read the
-// interface. The caller holds life.
+// reap kills the proxy process and closes the connection to it. This precedes a new process, since only one
+// may read the sandbox's network interface. The caller holds o.life.
 func (o *Proxy) reap() {
 	_ = o.proc.Kill()    // it has usually ended
 	_, _ = o.proc.Wait() // its status does not matter
@@ -146,8 +146,8 @@ func (o *Proxy) reap() {
 	o.conn, o.proc, o.up = nil, nil, false
 }
 
-// sendState sends a new proxy process the counters and name numbers of earlier proxy
-// processes.
+// sendState sends a new proxy process the traffic counters of earlier ones, and the numbers that stand for
+// names in addresses.
 func (o *Proxy) sendState() error {
 	o.mu.Lock()
 	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
@@ -159,8 +159,8 @@ func (o *Proxy) sendState() error {
 	return o.conn.Send(msg)
 }
 
-// Allow replaces the rules by those in text, in the proxy process and in each one that is
-// started later.
+// Allow replaces the network rules of the running sandbox by those in text, in the present proxy process and
+// in each that is started later.
 func (o *Proxy) Allow(text string) error {
 	o.life.Lock()
 	defer o.life.Unlock()
@@ -175,7 +175,7 @@ func (o *Proxy) Allow(text string) error {
 	return err
 }
 
-// sendRules sends the rules to the proxy process. The caller holds life.
+// sendRules sends the network rules to the proxy process. The caller holds o.life.
 func (o *Proxy) sendRules() error {
 	rules := strings.TrimPrefix(o.rules, hostfs.AllowNet)
 	msg, err := json.Marshal(network.Message{Rules: &rules})
@@ -185,8 +185,8 @@ func (o *Proxy) sendRules() error {
 	return o.conn.Send(msg)
 }
 
-// receiveMessage waits for the next message of a proxy process. It returns the failure that
-// the process reports, or that of conn, as the error.
+// receiveMessage waits for the next message of a proxy process. If the process reports a failure in it, that
+// is the error, as is a failure of conn.
 func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	msg, files, err := conn.Receive()
 	fdsock.CloseAll(files)
@@ -203,11 +203,12 @@ func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	return &m, nil
 }
 
-// startTimeout is how long a proxy process may take from its start to its first message.
+// startTimeout is how long a proxy process may take from its start to its first message before it is given
+// up.
 const startTimeout = 30 * time.Second
 
-// awaitRules waits until the rules of a started proxy process are in force. After an error the
-// process is gone.
+// awaitRules waits until a started proxy process reports that the network rules are in force. After an error
+// the process does not exist any more.
 func (o *Proxy) awaitRules() error {
 	conn := o.conn                                                    // from now on only this goroutine changes it
 	stuck := time.AfterFunc(startTimeout, func() { conn.Shutdown() }) //nolint:errcheck // it may have ended
@@ -232,8 +233,8 @@ func (o *Proxy) awaitRules() error {
 	return nil
 }
 
-// supervise handles the messages of the proxy process and restarts it whenever it ends, until
-// Close.
+// supervise handles the messages of the proxy process and restarts the process whenever it ends, until Close.
+// It runs in its own goroutine.
 func (o *Proxy) supervise() {
 	for {
 		began := time.Now()
@@ -253,9 +254,8 @@ func (o *Proxy) supervise() {
 	}
 }
 
-// restart starts a new proxy process after the last one ended by itself: at once if that lived
-// for more than a second, else with a growing delay. It returns false if the Proxy closes
-// meanwhile.
+// restart starts a new proxy process after the last one ended by itself. If that lived for more than a second
+// it does so at once, else with a growing delay. It returns false if the Proxy is closed meanwhile.
 func (o *Proxy) restart(lived time.Duration) bool {
 	const soon, late = 100 * time.Millisecond, time.Second
 	select {
@@ -283,7 +283,8 @@ func (o *Proxy) restart(lived time.Duration) bool {
 	}
 }
 
-// handle logs the event and saves the counters of a message, if it has them.
+// handle processes a message of the proxy process: it logs the network event and saves the traffic counters,
+// if the message has them.
 func (o *Proxy) handle(m *network.Message) {
 	if m.Counters != nil {
 		o.mu.Lock()
@@ -297,8 +298,8 @@ func (o *Proxy) handle(m *network.Message) {
 	}
 }
 
-// note adds the event to o.refused if it is a refusal or failure, and to o.names if it is an
-// allowed lookup.
+// note adds a refused or failed access to o.refused, for the final report, and the number of an allowed name
+// lookup to o.names.
 func (o *Proxy) note(ev *network.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -327,7 +328,8 @@ func (o *Proxy) note(ev *network.Event) {
 	}
 }
 
-// Forget drops the refusals collected so far, so that the final report leaves them out.
+// Forget drops the refused accesses collected so far, so that the report at the end of a command leaves them
+// out. o may be nil.
 func (o *Proxy) Forget() {
 	if o == nil {
 		return
@@ -337,7 +339,7 @@ func (o *Proxy) Forget() {
 	o.since, o.refused = time.Now(), nil
 }
 
-// Close ends the proxy process and returns the refusals.
+// Close ends the proxy process and returns the accesses that it refused. o may be nil.
 func (o *Proxy) Close() []RefusedAccess {
 	if o == nil {
 		return nil
@@ -368,19 +370,19 @@ func (o *Proxy) Close() []RefusedAccess {
 	return o.refused
 }
 
-// closeTimeout is how long a proxy process may take to send its last messages before it is cut
-// off.
+// closeTimeout is how long a proxy process that is to end may take to send its last messages before it is
+// killed.
 const closeTimeout = 5 * time.Second
 
-// mayHaveRead reports whether the proxy process may have read packets: it sends its first
-// message before it reads any. The caller holds life.
+// mayHaveRead reports whether the proxy process may have read packets of the sandbox: it sends its first
+// message before it reads any. The caller holds o.life.
 func (o *Proxy) mayHaveRead() bool {
 	ready, err := o.conn.Await(0)
 	return o.up || ready || err != nil
 }
 
-// lastPackets waits up to a second until the proxy process has read all packets of the
-// sandbox, so that even a command that waited for no answer is logged. It reports whether
+// lastPackets waits up to a second until the proxy process has read all packets of the sandbox, whose command
+// has ended. Even a connection of a command that waited for no answer is then logged. It reports whether
 // there were any packets.
 func (o *Proxy) lastPackets() (any bool) {
 	const patience = time.Second
@@ -390,19 +392,20 @@ func (o *Proxy) lastPackets() (any bool) {
 	return any
 }
 
-// nameCache holds the number of each resolved name. The next proxy process gets it, so that a
-// name stands for the same address there.
+// nameCache holds the number of each resolved name; the proxy gives a name an address made of its number.
+// After a restart the next proxy process gets these, so that an address stands for the same name there.
 type nameCache struct {
 	numbers map[string]int
 	size    int // of the names, in bytes
 	last    int
 }
 
-// maxNameBytes bounds the names that fit into one message to the next proxy process.
+// maxNameBytes is how many bytes of names a nameCache holds, because they must fit into one message to the
+// next proxy process.
 const maxNameBytes = 64 << 10
 
-// note stores the number of the name that an allowed lookup resolved, as long as there is
-// room.
+// note stores the number of the name that an allowed lookup, ev, resolved. It stores none beyond
+// maxNameBytes.
 func (n *nameCache) note(ev *network.Event) {
 	num, _ := network.NameNumber(ev.Addr)
 	n.last = max(n.last, num)

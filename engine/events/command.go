@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// A Usage is what a sandbox's processes have used; 0 for what is not known.
+// A Usage is the processor time and memory that the processes of a sandbox have used; 0 means not known.
 type Usage struct {
 	CPU         time.Duration
 	MemoryBytes int64
 }
 
-// A Start is a command that is about to start in a sandbox.
+// A Start is a command that is about to start in a sandbox, for which the log will get two events.
+// [Log.Starting] makes it.
 type Start struct {
 	log  *Log
 	seen Event
 	from time.Time
 }
 
-// Starting prepares the events of a command in a sandbox, and has them witnessed. The caller starts
-// the command only if there is no error.
+// Starting prepares the events of a command in the sandbox with this name and id, and stores the start as
+// evidence if the sandbox keeps evidence. The caller starts the command only if there is no error.
 func (l *Log) Starting(name, id string, args, env []string) (*Start, error) {
 	s := &Start{log: l, from: time.Now()}
 	run := strconv.FormatInt(s.from.UnixNano(), 36)
@@ -34,8 +35,8 @@ func (l *Log) Starting(name, id string, args, env []string) (*Start, error) {
 	return s, nil
 }
 
-// Started appends the start of the command, and returns a function that appends its end: with the
-// exit status, what was used, and the name of the limit that was hit, "" for none.
+// Started appends the event that the command has started, and returns a function that appends the event of
+// its end: with the exit status, the resources used, and the name of the limit that was hit, "" for none.
 func (s *Start) Started() (ended func(status int, u Usage, limit string)) {
 	s.from = time.Now()
 	s.log.Append(s.seen)

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// An encoder writes one JSON object. Package json would look at the types of an event first, which
-// takes a third of a millisecond in each process that writes one.
+// An encoder writes one event as a JSON object. Package json would examine the types of an event by
+// reflection first, which takes a third of a millisecond in each process that writes one.
 type encoder struct{ bytes.Buffer }
 
-// key begins the field called name.
+// key writes the beginning of the JSON field called name, with a comma if another field precedes it.
 func (e *encoder) key(name string) {
 	if last := e.Bytes(); len(last) > 0 && last[len(last)-1] != '{' {
 		e.WriteByte(',')
@@ -19,7 +19,7 @@ func (e *encoder) key(name string) {
 	e.WriteString(`"` + name + `":`)
 }
 
-// text writes a field, unless it is empty.
+// text writes a JSON field with a string, unless the string is empty.
 func (e *encoder) text(name, value string) {
 	if value != "" {
 		e.key(name)
@@ -32,7 +32,7 @@ func (e *encoder) quote(value string) {
 	e.Write(quoted)
 }
 
-// texts writes a field, unless it is empty.
+// texts writes a JSON field with a list of strings, unless the list is empty.
 func (e *encoder) texts(name string, values []string) {
 	if len(values) == 0 {
 		return
@@ -48,7 +48,7 @@ func (e *encoder) texts(name string, values []string) {
 	e.WriteByte(']')
 }
 
-// number writes a field, unless it is 0.
+// number writes a JSON field with a number, unless the number is 0.
 func (e *encoder) number(name string, value float64) {
 	if value != 0 {
 		e.key(name)
@@ -56,7 +56,7 @@ func (e *encoder) number(name string, value float64) {
 	}
 }
 
-// encode returns an event as a line of JSON, which begins with its number.
+// encode returns an event as one line of JSON, whose first field is the event's number.
 func encode(ev *Event) []byte {
 	e := new(encoder)
 	e.WriteByte('{')
@@ -112,7 +112,8 @@ func (e *encoder) data(d *Data) {
 	e.texts("paths", d.Paths)
 }
 
-// numberOf returns the number of the event in a line that encode has made; 0 for another line.
+// numberOf returns the number of the event in a line that [encode] made, without parsing all of it; 0 for
+// another line.
 func numberOf(line []byte) uint64 {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"id":"`))
 	digits, _, found := bytes.Cut(rest, []byte(`"`))

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Types of events, as the CloudEvents attribute type has them.
+// Types of events: the values of the CloudEvents attribute type.
 const (
 	SandboxCreated    = "snapfs.sandbox.created"
 	SandboxRenamed    = "snapfs.sandbox.renamed"
@@ -26,11 +26,12 @@ const (
 	PromotionRedone   = "snapfs.promotion.redone"
 	JobChanged        = "snapfs.job.changed"
 	SelfTested        = "snapfs.selftest.done"
-	// EventsLost stands in a reader's stream for removed events. It is stored nowhere.
+	// EventsLost is the type of an event that a reader gets in place of events that were removed from the
+	// stream. It is stored nowhere.
 	EventsLost = "snapfs.events.lost"
 )
 
-// Types of events that only a [Witness] gets, before the act.
+// Types of events that only a [Witness] gets, as evidence, before the operation starts.
 const (
 	ChangesPromoting   = "snapfs.changes.promoting"
 	PromotionUndoing   = "snapfs.promotion.undoing"
@@ -38,7 +39,8 @@ const (
 	SandboxRollingBack = "snapfs.sandbox.rollingback"
 )
 
-// An Event is one entry of the stream. Its JSON is that of a CloudEvents 1.0 event.
+// An Event is one entry of the event stream of a state directory. Its JSON form is that of a CloudEvents 1.0
+// event.
 type Event struct {
 	// ID is the event's number in the stream, in decimal, from 1. Numbers have no gaps.
 	ID          string `json:"id"`
@@ -56,14 +58,13 @@ type Event struct {
 	Data        Data   `json:"data"`
 }
 
-// Number returns the event's number in the stream; 0 if it has none yet.
+// Number returns the event's number in the stream, as an integer; 0 if it has none yet.
 func (e Event) Number() uint64 {
 	n, _ := strconv.ParseUint(e.ID, 10, 64) // 0 for anything else
 	return n
 }
 
-// Data is what an event says beyond its type and subject. Which fields are set depends on the
-// type.
+// Data is the part of an event that depends on its type: which fields are set, too.
 type Data struct {
 	// Workspace, Backends and Ephemeral describe a new sandbox; Origin is the sandbox that it was
 	// forked from.
@@ -117,16 +118,17 @@ type Data struct {
 	Last  uint64 `json:"last,omitempty"`
 }
 
-// MaxPaths is the greatest number of Data.Paths.
+// MaxPaths is how many paths an event lists at most in Data.Paths, so that an event stays small.
 const MaxPaths = 10
 
-// Lengths of Data.Command beyond which it is cut.
+// Bounds of a command in an event, so that an event stays small: the number of arguments, and the bytes of
+// each.
 const (
 	maxArgs  = 32
 	maxBytes = 256
 )
 
-// cut returns the first most bytes of a text, and "…" for the rest.
+// cut returns text if it has at most most bytes, and otherwise its first most bytes and "…".
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -134,15 +136,15 @@ func cut(text string, most int) string {
 	return text[:most] + "…"
 }
 
-// AddPath adds a path to Data.Paths: the first 1,024 bytes, and none beyond [MaxPaths].
+// AddPath adds a path to d.Paths: its first 1,024 bytes, and nothing once there are [MaxPaths].
 func (d *Data) AddPath(path string) {
 	if len(d.Paths) < MaxPaths {
 		d.Paths = append(d.Paths, cut(path, 1024))
 	}
 }
 
-// Command returns the arguments of a command for Data.Command: at most 32, of which each has at
-// most 256 bytes. "…" stands for what is left out.
+// Command returns the arguments of a command in the short form of an event: at most 32, each of at most 256
+// bytes. "…" stands for the parts left out.
 func Command(args []string) []string {
 	var short []string
 	for i, arg := range args {

@@ -20,19 +20,20 @@ import (
 )
 
 const (
-	// dirName is the name of the directory in the state directory with the files of the stream.
-	// Each is named for the number of its first event.
+	// dirName is the name of the directory in the state directory that contains the files of the event
+	// stream. Each file is named for the number of its first event.
 	dirName = "events"
 	suffix  = ".jsonl"
-	// A file that has reached maxFile bytes gets a successor, and only the newest maxFiles remain.
+	// maxFile is the size in bytes at which a file of the stream is full and gets a successor. Only the
+	// newest maxFiles files remain.
 	maxFile  = 4 << 20
 	maxFiles = 8
-	// maxLine bounds the length of an event.
+	// maxLine is the maximum length of one event as JSON, in bytes. A longer one is not written.
 	maxLine = 256 << 10
 )
 
-// A Log appends to the stream of one state directory. It is safe for concurrent use, by any
-// number of processes. A nil Log appends nothing.
+// A Log appends to the event stream of one state directory. It is safe for concurrent use, by any number of
+// processes. A nil Log appends nothing.
 type Log struct {
 	state   string
 	notice  func(string)
@@ -47,15 +48,16 @@ type Log struct {
 	complain sync.Once
 }
 
-// New returns the log of a state directory. No file stays open between two events. An event that
-// cannot be written is left out, and notice gets the first such error. witness may be nil.
+// New returns the log of events of a state directory. No file stays open between two events. An event that
+// cannot be written is left out, and notice gets the first such error. witness stores the evidence of
+// sandboxes that keep it; it may be nil.
 func New(state string, notice func(string), witness Witness) *Log {
 	return &Log{state: state, notice: notice, witness: witness, bytes: maxFile}
 }
 
-// Append adds an event with its Type, Subject, SandboxID and Data; it sets the others. The event
-// survives the death of this process, not always that of the machine: the file is not synced.
-// Cost: seven system calls, more for the first event of a process.
+// Append adds an event to the stream. The caller sets its Type, Subject, SandboxID and Data, and Append the
+// other fields. The event survives the death of this process, not always that of the machine: the file is not
+// synced. Cost: seven system calls, more for the first event of a process.
 func (l *Log) Append(e Event) {
 	if l == nil {
 		return
@@ -67,7 +69,8 @@ func (l *Log) Append(e Event) {
 	}
 }
 
-// append adds an event under the lock of the newest file.
+// append adds an event to the newest file of the stream, which it locks meanwhile, and sets the event's
+// number and time.
 func (l *Log) append(e *Event) error {
 	if err := l.lock(); err != nil {
 		return err
@@ -91,7 +94,7 @@ func (l *Log) append(e *Event) error {
 	return nil
 }
 
-// lock opens the newest file and locks it. It makes the successor of a full one.
+// lock opens the newest file of the stream and locks it. If that file is full it makes the next one.
 func (l *Log) lock() error {
 	for {
 		if err := l.open(); err != nil {
@@ -126,14 +129,15 @@ func (l *Log) lock() error {
 	}
 }
 
-// leave unlocks and closes the file, which is not the newest any more.
+// leave unlocks and closes the log's file, which is not the newest of the stream any more, and forgets its
+// position.
 func (l *Log) leave() {
 	l.newest, l.end, l.next = 0, 0, 0
 	vfs.Unlock(l.file)
 }
 
-// open opens the file that was the newest one at the last append, or looks for the newest one. It
-// makes the first one.
+// open opens the newest file of the stream, and creates the first one. It tries the file of the last append
+// before it lists the directory, since that is mostly still the newest.
 func (l *Log) open() (err error) {
 	dir := filepath.Join(l.state, dirName)
 	if l.newest > 0 {
@@ -164,15 +168,15 @@ func (l *Log) open() (err error) {
 	return errs.With("opening", dir, err)
 }
 
-// isNewest reports whether the locked file is the last of the files.
+// isNewest reports whether the locked file is still the newest file of the stream.
 func (l *Log) isNewest() (bool, error) {
 	all, err := files(filepath.Join(l.state, dirName))
 	return len(all) > 0 && all[len(all)-1] == l.newest, err
 }
 
-// rotate makes the successor of the locked, full file, unless another process has, and removes
-// the oldest files. A file of which there are successors is left alone: the next one may have been
-// removed since, and would be made again.
+// rotate makes the file that follows the locked, full one, unless another process has, and removes the oldest
+// files. It does nothing for a file that is not the newest: the next one may have been removed since, and
+// would be made again.
 func (l *Log) rotate() error {
 	dir := filepath.Join(l.state, dirName)
 	all, err := files(dir)
@@ -195,8 +199,9 @@ func (l *Log) rotate() error {
 	return err
 }
 
-// catchUp sets l.next to the number of the next event in the locked file, and returns where it
-// belongs. It cuts off a line that a killed process left incomplete.
+// catchUp reads the number of the last event in the locked file, which another process may have written, and
+// sets l.next to the following one. It returns the offset at which the next event belongs. It cuts off a line
+// that a killed process left incomplete.
 func (l *Log) catchUp() (int64, error) {
 	size, err := l.file.Seek(0, io.SeekEnd)
 	if err != nil || size == l.end && l.next > 0 {
@@ -229,7 +234,8 @@ func (l *Log) catchUp() (int64, error) {
 	return size, nil
 }
 
-// tail returns the end of the file with its last complete line: mostly the last 4 KiB.
+// tail returns the end of the log's file of this size that contains the last complete line: mostly the last 4
+// KiB.
 func (l *Log) tail(size int64) ([]byte, error) {
 	for length := int64(4 << 10); ; length = 2 * maxLine {
 		tail := make([]byte, min(size, length))
@@ -242,8 +248,8 @@ func (l *Log) tail(size int64) ([]byte, error) {
 	}
 }
 
-// files returns the numbers of the first events of the stream's files, ascending; none if the
-// directory does not exist.
+// files returns the numbers of the first events of the stream's files in dir, ascending, which are the files'
+// names; none if the directory does not exist.
 func files(dir string) ([]uint64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -259,14 +265,14 @@ func files(dir string) ([]uint64, error) {
 	return all, errs.With("reading", dir, err)
 }
 
-// firstOf returns the number of the first event of the file with this name.
+// firstOf returns the number of the first event of the stream's file with this name; false for another file.
 func firstOf(name string) (uint64, bool) {
 	digits, ok := strings.CutSuffix(name, suffix)
 	first, err := strconv.ParseUint(digits, 10, 64)
 	return first, ok && err == nil && first > 0
 }
 
-// fileOf returns the path of the file whose first event has this number.
+// fileOf returns the path of the stream's file in dir whose first event has the number first.
 func fileOf(dir string, first uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%020d%s", first, suffix))
 }

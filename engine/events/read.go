@@ -18,17 +18,17 @@ import (
 	"github.com/snapfs/snapfs/internal/watch"
 )
 
-// Read calls yield for each stored event of a state directory whose number is greater than after,
-// in order, until yield returns an error, which Read returns. An event of type [EventsLost] stands
-// for those that were removed or cannot be read. Cost: it reads the files from the one with the first wanted event on.
+// Read calls yield for each stored event of the state directory state whose number is greater than after, in
+// order. If yield returns an error, Read ends and returns it. An event of type [EventsLost] stands for those
+// that were removed or cannot be read. Cost: it reads the files from the one with the first wanted event on.
 func Read(state string, after uint64, yield func(Event) error) error {
 	r := newReader(state, after)
 	defer r.close()
 	return r.drain(yield)
 }
 
-// Follow does the same as [Read], then goes on with events as they come, until ctx ends: it
-// returns nil then.
+// Follow yields the stored events as [Read] does, then the new ones as they come, until ctx ends: then it
+// returns nil.
 func Follow(ctx context.Context, state string, after uint64, yield func(Event) error) error {
 	dir := filepath.Join(state, dirName)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -60,7 +60,7 @@ func Follow(ctx context.Context, state string, after uint64, yield func(Event) e
 	}
 }
 
-// Newest returns the number of the newest event of a state directory; 0 if there is none.
+// Newest returns the number of the newest event in the stream of a state directory; 0 if there is none.
 func Newest(state string) (uint64, error) {
 	l := New(state, func(string) {}, nil)
 	all, err := files(filepath.Join(state, dirName))
@@ -75,7 +75,8 @@ func Newest(state string) (uint64, error) {
 	return l.next - 1, err
 }
 
-// A reader reads the stream from one event on.
+// A reader reads the event stream of a state directory from one event on, file after file, for [Read] and
+// [Follow].
 type reader struct {
 	state, dir string
 	next       uint64 // the number of the event to yield next, at least
@@ -96,7 +97,8 @@ func (r *reader) close() {
 	}
 }
 
-// wait returns when the stream may have grown, or an error when ctx has ended.
+// wait returns when new events may have been appended to the stream, or an error when ctx has ended. changed
+// receives a value after a change of the directory; if it is nil, wait polls the file sizes.
 func (r *reader) wait(ctx context.Context, changed <-chan struct{}) error {
 	if changed == nil {
 		size := r.size()
@@ -110,7 +112,7 @@ func (r *reader) wait(ctx context.Context, changed <-chan struct{}) error {
 	}
 }
 
-// size returns a number that differs after an append: the size of all files.
+// size returns the size of all files of the stream together, which differs after an append.
 func (r *reader) size() (size int64) {
 	entries, _ := os.ReadDir(r.dir) // an empty list counts as an empty stream
 	for _, e := range entries {
@@ -121,7 +123,8 @@ func (r *reader) size() (size int64) {
 	return size
 }
 
-// drain yields the stored events from r.next on.
+// drain calls yield for the stored events from number r.next on, until it has read the newest file to its
+// end.
 func (r *reader) drain(yield func(Event) error) error {
 	for {
 		// Looked up before the file is read: a file with a successor does not grow any more.
@@ -145,8 +148,9 @@ func (r *reader) drain(yield func(Event) error) error {
 	}
 }
 
-// open opens the file with the event r.next. Where that was removed it yields an event of type
-// [EventsLost] and opens the oldest file.
+// open opens the file that contains the event with the number r.next. all lists the first numbers of the
+// stream's files. If that event was removed, open yields an event of type [EventsLost] and opens the oldest
+// file.
 func (r *reader) open(all []uint64, yield func(Event) error) error {
 	at := 0
 	for at+1 < len(all) && all[at+1] <= r.next {
@@ -166,7 +170,8 @@ func (r *reader) open(all []uint64, yield func(Event) error) error {
 	return nil
 }
 
-// lose yields an event of type [EventsLost] for the events from r.next to last.
+// lose yields an event of type [EventsLost], which stands for the unreadable events from number r.next to
+// last.
 func (r *reader) lose(last uint64, yield func(Event) error) error {
 	lost := Event{
 		ID: strconv.FormatUint(last, 10), SpecVersion: "1.0", ContentType: "application/json", Source: r.state, Type: EventsLost, Time: time.Now().UTC(),
@@ -176,7 +181,7 @@ func (r *reader) lose(last uint64, yield func(Event) error) error {
 	return yield(lost)
 }
 
-// read yields the complete lines of the open file that were not read yet.
+// read yields the events in the complete lines of the open file that it has not read before.
 func (r *reader) read(yield func(Event) error) error {
 	for {
 		line, err := r.lines.ReadBytes('\n')

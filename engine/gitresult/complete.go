@@ -9,14 +9,15 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// A Tip is a commit or tag that a promotion has given a ref. From is the value of the real ref
-// before, "" for none.
+// A Tip is a new value that a promotion gave to a ref of the real repository: the commit or tag To, where the
+// ref had From before, or "" for a new ref.
 type Tip struct {
 	From string `json:"from,omitempty"`
 	To   string `json:"to"`
 }
 
-// Tips lists the new values of the real repository's refs.
+// Tips lists the old and new values of the real repository's refs that the plan changes, to be stored with
+// the promotion.
 func (p *Result) Tips() (all []Tip) {
 	for _, r := range p.Report.Refs {
 		all = append(all, Tip{r.From, r.Result})
@@ -24,9 +25,9 @@ func (p *Result) Tips() (all []Tip) {
 	return all
 }
 
-// Complete returns an error unless a real repository has all objects of the tips beyond those of
-// the values before. Git removes objects that no ref names, in time. Cost: reads the new commits
-// and their trees. Errors: ErrCorrupt.
+// Complete checks that the real repository at this path still has all objects that a promotion brought: those
+// of tips beyond their earlier values. Git removes objects that no ref names, in time, so a redo of an undone
+// promotion calls this first. Cost: reads the new commits and their trees. Errors: ErrCorrupt.
 func Complete(repository string, tips []Tip) error {
 	root, err := os.Open(repository)
 	if err != nil {
@@ -47,7 +48,8 @@ func Complete(repository string, tips []Tip) error {
 	return nil
 }
 
-// complete reads the objects of a tip. seen has those read before.
+// complete reads all objects that tip has beyond its earlier value, and returns an error if one is missing.
+// seen holds the objects read before, for other tips.
 func (r *Repository) complete(tip Tip, seen map[gitrepo.ID]bool) error {
 	to, ok := gitrepo.ParseID(tip.To)
 	if !ok {
@@ -96,8 +98,8 @@ func (r *Repository) complete(tip Tip, seen map[gitrepo.ID]bool) error {
 	return nil
 }
 
-// before returns the real commit before a tip: of its ref, or for a new one that of the current
-// branch; zero for none.
+// before returns the commit from which a promotion moved the ref of tip, or for a new ref the commit of the
+// current branch; zero for none.
 func (r *Repository) before(tip Tip) (gitrepo.ID, error) {
 	if from, ok := gitrepo.ParseID(tip.From); ok {
 		if o, err := r.real.Object(from, 0); err == nil && o.Kind == gitrepo.Commit {

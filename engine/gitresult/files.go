@@ -18,8 +18,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// readOwner reads the uid and gid of the real repository's objects directory into p, for its
-// new files.
+// readOwner stores the uid and gid of the real repository's objects directory in p; files that a promotion
+// creates in the repository get these.
 func (p *Result) readOwner() error {
 	st, err := p.repo.real.Stat("objects")
 	p.uid, p.gid = st.UID, st.GID
@@ -28,8 +28,8 @@ func (p *Result) readOwner() error {
 
 func (p *Result) realDir() gitrepo.Dir { return gitrepo.Dir{Root: p.repo.trees.Real, Path: "."} }
 
-// locked returns ErrBusy if the real repository has a lock file NAME.lock for the file at path
-// name.
+// locked returns ErrBusy if a git process has locked the file name of the real repository, that is, if
+// NAME.lock exists.
 func (p *Result) locked(name string) error {
 	if _, err := p.realDir().Stat(name + ".lock"); err == nil {
 		return &errs.Error{
@@ -40,7 +40,8 @@ func (p *Result) locked(name string) error {
 	return nil
 }
 
-// node returns the real repository's node at a path, nil for none, and stores it in Seen.
+// node returns the metadata of the file name in the real repository, or nil if there is none. It stores the
+// result in p.Seen, so that the promotion can check that the file has not changed since.
 func (p *Result) node(name string) (*diff.Node, error) {
 	st, err := p.realDir().Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,8 +67,8 @@ func nodeOf(st *vfs.Stat) *diff.Node {
 	return n
 }
 
-// setRef adds a change to p that makes the file of the ref name below dir hold the commit to.
-// dir is relative to the trees.
+// setRef plans that the real repository's ref name, a file in dir, has the commit to. dir is relative to the
+// trees.
 func (p *Result) setRef(dir, name string, to gitrepo.ID) error {
 	if name != "HEAD" && !gitrepo.ValidRef(name) {
 		return fmt.Errorf("%q is no name for a ref: %w", name, gitrepo.ErrDamaged)
@@ -75,9 +76,9 @@ func (p *Result) setRef(dir, name string, to gitrepo.ID) error {
 	return p.write(path.Join(dir, name), []byte(to.String()+"\n"), time.Time{})
 }
 
-// write adds a change to p that gives the real repository's file at name the content data and
-// the time mtime, p.o.Now if zero. It also plans missing parent directories. It adds nothing
-// if the file has this content already.
+// write plans that the real repository's file name has the content data and the time mtime; a zero mtime
+// means p.o.Now. It also plans missing parent directories. If the file has this content already it plans
+// nothing.
 func (p *Result) write(name string, data []byte, mtime time.Time) error {
 	if err := p.locked(name); err != nil {
 		return err
@@ -110,7 +111,7 @@ func (p *Result) write(name string, data []byte, mtime time.Time) error {
 	return nil
 }
 
-// makeDirs adds to p the creation of dir and of its missing parents in the real repository.
+// makeDirs plans to create the directory dir, and its missing parents, in the real repository.
 func (p *Result) makeDirs(dir string) error {
 	st, err := p.realDir().Stat(dir)
 	switch {
@@ -134,9 +135,9 @@ func (p *Result) makeDirs(dir string) error {
 	return nil
 }
 
-// moveIndex plans the index that agrees with the new commit: at the paths that differ
-// between the old and the new commit it gets the new one's files. What is staged at other
-// paths stays, and what is staged at these is a conflict.
+// moveIndex plans the index of the worktree w that agrees with its branch's new commit: at the changed paths
+// it gets the new commit's files. Staged changes at other paths stay; a staged change at one of these is a
+// conflict. had is set if the worktree had a commit before; then a missing index stays missing.
 func (p *Result) moveIndex(w *worktree, changed []treeChange, had bool) error {
 	name := path.Join(w.dir, "index")
 	node, err := p.node(name)
@@ -164,9 +165,9 @@ func (p *Result) moveIndex(w *worktree, changed []treeChange, had bool) error {
 	return p.write(name, x.Bytes(), mtime)
 }
 
-// moveEntries changes the index entries at the changed paths from the old tree's version to
-// the new one's. It returns the paths where the index has neither version; the index is then
-// incomplete.
+// moveEntries replaces the index entries at the changed paths by the new tree's version, if they have the old
+// tree's. It returns the paths at which the index has neither, because the user has staged something; the
+// index is then incomplete.
 func moveEntries(x *gitrepo.Index, changed []treeChange) (staged []string) {
 	at := map[string][]gitrepo.IndexEntry{}
 	for _, c := range changed {
@@ -205,8 +206,8 @@ func moveEntries(x *gitrepo.Index, changed []treeChange) (staged []string) {
 	return staged
 }
 
-// holds reports whether have, the index entries of one path, are exactly the file e: none if e
-// is empty, else one unconflicted entry with its mode and id.
+// holds reports whether have, the index entries of one path, say exactly that the path has the file e: no
+// entry if e is empty, else one unconflicted entry with its mode and id.
 func holds(have []gitrepo.IndexEntry, e gitrepo.TreeEntry) bool {
 	if len(have) == 0 || e.Mode == 0 {
 		return len(have) == 0 && e.Mode == 0
@@ -214,8 +215,8 @@ func holds(have []gitrepo.IndexEntry, e gitrepo.TreeEntry) bool {
 	return len(have) == 1 && have[0].Stage() == 0 && have[0].Mode == e.Mode && have[0].ID == e.ID && have[0].Extended&gitrepo.IntentToAdd == 0
 }
 
-// IndexDigest returns a digest of the files that an index holds, without what git knows of
-// the worktree; "" for a file that is no index.
+// IndexDigest returns a digest of the files that a git index lists, by which two indexes can be compared. It
+// leaves out the cached times and inode numbers. "" means that data is no index.
 func IndexDigest(data []byte) string {
 	x, err := gitrepo.ParseIndex(data)
 	if err != nil {

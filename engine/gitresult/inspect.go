@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// A Repository is a git repository that the sandbox wrote to, open in the receiving (real)
-// tree and in the sandbox's.
+// A Repository is a git repository that the sandbox wrote to, open both in the real tree, which receives the
+// commits, and in the sandbox's. [Inspect] makes it.
 type Repository struct {
 	trees Trees
 	// dir is relative to the trees.
@@ -28,7 +28,8 @@ type Repository struct {
 	Moved []Moved
 }
 
-// A worktree is a directory with the files of a branch.
+// A worktree is a directory of the real repository with the checked-out files of a branch: the main one or a
+// linked one.
 type worktree struct {
 	// dir holds its HEAD and index, relative to the trees.
 	dir string
@@ -40,7 +41,8 @@ type worktree struct {
 	head   gitrepo.ID
 }
 
-// Moved is a ref that the sandbox moved or created.
+// Moved is a git ref that the sandbox moved or created, with its commit in the real repository and in the
+// sandbox's.
 type Moved struct {
 	// Name is the full name, or "HEAD" for a detached HEAD.
 	Name string
@@ -52,15 +54,15 @@ type Moved struct {
 	worktree *worktree
 }
 
-// Branch returns the short name of the ref.
+// Branch returns the short name of the ref, for messages: main for refs/heads/main.
 func (m *Moved) Branch() string {
 	return strings.TrimPrefix(strings.TrimPrefix(m.Name, "refs/heads/"), "refs/")
 }
 
-// Inspect opens a repository that Split found, and lists the refs that the sandbox moved.
-// Close it after use. Cost: reads all refs of the three states, and the new commits.
-// Errors: ErrCorrupt, naming the repository, for objects that are damaged or missing;
-// ErrNotSupported for formats that are not read.
+// Inspect opens the git repository at dir, which Split found, in the states of t, and lists the refs that the
+// sandbox moved. The caller closes it. Cost: reads all refs of the three states, and the new commits. Errors:
+// ErrCorrupt, naming the repository, for objects that are damaged or missing; ErrNotSupported for formats
+// that are not read.
 func Inspect(t Trees, dir string) (*Repository, error) {
 	r := &Repository{trees: t, dir: dir}
 	err := r.open()
@@ -83,8 +85,8 @@ func (r *Repository) Close() {
 // Path returns the absolute path of the real repository.
 func (r *Repository) Path() string { return filepath.Join(r.trees.Path, r.dir) }
 
-// fail returns err as an [errs.Error] with the repository's path and the kind that its cause
-// maps to; unchanged if it is one already.
+// fail returns err as an [errs.Error] with the repository's path and the kind that its cause maps to. An
+// errs.Error is returned unchanged.
 func (r *Repository) fail(err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -113,7 +115,7 @@ func (r *Repository) open() (err error) {
 	return r.findWorktrees()
 }
 
-// findWorktrees lists the real repository's main and linked worktrees.
+// findWorktrees lists the main and the linked worktrees of the real repository in r.worktrees.
 func (r *Repository) findWorktrees() error {
 	main := ""
 	switch at := r.Path(); {
@@ -135,8 +137,8 @@ func (r *Repository) findWorktrees() error {
 	return err
 }
 
-// addWorktree adds the worktree at the absolute path at, whose HEAD and index are in dir. It
-// ignores one whose HEAD cannot be read: then nothing is promoted to it.
+// addWorktree adds to r the worktree at the absolute path at, whose HEAD and index are in dir. It leaves out
+// one whose HEAD cannot be read: then nothing is promoted to it.
 func (r *Repository) addWorktree(dir, at string) {
 	branch, head, err := r.real.Head(gitrepo.Dir{Root: r.trees.Real, Path: dir})
 	if err != nil {
@@ -148,8 +150,8 @@ func (r *Repository) addWorktree(dir, at string) {
 	r.worktrees = append(r.worktrees, worktree{dir, at, branch, head})
 }
 
-// findMoved fills in Moved: the refs whose value in the sandbox is neither that of the base
-// nor the real one, and moved detached HEADs. Refs that a worktree has checked out come first.
+// findMoved fills in r.Moved: the refs whose value in the sandbox is neither that of the base nor that of the
+// real repository, and moved detached HEADs. Refs that a worktree has checked out come first.
 func (r *Repository) findMoved() error {
 	mine, err := r.mine.Refs()
 	if err != nil {
@@ -184,8 +186,8 @@ func (r *Repository) findMoved() error {
 	return nil
 }
 
-// brings reports whether a promotion carries a ref of this name: a branch, a tag or the stash,
-// but no remote-tracking ref.
+// brings reports whether a promotion brings a ref of this name to the real repository: a branch, a tag or the
+// stash, but no remote-tracking ref.
 func brings(name string) bool {
 	return strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/tags/") || name == "refs/stash"
 }
@@ -198,7 +200,8 @@ func (r *Repository) baseRefs() (map[string]gitrepo.ID, error) {
 	return base.Refs()
 }
 
-// checkedOut returns the worktree that has a branch checked out, or nil.
+// checkedOut returns the worktree of the real repository that has the branch with this full name checked out,
+// or nil.
 func (r *Repository) checkedOut(branch string) *worktree {
 	for i := range r.worktrees {
 		if r.worktrees[i].branch == branch {
@@ -208,7 +211,8 @@ func (r *Repository) checkedOut(branch string) *worktree {
 	return nil
 }
 
-// addDetached adds the sandbox's detached HEAD in a worktree, if no ref leads to it.
+// addDetached adds the sandbox's detached HEAD in the worktree w to r.Moved, unless one of refs, the
+// sandbox's refs, has the same commit.
 func (r *Repository) addDetached(w *worktree, refs map[string]gitrepo.ID) error {
 	branch, id, err := r.mine.Head(gitrepo.Dir{Root: r.trees.Mine, Path: w.dir})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -251,7 +255,8 @@ func (r *Repository) addMoved(name string, real, mine gitrepo.ID, w *worktree) e
 	return nil
 }
 
-// currentCommit returns the real commit that the main worktree is at, zero for none.
+// currentCommit returns the commit that the main worktree of the real repository has checked out, zero for
+// none.
 func (r *Repository) currentCommit() gitrepo.ID {
 	switch {
 	case len(r.worktrees) == 0:

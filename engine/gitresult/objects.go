@@ -17,18 +17,18 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// maxObjects is the number of objects that one promotion brings at most.
+// maxObjects is how many git objects one promotion brings at most, as a bound of its memory.
 const maxObjects = 5_000_000
 
-// A wanted object is one that the real repository lacks.
+// A wanted object is a git object of the sandbox that the real repository lacks and a promotion brings.
 type wanted struct {
 	id   gitrepo.ID
 	kind gitrepo.Kind
 	name string // in its tree
 }
 
-// missing lists the objects reachable from p.tips that the real repository lacks. It checks
-// the commits, trees and tags among them; blobs are checked when they are written.
+// missing lists the objects that p.tips, the new values of refs, need and the real repository lacks. It
+// checks the commits, trees and tags among them; file contents are checked when they are written.
 func (p *Result) missing(ctx context.Context) (all []wanted, err error) {
 	seen := map[gitrepo.ID]bool{}
 	var todo []wanted
@@ -75,7 +75,7 @@ func (p *Result) missing(ctx context.Context) (all []wanted, err error) {
 	return all, nil
 }
 
-// appendReferred appends to todo the objects that o refers to: a commit's tree and parents, a
+// appendReferred appends to todo the objects to which the git object o refers: a commit's tree and parents, a
 // tag's object, a tree's entries.
 func appendReferred(todo []wanted, o gitrepo.Object) ([]wanted, error) {
 	switch o.Kind {
@@ -108,10 +108,10 @@ func appendReferred(todo []wanted, o gitrepo.Object) ([]wanted, error) {
 	return todo, nil
 }
 
-// WriteObjects writes the new objects into the real repository, as one pack: verified,
-// synced, and before any ref names them. Objects that no ref names do no harm: git removes
-// them in time. So an undo leaves them. After an error no object was added. Errors:
-// ErrCorrupt for an object that is damaged, missing or refused; ErrNoSpace.
+// WriteObjects writes the objects of the sandbox's commits into the real repository, as one pack: verified,
+// synced, and before any ref names them. Objects that no ref names do no harm, and git removes them in time,
+// so an undo leaves them. After an error no object was added. Errors: ErrCorrupt for an object that is
+// damaged, missing or refused; ErrNoSpace.
 func (p *Result) WriteObjects(ctx context.Context) error {
 	all, err := p.missing(ctx)
 	if err != nil || len(all) == 0 {
@@ -195,7 +195,8 @@ func (p *Result) create(dir *os.File, name string) (*os.File, error) {
 	return f, p.own(f)
 }
 
-// own gives f, a new file, the owner that readOwner read.
+// own gives f, a new file in the real repository, the owner of the repository's other files. A user who may
+// not change owners, as in a repository that a group shares, gets no error.
 func (p *Result) own(f *os.File) error {
 	st, err := vfs.Lstat(int(f.Fd()), "")
 	if err != nil || st.UID == p.uid && st.GID == p.gid {

@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// Options select how Plan brings the sandbox's commits into the real repository.
+// Options select how [Plan] brings the sandbox's commits into the real repository; the flags of `snapfs
+// promote` set them.
 type Options struct {
 	// Sandbox is the sandbox's name, Workspace its absolute workspace.
 	Sandbox, Workspace string
@@ -36,17 +37,18 @@ type Options struct {
 	Now time.Time
 }
 
-// FilesStay reports whether only commits are brought, and no files.
+// FilesStay reports whether the promotion brings only commits and leaves the files of the workspace as they
+// are.
 func (o *Options) FilesStay() bool { return o.FetchOnly || o.AsBranch != "" }
 
-// A Conflict is a file of the repository that cannot be changed, with the reason.
+// A Conflict is a file of the real git repository that the promotion cannot change, with the reason.
 type Conflict struct {
 	// Path is relative to the trees.
 	Path, Why string
 }
 
-// A Result is the plan for one repository: the changes that bring the sandbox's commits into
-// it, and what stands in the way.
+// A Result is the plan that [Plan] makes for one git repository: the changes that bring the sandbox's commits
+// into it, and the conflicts that prevent them.
 type Result struct {
 	// Changes are the changes of the repository's files, in the order of package diff,
 	// with paths relative to the trees. Files has the content of each new file, and Seen
@@ -70,10 +72,10 @@ type Result struct {
 	gid     uint32
 }
 
-// Plan decides what becomes of each moved ref: the current branch moves forward, and all
-// other commits are stored under refs/snapfs/SANDBOX. It changes nothing. Errors: those of
-// Inspect; ErrBusy while another program has locked the repository; ErrConflict for commits
-// that cannot be merged.
+// Plan decides how each ref that the sandbox moved gets into the real repository: the current branch moves
+// forward, and all other commits are stored under refs/snapfs/SANDBOX. It changes nothing. Errors: those of
+// Inspect; ErrBusy while another program has locked the repository; ErrConflict for commits that cannot be
+// merged.
 func Plan(r *Repository, o Options) (*Result, error) {
 	p := &Result{
 		repo: r, o: o, Files: map[string][]byte{}, Seen: map[string]*diff.Node{}, Report: Report{Repository: r.Path(), Refs: []RefReport{}},
@@ -91,10 +93,11 @@ func Plan(r *Repository, o Options) (*Result, error) {
 	return p, nil
 }
 
-// How says what became of a ref.
+// How says in which way a promotion brought a ref of the sandbox into the real repository.
 type How string
 
-// What can become of a ref.
+// The ways in which a promotion brings a ref of the sandbox into the real repository. Stored means under
+// refs/snapfs, with no branch moved.
 const (
 	FastForward How = "fast-forward"
 	Merged      How = "merge"
@@ -124,8 +127,8 @@ func (p *Result) planRef(m *Moved) error {
 	return p.store(m, why)
 }
 
-// asBranch plans the real branch o.AsBranch at the sandbox's commit of m. ErrExists: the
-// branch is checked out or has other commits.
+// asBranch plans that the real repository gets the branch o.AsBranch, which the user named, at the sandbox's
+// commit of m. ErrExists: the branch is checked out or has other commits.
 func (p *Result) asBranch(m *Moved) error {
 	name := "refs/heads/" + p.o.AsBranch
 	if !gitrepo.ValidRef(name) {
@@ -146,8 +149,8 @@ func (p *Result) asBranch(m *Moved) error {
 	return p.setRef(p.repo.dir, name, m.Mine)
 }
 
-// store plans the ref refs/snapfs/SANDBOX/BRANCH in the real repository at the sandbox's
-// commit of m, for the reason why.
+// store plans that the real repository gets the ref refs/snapfs/SANDBOX/BRANCH at the sandbox's commit of m,
+// because the branch itself cannot be moved. why is the reason, for the report.
 func (p *Result) store(m *Moved, why string) error {
 	name := "refs/snapfs/" + p.o.Sandbox + "/" + m.Branch()
 	p.tips = append(p.tips, m.Mine)
@@ -155,8 +158,8 @@ func (p *Result) store(m *Moved, why string) error {
 	return p.setRef(p.repo.dir, name, m.Mine)
 }
 
-// moveCurrent plans to move the real branch that m's worktree has checked out, with the index.
-// It returns false and the reason why it cannot, and has then planned nothing.
+// moveCurrent plans to move the branch that m's worktree has checked out in the real repository, together
+// with the index. If it cannot, it returns false and the reason why, and has planned nothing.
 func (p *Result) moveCurrent(m *Moved) (moved bool, why string, err error) {
 	to, how, why, err := p.target(m)
 	if err != nil || why != "" {
@@ -216,7 +219,8 @@ func (p *Result) treeOf(commit gitrepo.ID) (gitrepo.ID, error) {
 	return c.Tree, nil
 }
 
-// target returns the commit to which a current branch moves, or why it does not move.
+// target returns the commit to which the real repository's current branch moves, and in which way, or in why
+// the reason that it does not move. The commit may be new, in p.objects.
 func (p *Result) target(m *Moved) (to gitrepo.ID, how How, why string, err error) {
 	forward := m.Real.Zero() || len(m.Bases) == 1 && m.Bases[0] == m.Real
 	name := m.Branch()
@@ -251,8 +255,8 @@ func parents(id gitrepo.ID) []gitrepo.ID {
 	return []gitrepo.ID{id}
 }
 
-// merge makes a commit that merges the sandbox's branch into the real one, in p.objects only,
-// and returns its id. With Squash the commit has only the real parent.
+// merge makes a commit that merges the sandbox's branch into the real one, in memory only (p.objects), and
+// returns its id. With Squash the commit has only the real parent.
 func (p *Result) merge(m *Moved) (gitrepo.ID, How, error) {
 	var trees [3]gitrepo.ID
 	for i, id := range []gitrepo.ID{m.Bases[0], m.Real, m.Mine} {
@@ -290,8 +294,8 @@ func (p *Result) mergeTrees(m *Moved, base, ours, theirs gitrepo.ID) (gitrepo.ID
 	return tree, err
 }
 
-// rebase copies the sandbox's new commits onto the real branch, oldest first, in p.objects
-// only, and returns the id of the last copy.
+// rebase copies the sandbox's new commits onto the real branch, oldest first, in memory only (p.objects), and
+// returns the id of the last copy.
 func (p *Result) rebase(m *Moved) (gitrepo.ID, error) {
 	to := m.Real
 	for _, c := range slices.Backward(m.New) {
@@ -323,9 +327,9 @@ func (p *Result) rebase(m *Moved) (gitrepo.ID, error) {
 	return to, nil
 }
 
-// commitLike makes a commit of a tree in p.objects, with the committer of the commit like as
-// author and committer. Its time is that of the newest commit it is made of, so that the
-// same plan gives the same commit.
+// commitLike makes a commit of tree in memory (p.objects), whose author and committer is the committer of the
+// commit like. Its time is that of the newest commit it is made of, so that the same plan gives the same
+// commit id.
 func (p *Result) commitLike(like, tree gitrepo.ID, message string, parents ...gitrepo.ID) (gitrepo.ID, error) {
 	c, err := p.objects.commit(like)
 	if err != nil {

@@ -6,14 +6,15 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// A Report lists the moved refs of one repository, for people and programs.
+// A Report lists the refs of one git repository that a sandbox moved and what a promotion does with them, for
+// the terminal and as JSON.
 type Report struct {
 	// Repository is the absolute path of the repository.
 	Repository string      `json:"repository"`
 	Refs       []RefReport `json:"refs"`
 }
 
-// A RefReport is one moved ref.
+// A RefReport describes one git ref that the sandbox moved, with its new commits.
 type RefReport struct {
 	// Ref is the sandbox's full name of the ref, or "HEAD".
 	Ref string `json:"ref"`
@@ -33,7 +34,7 @@ type RefReport struct {
 	Why    string `json:"why,omitempty"`
 }
 
-// A CommitReport is one commit.
+// A CommitReport describes one new commit of the sandbox in a report.
 type CommitReport struct {
 	ID      string    `json:"id"`
 	Subject string    `json:"subject"`
@@ -41,7 +42,7 @@ type CommitReport struct {
 	When    time.Time `json:"when"`
 }
 
-// MaxCommits is the number of commits that a report lists for each ref.
+// MaxCommits is how many commits a report lists for each ref, the newest ones; it counts the others.
 const MaxCommits = 100
 
 func reportOf(m *Moved) RefReport {
@@ -55,7 +56,7 @@ func reportOf(m *Moved) RefReport {
 	return r
 }
 
-// Report lists the moved refs, without saying what becomes of them.
+// Report lists the refs that the sandbox moved, without a decision how a promotion brings them.
 func (r *Repository) Report() Report {
 	all := Report{Repository: r.Path(), Refs: []RefReport{}}
 	for i := range r.Moved {

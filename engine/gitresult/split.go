@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// Trees are one directory in the states that matter, open for reading.
+// Trees are one directory in the three states that a promotion of commits compares, each open for reading.
 type Trees struct {
 	// Path is the absolute path of the real directory.
 	Path string
@@ -20,8 +20,8 @@ type Trees struct {
 	Base, Real, Mine *os.File
 }
 
-// ownNames are the names in a repository, or in the directory of a linked worktree, that
-// belong to git alone. The sandbox's versions of these files are never copied.
+// ownNames are the names in a git repository, or in the directory of a linked worktree, of files that only
+// git writes. The sandbox's versions of these files are never copied; commits are promoted instead.
 var ownNames = []string{
 	"objects", "refs", "logs", "packed-refs", "HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE",
 	"MERGE_RR", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "BISECT_LOG", "BISECT_NAMES", "BISECT_TERMS",
@@ -29,7 +29,7 @@ var ownNames = []string{
 	"index", "gc.log", "gc.pid", "shallow", "rebase-merge", "rebase-apply", "sequencer", "rr-cache",
 }
 
-// isOwn reports whether a path in a repository belongs to git alone.
+// isOwn reports whether rel, a path in a git repository, is a file that only git writes.
 func isOwn(rel string) bool {
 	if rel == "info/refs" {
 		return true
@@ -47,10 +47,10 @@ func isOwnName(rel string) bool {
 		strings.HasSuffix(first, ".lock") && slices.Contains(ownNames, strings.TrimSuffix(first, ".lock"))
 }
 
-// Split separates the changes of git's own files from the others. repos are the
-// repositories that own them, as paths relative to the directory, sorted. A repository
-// that only one side has is not among them, and its files stay among the rest; so do those
-// of a repository in a format that package gitrepo does not read, which problems names.
+// Split separates the changes of files that only git writes from the others, which are rest. repos are the
+// repositories of the former, as paths relative to the directory, sorted. A repository that only one side has
+// is not among them, and its files stay in rest. So do those of a repository in a format that package gitrepo
+// does not read, which problems names.
 func Split(t Trees, changes []diff.Change) (rest []diff.Change, repos, problems []string) {
 	known := map[string]bool{}
 	isRepo := func(dir string) bool {
@@ -78,8 +78,8 @@ func Split(t Trees, changes []diff.Change) (rest []diff.Change, repos, problems 
 	return rest, repos, problems
 }
 
-// newWorktree reports whether a path in a repository belongs to a linked worktree that the
-// real repository does not have.
+// newWorktree reports whether rel, a path in the repository dir, belongs to a linked worktree that the real
+// repository does not have.
 func (t Trees) newWorktree(dir, rel string) bool {
 	rest, ok := strings.CutPrefix(rel, "worktrees")
 	if !ok || rest != "" && rest[0] != '/' {
@@ -89,8 +89,8 @@ func (t Trees) newWorktree(dir, rel string) bool {
 	return !gitrepo.Dir{Root: t.Real, Path: dir}.IsDir(path.Join("worktrees", id))
 }
 
-// repoOf returns the innermost repository that a path is in, "" for none, and the path in
-// it. Repositories of submodules are below "modules".
+// repoOf returns the innermost git repository that the path p lies in, "" for none, and the path in it.
+// isRepo reports whether a directory is a repository. Repositories of submodules are below "modules".
 func repoOf(p string, isRepo func(dir string) bool) (dir, rel string) {
 	parts := strings.Split(p, "/")
 	i := slices.Index(parts, ".git")
@@ -119,10 +119,9 @@ func repoOf(p string, isRepo func(dir string) bool) (dir, rel string) {
 	return dir, rel
 }
 
-// RepoOf returns the absolute path of the repository of a real directory: its own .git,
-// that of a directory above it, or the common directory of the repository that a linked
-// worktree or a submodule names. It returns "" if there is none, or one without .git in
-// its path.
+// RepoOf returns the absolute path of the git repository that a directory of the host belongs to: its own
+// .git, that of a directory above it, or the common directory of the repository that a linked worktree or a
+// submodule names. It returns "" if there is none, or one without .git in its path.
 func RepoOf(dir string) string {
 	for {
 		at := filepath.Join(dir, ".git")
@@ -139,7 +138,8 @@ func RepoOf(dir string) string {
 	}
 }
 
-// linkedRepo returns the common directory of the repository that a .git file names.
+// linkedRepo returns the common directory of the git repository that file, a .git file of a linked worktree
+// or submodule, names; "" if it cannot be read.
 func linkedRepo(file string) string {
 	data, err := os.ReadFile(file)
 	to, ok := strings.CutPrefix(strings.TrimSpace(string(data)), "gitdir:")
@@ -156,7 +156,8 @@ func linkedRepo(file string) string {
 	return ""
 }
 
-// resolve returns the absolute path of a path that a file in dir holds.
+// resolve returns the absolute path of p, a path that a file in the directory dir contains and that may be
+// relative to dir.
 func resolve(dir, p string) string {
 	if p = strings.TrimSpace(p); filepath.IsAbs(p) {
 		return filepath.Clean(p)

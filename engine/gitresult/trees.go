@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// objects reads git objects from the real repository and the sandbox's, and holds in memory
-// those that the plan creates.
+// objects reads git objects from the real repository and from the sandbox's, and holds in memory those that a
+// plan creates.
 type objects struct {
 	real, mine *gitrepo.Repo
 	made       map[gitrepo.ID]gitrepo.Object
@@ -42,7 +42,7 @@ func (o *objects) commit(id gitrepo.ID) (*gitrepo.CommitData, error) {
 	return gitrepo.ParseCommit(got.Data, false)
 }
 
-// tree returns the entries of a tree by name; those of the zero ID are none.
+// tree returns the entries of the git tree id by name; the zero id has none.
 func (o *objects) tree(id gitrepo.ID) (map[string]gitrepo.TreeEntry, error) {
 	all := map[string]gitrepo.TreeEntry{}
 	if id.Zero() {
@@ -66,13 +66,13 @@ func (o *objects) add(kind gitrepo.Kind, data []byte) gitrepo.ID {
 	return id
 }
 
-// A treeChange is a path at which two trees have different files.
+// A treeChange is a path at which two git trees have different files.
 type treeChange struct {
 	path     string
 	old, new gitrepo.TreeEntry // the zero entry for none
 }
 
-// differences lists the paths at which two trees differ, without directories.
+// differences lists the paths of files at which the git trees a and b differ. The paths begin with dir.
 func (o *objects) differences(a, b gitrepo.ID, dir string) (all []treeChange, err error) {
 	if a == b {
 		return nil, nil
@@ -119,7 +119,8 @@ func names(maps ...map[string]gitrepo.TreeEntry) (all []string) {
 	return slices.Compact(all)
 }
 
-// asChanges returns tree changes in the form of package diff, for the rules of approval.
+// asChanges returns the differences of two git trees in the form of package diff, to which the rules of
+// approval apply.
 func (o *objects) asChanges(all []treeChange) (changes []diff.Change, err error) {
 	node := func(e gitrepo.TreeEntry) *diff.Node {
 		switch e.Mode {
@@ -149,8 +150,9 @@ func (o *objects) asChanges(all []treeChange) (changes []diff.Change, err error)
 	return changes, err
 }
 
-// mergeTrees merges two trees, three-way: by name, and lines of files that both changed.
-// conflicts are the paths that it cannot merge.
+// mergeTrees merges the git trees ours and theirs, three-way with base: by name, and by lines in files that
+// both changed. It returns the id of the new tree. conflicts are the paths that it cannot merge, which begin
+// with dir.
 func (o *objects) mergeTrees(base, ours, theirs gitrepo.ID, dir string) (id gitrepo.ID, conflicts []string, err error) {
 	var in [3]map[string]gitrepo.TreeEntry
 	for i, id := range []gitrepo.ID{base, ours, theirs} {

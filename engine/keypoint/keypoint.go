@@ -1,5 +1,6 @@
-// Package keypoint takes snapshots of a sandbox by itself where the sandbox's policy asks for that: before and after
-// a command, when a limit was hit, and so on. The rule of which snapshots stay is here too.
+// Package keypoint takes snapshots of a sandbox automatically at the key points that its policy lists: before
+// and after a command, when a limit was hit, and so on. It also removes old ones, by the policy's retention
+// rule.
 package keypoint
 
 import (
@@ -23,8 +24,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Taker takes snapshots at key points, and removes the oldest of them. It is safe for concurrent use, by any
-// number of processes.
+// A Taker takes the automatic snapshots of sandboxes, those at key points, and removes the oldest of them. It
+// is safe for concurrent use, by any number of processes.
 type Taker struct {
 	cat       *catalog.Catalog
 	host      *hostfs.Host
@@ -34,24 +35,27 @@ type Taker struct {
 	notice    func(string)
 }
 
-// New returns the Taker of a state directory.
+// New returns the Taker for the sandboxes of a state directory. It appends events about snapshots to log, and
+// calls notice with texts for the user.
 func New(cat *catalog.Catalog, host *hostfs.Host, sandboxes *sandbox.Store, comparer *compare.Comparer, log *events.Log, notice func(string)) *Taker {
 	return &Taker{cat: cat, host: host, sandboxes: sandboxes, compare: comparer, events: log, notice: notice}
 }
 
-// A Seal seals the present state of every tree of a sandbox under ids, at one instant.
+// A Seal is a function of the caller that seals the present state of every tree of a sandbox as the snapshots
+// ids, at one instant. It knows whether processes must be frozen for that.
 type Seal func(ctx context.Context, h *catalog.Locked, ids []snapshot.ID) error
 
-// Take takes a snapshot of a locked sandbox if its policy asks for one at why.Point and something has changed since
-// the last snapshot. Before that it takes a postponed one. A failure is a notice and never an error: what the caller
-// does goes on. Cost: nothing where the policy asks for no snapshots.
+// Take takes an automatic snapshot of a locked sandbox, if its policy asks for one at the key point why.Point
+// and something has changed since the last snapshot. Before that it takes a postponed one. A failure is a
+// notice and never an error: the caller continues. Cost: nothing if the policy asks for no snapshots.
 func (k *Taker) Take(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) {
 	if err := k.Try(ctx, h, seal, why); err != nil {
 		k.notice(err.Error())
 	}
 }
 
-// Try does the same as [Taker.Take], and returns the error in place of a notice.
+// Try takes an automatic snapshot as [Taker.Take] does, but returns a failure as an error instead of a
+// notice.
 func (k *Taker) Try(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) error {
 	if h.Policy.KeyPoints == nil || h.Ephemeral {
 		return nil
@@ -63,7 +67,8 @@ func (k *Taker) Try(ctx context.Context, h *catalog.Locked, seal Seal, why catal
 	return Failed(h.Name, why, k.take(ctx, h, seal, why))
 }
 
-// Failed returns the error of a snapshot that was not taken because of err, or nil for nil.
+// Failed returns the error that says that no snapshot of the sandbox called name was taken at the key point
+// why, because of err; nil if err is nil.
 func Failed(name string, why catalog.Why, err error) error {
 	if err == nil {
 		return nil
@@ -71,7 +76,8 @@ func Failed(name string, why catalog.Why, err error) error {
 	return fmt.Errorf("no snapshot of %s %s: %w", name, Text(why), err)
 }
 
-// Settle takes the snapshot that [Taker.Postpone] has put off, if there is one.
+// Settle takes the snapshot of a locked sandbox that [Taker.Postpone] has postponed, if there is one. A
+// failure is a notice.
 func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 	if h.Policy.KeyPoints == nil || h.Ephemeral {
 		return
@@ -95,13 +101,14 @@ func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 	}
 }
 
-// Values of [catalog.Why.When].
+// Values of [catalog.Why.When]: whether an automatic snapshot was taken before or after the operation at its
+// key point.
 const (
 	Before = "before"
 	After  = "after"
 )
 
-// Waits reports whether a postponed snapshot of a sandbox waits to be taken.
+// Waits reports whether a snapshot of the sandbox is due that [Taker.Postpone] has postponed.
 func (k *Taker) Waits(rec *catalog.Record) bool {
 	if rec.Policy.KeyPoints == nil {
 		return false
@@ -110,9 +117,9 @@ func (k *Taker) Waits(rec *catalog.Record) bool {
 	return err == nil
 }
 
-// Postpone records that a snapshot of the present state is due, without the sandbox's lock. The next process
-// that holds the lock takes it by [Taker.Settle] or [Taker.Take], before the state changes. It survives the death of
-// this process.
+// Postpone stores that an automatic snapshot of the present state of the sandbox called name is due, for a
+// caller that does not have the sandbox's lock. The next process that takes the lock takes the snapshot
+// before the state changes, by [Taker.Settle] or [Taker.Take]. The note survives the death of this process.
 func (k *Taker) Postpone(name string, why catalog.Why) error {
 	data, err := json.Marshal(why)
 	if err == nil {
@@ -126,7 +133,7 @@ func (k *Taker) Postpone(name string, why catalog.Why) error {
 
 func (k *Taker) postponed(name string) string { return filepath.Join(k.cat.Path(name), "keypoint") }
 
-// Text says in a few words at which key point a snapshot was taken.
+// Text returns, in a few words for a person, at which key point an automatic snapshot was taken.
 func Text(why catalog.Why) string {
 	text := strings.TrimSpace(why.When + " " + why.Point)
 	if why.Limit != "" {
@@ -148,7 +155,8 @@ func Text(why catalog.Why) string {
 	return text
 }
 
-// take takes a snapshot unless nothing has changed since the last one, and removes what the retention rule names.
+// take takes an automatic snapshot of a locked sandbox unless nothing has changed since the last one, and
+// then removes the old ones that the retention rule no longer allows.
 func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) error {
 	ctx = context.WithoutCancel(ctx)
 	if !k.changed(ctx, h.Record) {
@@ -179,15 +187,15 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 	return lost
 }
 
-// eventOf returns what the event of a snapshot says.
+// eventOf returns the data of the event that announces the automatic snapshot m.
 func eventOf(m catalog.NamedSnapshot) events.Data {
 	w := m.Why
 	return events.Data{Name: m.Name, Reason: strings.TrimSpace(w.When + " " + w.Point), Command: w.Command, Status: w.Status, Limit: w.Limit, Host: w.Host}
 }
 
-// changed reports whether a sandbox has changed since its last snapshot, or since its base where it has none. A
-// backend may list paths that have not changed, as an overlay does after a snapshot of a sandbox in use: so changed
-// compares the listed paths of a sandbox that is or was in use, where a snapshot costs as much.
+// changed reports whether a sandbox has changed since its last snapshot, or since its base if it has none. A
+// backend may list paths that have not changed, as an overlay does after a snapshot of a sandbox in use. So
+// changed compares the listed paths of a sandbox that is or was in use, where a snapshot costs as much.
 func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	if rec.Untouched {
 		return false
@@ -208,7 +216,7 @@ func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	return changes.Len() > 0
 }
 
-// What the backends of a sandbox list as changed.
+// An answer says whether the backends of a sandbox list any changed path since a snapshot.
 type answer int
 
 const (
@@ -217,8 +225,8 @@ const (
 	unsure // the root of a tree alone, which the real tree may have changed, or the backend cannot list changes
 )
 
-// listed returns what the backends of a sandbox list as changed since its last snapshot. Cost: constant, for it stops
-// at the first path.
+// listed returns whether the backends of a sandbox list a changed path since its last snapshot. Cost:
+// constant, since it stops at the first path.
 func (k *Taker) listed(ctx context.Context, rec *catalog.Record) answer {
 	last, err := sandbox.SnapshotIDs(rec, rec.At)
 	if err != nil {
@@ -245,8 +253,8 @@ func (k *Taker) listed(ctx context.Context, rec *catalog.Record) answer {
 	return found
 }
 
-// freeName returns the name of a sandbox's next snapshot at a key point: k1, k2 and so on. A number is not used again
-// as long as the newest snapshot stays.
+// freeName returns the name of a sandbox's next automatic snapshot: k1, k2 and so on. A number is not used
+// again as long as the newest snapshot exists.
 func freeName(rec *catalog.Record) string {
 	next := 1
 	for _, m := range rec.Snapshots {
@@ -258,7 +266,8 @@ func freeName(rec *catalog.Record) string {
 	return fmt.Sprintf("k%d", next)
 }
 
-// AfterCommand returns why for the snapshot after a command: for the limit that was hit, if points ask for that.
+// AfterCommand returns the reason why of an automatic snapshot after a command, completed with hit, the limit
+// that the command hit, or nil. If the sandbox's key points include limits, the key point becomes that.
 func AfterCommand(points *catalog.KeyPoints, why catalog.Why, hit *catalog.LimitHit) catalog.Why {
 	if hit == nil {
 		return why
@@ -270,8 +279,8 @@ func AfterCommand(points *catalog.KeyPoints, why catalog.Why, hit *catalog.Limit
 	return why
 }
 
-// NotePromotion records in a locked sandbox which promotion used the snapshot of its present state, so that the
-// retention rule leaves that snapshot. h may be nil, for a sandbox without snapshots.
+// NotePromotion stores, at the snapshot of a locked sandbox's present state, that the promotion id used it,
+// so that the retention rule never removes that snapshot. h may be nil, for a sandbox without snapshots.
 func (k *Taker) NotePromotion(h *catalog.Locked, id string) {
 	if h == nil || !h.Policy.KeyPoints.Has(catalog.AtPromotion) {
 		return
@@ -288,8 +297,8 @@ func (k *Taker) NotePromotion(h *catalog.Locked, id string) {
 	}
 }
 
-// Line returns the snapshots that led to the present state of a sandbox, oldest first: each is the parent of the next.
-// A state that a rollback has left is not among them.
+// Line returns the snapshots that led to the present state of a sandbox, oldest first: each is the parent of
+// the next. It leaves out states that a rollback has abandoned.
 func Line(rec *catalog.Record) (line []catalog.NamedSnapshot) {
 	for at := rec.At; at != "" && len(line) < len(rec.Snapshots); {
 		m, ok := rec.Snapshot(at)

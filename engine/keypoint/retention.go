@@ -9,13 +9,13 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// sweepEvery is the number of removed snapshots after which a garbage collection is started to free their space. One that
-// is started for another reason frees it, too.
+// sweepEvery is how many snapshots may be removed before a garbage collection is started to free their disk
+// space, which removing alone does not do. A collection started for another reason frees it, too.
 const sweepEvery = 16
 
-// prune takes out of the record the snapshots that its retention rule does not keep, oldest first, and returns them.
-// The rule concerns only snapshots at key points. It leaves the one that the files last started from, and one that a
-// promotion or a fork uses.
+// prune removes from the record rec the automatic snapshots that are too many or too old by its retention
+// rule, oldest first, and returns them for the caller to delete. It leaves the snapshot that the files last
+// started from, and one that a promotion or a fork uses.
 func (k *Taker) prune(rec *catalog.Record, now time.Time) (old []catalog.NamedSnapshot) {
 	rule := rec.Policy.KeyPoints
 	automatic := 0
@@ -48,7 +48,7 @@ func (k *Taker) prune(rec *catalog.Record, now time.Time) (old []catalog.NamedSn
 	return old
 }
 
-// forked returns the identities of the snapshots that forks of a sandbox were made from.
+// forked returns the identities of those snapshots of a sandbox from which other sandboxes were forked.
 func (k *Taker) forked(rec *catalog.Record) map[string]bool {
 	used := map[string]bool{}
 	if !rec.Lent {
@@ -63,8 +63,8 @@ func (k *Taker) forked(rec *catalog.Record) map[string]bool {
 	return used
 }
 
-// remove removes the data of snapshots that no record has any more. What it cannot remove waits for a garbage
-// collection.
+// remove deletes the data of the snapshots old, which the sandbox's record does not list any more. A garbage
+// collection deletes later those that it cannot.
 func (k *Taker) remove(ctx context.Context, h *catalog.Locked, old []catalog.NamedSnapshot) error {
 	var failures []error
 	for _, m := range old {

@@ -1,8 +1,10 @@
-// Package leak finds the secrets of a sandbox, and their placeholders, in the files that it changed.
+// Package leak finds the secrets of a sandbox, and the placeholders that stand for them inside, in the files
+// that the sandbox changed.
 //
-// The proxy of a sandbox gives the prints of its secrets to [Store]: they recognise a secret without containing it.
-// [Check] searches changed files for them before a promotion. It finds exact bytes and the usual encodings of text,
-// not what is compressed or encrypted. The package must not know how changes are promoted.
+// The proxy of a sandbox gives the prints of its secrets to [Store]: they recognise a secret without
+// containing it. [Check] searches changed files for them before a promotion. It finds exact bytes and the
+// usual encodings of text, but nothing in compressed or encrypted data. The package must not know how changes
+// are promoted.
 package leak
 
 import (
@@ -20,13 +22,16 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// printsFile is the name of the file with the prints, in a sandbox's directory.
+// printsFile is the name of the file in a sandbox's directory with the prints (keyed digests) by which its
+// secrets are recognised.
 const printsFile = "secrets.json"
 
-// maxFile bounds the size of a file that is searched, in bytes. A larger one is refused, as nobody knows what is in it.
+// maxFile is the largest file, in bytes, that is searched for secrets. The promotion of a larger one is
+// refused, as nobody knows whether it contains one.
 const maxFile = 4 << 30
 
-// Store saves the prints of the secrets of a sandbox, in its directory dir.
+// Store saves prints, the keyed digests by which a sandbox's secrets are recognised, in the sandbox's
+// directory dir.
 func Store(dir string, prints []placeholder.Print) error {
 	text, err := json.Marshal(prints)
 	if err != nil {
@@ -35,7 +40,8 @@ func Store(dir string, prints []placeholder.Print) error {
 	return catalog.ReplaceFile(filepath.Join(dir, printsFile), text, false)
 }
 
-// load returns the prints in a sandbox's directory, or none if it has never run.
+// load returns the prints of a sandbox's secrets from its directory dir, or none if the sandbox has never
+// run.
 func load(dir string) (prints []placeholder.Print, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, printsFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -47,9 +53,10 @@ func load(dir string) (prints []placeholder.Print, err error) {
 	return prints, json.Unmarshal(text, &prints)
 }
 
-// Check returns an errs.ErrDenied that names the first changed file with a secret or a placeholder, or nil. dir is the
-// directory of the sandbox rec, and tree the changed tree; at is its path for the error. A sandbox without secrets
-// costs nothing, and others about 2 ns a byte and secret.
+// Check searches the changed files of a sandbox for its secrets and placeholders before a promotion. It
+// returns an errs.ErrDenied that names the first file with one, or nil. dir is the directory of the sandbox
+// rec, and tree the changed tree; at is the tree's path for the error. A sandbox without secrets costs
+// nothing, and others about 2 ns a byte and secret.
 func Check(rec *catalog.Record, dir string, tree *os.File, at string, changes []diff.Change) error {
 	if len(rec.Policy.Secrets) == 0 {
 		return nil
@@ -73,7 +80,8 @@ func Check(rec *catalog.Record, dir string, tree *os.File, at string, changes []
 	return nil
 }
 
-// checkNames searches the name of a changed path, and the target of a symbolic link.
+// checkNames returns an ErrDenied if the name of a changed path, or the target of a symbolic link, contains a
+// secret that one of prints recognises, or a placeholder.
 func checkNames(rec *catalog.Record, at string, c *diff.Change, prints []placeholder.Print) error {
 	if f := placeholder.SearchText([]byte(c.Path+"\x00"+c.New.Target), prints); f != nil {
 		return refuse(rec, filepath.Join(at, c.Path), f, "its name or target")

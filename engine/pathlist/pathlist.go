@@ -1,5 +1,5 @@
-// Package pathlist makes one text of many paths, each with its reason, makes a path safe to
-// print on a terminal and matches paths with patterns.
+// Package pathlist formats many paths, each with its reason, as one text, makes a path safe to print on a
+// terminal and matches paths with patterns.
 package pathlist
 
 import (
@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A List lists paths, each with its reason. The zero value is an empty list.
+// A List is a list of paths, each with a reason, such as that of a conflict, to be printed in one error. The
+// zero value is an empty list.
 type List struct {
 	// Paths are in the order in which they were added.
 	Paths []string
@@ -15,7 +16,7 @@ type List struct {
 	Why map[string]string
 }
 
-// String lists the first twenty paths with their reasons, and the number of the others.
+// String returns the first twenty paths with their reasons, and the number of the others, as one text.
 func (l *List) String() string {
 	const most = 20
 	var b strings.Builder
@@ -31,7 +32,7 @@ func (l *List) String() string {
 	return b.String()
 }
 
-// Add adds a path with its reason, unless it has the path already.
+// Add adds a path with its reason. If the list has the path already, its first reason stays.
 func (l *List) Add(path, why string) {
 	if l.Why == nil {
 		l.Why = map[string]string{}

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Match reports whether a pattern matches an absolute path or a directory above it. The
-// pattern means what it means in a gitignore file in the directory root: ** stands for any
-// number of directories, an element may use the wildcards of [filepath.Match], and a pattern
-// with a wildcard and no slash matches at any depth. A pattern without a wildcard is a path.
-// Unlike there, a leading slash begins an absolute path. A malformed element matches itself.
+// Match reports whether pattern matches the absolute path abs or a directory above it. The pattern means the
+// same as in a gitignore file in the directory root: ** stands for any number of directories, an element may
+// use the wildcards of [filepath.Match], and a pattern with a wildcard and no slash matches at any depth. A
+// pattern without a wildcard is a path. Unlike in gitignore, a leading slash begins an absolute path. A
+// malformed element matches itself.
 func Match(root, pattern, abs string) bool {
 	inside := strings.TrimSuffix(root, "/") + "/"
 	if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {
@@ -30,8 +30,8 @@ func Match(root, pattern, abs string) bool {
 	return covers(strings.Split(pattern, "/"), strings.Split(abs, "/"))
 }
 
-// covers reports whether the elements of a pattern match those of a path, or the first of
-// them.
+// covers reports whether the elements of a pattern match all elements of a path, or the first of them, which
+// are a directory above it. "**" matches any number of elements.
 func covers(pattern, path []string) bool {
 	switch {
 	case len(pattern) == 0:

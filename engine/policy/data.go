@@ -12,7 +12,8 @@ func dataSection() Section {
 	}
 }
 
-// datum stores the key name of [data] with the value v in r.sandbox, or records mistakes.
+// datum stores one key of the section [data] of a profile (which paths sandboxes may write) in r.sandbox: its
+// name, and its value v. It records mistakes in v at path, the key's path in the file.
 func (r *reader) datum(name, path string, v any) {
 	list := r.pathsOf("data", name, path, v)
 	if list == nil {

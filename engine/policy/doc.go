@@ -1,15 +1,15 @@
-// Package policy reads profiles: the file snapfs.toml, in which a person sets the limits and
-// permissions of sandboxes and the stages of promotions. [Read] returns a [Profile] that follows
-// [Grammar], with the settings of the profiles that it extends, or an [Error] that lists every
-// mistake with its position and correction. It runs nothing.
+// Package policy reads profiles: the file snapfs.toml, in which a person sets the limits and permissions of
+// sandboxes and the stages of promotions. [Read] returns a [Profile] that follows [Grammar], with the
+// settings of the profiles that it extends, or an [Error] that lists every mistake with its position and
+// correction. The package runs nothing.
 //
-// A profile has a name if it is built in (directory builtin) or lies in the profiles directory of
-// the site. [ReadSite] returns the site's policy, to which [Site.Bound] tightens any other.
+// A profile has a name if it is built in (directory builtin) or lies in the profiles directory of the site.
+// [ReadSite] returns the site's policy, which the host's administrator writes; [Site.Bound] makes any other
+// policy at least as strict.
 //
 // # Where to start
 //
-// [Profile] and [Stage] are the result, [Grammar] is the description that both the reader and the
-// documents use.
+// [Profile] and [Stage] are the result, [Grammar] is the description that both the reader and the documents use.
 //
 // The package must not know sandboxes, and must not run commands or check that paths exist.
 package policy

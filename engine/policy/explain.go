@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A Setting is one value of the policy that a sandbox would have, and where it is said.
+// A Setting is one value of the policy that a sandbox would have, with the file and line that sets it.
+// `snapfs profile` prints these.
 type Setting struct {
 	Setting string `json:"setting"`
 	Value   string `json:"value"`
@@ -20,8 +21,8 @@ type Setting struct {
 	Line int    `json:"line"`
 }
 
-// Explain returns all settings of a policy that was made of the profile p and the site's policy,
-// each with its place. p and site may be nil.
+// Explain returns all settings of the policy made, which resulted from the profile p and the site's policy,
+// each with the file and line that sets it. p and site may be nil.
 func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 	var origins []Origin
 	if p != nil {
@@ -66,13 +67,14 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 	return list
 }
 
-// A listing is one setting with each of its values.
+// A listing is one setting of a policy, such as sandbox.env, with each of its values as text.
 type listing struct {
 	setting string
 	values  []string
 }
 
-// listed returns the settings of a policy besides limits and network, in the order of the sections.
+// listed returns the settings of a policy except limits and network, as text, in the order of a profile's
+// sections.
 func listed(made *catalog.Policy) []listing {
 	tools, data, points := made.Tools, made.Data, made.KeyPoints
 	if tools == nil {

@@ -13,10 +13,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// mostExtends is the longest chain of profiles that extend one another.
+// mostExtends is the longest chain of profiles that extend one another. A longer one is an error, as is a
+// profile that extends itself.
 const mostExtends = 8
 
-// An Origin is one setting of a profile with the place that says it.
+// An Origin says which file and line gives one setting its value, for [Explain].
 type Origin struct {
 	// Setting is the section and the key, such as limits.memory; Value is the value, or one
 	// element of a list.
@@ -29,12 +30,13 @@ type Origin struct {
 
 func (o Origin) String() string { return fmt.Sprintf("%s:%d", o.File, o.Line) }
 
-// said records that the file gives a setting this value at path.
+// said notes that the file gives setting this value, at the line of path, a key's path in the file.
 func (r *reader) said(setting, value, path string) {
 	r.origins = append(r.origins, Origin{Setting: setting, Value: value, File: r.bad.File, Line: r.line(path)})
 }
 
-// beforeSection reads the lines above the first section.
+// beforeSection stores one of the lines above the first section of a profile: the key name with the value v.
+// It records mistakes in v at path.
 func (r *reader) beforeSection(name, path string, v any) {
 	switch name {
 	case "extends":
@@ -64,7 +66,8 @@ func (r *reader) beforeSection(name, path string, v any) {
 	}
 }
 
-// A chain is the way from the profile that was named to one that it extends.
+// A chain is the list of profiles from the one that the user named to one that it extends, directly or
+// through others. It detects cycles.
 type chain struct {
 	trust Trust
 	// root is the directory beyond which a profile that was only found may extend nothing, or "".
@@ -72,7 +75,8 @@ type chain struct {
 	names []string
 }
 
-// read reads the profile with this name, or at this absolute path, with everything it extends.
+// read reads the profile called name, or at this absolute path, and applies it to the settings of all
+// profiles that it extends.
 func (c chain) read(name string) (*Profile, error) {
 	called, data, err := open(name, c.trust)
 	if err != nil {
@@ -104,7 +108,7 @@ func (c chain) read(name string) (*Profile, error) {
 	return own, nil
 }
 
-// extended reads the profile that own extends with the text of one of its extends.
+// extended reads a profile that the profile own extends. text is the name or path that own gives for it.
 func (c chain) extended(own *Profile, text string) (*Profile, error) {
 	at := own.origin("extends", text)
 	wrong := func(what, mend string) error {
@@ -151,7 +155,8 @@ func (c chain) extended(own *Profile, text string) (*Profile, error) {
 	return other, nil
 }
 
-// origin returns the place that gives the setting this value.
+// origin returns the file and line that gives the setting this value, or the profile's first line if none is
+// known.
 func (p *Profile) origin(setting, value string) Origin {
 	for _, o := range p.Origins {
 		if o.Setting == setting && o.Value == value {
@@ -161,7 +166,8 @@ func (p *Profile) origin(setting, value string) Origin {
 	return Origin{File: p.Path, Line: 1}
 }
 
-// add applies the settings of other to p: a single value replaces that of p, and lists add.
+// add applies the settings of the profile other to p. A single value of other replaces that of p; the entries
+// of its lists are added to those of p.
 func (p *Profile) add(other *Profile) {
 	replaced := map[string]bool{}
 	for _, o := range other.Origins {
@@ -196,14 +202,16 @@ func (p *Profile) add(other *Profile) {
 	s.Tools.MCP = union(s.Tools.MCP, other.Sandbox.Tools.MCP)
 }
 
-// addKeyPoints adds the key points of another profile. How long snapshots stay is replaced.
+// addKeyPoints adds the key points (moments for automatic snapshots) of another profile to s. How long
+// snapshots stay is replaced, if the other profile sets it.
 func (s *Sandbox) addKeyPoints(other *catalog.KeyPoints) {
 	s.KeyPoints.At = union(s.KeyPoints.At, other.At)
 	s.KeyPoints.Keep = cmp.Or(other.Keep, s.KeyPoints.Keep)
 	s.KeyPoints.KeepFor = cmp.Or(other.KeepFor, s.KeyPoints.KeepFor)
 }
 
-// addSecrets adds the secrets of another profile. One of the same name is replaced as a whole.
+// addSecrets adds the secrets of another profile to s. A secret of s with the same name is replaced as a
+// whole.
 func (s *Sandbox) addSecrets(other []catalog.Secret) {
 	for _, one := range other {
 		s.Secrets = slices.DeleteFunc(slices.Clone(s.Secrets), func(mine catalog.Secret) bool { return mine.Name == one.Name })
@@ -212,7 +220,8 @@ func (s *Sandbox) addSecrets(other []catalog.Secret) {
 	slices.SortFunc(s.Secrets, func(a, b catalog.Secret) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// addBudget adds the budget of another profile, whose ceilings replace these.
+// addBudget adds the request budget of another profile, which may be nil, to s. The bounds that it sets
+// replace those of s, and its hosts are added.
 func (s *Sandbox) addBudget(other *catalog.Budget) {
 	if other == nil {
 		return
@@ -229,7 +238,8 @@ func (s *Sandbox) addBudget(other *catalog.Budget) {
 	s.Budget = b
 }
 
-// union returns the entries of a, then those that only b has. It is nil only if both are: an empty list allows nothing.
+// union returns the entries of a, then those that only b has. It is nil only if both are nil, because nil
+// means that a list is not set and an empty list allows nothing.
 func union(a, b []string) []string {
 	if a == nil && b != nil {
 		a = []string{}

@@ -2,8 +2,8 @@ package policy
 
 import "time"
 
-// A Section is a part of the grammar of profiles. docs/profile.md prints it, and [Read]
-// rejects everything that is not in it.
+// A Section describes one section of a profile: its header and keys. docs/profile.md prints it, and [Read]
+// rejects every key that it does not list.
 type Section struct {
 	// Header is the line that starts the section.
 	Header string
@@ -12,7 +12,7 @@ type Section struct {
 	Keys []Key
 }
 
-// A Key is a line of a section.
+// A Key describes one line that a section of a profile may have.
 type Key struct {
 	Name string
 	// Value describes the value, and Default the value without the line, or "".
@@ -21,15 +21,16 @@ type Key struct {
 	Text string
 }
 
-// defaultTimeout is the default timeout of a stage.
+// defaultTimeout bounds the commands of a stage for which the profile sets no timeout.
 const defaultTimeout = Duration(time.Hour)
 
-// Grammar returns everything that a profile may contain.
+// Grammar returns the description of all sections and keys that a profile may contain. The reader, the
+// documentation and the JSON schema are made from it.
 func Grammar() []Section {
 	return []Section{profileSection(), limitsSection(), sandboxSection(), toolsSection(), dataSection(), secretsSection(), budgetSection(), stageSection(), commandSection()}
 }
 
-// profileSection has the lines above the first section of a profile.
+// profileSection describes the lines that a profile may have above its first section.
 func profileSection() Section {
 	return Section{
 		Header: `extends = "…"`,
@@ -43,7 +44,7 @@ func profileSection() Section {
 	}
 }
 
-// siteSection has the lines above the first section of the site's policy.
+// siteSection describes the lines that the site's policy may have above its first section.
 func siteSection() Section {
 	return Section{
 		Header: `profile = "…"`,
@@ -82,8 +83,8 @@ func commandSection() Section {
 	}
 }
 
-// key reports whether a section has this key, and otherwise returns the most similar key, or
-// "".
+// key reports whether the section has a key called name. If not, meant is the key with the most similar name,
+// for a hint, or "".
 func (s Section) key(name string) (ok bool, meant string) {
 	best := 3
 	for _, k := range s.Keys {
@@ -97,8 +98,8 @@ func (s Section) key(name string) (ok bool, meant string) {
 	return false, meant
 }
 
-// distance returns the number of letters to insert, delete or replace to turn one word into the
-// other.
+// distance returns the number of letters to insert, delete or replace to turn word a into word b. Hints use
+// it to find the name that was meant.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

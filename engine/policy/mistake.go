@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Mistake is a violation of the grammar in a profile.
+// A Mistake is one violation of the grammar in a profile, with its position and correction.
 type Mistake struct {
 	// Line and Column count from 1; columns are bytes.
 	Line, Column int
@@ -17,7 +17,7 @@ type Mistake struct {
 	What, Mend string
 }
 
-// An Error lists the mistakes of a profile. It matches [errs.ErrInvalid]. It is a type because an
+// An Error lists the mistakes of a profile. It matches [errs.ErrInvalid]. It is a type of its own because an
 // editor wants each mistake with its position.
 type Error struct {
 	File     string

@@ -15,12 +15,12 @@ import (
 //go:embed builtin/*.toml
 var builtin embed.FS
 
-// SiteDir is the directory of the site's profiles and of its policy. It is a variable of the
-// program and no setting, because a user who can set it can loosen the policy. Tests build
-// their program with another one.
+// SiteDir is the directory with the site's profiles and its policy, which the host's administrator writes. It
+// is a variable of the program and not a setting, because a user who can set it can loosen the policy. Tests
+// build their program with another one.
 var SiteDir = "/etc/snapfs"
 
-// A NamedProfile is a profile that --profile and extends find by its name.
+// A NamedProfile is a line of `snapfs profile list`: a profile that --profile and extends find by its name.
 type NamedProfile struct {
 	Name string `json:"name"`
 	// Source is "built in" or the path of the site's file.
@@ -30,12 +30,12 @@ type NamedProfile struct {
 	About   string `json:"about"`
 }
 
-// IsProfileName reports whether text names a profile, rather than the path of one. A path has a
+// IsProfileName reports whether text is the name of a profile, rather than the path of a file. A path has a
 // slash or ends with .toml.
 func IsProfileName(text string) bool { return isName(text) && !strings.HasSuffix(text, ".toml") }
 
-// List returns all profiles that have a name, sorted by name. A profile of the site is in place
-// of a built-in one with the same name. Errors: those of [Read] for a profile of the site.
+// List returns all profiles that have a name, sorted by name. A profile of the site replaces a built-in one
+// with the same name. Errors: those of [Read] for a profile of the site.
 func List() ([]NamedProfile, error) {
 	var list []NamedProfile
 	names, err := names()
@@ -58,7 +58,7 @@ func List() ([]NamedProfile, error) {
 	return list, err
 }
 
-// names returns the names of all built-in profiles and those of the site, sorted.
+// names returns the names of all built-in profiles and of all profiles of the site, sorted.
 func names() ([]string, error) {
 	entries, err := builtin.ReadDir("builtin")
 	if err != nil {
@@ -78,15 +78,16 @@ func names() ([]string, error) {
 	return slices.Compact(all), err
 }
 
-// Text returns the text of the profile with this name, or of the file at this absolute path.
-// Errors: those of [Read].
+// Text returns the text of the profile called name, or of the file at this absolute path. Errors: those of
+// [Read].
 func Text(name string) ([]byte, error) {
 	_, data, err := open(name, Named)
 	return data, err
 }
 
-// open returns the content of the profile with this name, or of the file at this absolute path.
-// called is the name of a built-in profile, and otherwise the path of the file.
+// open returns the content of the profile called name, or of the file at this absolute path. It checks the
+// file's owner and permissions as trust requires. called is the name of a built-in profile, and otherwise the
+// path of the file.
 func open(name string, trust Trust) (called string, data []byte, err error) {
 	if !IsProfileName(name) {
 		data, err = load(name, trust)
@@ -113,7 +114,7 @@ func open(name string, trust Trust) (called string, data []byte, err error) {
 	return name, nil, e
 }
 
-// nearest returns the name of the most similar profile, or "".
+// nearest returns the profile name most similar to name, for a hint, or "" if none is similar.
 func nearest(name string) string {
 	all, _ := names() // only for a hint
 	near := func(a, b string) int { return distance(a, name) - distance(b, name) }

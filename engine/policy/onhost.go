@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 )
 
-// A HostCommand is a command of a stage that runs on the real machine, outside any sandbox.
+// A HostCommand is a command of a stage that runs on the host, outside any sandbox. A profile that snapfs
+// only found in a workspace may run these after the user has trusted it.
 type HostCommand struct {
 	Stage string `json:"stage"`
 	// When says which key of the stage has the command: deploy, rollback or after.
@@ -16,7 +17,7 @@ type HostCommand struct {
 	Run string `json:"run"`
 }
 
-// OnHost returns the commands that stages run on the real machine, in the order of the stages.
+// OnHost returns the commands that stages run on the host, outside any sandbox, in the order of the stages.
 func OnHost(stages []Stage) []HostCommand {
 	commands := []HostCommand{}
 	add := func(s *Stage, when string, list ...Command) {
@@ -37,7 +38,7 @@ func OnHost(stages []Stage) []HostCommand {
 	return commands
 }
 
-// text returns the whole command as a shell reads it.
+// text returns the whole command as a shell reads it, ignoring its display name.
 func (c Command) text() string {
 	if len(c.Args) == 3 && c.Args[0] == shell && c.Args[1] == "-c" {
 		return c.Args[2]
@@ -45,8 +46,8 @@ func (c Command) text() string {
 	return plainCommand(c.Args).Name
 }
 
-// digest returns the identity of a profile under which a person trusts it: its place, without
-// symbolic links, and its content. The place counts because relative commands start there.
+// digest returns the identity of a profile under which a person's trust in it is stored: a hash of its path,
+// without symbolic links, and its content. The path counts because relative commands start there.
 func digest(path string, data []byte) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real

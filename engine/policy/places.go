@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A scanner finds the positions of keys and values in a document of valid TOML, because the
-// TOML decoder returns values without positions.
+// A scanner finds the positions of keys and values in a document of valid TOML, because the TOML decoder
+// returns values without positions and messages need them.
 type scanner struct {
 	text string // ends with a line feed
 	at   int
@@ -15,7 +15,8 @@ type scanner struct {
 	found map[string]int
 }
 
-// places returns the scanner's found for a document of valid TOML.
+// places returns the byte offsets of all keys and list elements of a document of valid TOML, by path; see the
+// field found of [scanner].
 func places(document string) map[string]int {
 	s := scanner{text: document + "\n", found: map[string]int{}}
 	section, lists := "", map[string]int{}
@@ -37,8 +38,8 @@ func places(document string) map[string]int {
 	return s.found
 }
 
-// record stores at as the offset of the path path.name, unless it has one, and returns that
-// path. For a path longer than any of a profile it stores nothing and returns path.
+// record stores at as the offset of path.name, unless that path has an offset already, and returns path.name.
+// For a path longer than any of a profile it stores nothing and returns path.
 func (s *scanner) record(path, name string, at int) string {
 	if len(path) > 200 {
 		return path
@@ -50,7 +51,7 @@ func (s *scanner) record(path, name string, at int) string {
 	return path
 }
 
-// skip moves s.at past any of chars, and past comments.
+// skip moves s.at forward past all of chars and past comments.
 func (s *scanner) skip(chars string) {
 	for ; s.at < len(s.text) && strings.IndexByte(chars+"#", s.text[s.at]) >= 0; s.at++ {
 		if s.text[s.at] == '#' {
@@ -70,7 +71,7 @@ func (s *scanner) pair(path string) {
 	s.value(path)
 }
 
-// key reads a key, which may have dots, records its parts below path, and returns the path of
+// key reads a key, which may have dots, stores the offsets of its parts under path, and returns the path of
 // the whole key. It moves s.at behind the key.
 func (s *scanner) key(path string) string {
 	for from := s.at; ; s.at++ {

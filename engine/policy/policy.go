@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Name is the file name of a profile.
+// Name is the file name of a profile in a workspace, where snapfs looks for it.
 const Name = "snapfs.toml"
 
-// A Profile is the content of a profile file.
+// A Profile is the content of a profile file and of all profiles that it extends: the policy for new
+// sandboxes, and the stages of a promotion.
 type Profile struct {
 	// Path is the absolute path of the file.
 	// A built-in profile has its name here.
@@ -31,7 +32,7 @@ type Profile struct {
 	Origins []Origin `json:"-"`
 }
 
-// Stage returns the index of the stage with this name.
+// Stage returns the index in p.Stages of the stage called name; ok is false if there is none.
 func (p *Profile) Stage(name string) (i int, ok bool) {
 	for i, s := range p.Stages {
 		if s.Name == name {
@@ -41,7 +42,7 @@ func (p *Profile) Stage(name string) (i int, ok bool) {
 	return 0, false
 }
 
-// Names returns the names of the stages, in order.
+// Names returns the names of the profile's stages, in the order of promotion.
 func (p *Profile) Names() []string {
 	names := make([]string, len(p.Stages))
 	for i, s := range p.Stages {
@@ -68,10 +69,10 @@ type Stage struct {
 	Timeout Duration `json:"timeout"`
 }
 
-// Approval says what approves a stage.
+// Approval says whether a stage of a promotion waits for a person: [Auto] or [Ask].
 type Approval string
 
-// The kinds of approval.
+// The ways in which a stage of a promotion is approved.
 const (
 	// Auto approves the stage when the promotion starts.
 	Auto Approval = "auto"
@@ -79,7 +80,7 @@ const (
 	Ask Approval = "ask"
 )
 
-// A Command is a program with its arguments, from the profile.
+// A Command is a program with its arguments that a profile sets, such as a check of a stage.
 type Command struct {
 	// Name is the command's name in messages: the given one, or the command itself.
 	Name string `json:"name"`
@@ -89,7 +90,7 @@ type Command struct {
 	Timeout Duration `json:"timeout,omitzero"`
 }
 
-// shell is the program that runs commands given as text.
+// shell is the program that runs commands which a profile gives as one text.
 const shell = "/bin/sh"
 
 // shellCommand returns the command that runs text in the shell.
@@ -97,7 +98,8 @@ func shellCommand(text string) Command {
 	return Command{Name: firstLine(text), Args: []string{shell, "-c", text}}
 }
 
-// plainCommand returns a program with arguments, run without a shell.
+// plainCommand returns the command that runs a program with arguments, without a shell. Its display name is
+// the command line.
 func plainCommand(args []string) Command {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -117,7 +119,7 @@ func firstLine(text string) string {
 	return line
 }
 
-// A Duration has a text form such as 90s, 5m or 1h30m.
+// A Duration is a time.Duration that profiles and JSON contain as text, such as 90s, 5m or 1h30m.
 type Duration time.Duration
 
 func (d Duration) String() string {
@@ -130,10 +132,10 @@ func (d Duration) String() string {
 	return s
 }
 
-// MarshalText returns the text form.
+// MarshalText returns the text form, such as 1h30m.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText parses the text form.
+// UnmarshalText parses the text form, such as 1h30m.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	*d = Duration(v)

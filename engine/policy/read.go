@@ -13,26 +13,28 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// biggest is the maximum size of a profile in bytes. The decoder takes 45 s for a file of 1 MiB with
-// 100,000 keys, which a stranger's repository may hold, and half a second for this.
+// biggest is the maximum size of a profile in bytes. For this size the decoder takes half a second. For a
+// file of 1 MiB with 100,000 keys, which a stranger's repository may hold, it takes 45 s.
 const biggest = 128 << 10
 
-// Trust says which owners and permissions of a profile are acceptable.
+// Trust says which owners and permissions [Read] accepts for the file of a profile. The stricter ones are for
+// profiles that nobody named but whose commands run.
 type Trust int
 
 const (
-	// Found is a profile from a default location. Its commands run on the host, so
-	// it must belong to this user or to root, and not be writable for everybody.
+	// Found is for a profile that snapfs found in a default location. Its commands run on the host, so the
+	// file must belong to this user or to root, and not be writable for everybody.
 	Found Trust = iota
-	// Named is a profile that a person named. It must not be writable for everybody.
+	// Named is for a profile that a person named. The file must not be writable for everybody.
 	Named
-	// Tightening is a profile that only tightens a policy, and none of its commands run. Any file
-	// is acceptable.
+	// Tightening is for a profile that only makes a policy stricter and of which no command runs. Any file is
+	// acceptable.
 	Tightening
 )
 
-// Read reads the profile at an absolute path, or with this name, with all that it extends.
-// Errors: [*Error]; errs.ErrNotFound, ErrDenied, ErrNotSupported (no regular file, or too large).
+// Read reads the profile at an absolute path, or the one with this name, and all profiles that it extends. It
+// checks their owners and permissions as trust requires. Errors: [*Error]; errs.ErrNotFound, ErrDenied,
+// ErrNotSupported (no regular file, or too large).
 func Read(path string, trust Trust) (*Profile, error) {
 	c := chain{trust: trust}
 	if trust != Named {
@@ -87,7 +89,7 @@ func cause(err error) error {
 	return err
 }
 
-// Parse parses a profile without the settings of those that it extends. path is its absolute
+// Parse parses the text of a profile, without reading the profiles that it extends. path is its absolute
 // path, or the name of a built-in profile. Errors: [*Error].
 func Parse(path string, data []byte) (*Profile, error) {
 	r := &reader{data: data, dir: filepath.Dir(path), bad: Error{File: path}}
@@ -105,7 +107,8 @@ func Parse(path string, data []byte) (*Profile, error) {
 	return p, nil
 }
 
-// check fills in defaults of the stages, and records mistakes that involve more than one line.
+// check completes the stages of a profile with defaults, and records the mistakes that involve more than one
+// line.
 func (r *reader) check() {
 	names, source := map[string]string{}, ""
 	for i := range r.stages {
@@ -131,8 +134,8 @@ func (r *reader) check() {
 	}
 }
 
-// checkKind records a mistake unless the stage either promotes to a target, deploys with a
-// rollback, or only runs checks. source is the target of an earlier stage, or "".
+// checkKind records a mistake unless the stage s does one of three things: promotes to a target, deploys with
+// a rollback, or only runs checks. source is the target of an earlier stage, which a deployment needs, or "".
 func (r *reader) checkKind(s *stage, source string) {
 	switch {
 	case s.Target != "" && s.Deploy != nil:
@@ -150,7 +153,7 @@ func (r *reader) checkKind(s *stage, source string) {
 	}
 }
 
-// checkTarget records a mistake if the target of stage i overlaps that of an earlier stage.
+// checkTarget records a mistake if the target directory of stage i overlaps that of an earlier stage.
 func (r *reader) checkTarget(i int) {
 	s := &r.stages[i]
 	for _, other := range r.stages[:i] {
@@ -181,7 +184,7 @@ func isName(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
-// position returns line and column of an offset, counted from 1.
+// position returns the line and column of a byte offset in data, both counted from 1, for a message.
 func position(data []byte, offset int) (line, column int) {
 	before := data[:offset]
 	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')

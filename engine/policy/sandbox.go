@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A Sandbox is the part of a profile about the resources, visibility and network of sandboxes.
+// A Sandbox is the policy that a profile gives to new sandboxes: limits, network, visible and writable paths,
+// programs, secrets.
 type Sandbox struct {
 	Limits catalog.Limits `json:"limits,omitzero"`
 	// Net is "none", "host", or "allow:" with rules; "" if the profile does not set it.
@@ -72,7 +73,8 @@ func isSwitch(limit string) bool {
 	return slices.ContainsFunc(new(catalog.Limits).Fields(), func(f catalog.Limit) bool { return f.Name == limit && f.Value.Type() == "bool" })
 }
 
-// limit stores the key name of [limits] with the value v in r.sandbox, or records a mistake.
+// limit stores one key of the section [limits] of a profile, called name and with the value v, in r.sandbox.
+// If v is not valid it records a mistake at path.
 func (r *reader) limit(name, path string, v any) {
 	var text string
 	var ok bool
@@ -98,7 +100,8 @@ func (r *reader) limit(name, path string, v any) {
 	}
 }
 
-// setting stores the key name of [sandbox] with the value v in r.sandbox, or records mistakes.
+// setting stores one key of the section [sandbox] of a profile, called name and with the value v, in
+// r.sandbox. It records mistakes in v at path.
 func (r *reader) setting(name, path string, v any) {
 	switch name {
 	case "net":
@@ -132,7 +135,8 @@ func (r *reader) setting(name, path string, v any) {
 	}
 }
 
-// keyPoints stores a key of [sandbox] about snapshots in r.sandbox, or records mistakes.
+// keyPoints stores one of the keys of [sandbox] about automatic snapshots, called name and with the value v,
+// in r.sandbox. It records mistakes in v at path.
 func (r *reader) keyPoints(name, path string, v any) {
 	if r.site {
 		r.wrong(path, name+": the site's policy sets no snapshots", "write it in a profile")
@@ -165,12 +169,14 @@ func (r *reader) keyPoints(name, path string, v any) {
 	}
 }
 
-// maxKeepSnapshots bounds keep-snapshots.
+// maxKeepSnapshots is the greatest number of automatic snapshots that the key keep-snapshots of a profile
+// accepts.
 const maxKeepSnapshots = 100_000
 
 const allowed = "allow:"
 
-// net returns the network setting v in the form of Sandbox.Net, or "" after a mistake.
+// net returns the value v of the key net, a text or a list of network rules, in the form of [Sandbox.Net].
+// After a mistake, which it records at path, it returns "".
 func (r *reader) net(path string, v any) string {
 	if all, ok := v.([]any); ok {
 		var list []string
@@ -204,8 +210,8 @@ func (r *reader) net(path string, v any) string {
 	return ""
 }
 
-// rules returns network rules in canonical form, or records a mistake and returns "". at is
-// the offset of text in the file.
+// rules returns the network rules of text in canonical form. If text is not valid it records a mistake and
+// returns "". at is the byte offset of text in the file.
 func (r *reader) rules(text string, at int) string {
 	rules, bad := network.Read(text)
 	switch {
@@ -219,8 +225,8 @@ func (r *reader) rules(text string, at int) string {
 	return rules.String()
 }
 
-// texts calls each with every text of the list v and its path in the file. Empty texts, and a
-// v that is no list of texts, are mistakes.
+// texts calls each with every text of the list v, the value of the key name, and the text's path in the file.
+// It records a mistake for an empty text and for a v that is no list of texts.
 func (r *reader) texts(name, path string, v any, each func(text, path string)) {
 	list, ok := v.([]any)
 	if !ok {
@@ -237,13 +243,14 @@ func (r *reader) texts(name, path string, v any, each func(text, path string)) {
 	}
 }
 
-// paths returns the paths of the list v: absolute, clean, each once. A relative path starts at
-// the profile's directory, or with ~/ at the home directory.
+// paths returns the file paths that the list v, a value in the section [sandbox], contains: absolute, clean,
+// each once. A relative path starts at the profile's directory, or with ~/ at the home directory.
 func (r *reader) paths(name, path string, v any) []string {
 	return r.pathsOf("sandbox", name, path, v)
 }
 
-// pathsOf returns the paths of the list v, a key of a section, as paths does.
+// pathsOf returns the file paths of the list v, the value of the key name of any section, in the form that
+// [reader.paths] describes.
 func (r *reader) pathsOf(section, name, path string, v any) (all []string) {
 	r.texts(name, path, v, func(text, path string) {
 		beneath, home := strings.CutPrefix(text, "~/")

@@ -2,7 +2,8 @@ package policy
 
 import "strings"
 
-// shapes are the JSON schemas of the values that a [Key] may have, by what its Value calls them.
+// shapes has the JSON schema for each kind of value that a key of a profile may have, by the text that
+// [Key.Value] contains.
 var shapes = map[string]map[string]any{
 	"text":                         {"type": "string"},
 	"directory":                    {"type": "string"},
@@ -23,7 +24,8 @@ var shapes = map[string]map[string]any{
 	`"auto" or "ask"`:              {"enum": []string{string(Auto), string(Ask)}},
 }
 
-// Schema returns the JSON schema of a profile, for editors, made from [Grammar].
+// Schema returns the JSON schema of a profile, made from [Grammar], by which editors check and complete a
+// profile.
 func Schema() map[string]any {
 	root := map[string]any{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": Name, "type": "object", "additionalProperties": false,

@@ -30,10 +30,12 @@ func secretsSection() Section {
 	}
 }
 
-// maxSecrets bounds the secrets of a profile: the proxy gets each by a descriptor.
+// maxSecrets is the greatest number of secrets in a profile. The proxy of a sandbox inherits one file
+// descriptor for each.
 const maxSecrets = 64
 
-// secrets reads the table of [secrets.NAME].
+// secrets reads the sections [secrets.NAME] of a profile, decoded into table, and adds each secret to
+// r.sandbox. path is the path of the table in the file.
 func (r *reader) secrets(path string, table map[string]any) {
 	if len(table) > maxSecrets {
 		r.wrong(path, fmt.Sprintf("more than %d secrets", maxSecrets), "remove some")
@@ -58,7 +60,8 @@ func (r *reader) secrets(path string, table map[string]any) {
 	}
 }
 
-// secret stores the key name with the value v in s, or records a mistake.
+// secret stores one key of a section [secrets.NAME], called name and with the value v, in s. If v is not
+// valid it records a mistake at path.
 func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 	switch name {
 	case "env":
@@ -98,7 +101,8 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 	}
 }
 
-// variable returns v if it is the name of a variable, or records a mistake.
+// variable returns v, the value of the key name, if it is the name of an environment variable. Otherwise it
+// records a mistake at path.
 func (r *reader) variable(name, path string, v any) string {
 	text := r.text(name, path, v)
 	if strings.ContainsAny(text, "= \n\x00") {
@@ -107,7 +111,8 @@ func (r *reader) variable(name, path string, v any) string {
 	return text
 }
 
-// secretHost returns a host of a secret with its port, or records a mistake.
+// secretHost returns text, a host that may receive a secret, with the port 443 added if it has none. If text
+// is not one host it records a mistake at path.
 func (r *reader) secretHost(text, path string) string {
 	rules, bad := network.Read(text)
 	name, _, _ := strings.Cut(text, ":")
@@ -122,7 +127,8 @@ func (r *reader) secretHost(text, path string) string {
 	return text
 }
 
-// checkSecret records mistakes that involve more than one key, and fills in defaults.
+// checkSecret completes the secret s, read from the section at path, with defaults, and records the mistakes
+// that involve more than one of its keys.
 func (r *reader) checkSecret(s *catalog.Secret, path string) {
 	sources := 0
 	for _, is := range []bool{s.Env != "", s.File != "", s.Command != nil} {

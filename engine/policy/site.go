@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A Site is the site's policy, which no flag and no profile loosens: the file policy.toml in
-// [SiteDir].
+// A Site is the site's policy, the file policy.toml in [SiteDir], which the host's administrator writes. No
+// flag and no profile loosens it.
 type Site struct {
 	// Path is the path of the file.
 	Path string
@@ -27,9 +27,8 @@ type Site struct {
 	Origins []Origin
 }
 
-// ReadSite reads the site's policy. It returns nil without an error if the site has none. Cost
-// without a policy: one system call. Errors: [*Error]; errs.ErrDenied if somebody else than root
-// could have written it.
+// ReadSite reads the site's policy. It returns nil without an error if the site has none. Cost without a
+// policy: one system call. Errors: [*Error]; errs.ErrDenied if a user other than root could have written it.
 func ReadSite() (*Site, error) {
 	path := filepath.Join(SiteDir, "policy.toml")
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -84,7 +83,8 @@ func parseSite(path string, data []byte) (*Site, error) {
 	return &Site{Path: path, Default: r.profile, Sandbox: r.sandbox, Origins: r.origins}, nil
 }
 
-// siteLine reads a line above the first section of the site's policy.
+// siteLine stores one of the lines above the first section of the site's policy: the key name with the value
+// v. It records mistakes in v at path.
 func (r *reader) siteLine(name, path string, v any) {
 	if r.profile = r.text(name, path, v); r.profile != "" {
 		r.said("profile", r.profile, path)
@@ -94,16 +94,16 @@ func (r *reader) siteLine(name, path string, v any) {
 	}
 }
 
-// BoundBySite tightens a policy to that of the site, which may be younger than the policy. Errors:
-// those of [ReadSite].
+// BoundBySite makes the policy p of a sandbox at least as strict as the site's policy, which may have changed
+// since p was made. Errors: those of [ReadSite].
 func BoundBySite(p *catalog.Policy) error {
 	site, err := ReadSite()
 	site.Bound(p)
 	return err
 }
 
-// Bound tightens the policy of a sandbox to that of the site, and records in it what was
-// tightened. s may be nil. Bound may be called again for the same policy.
+// Bound makes the policy p of a sandbox at least as strict as that of the site, and lists in p.Site each
+// setting that it changed. s may be nil: no bounds. Bound may be called again for the same policy.
 func (s *Site) Bound(p *catalog.Policy) {
 	if s == nil {
 		return
@@ -174,7 +174,8 @@ func (s *Site) boundLimits(l *catalog.Limits, note func(string, ...any)) {
 	}
 }
 
-// boundTools replaces the tools of a policy by those that the site allows too.
+// boundTools removes from the policy p the programs and tools that the site does not allow, and adds those
+// that the site denies. It passes a description of each change to note.
 func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Tools
 	if site.Allow == nil && site.Deny == nil && site.Hook == nil && site.MCP == nil {
@@ -213,7 +214,8 @@ func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 	p.Tools = &tools
 }
 
-// boundBudget lowers the ceilings of a policy's budget to those of the site.
+// boundBudget lowers the bounds of the request budget of the policy p to those of the site, and passes a
+// description of each change to note.
 func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Budget
 	if site == nil {
@@ -226,7 +228,8 @@ func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 	p.Budget = low
 }
 
-// boundData replaces the writable paths of a policy by those that the site allows too.
+// boundData removes from the policy p the writable paths that the site does not allow, and adds the site's
+// read-only paths. It passes a description of each change to note.
 func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Data
 	if site.Writable == nil && site.ReadOnly == nil {
@@ -259,12 +262,14 @@ func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 	p.Data = &data
 }
 
-// has reports whether the file has the setting, also as an empty list.
+// has reports whether the site's policy has the setting, such as sandbox.env, even as an empty list, which
+// allows nothing.
 func (s *Site) has(setting string) bool {
 	return slices.ContainsFunc(s.Origins, func(o Origin) bool { return o.Setting == setting })
 }
 
-// Narrower returns a network setting that allows only what both a and b allow.
+// Narrower returns a network setting that allows only the connections that both settings a and b allow. A
+// setting is "none", "host", or "allow:" with rules.
 func Narrower(a, b string) string {
 	const none, host = "none", "host"
 	switch {

@@ -13,14 +13,15 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// A stage is a Stage under construction, with its path in the file.
+// A stage is a [Stage] of a profile while the file is being read, with the stage's path in the file for
+// messages.
 type stage struct {
 	Stage
 	path string
 }
 
-// A reader builds a profile from a file and records all its mistakes. It decodes the file into
-// maps, because a decoder into structs ends at the first mistake.
+// A reader builds a profile from a file and records all its mistakes. It decodes the file into maps, because
+// a decoder into structs ends at the first mistake.
 type reader struct {
 	data    []byte
 	dir     string         // directory of the profile
@@ -36,8 +37,8 @@ type reader struct {
 	profile string // of the site's policy: the default profile
 }
 
-// place returns the offset of a path in the file or, if it has none, of the nearest parent
-// that has one.
+// place returns the byte offset of a key's path, such as "stage.0.target", in the file. If the path has none,
+// it is the offset of the nearest parent that has one.
 func (r *reader) place(path string) int {
 	at, ok := r.places[path]
 	for end := len(path); !ok && end >= 0; end = strings.LastIndexByte(path[:end], '.') {
@@ -58,8 +59,8 @@ func (r *reader) wrongAt(at int, what, mend string) {
 	r.bad.Mistakes = append(r.bad.Mistakes, Mistake{line, column, what, mend})
 }
 
-// read fills in r from r.data, with the mistakes in order. If the file is no TOML, the only
-// mistake is the first syntax error.
+// read parses the file r.data into the fields of r, and lists the mistakes in the order of the file. If the
+// file is no TOML, the only mistake is the first syntax error.
 func (r *reader) read() {
 	if !utf8.Valid(r.data) {
 		r.bad.Mistakes = append(r.bad.Mistakes, Mistake{1, 1, "not UTF-8", "save it as UTF-8"})
@@ -84,8 +85,8 @@ func (r *reader) read() {
 	})
 }
 
-// top reads one top-level entry of the file: a line above the first section, a section or the
-// list of [[stage]]. Anything else it records as a mistake.
+// top reads one top-level entry of the file, called name and with the value v: a line above the first
+// section, a section or the list of [[stage]]. For any other entry it records a mistake at path.
 func (r *reader) top(name, path string, v any) {
 	if first, take := r.first(); slices.ContainsFunc(first.Keys, func(k Key) bool { return k.Name == name }) {
 		take(name, path, v)
@@ -133,7 +134,8 @@ func (r *reader) top(name, path string, v any) {
 	}
 }
 
-// first returns the lines that the file may have above its first section, and what reads them.
+// first returns the description of the lines that the file may have above its first section, and the function
+// that stores one of them. A profile and the site's policy have different ones.
 func (r *reader) first() (Section, func(name, path string, v any)) {
 	if r.site {
 		return siteSection(), r.siteLine
@@ -150,8 +152,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// section calls take for each key of table that section s has, and records a mistake for every
-// other.
+// section calls take for each key of table, a decoded section, that the description s lists. It records a
+// mistake for every other key.
 func (r *reader) section(s Section, path string, table map[string]any, take func(name, path string, v any)) {
 	for name, v := range table {
 		ok, meant := s.key(name)
@@ -171,8 +173,8 @@ func (r *reader) section(s Section, path string, table map[string]any, take func
 	}
 }
 
-// stageLine stores the key name with the value v in the last of r.stages, or records a
-// mistake.
+// stageLine stores one key of a section [[stage]], called name and with the value v, in the last of r.stages.
+// If v is not valid it records a mistake at path.
 func (r *reader) stageLine(name, path string, v any) {
 	s := &r.stages[len(r.stages)-1]
 	switch name {
@@ -204,8 +206,8 @@ func (r *reader) stageLine(name, path string, v any) {
 	}
 }
 
-// text returns v if it is a text. It records a mistake, and returns v or "" all the same, if v
-// is no text, is empty or has a NUL byte.
+// text returns v, the value of the key name, if it is a text. It records a mistake at path, and returns v or
+// "" all the same, if v is no text, is empty or has a NUL byte.
 func (r *reader) text(name, path string, v any) string {
 	text, ok := v.(string)
 	switch {
@@ -248,8 +250,8 @@ func (r *reader) duration(path string, v any) Duration {
 	return Duration(d)
 }
 
-// several returns the commands of the list v, without malformed ones, which it records as
-// mistakes.
+// several returns the commands in the list v, the value of the key name. It records a mistake for each
+// malformed one and leaves that out.
 func (r *reader) several(name, path string, v any) (all []Command) {
 	list, ok := v.([]any)
 	if !ok {
@@ -263,7 +265,8 @@ func (r *reader) several(name, path string, v any) (all []Command) {
 	return all
 }
 
-// one returns the command v, a text, a list of arguments or a table; nil after a mistake.
+// one returns the command that v gives as a text, a list of arguments or a table; nil after a mistake, which
+// it records.
 func (r *reader) one(name, path string, v any) *Command {
 	if table, ok := v.(map[string]any); ok {
 		return r.table(name, path, table)

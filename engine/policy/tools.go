@@ -23,7 +23,8 @@ func toolsSection() Section {
 	}
 }
 
-// tool stores the key name of [tools] with the value v in r.sandbox, or records mistakes.
+// tool stores one key of the section [tools] of a profile (which programs and agent's tools may be used),
+// called name and with the value v, in r.sandbox. It records mistakes in v at path.
 func (r *reader) tool(name, path string, v any) {
 	list, wrong := []string{}, wrongProgram
 	if name == "hook" || name == "mcp" {
@@ -43,7 +44,8 @@ func (r *reader) tool(name, path string, v any) {
 	*map[string]*[]string{"allow": &t.Allow, "deny": &t.Deny, "hook": &t.Hook, "mcp": &t.MCP}[name] = list
 }
 
-// wrongTool returns the mistake in the name of an agent's tool and its correction, or "".
+// wrongTool checks the name of an agent's tool, which may end with *. It returns the mistake in it and the
+// correction, or "" if the name is valid.
 func wrongTool(name string) (what, mend string) {
 	if strings.ContainsAny(strings.TrimSuffix(name, "*"), "* \t\n") {
 		return "is no name of a tool", "write the name, or its beginning with * at the end"
@@ -51,7 +53,8 @@ func wrongTool(name string) (what, mend string) {
 	return "", ""
 }
 
-// wrongProgram returns the mistake in a rule of [tools] and its correction, or "".
+// wrongProgram checks a rule of [tools] about programs: a path, a directory with /*, or a name. It returns
+// the mistake in it and the correction, or "" if the rule is valid.
 func wrongProgram(rule string) (what, mend string) {
 	dir, tree := strings.CutSuffix(rule, "/*")
 	switch {
@@ -73,7 +76,8 @@ func wrongProgram(rule string) (what, mend string) {
 	return "", ""
 }
 
-// NotHeld returns, for a person to read, what the rules of a profile do not hold.
+// NotHeld returns, as sentences for a person, the ways in which a process can get around the rules of a
+// profile about programs and writable paths.
 func (s *Sandbox) NotHeld() []string {
 	list := []string{}
 	if len(s.Tools.Deny) > 0 && s.Tools.Allow == nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostProbes returns the probes that try to reach processes and files of the host. They
+// hostProbes returns the probes that try to reach processes and files of the host from inside a sandbox. They
 // identify a process by its pid on the host and its start time (field 22 of /proc/PID/stat,
 // proc_pid_stat(5)), because in a sandbox the pid may belong to another process.
 func hostProbes() []Probe {
@@ -48,7 +48,8 @@ func planMasked(args []string) (attempt, error) {
 	}}, nil
 }
 
-// planVariables plans a probe that reads environment variables of the process that called snapfs on the host.
+// planVariables plans a probe that looks in the sandbox for environment variables with these names, which the
+// process that called snapfs on the host has.
 func planVariables(names []string) (attempt, error) {
 	return attempt{"read the variables " + strings.Join(names, ", "), func() outcome {
 		for _, name := range names {
@@ -60,8 +61,8 @@ func planVariables(names []string) (attempt, error) {
 	}}, nil
 }
 
-// visible returns a text about what this process sees at path, a directory's entries or a
-// file's first byte; "" for nothing.
+// visible returns a text that says what a probe in the sandbox can read at path, a directory's entries or a
+// file's first byte; "" if it can read nothing.
 func visible(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -85,8 +86,8 @@ func visible(path string) string {
 	return ""
 }
 
-// planReadOnly plans an attempt to open the files in args for writing, and to create a file in
-// the directories in args.
+// planReadOnly plans a probe that tries to open the files in args for writing, and to create a file in the
+// directories in args. All of them must be read-only in the sandbox.
 func planReadOnly(args []string) (attempt, error) {
 	return attempt{"write to " + strings.Join(args, ", "), func() outcome {
 		var written []string
@@ -133,8 +134,8 @@ func theProcess(args []string) (p process, err error) {
 	return p, err
 }
 
-// StartOf returns the start time of a process of this pid namespace, in the form that probes expect. Errors:
-// those of reading /proc.
+// StartOf returns the start time of the process pid of this pid namespace, as text in the form that probes
+// take as an argument. Errors: those of reading /proc.
 func StartOf(pid int) (string, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -147,14 +148,15 @@ func StartOf(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// same reports whether this pid namespace has a process with the pid and the start time of p.
+// same reports whether this pid namespace has a process with the pid and the start time of p, that is,
+// whether the host's process is visible here.
 func (p process) same() bool {
 	start, err := StartOf(p.pid)
 	return err == nil && start == p.start
 }
 
-// planOther plans an attempt to see a process of another sandbox, args[0] and args[1], and to
-// read its files, args[2:]; all as the host names them.
+// planOther plans a probe that tries to see a process of another sandbox, given by args[0] and args[1], its
+// pid and start time on the host, and to read that sandbox's files, args[2:], by their paths on the host.
 func planOther(args []string) (attempt, error) {
 	p, err := theProcess(args)
 	return attempt{fmt.Sprintf("see process %d of another sandbox, or read %s", p.pid, strings.Join(args[2:], ", ")), func() outcome {
@@ -198,9 +200,8 @@ func planSignal(args []string) (attempt, error) {
 	}}, err
 }
 
-// planTrace plans an attempt to read the memory of a process of the host like a tracer,
-// without stopping it. It reads an unmapped address, which the kernel checks after the
-// permission.
+// planTrace plans a probe that tries to read the memory of a process of the host like a debugger, without
+// stopping it. It reads an unmapped address, which the kernel checks only after the permission.
 func planTrace(args []string) (attempt, error) {
 	p, err := theProcess(args)
 	return attempt{fmt.Sprintf("read the memory of process %d of the host", p.pid), func() outcome {
@@ -223,8 +224,8 @@ func readMemory(pid int) error {
 	return err
 }
 
-// planPID1 plans an attempt to open the /proc entries of the sandbox's pid 1 and to read its
-// memory.
+// planPID1 plans a probe that tries to open the /proc entries of the sandbox's pid 1, which belongs to
+// snapfs, and to read its memory.
 func planPID1([]string) (attempt, error) {
 	return attempt{"reach the host through pid 1", func() outcome {
 		var seen []string
@@ -249,8 +250,8 @@ func planPID1([]string) (attempt, error) {
 	}}, nil
 }
 
-// planHostTerminal plans an attempt to read from a standard stream that is a terminal, or from the
-// controlling one. The caller starts the probe without a terminal of the sandbox's own.
+// planHostTerminal plans a probe that looks for a terminal of the host: among its standard streams, or as its
+// controlling terminal. The caller starts the probe without a terminal of the sandbox's own.
 func planHostTerminal([]string) (attempt, error) {
 	return attempt{"use a terminal of the host", func() outcome {
 		for fd := range 3 {

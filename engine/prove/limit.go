@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// The amounts by which probes exceed a limit.
+// Amounts by which probes try to exceed a limit, in bytes or in number, and the largest limits that they try.
 const (
 	extraMemory = 64 << 20
 	extraPIDs   = 50
@@ -53,9 +53,9 @@ func planMemory(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("use %d bytes of memory", limit+extraMemory), func() outcome { return memory(limit) }}, err
 }
 
-// memory allocates more memory than limit, in pieces, and writes to every page. The outcome is
-// held only if the kernel refuses memory below the limit; a limit that works otherwise kills
-// this process.
+// memory is a probe that allocates more bytes of memory than limit, in pieces, and writes to every page. A
+// limit that works kills this process. If the kernel refuses memory instead, the outcome is held only if it
+// did so below the limit.
 func memory(limit int64) outcome {
 	const piece = 4 << 20
 	var pieces [][]byte
@@ -83,7 +83,8 @@ func planMemoryFiles(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("keep %d bytes in /dev/shm, /tmp and /run", limit+extraMemory), func() outcome { return memoryFiles(limit) }}, err
 }
 
-// memoryFiles fills the filesystems in memory with more than limit, all together.
+// memoryFiles is a probe that writes more bytes than limit to files in the sandbox's filesystems in memory,
+// which count for its memory limit.
 func memoryFiles(limit int64) outcome {
 	const piece = 4 << 20
 	buf, noise := make([]byte, piece), rand.NewChaCha8([32]byte{2})
@@ -107,12 +108,12 @@ func memoryFiles(limit int64) outcome {
 	return past(kept, limit, "bytes were kept", last)
 }
 
-// watched is how long a probe exceeds a limit that the kernel does not enforce: long enough
-// for the watcher in the supervisor to notice, even on a busy machine.
+// watched is how long a probe exceeds a limit that the kernel does not enforce: long enough for the
+// supervisor, which checks such limits now and then, to notice, even on a busy machine.
 const watched = time.Second
 
-// past returns the outcome of a probe that err stopped after it got the amount got: held if
-// that is at most limit.
+// past returns the outcome of a probe that tried to exceed limit and that the error err stopped after it got
+// the amount got. The outcome is held if got is at most limit. what names the amount.
 func past(got, limit int64, what string, err error) outcome {
 	o := held("%d %s, then: %v", got, what, err)
 	o.held = got <= limit
@@ -127,8 +128,8 @@ func planPIDs(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("start %d processes", limit+extraPIDs), func() outcome { return pids(limit) }}, err
 }
 
-// pids starts more sleeping processes than limit allows, and ends them. Held if the kernel
-// refuses one in time.
+// pids is a probe that starts more sleeping processes than limit allows, and ends them. The outcome is held
+// if the kernel refuses one in time.
 func pids(limit int64) outcome {
 	warm()
 	sleep, err := run.Look("sleep")
@@ -155,8 +156,8 @@ func pids(limit int64) outcome {
 	return crossed("all of them were started")
 }
 
-// warm makes the Go runtime create its threads, because it would crash if it needed one when
-// the limit allows no more.
+// warm makes the Go runtime create its threads before a probe uses up the limit of processes: the runtime
+// would crash if it needed a thread then.
 func warm() {
 	var all sync.WaitGroup
 	for range 16 {
@@ -201,8 +202,8 @@ func planDisk(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("write %d bytes in %s", all, args[1]), func() outcome { return disk(limit, all, args[1]) }}, err
 }
 
-// disk writes incompressible data to files in dir until a write is refused. The files are
-// small enough for a file size limit.
+// disk is a probe that writes incompressible data to files in dir, up to all bytes, until a write is refused.
+// The files are small enough for a file size limit.
 func disk(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {
@@ -254,7 +255,7 @@ func planInodes(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("make %d files in %s", all, args[1]), func() outcome { return inodes(limit, all, args[1]) }}, err
 }
 
-// inodes creates empty files in dir until one is refused.
+// inodes is a probe that creates empty files in dir, up to all of them, until one is refused.
 func inodes(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {

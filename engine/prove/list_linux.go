@@ -1,7 +1,7 @@
 package prove
 
-// List returns every probe, in the best order for display. Probes may run in any order and repeatedly, but not
-// concurrently in one sandbox.
+// List returns every probe of the isolation, in the best order for display. Probes may run in any order and
+// repeatedly, but not concurrently in one sandbox.
 func List() []Probe {
 	var all []Probe
 	for _, part := range [][]Probe{limitProbes(), rateProbes()} {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// List returns no probes, because all probes test Linux sandboxes.
+// List returns no probes, because all probes test sandboxes on Linux.
 func List() []Probe { return nil }
 
 // StartOf returns an error, because it needs Linux.

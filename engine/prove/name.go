@@ -14,7 +14,8 @@ func planTLS(args []string) (attempt, error) {
 	return planFalse(args, "TLS", clientHello, clientHello)
 }
 
-// planTLSRecord has the version of the record that only some servers ignore.
+// planTLSRecord plans a probe that asks an allowed server for a forbidden name by TLS, in a record whose
+// version is not valid. Only some servers ignore that version, so a proxy that rejects it differs from them.
 func planTLSRecord(args []string) (attempt, error) {
 	return planFalse(args, "TLS in a record of version 2.1", clientHello, func(name string) []byte {
 		hello := clientHello(name)
@@ -27,7 +28,8 @@ func planHTTP(args []string) (attempt, error) {
 	return planFalse(args, "HTTP", get, get)
 }
 
-// planHTTPBlank has a blank in the request line at which only some servers split it.
+// planHTTPBlank plans a probe that asks an allowed server for a forbidden name by HTTP, with a form feed
+// instead of a space in the request line. Only some servers split the line there.
 func planHTTPBlank(args []string) (attempt, error) {
 	return planFalse(args, "HTTP with a form feed for a space", get, func(name string) []byte {
 		return bytes.Replace(get(name), []byte(" "), []byte("\f"), 1)
@@ -38,8 +40,9 @@ func get(name string) []byte {
 	return []byte("GET / HTTP/1.1\r\nHost: " + name + "\r\nConnection: close\r\n\r\n")
 }
 
-// planFalse plans an attempt to reach a forbidden name through an allowed server: it connects
-// to the server, asks for its own name in the proper way, and for the other one in its own.
+// planFalse plans a probe that tries to reach a forbidden name, args[1], through an allowed server, args[0].
+// It asks the server for the server's own name with the message that proper makes, and then for the forbidden
+// name with that of question. how names the trick in the report.
 func planFalse(args []string, how string, proper, question func(name string) []byte) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"reach " + args[1] + " by " + how + " through " + args[0], func() outcome {
@@ -58,8 +61,8 @@ func planFalse(args []string, how string, proper, question func(name string) []b
 	}}, err
 }
 
-// addressOf returns the address that the name server has for a name. It does not use
-// /etc/hosts, which maps the host's own names to this sandbox's loopback.
+// addressOf returns the IPv4 address that the sandbox's name server has for a name; false for none. It does
+// not use /etc/hosts, which maps the host's own names to the sandbox's loopback.
 func addressOf(name string) (string, bool) {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
@@ -89,8 +92,8 @@ func addressOf(name string) (string, bool) {
 	return "", false
 }
 
-// firstAddress returns the address in the first answer to a query of that many bytes. A server repeats the
-// query before it (RFC 1035, section 4.1) and refers to the name by a pointer.
+// firstAddress returns the IPv4 address in answer, a reply of a name server to a query of question bytes. A
+// reply repeats the query before the addresses (RFC 1035, section 4.1) and refers to the name by a pointer.
 func firstAddress(answer []byte, question int) (string, bool) {
 	const head = 12 // pointer, type, class, time to live and length
 	if len(answer) < question+head+4 || answer[3]&15 != 0 || answer[7] == 0 {
@@ -103,7 +106,7 @@ func firstAddress(answer []byte, question int) (string, bool) {
 	return net.IP(b[head : head+4]).String(), true
 }
 
-// answered sends a message to a server and returns the length of its reply in bytes.
+// answered sends message to a server over TCP and returns the length of its first reply in bytes, 0 for none.
 func answered(address string, message []byte) (int, error) {
 	c, err := net.DialTimeout("tcp", address, patience)
 	if err != nil {

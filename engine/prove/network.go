@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a probe waits for a reply from the network.
+// patience is how long a probe waits for a connection or a reply from the network. A probe that waits longer
+// counts as held back by the isolation.
 const patience = 3 * time.Second
 
 func networkProbes() []Probe {
@@ -37,7 +38,7 @@ func networkProbes() []Probe {
 	}
 }
 
-// reach tries to connect to each address. An established connection means that isolation
+// reach is a probe that tries to connect to each address. An established connection means that isolation
 // failed, whatever the server then sends.
 func reach(addresses ...string) outcome {
 	var reasons []string
@@ -54,7 +55,8 @@ func reach(addresses ...string) outcome {
 
 func hangUp(c net.Conn) { c.Close() } //nolint:errcheck // the connection is no longer needed
 
-// why removes the operation and address from an error, because the report has them already.
+// why removes the operation and address from a network error, because the report of the probe has them
+// already.
 func why(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -67,8 +69,8 @@ func why(err error) error {
 	return err
 }
 
-// planName plans an attempt to resolve a forbidden name and connect to it. Even resolving
-// counts as failed isolation, except to this machine's own loopback.
+// planName plans a probe that tries to resolve the forbidden name args[0], with a port, and to connect to it.
+// Even resolving it counts as failed isolation, except to this machine's own loopback.
 func planName(args []string) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"reach " + args[0] + " by its name", func() outcome {
@@ -94,14 +96,16 @@ func planAddress(args []string) (attempt, error) {
 	return attempt{"reach " + args[0] + " by its address", func() outcome { return reach(args[0]) }}, err
 }
 
-// planMetadata plans connections to the metadata services of clouds.
+// planMetadata plans a probe that tries to connect to the metadata services of clouds, which give out
+// credentials of the host.
 func planMetadata([]string) (attempt, error) {
 	return attempt{"reach the cloud's metadata", func() outcome {
 		return reach("169.254.169.254:80", "[fd00:ec2::254]:80", "100.100.100.200:80")
 	}}, nil
 }
 
-// planLoopback plans a connection to a service on the host's loopback interface.
+// planLoopback plans a probe that tries to connect to a service at the port args[0] of the host's loopback
+// interface.
 func planLoopback(args []string) (attempt, error) {
 	_, err := number(args[0])
 	return attempt{"reach the host's service on port " + args[0], func() outcome {
@@ -120,7 +124,7 @@ func planAbstract(args []string) (attempt, error) {
 	}}, nil
 }
 
-// planSockets plans connections to sockets of the host's programs.
+// planSockets plans a probe that tries to connect to Unix sockets of the host's programs, at the paths args.
 func planSockets(args []string) (attempt, error) {
 	return attempt{"reach the host's sockets " + strings.Join(args, ", "), func() outcome {
 		var reached []string
@@ -136,8 +140,9 @@ func planSockets(args []string) (attempt, error) {
 	}}, nil
 }
 
-// listens returns a text about the socket at path, or "" if it cannot be reached. The kernel compares the types of the
-// sockets (EPROTOTYPE) only once it has found one. Another error than that is of a socket that nobody may use.
+// listens tries to connect to the Unix socket at path and returns a text that says how it can be reached, or
+// "" if it cannot. EPROTOTYPE counts as reached: the kernel compares the types of the sockets only once it
+// has found one. With another error, no program can be reached there.
 func listens(path string) string {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -169,8 +174,8 @@ func planResolver(args []string) (attempt, error) {
 	}}, err
 }
 
-// ask sends a query to a name server up to three times, because packets may be lost. The
-// isolation is crossed if an answer comes.
+// ask is a probe that sends packet, a query, to a name server that it must not reach, up to three times
+// because packets may be lost. The isolation is crossed if an answer comes.
 func ask(server *net.UDPAddr, packet []byte) outcome {
 	c, err := net.DialUDP("udp", nil, server)
 	if err != nil {
@@ -195,7 +200,7 @@ func ask(server *net.UDPAddr, packet []byte) outcome {
 	return held("%v", why(err))
 }
 
-// question returns a query for the IPv4 address of a name (RFC 1035, section 4).
+// question returns the packet that asks a name server for the IPv4 address of a name (RFC 1035, section 4).
 func question(name string) []byte {
 	q := []byte{0x51, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0} // id, recursion desired, one question
 	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// powerProbes returns the probes that make privileged system calls. Their arguments have no
-// effect: a kernel that allows the call reports the invalid argument, otherwise it reports the
-// missing permission first.
+// powerProbes returns the probes that make privileged system calls. Their arguments have no effect: a kernel
+// that allows the call reports the invalid argument, otherwise it reports the missing permission first.
 func powerProbes() []Probe {
 	list := []Probe{
 		{Name: "device", plan: plan("make a device and open it", device)},
@@ -75,8 +74,9 @@ func calls() []powerCall {
 	}
 }
 
-// takeTerminal makes the ioctls that insert input into a terminal, lock it, and change its line discipline. It
-// returns nil or the error of the first that is allowed, and otherwise that of the last.
+// takeTerminal is a probe that makes the ioctls which insert input into a terminal, lock it, and change its
+// line discipline, on no terminal. It returns nil or the error of the first that the kernel allows, and
+// otherwise the error of the last.
 func takeTerminal() (err error) {
 	for _, call := range []uintptr{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCEXCL, unix.TIOCSETD, unix.TIOCVHANGUP, unix.TIOCCONS} {
 		if err = raw(unix.SYS_IOCTL, minusOne, call); err == nil || letIn(err) {
@@ -88,7 +88,7 @@ func takeTerminal() (err error) {
 
 const minusOne = ^uintptr(0)
 
-// raw makes the system call number; omitted arguments are zero.
+// raw makes the system call with this number; omitted arguments are zero. It returns the kernel's errno.
 func raw(number uintptr, args ...uintptr) error {
 	var a [6]uintptr
 	copy(a[:], args)
@@ -98,7 +98,8 @@ func raw(number uintptr, args ...uintptr) error {
 	return nil
 }
 
-// letIn reports whether err, the error of a system call, came after all permission checks.
+// letIn reports whether err, the error of a system call by a probe, came after all permission checks. Then
+// the sandbox would have been allowed the call.
 func letIn(err error) bool {
 	return !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EAFNOSUPPORT)
 }
@@ -113,7 +114,7 @@ func judge(err error) outcome {
 	return held("%v", err)
 }
 
-// device creates and opens the most harmless device node, a copy of /dev/null. If that cannot
+// device is a probe that creates and opens the most harmless device node, a copy of /dev/null. If that cannot
 // be opened, no device can.
 func device() outcome {
 	dir, err := os.MkdirTemp("", "prove-")
@@ -144,7 +145,8 @@ func opens(path string, flags int) error {
 	return err
 }
 
-// blockDevice opens each disk that sysfs lists for reading, in /dev and through a node of its own.
+// blockDevice is a probe that tries to open each disk of the host that sysfs lists, for reading: in /dev, and
+// through a device node that it creates.
 func blockDevice() outcome {
 	dir, err := os.MkdirTemp("", "prove-")
 	if err != nil {
@@ -200,8 +202,8 @@ func kernelSettings() outcome {
 	return held("%v", last)
 }
 
-// setUID tries to change the user id by the system call and by a set-id program, which only
-// no_new_privs disables.
+// setUID is a probe that tries to become another user by the system call, and checks that set-uid programs
+// have no effect, which only no_new_privs ensures.
 func setUID() outcome {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
@@ -228,13 +230,15 @@ func setUID() outcome {
 	return held("set-id programs have no effect, and root is user %s outside", fields[1])
 }
 
-// clock calls adjtimex(2) with an invalid tick of zero, which every kernel rejects after its permission check.
+// clock is a probe that tries to set the host's clock: it calls adjtimex(2) with a tick of zero, which every
+// kernel rejects as invalid only after its permission check.
 func clock() outcome {
 	_, err := unix.Adjtimex(&unix.Timex{Modes: unix.ADJ_TICK})
 	return judge(err)
 }
 
-// enterNamespace enters the current namespace, which needs the same privilege as another.
+// enterNamespace is a probe that tries to enter a namespace, its present one, which needs the same privilege
+// as another, and to create one.
 func enterNamespace() outcome {
 	runtime.LockOSThread() // never unlocked: the process ends with the probe
 	f, err := os.Open("/proc/self/ns/uts")

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A Probe is one attempt to break one part of the isolation.
+// A Probe is one attempt to break one part of the isolation of a sandbox, made by a process inside it. [List]
+// has all of them.
 type Probe struct {
 	// Name is the argument of [Run].
 	Name string
@@ -25,7 +26,7 @@ type Probe struct {
 	plan func(args []string) (attempt, error)
 }
 
-// An attempt is a probe with its arguments, ready to run.
+// An attempt is a probe with its arguments, ready to run: tried describes it, and the function try makes it.
 type attempt struct {
 	tried string
 	try   func() outcome
@@ -37,7 +38,8 @@ type outcome struct {
 	busy     bool
 }
 
-// A Report is the result of a probe, one line of JSON.
+// A Report is the result of a probe. The probe's process prints it as one line of JSON, for the program on
+// the host to read.
 type Report struct {
 	Probe string `json:"probe"`
 	// Tried describes the attempt, and Happened its result.
@@ -52,28 +54,31 @@ type Report struct {
 
 const couldNot = "could not be tried: "
 
-// Untried returns the report of a probe whose attempt was not made because of err.
+// Untried returns the report of a probe whose attempt could not be made because of err. It counts as failed
+// isolation.
 func Untried(probe string, args []string, err error) Report {
 	return Report{Probe: probe, Tried: strings.Join(append([]string{probe}, args...), " "), Happened: untried("%v", err).happened}
 }
 
-// WasTried reports whether the attempt was made.
+// WasTried reports whether the probe's attempt was made, rather than prevented by an error such as a missing
+// program.
 func (r Report) WasTried() bool { return !strings.HasPrefix(r.Happened, couldNot) }
 
-// Exit statuses of [Run].
+// Exit statuses of a probe's process, returned by [Run].
 const (
 	ExitHeld    = 0
 	ExitCrossed = 1 // or the attempt could not be made
 	ExitUsage   = 2 // no such probe
 )
 
-// Several is the probe name that makes [Run] make several attempts in one process. Its
+// Several is the probe name with which [Run] makes several attempts in one process, to save starts. Its
 // argument is a JSON list, each element a name with arguments.
 const Several = "several"
 
-// Run makes an attempt in this process, which should do nothing else and end afterwards. It writes two reports
-// to out: one without Happened before the attempt, in case the process is killed, and the final one. It returns
-// the exit status for the process. Cost: up to a few seconds, or the time limit.
+// Run makes the attempt of the probe called name in this process, which should do nothing else and end
+// afterwards. It writes two reports to out: one without Happened before the attempt, in case the process is
+// killed, and the final one. It returns the exit status for the process. Cost: up to a few seconds, or the
+// time limit.
 func Run(name string, args []string, out io.Writer) int {
 	if name == Several {
 		return runSeveral(args, out)
@@ -114,8 +119,8 @@ func runSeveral(args []string, out io.Writer) int {
 	return status
 }
 
-// Read returns the report of a probe from the output of its process. killed is set if a signal
-// ended the process, alone or with its sandbox.
+// Read returns the report of the probe called name from the output of its process. killed is set if a signal
+// ended the process, alone or with its sandbox, which for some probes means that the isolation held.
 func Read(name string, output []byte, killed bool) Report {
 	r := Report{Probe: name, Tried: name}
 	for line := range strings.Lines(string(output)) {

@@ -74,8 +74,8 @@ func cpus(limit float64) outcome {
 	}
 }
 
-// idleTime returns the total time in which the machine's processors were idle (proc_stat(5)). A process that a
-// limit restricts leaves processors idle; a process that competes with others does not.
+// idleTime returns the total time since boot in which the machine's processors were idle (proc_stat(5)). It
+// tells why a probe got little processor time: a limit leaves processors idle, competing programs do not.
 func idleTime() (time.Duration, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -97,7 +97,7 @@ func idleTime() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / 100, nil // USER_HZ, on both architectures
 }
 
-// burn uses every processor until the caller calls stop.
+// burn keeps every processor busy until the caller calls stop, for probes of the processor limits.
 func burn() (stop func()) {
 	var ended atomic.Bool
 	for range runtime.NumCPU() {
@@ -110,7 +110,7 @@ func burn() (stop func()) {
 	return func() { ended.Store(true) }
 }
 
-// cpuTime returns the CPU time of this process, user and system.
+// cpuTime returns the processor time that this process has used, user and system; 0 if it cannot be read.
 func cpuTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -132,8 +132,8 @@ func planCPUTime(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("compute for %v", limit+overtime), func() outcome { return budget(limit) }}, err
 }
 
-// budget uses more CPU time than limit. If this process is delayed for too long, the attempt
-// counts as not made.
+// budget is a probe that uses more processor time than limit, which a working limit ends by killing it. If
+// this process is delayed for too long, the attempt counts as not made.
 func budget(limit time.Duration) outcome {
 	stop := burn()
 	defer stop()
@@ -153,8 +153,8 @@ func planTime(args []string) (attempt, error) {
 	}}, err
 }
 
-// planRate returns a function that plans an attempt to exceed args[0] reads (with write:
-// writes) per second in the directory args[1]: operations if often is set, else bytes.
+// planRate returns a function that plans a probe which tries to exceed a disk rate: args[0] reads (with
+// write: writes) per second in the directory args[1], counted in operations if often is set, else in bytes.
 func planRate(write, often bool) func([]string) (attempt, error) {
 	return func(args []string) (attempt, error) {
 		limit, err := number(args[0])
@@ -170,8 +170,8 @@ func planRate(write, often bool) func([]string) (attempt, error) {
 	}
 }
 
-// rate reads or writes one piece of a file in dir again and again, past the page cache, and
-// compares the rate with limit.
+// rate is a probe that reads or writes one piece of a file in dir again and again, past the page cache, and
+// compares the rate per second with limit.
 func rate(limit int64, dir string, write, often bool) outcome {
 	f, err := os.CreateTemp(dir, "prove-")
 	if err != nil {

@@ -16,17 +16,16 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// End removes an intent after its operation. If that fails, End reports a notice, and the next
-// command removes the intent.
+// End removes the intent i, which announced an operation in the catalogue, after that operation. If that
+// fails, End reports a notice, and the next command removes the intent.
 func (sb *Store) End(i *catalog.Intent) {
 	if err := i.End(); err != nil {
 		sb.notice("done, but the intent could not be removed: " + err.Error())
 	}
 }
 
-// Create creates a sandbox and returns its record and intent. The caller ends the intent: that
-// of an ephemeral sandbox when it is removed or made persistent. After an error nothing is
-// left.
+// Create creates the sandbox that req asks for, and returns its record and intent. The caller ends the
+// intent; that of an ephemeral sandbox when it is removed or made persistent. After an error nothing is left.
 func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	rec, intent, err := sb.Intend(req, ephemeral)
 	if err != nil {
@@ -39,18 +38,18 @@ func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool)
 	return rec, intent, nil
 }
 
-// Intend begins the creation of a sandbox by writing an intent: if this process is killed, the
-// next command removes everything made since. The caller ends the intent.
+// Intend begins the creation of a sandbox: it makes the record in memory and announces the creation in the
+// catalogue. If this process is killed, the next command removes everything made since. The caller ends the
+// intent.
 func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	rec := newRecord(req, ephemeral)
 	intent, err := sb.cat.Begin(catalog.Making, rec.Name, rec.ID)
 	return rec, intent, err
 }
 
-// Make creates the sandbox that rec describes and that has an intent. It starts over if
-// filesystems are mounted or unmounted meanwhile, but not after it has called the request's
-// Fill, which may consume its source. After an error mostly nothing is left; see
-// [Store.EndIfGone].
+// Make creates the sandbox that rec describes, after [Store.Intend]: its directory and the forks of its
+// trees. It starts over if filesystems are mounted or unmounted meanwhile, but not after it has called the
+// request's Fill, which may consume its source. After an error mostly nothing is left; see [Store.EndIfGone].
 func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Record) error {
 	if err := errors.Join(hostfs.LimitsFit(req.Policy.Limits), TimesFit(req.Policy.Limits), sb.host.CheckWorkspace(req.Workspace)); err != nil {
 		return err
@@ -75,7 +74,8 @@ func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Reco
 	}
 }
 
-// makeIn creates the sandbox that rec describes with the trees of the environment env.
+// makeIn creates the sandbox that rec describes, with a fork of each filesystem that env lists as mounted. It
+// chooses a backend for each.
 func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs.Request, rec *catalog.Record) error {
 	choices, err := sb.host.Choose(ctx, env, req)
 	if err == nil {
@@ -98,7 +98,8 @@ func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs
 	return sb.Register(ctx, rec, func() error { return sb.forkTrees(ctx, rec, choices) }, req.Fill)
 }
 
-// newRecord returns the record of a requested sandbox, with a new id.
+// newRecord returns the catalogue record of the sandbox that req asks for, with a new id and in the state
+// Creating. It does not store the record.
 func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 	rec := &catalog.Record{
 		ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),
@@ -113,9 +114,9 @@ func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 	return rec
 }
 
-// Register claims the name of a sandbox, calls grow, which creates the forks, and fill if it
-// is not nil, and marks the sandbox ready. After an error nothing is left. It excludes garbage
-// collection while grow runs; during fill the record already protects the forks.
+// Register enters the sandbox of rec in the catalogue, which claims its name, and makes it ready. In between
+// it calls grow, which creates the forks, and then fill if that is not nil. After an error nothing is left.
+// It excludes garbage collection while grow runs; during fill the record already protects the forks.
 func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() error, fill func(context.Context, *catalog.Record) error) error {
 	if err := sb.cat.Create(rec); err != nil {
 		return err
@@ -159,7 +160,7 @@ func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() 
 	return nil
 }
 
-// newEvent returns the event of a new sandbox.
+// newEvent returns the event for the event log that announces the new sandbox of rec.
 func newEvent(rec *catalog.Record) events.Event {
 	made := events.Data{Workspace: rec.Workspace, Ephemeral: rec.Ephemeral, Origin: rec.Origin, Evidence: rec.Policy.Evidence}
 	for _, t := range rec.Trees {
@@ -170,7 +171,8 @@ func newEvent(rec *catalog.Record) events.Event {
 	return events.Event{Type: events.SandboxCreated, Subject: rec.Name, SandboxID: rec.ID, Data: made}
 }
 
-// MakeTmp creates the directory behind a persistent sandbox's /tmp.
+// MakeTmp creates the host directory that a persistent sandbox's processes see as /tmp. An existing one is no
+// error.
 func (sb *Store) MakeTmp(rec *catalog.Record) error {
 	dir := sb.host.Tmp(rec)
 	err := os.Mkdir(dir, 0o700)
@@ -183,8 +185,9 @@ func (sb *Store) MakeTmp(rec *catalog.Record) error {
 	return nil
 }
 
-// forkTrees forks all trees in parallel, those of one atomic group at one instant. It leaves
-// out a tree that has vanished or can no longer be overlaid, unless the workspace lies in it.
+// forkTrees makes the forks of a new sandbox's trees, all at once, and trees that one backend can clone
+// atomically at one instant. It leaves out a tree that was unmounted meanwhile or can no longer be overlaid,
+// unless the workspace lies in it.
 func (sb *Store) forkTrees(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice) error {
 	failures := make([]error, len(choices))
 	var wg sync.WaitGroup
@@ -209,8 +212,9 @@ func (sb *Store) forkTrees(ctx context.Context, rec *catalog.Record, choices []h
 	return errors.Join(failures...)
 }
 
-// groupByInstant groups the indexes of choices whose trees one backend can clone at one
-// instant. A tree without such a backend is a group of its own.
+// groupByInstant divides choices, the chosen backend of each tree, into groups of trees that one backend can
+// clone at one instant. A tree without such a backend is a group of its own. The result holds indexes of
+// choices.
 func groupByInstant(choices []hostfs.Choice) (groups [][]int) {
 	at := map[string]int{}
 	for i, c := range choices {
@@ -229,8 +233,8 @@ func groupByInstant(choices []hostfs.Choice) (groups [][]int) {
 	return groups
 }
 
-// forkTogether forks the trees of a group at one instant. If the backend cannot, it reports a
-// notice and forks them one by one. It stores an error in failures for each tree.
+// forkTogether makes the forks of the trees with the indexes group at one instant. If the backend cannot, it
+// reports a notice and forks them one by one. It stores the error of each tree in failures.
 func (sb *Store) forkTogether(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice, group []int, failures []error) {
 	var trees []snapshot.Cloning
 	for _, i := range group {
@@ -266,7 +270,8 @@ func paths(trees []snapshot.Cloning) string {
 	return strings.Join(all, ", ")
 }
 
-// CaptureAndFork captures a tree, forks the capture, and limits the fork.
+// CaptureAndFork makes the base and the fork of the tree t for the sandbox of rec, under the ids that t has,
+// sets the fork's disk limit, and stores the base in t.
 func CaptureAndFork(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree) error {
 	var base snapshot.Snapshot
 	var err error
@@ -281,8 +286,8 @@ func CaptureAndFork(ctx context.Context, b snapshot.Backend, rec *catalog.Record
 	return recordBase(ctx, b, rec, t, base)
 }
 
-// recordBase sets the disk limit of t.Fork, if the policy has one, and stores base as the base
-// in t.
+// recordBase stores base in t as the base of the tree's new fork, and sets the disk limit of that fork if the
+// sandbox's policy has one.
 func recordBase(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree, base snapshot.Snapshot) error {
 	if hostfs.LimitsDisk(rec.Policy.Limits) {
 		if err := limitFork(ctx, b, t.Fork, rec.ID, rec.Policy.Limits); err != nil {
@@ -293,7 +298,8 @@ func recordBase(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t 
 	return nil
 }
 
-// sharesBase reports whether one of the sandbox's bases was captured for another sandbox.
+// sharesBase reports whether one of the sandbox's bases was captured for another sandbox. A backend may
+// return an equal older snapshot.
 func sharesBase(rec *catalog.Record) bool {
 	for _, t := range rec.Trees {
 		if !rec.Owns(t.Base) {

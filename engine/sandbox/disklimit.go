@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// LimitTrees changes the disk limits of all forks of a sandbox from was to now. After an error
-// all forks have the limits was.
+// LimitTrees changes the disk limits of all forks of a sandbox from was to now. After an error all forks have
+// the limits was again.
 func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now catalog.Limits) error {
 	if hostfs.LimitsIO(now) && !hostfs.LimitsIO(was) {
 		if err := sb.noneServed(ctx, rec); err != nil {
@@ -36,8 +36,8 @@ func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now c
 	return nil
 }
 
-// LimitForks sets the disk limits of all forks of a sandbox to l. An error may leave some of
-// them set.
+// LimitForks sets the disk limits of all forks of a sandbox to those of l. After an error some of the forks
+// may have the new limit.
 func (sb *Store) LimitForks(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
 	for _, t := range rec.Trees {
 		if err := sb.limitTree(ctx, rec, t, l); err != nil {
@@ -47,7 +47,7 @@ func (sb *Store) LimitForks(ctx context.Context, rec *catalog.Record, l catalog.
 	return nil
 }
 
-// limitTree sets the disk limit of the fork of one tree.
+// limitTree sets the disk limit of the sandbox's fork of the tree t to that of l.
 func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.Tree, l catalog.Limits) error {
 	b, err := sb.host.BackendOf(ctx, t)
 	if err != nil {
@@ -56,12 +56,13 @@ func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.T
 	return limitFork(ctx, b, t.Fork, rec.ID, l)
 }
 
-// mountHeadroom is the space that the kernel may need to mount a tree at its disk limit.
+// mountHeadroom is the disk space in bytes that the kernel may need in a fork to mount it when the fork is at
+// its disk limit.
 const mountHeadroom = 1 << 20
 
-// RaiseDiskLimit sets the disk limit of a full sandbox's forks to what its mounts need above
-// the limit or, if that is higher, above its usage. The caller restores the limit afterwards;
-// if this process is killed, the next start does.
+// RaiseDiskLimit sets the disk limit of a full sandbox's forks higher by [mountHeadroom], so that they can be
+// mounted. It adds that to the limit or, if that is higher, to the usage. The caller restores the limit
+// afterwards; if this process is killed, the next start does.
 func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error {
 	l := rec.Policy.Limits
 	for _, t := range rec.Trees {
@@ -88,11 +89,11 @@ func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error 
 	return sb.LimitForks(ctx, rec, l)
 }
 
-// maintainInterval is the time between two calls of [snapshot.Maintainer].
+// maintainInterval is the time between two calls of [snapshot.Maintainer.Maintain] while a sandbox runs.
 const maintainInterval = 10 * time.Second
 
-// StartMaintenance calls Maintain of a sandbox's backends every ten seconds, until the caller
-// calls stop.
+// StartMaintenance starts calling Maintain of the backends of a running sandbox's trees every ten seconds,
+// until the caller calls stop. Backends that need no maintenance are left out.
 func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 	var tenders []snapshot.Maintainer
 	for _, t := range rec.Trees {
@@ -127,7 +128,8 @@ func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 	return func() { cancel(); runs.Wait() }
 }
 
-// GaugeOf returns a function that measures how much of its disk limit a sandbox uses.
+// GaugeOf returns a function that measures how much of its disk limit a sandbox uses. known is false if no
+// backend can measure it.
 func (sb *Store) GaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, known bool) {
 	trees := slices.Clone(rec.Trees)
 	return func() (snapshot.DiskLimit, bool) {
@@ -145,8 +147,8 @@ func (sb *Store) GaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, k
 	}
 }
 
-// FitsDisk rejects a disk limit below the sandbox's current usage: no command could start
-// under it, and most files could not even be removed.
+// FitsDisk returns ErrBusy if the disk limit of l is below the sandbox's present usage: no command could
+// start under it, and most files could not even be removed.
 func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
 	if !hostfs.LimitsDisk(l) || hostfs.DiskLimit(l) == hostfs.DiskLimit(rec.Policy.Limits) {
 		return nil
@@ -167,9 +169,9 @@ func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
 	return nil
 }
 
-// limitFork limits what a sandbox may write to a fork: one shared limit for all its forks if
-// the backend supports that. Host.Choose has already rejected combinations that need a shared
-// limit and cannot have one.
+// limitFork sets the disk limit of a fork to that of l. All forks of the sandbox share one limit if the
+// backend supports that. Host.Choose has already rejected combinations of backends that need a shared limit
+// and cannot have one.
 func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sandbox string, l catalog.Limits) error {
 	d := hostfs.DiskLimit(l)
 	limiter, ok := b.(snapshot.Limiter)
@@ -185,8 +187,8 @@ func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sa
 	return limiter.LimitFork(ctx, fork, d)
 }
 
-// noneServed returns ErrNotSupported if a server process outside of the sandbox does I/O for
-// one of its trees, because I/O limits do not apply to that process.
+// noneServed returns ErrNotSupported if a server process outside the sandbox does the I/O of one of its
+// trees, because the sandbox's I/O limits do not apply to that process.
 func (sb *Store) noneServed(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)

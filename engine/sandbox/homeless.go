@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// WorkspaceMissing returns an error of kind ErrNotFound if the real workspace of a sandbox
-// does not exist, else nil.
+// WorkspaceMissing returns an error of kind ErrNotFound if the workspace of a sandbox does not exist on the
+// host any more, else nil. op is the operation that the error names.
 func WorkspaceMissing(op string, rec *catalog.Record) error {
 	if _, err := os.Lstat(rec.Workspace); !errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -28,8 +28,8 @@ func WorkspaceMissing(op string, rec *catalog.Record) error {
 	}
 }
 
-// ReportMissingWorkspace reports a missing workspace as a notice, for an operation that works
-// without it.
+// ReportMissingWorkspace reports a notice if the workspace of a sandbox does not exist on the host any more,
+// for an operation op that works without it.
 func (sb *Store) ReportMissingWorkspace(op string, rec *catalog.Record) {
 	var refused *errs.Error
 	if errors.As(WorkspaceMissing(op, rec), &refused) {
@@ -37,8 +37,8 @@ func (sb *Store) ReportMissingWorkspace(op string, rec *catalog.Record) {
 	}
 }
 
-// ExplainMissingWorkspace replaces the error of a command that could not start in a workspace
-// that does not exist; it returns other errors unchanged.
+// ExplainMissingWorkspace replaces err, the error of starting command in the sandbox called name, by
+// [WorkspaceMissing] if that is the cause. It returns other errors unchanged.
 func (sb *Store) ExplainMissingWorkspace(ctx context.Context, err error, name string, command isolate.Command) error {
 	if !errors.Is(errs.KindOf(err), errs.ErrNotFound) || ctx.Err() != nil {
 		return err

@@ -9,11 +9,12 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// Overdue reports whether a sandbox has reached its ttl.
+// Overdue reports whether a sandbox of this age has reached its limit ttl, after which it is paused and no
+// command starts in it.
 func Overdue(l catalog.Limits, age time.Duration) bool { return l.TTL > 0 && age >= l.TTL }
 
-// RefuseOverdue returns an error if no command may start in a sandbox because its time is
-// over.
+// RefuseOverdue returns ErrDenied if no command may start in a sandbox at now, because it has ended or
+// reached its limit ttl or remove-after.
 func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	l, age := rec.Policy.Limits, rec.AgeAt(now)
 	refuse := func(why string, hints ...string) error {
@@ -32,13 +33,13 @@ func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	return nil
 }
 
-// endedWhy returns a text with the time and cause of a sandbox's end.
+// endedWhy returns, for an error message, when and by which limit a sandbox ended.
 func endedWhy(rec *catalog.Record) string {
 	return "the sandbox ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
 }
 
-// RefuseEnded returns an error if a sandbox has ended, so that setting its limits would have
-// no effect. The error has no kind: neither the user nor the host is the cause.
+// RefuseEnded returns an error if a sandbox has ended, which makes setting its limits pointless. The error
+// has no kind: neither the user nor the host is the cause.
 func RefuseEnded(rec *catalog.Record) error {
 	if rec.Ended == nil {
 		return nil
@@ -49,7 +50,7 @@ func RefuseEnded(rec *catalog.Record) error {
 	}
 }
 
-// TimesFit returns an error for time limits that contradict each other.
+// TimesFit returns ErrInvalid if the time limits of l contradict each other: keep-end without remove-after.
 func TimesFit(l catalog.Limits) error {
 	if l.KeepEnd && l.RemoveAfter == 0 {
 		return &errs.Error{
@@ -60,8 +61,8 @@ func TimesFit(l catalog.Limits) error {
 	return nil
 }
 
-// longerTTL returns the text of a ttl that lets a sandbox of this age continue: twice its ttl,
-// or none.
+// longerTTL returns, for a hint, a value of the limit ttl that lets a sandbox of this age continue: twice its
+// present ttl, or "none".
 func longerTTL(ttl, age time.Duration) string {
 	if 2*ttl <= age {
 		return "none"
@@ -69,13 +70,14 @@ func longerTTL(ttl, age time.Duration) string {
 	return units.FormatDuration(2 * ttl)
 }
 
-// TTLHit returns the limit hit of a sandbox that has reached its ttl.
+// TTLHit returns the message data for a sandbox that was paused because it reached its limit ttl.
 func TTLHit(l catalog.Limits) catalog.LimitHit {
 	ttl := units.FormatDuration(l.TTL)
 	return catalog.LimitHit{Limit: "ttl", Value: ttl, Text: "ttl: the sandbox has lived for " + ttl}
 }
 
-// RemoveHit returns the limit hit of a sandbox that has reached its remove-after time.
+// RemoveHit returns the message data for a sandbox that was removed or ended because it reached its limit
+// remove-after.
 func RemoveHit(l catalog.Limits) catalog.LimitHit {
 	after := units.FormatDuration(l.RemoveAfter)
 	since := "the sandbox was made"
@@ -85,14 +87,15 @@ func RemoveHit(l catalog.Limits) catalog.LimitHit {
 	return catalog.LimitHit{Limit: "remove-after", Value: after, Text: "remove-after: " + after + " after " + since}
 }
 
-// IdleHit returns the limit hit of a sandbox that was idle for its limit.
+// IdleHit returns the message data for a sandbox that was paused because nothing happened in it for the time
+// of its limit idle.
 func IdleHit(l catalog.Limits) catalog.LimitHit {
 	idle := units.FormatDuration(l.Idle)
 	return catalog.LimitHit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in the sandbox for " + idle}
 }
 
-// PausedNote returns the message for the user when a sandbox was paused because of the limit
-// why.
+// PausedNote returns the message for the user that the sandbox called name was paused because of the limit
+// why, and how to resume it.
 func PausedNote(name string, why catalog.LimitHit, l catalog.Limits, age time.Duration) string {
 	how := "resume it: snapfs exec " + name + " -- true"
 	if why.Limit == "ttl" {
@@ -101,7 +104,8 @@ func PausedNote(name string, why catalog.LimitHit, l catalog.Limits, age time.Du
 	return "paused: " + why.Limit + " " + why.Value + "; " + how + "; end it: snapfs rm " + name
 }
 
-// Expired reports whether a sandbox has reached its remove-after time.
+// Expired reports whether a sandbox has reached, at now, the age at which its limits ttl and remove-after
+// remove it.
 func Expired(rec *catalog.Record, now catalog.Instant) bool {
 	end := rec.Policy.Limits.RemovalAge()
 	return end > 0 && rec.AgeAt(now) >= end

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// SyncTrees calls [snapshot.Syncer] for the forks of a sandbox, all of them unmounted, so that
-// they can be used again.
+// SyncTrees writes the forks of a stopped sandbox to stable storage, where the backend requires that before
+// they can be used again ([snapshot.Syncer]). No fork is mounted.
 func (sb *Store) SyncTrees(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)
@@ -32,7 +32,8 @@ func (sb *Store) SyncTrees(ctx context.Context, rec *catalog.Record) error {
 	return nil
 }
 
-// dropBases removes the baselines of bases that a sandbox no longer has.
+// dropBases removes the stored baselines (originals of changed files) that belong to bases which a sandbox no
+// longer has.
 func (sb *Store) dropBases(rec *catalog.Record) error {
 	dir := filepath.Join(sb.cat.Path(rec.Name), "bases")
 	list, err := os.ReadDir(dir)
@@ -54,7 +55,8 @@ func (sb *Store) dropBases(rec *catalog.Record) error {
 	return nil
 }
 
-// Remove calls last and, if that succeeds, removes a locked sandbox. It releases the lock.
+// Remove removes a locked sandbox. First it calls last, the caller's final step, and removes nothing if that
+// returns an error. It releases the lock.
 func (sb *Store) Remove(ctx context.Context, h *catalog.Locked, last func() error) error {
 	intent, err := sb.cat.Begin(catalog.Removing, h.Name, h.ID)
 	if errors.Is(err, errs.ErrNoSpace) {
@@ -70,8 +72,9 @@ func (sb *Store) Remove(ctx context.Context, h *catalog.Locked, last func() erro
 	return err
 }
 
-// EndIfGone ends the intent of a discarded sandbox. After an error that left the sandbox in
-// place it leaves the intent to the next command.
+// EndIfGone ends the intent i, which announced the creation or removal of a sandbox in the catalogue, once
+// the sandbox does not exist. If err left the sandbox in place, the intent stays, and the next command
+// repairs the sandbox.
 func (sb *Store) EndIfGone(i *catalog.Intent, rec *catalog.Record, err error) {
 	if err != nil {
 		if r, err := sb.cat.Get(rec.Name); err == nil && r.ID == rec.ID {
@@ -81,7 +84,8 @@ func (sb *Store) EndIfGone(i *catalog.Intent, rec *catalog.Record, err error) {
 	sb.End(i)
 }
 
-// Discard removes a sandbox that is not running, if it still exists.
+// Discard removes a sandbox that is not running. If it does not exist any more, Discard only removes trees
+// that are left of it.
 func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 	h, err := sb.cat.Lock(ctx, rec.Name)
 	if err == nil && h.ID != rec.ID {
@@ -97,8 +101,8 @@ func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 	return sb.DiscardHeld(ctx, h)
 }
 
-// DiscardHeld moves a locked sandbox to the trash, then removes its trees. It releases the
-// lock.
+// DiscardHeld moves a locked sandbox to the catalogue's trash, which frees its name, and then removes its
+// trees. It releases the lock.
 func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
 	d, err := sb.Unname(h)
 	if err != nil {
@@ -107,8 +111,8 @@ func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
 	return sb.Reclaim(ctx, d.ID, d)
 }
 
-// Unname moves a locked sandbox to the trash; [Store.Reclaim] or the next collection removes its
-// trees. The lock passes to the result; after an error it is released.
+// Unname moves a locked sandbox to the catalogue's trash, which frees its name. [Store.Reclaim] or the next
+// garbage collection removes its trees. The lock passes to the result; after an error it is released.
 func (sb *Store) Unname(h *catalog.Locked) (catalog.Discarded, error) {
 	gone := events.Event{Type: events.SandboxRemoved, Subject: h.Name, SandboxID: h.ID}
 	d, err := h.Discard()
@@ -118,9 +122,9 @@ func (sb *Store) Unname(h *catalog.Locked) (catalog.Discarded, error) {
 	return d, err
 }
 
-// Reclaim removes the trees of all sandboxes in the trash: those that the caller has locked,
-// then the others. What cannot be removed stays there for the next call. It returns only the error
-// of sandbox id; a garbage collection reports the others.
+// Reclaim removes the trees of all sandboxes in the catalogue's trash: those that the caller has locked, then
+// the others. A sandbox that cannot be removed stays there for the next call. Reclaim returns only the error
+// of the sandbox id; a garbage collection reports the others.
 func (sb *Store) Reclaim(ctx context.Context, id string, locked ...catalog.Discarded) error {
 	found, _ := sb.cat.Trash()
 	found = append(locked, found...)
@@ -136,7 +140,8 @@ func (sb *Store) Reclaim(ctx context.Context, id string, locked ...catalog.Disca
 	return err
 }
 
-// ReclaimOne removes the trees of one sandbox in the trash and its record.
+// ReclaimOne removes the trees of the discarded sandbox d, and then its entry in the catalogue's trash. It
+// releases the lock of d.
 func (sb *Store) ReclaimOne(ctx context.Context, d catalog.Discarded) error {
 	defer d.Release()
 	if err := sb.removeTrees(ctx, d.Record); err != nil {
@@ -145,14 +150,14 @@ func (sb *Store) ReclaimOne(ctx context.Context, d catalog.Discarded) error {
 	return d.Forget()
 }
 
-// removeTrees removes every fork and snapshot ever numbered for a sandbox, except bases that
-// other sandboxes may share: those wait for a garbage collection.
+// removeTrees removes every fork and snapshot that a backend may have of a sandbox, by all ids ever given out
+// for it. Bases that other sandboxes may share are left to a garbage collection.
 func (sb *Store) removeTrees(ctx context.Context, rec *catalog.Record) error {
 	return sb.eachPlace(ctx, rec, func(b snapshot.Backend) error { return removeNumbers(ctx, b, rec) })
 }
 
-// Tidy removes those forks and snapshots of a sandbox, by their numbers, to which its record
-// does not refer.
+// Tidy removes those forks and snapshots of a sandbox to which its record does not refer, such as after a
+// failed change. It tries every id ever given out for the sandbox.
 func (sb *Store) Tidy(ctx context.Context, rec *catalog.Record) error {
 	ids, forks := map[snapshot.ID]bool{}, map[snapshot.ForkID]bool{}
 	for _, t := range rec.Trees {
@@ -189,8 +194,8 @@ func (sb *Store) Tidy(ctx context.Context, rec *catalog.Record) error {
 	return errors.Join(err, sb.dropBases(rec))
 }
 
-// eachPlace calls do once for each backend location that holds trees of a sandbox. It skips
-// trees whose filesystem is gone, and joins the errors.
+// eachPlace calls do once for each backend that stores trees of a sandbox, at each of its locations. It
+// leaves out trees whose filesystem is not mounted any more, and joins the errors.
 func (sb *Store) eachPlace(ctx context.Context, rec *catalog.Record, do func(snapshot.Backend) error) error {
 	var failures []error
 	done := map[string]bool{}
@@ -211,8 +216,8 @@ func (sb *Store) eachPlace(ctx context.Context, rec *catalog.Record, do func(sna
 	return errors.Join(failures...)
 }
 
-// removeNumbers removes the forks and snapshots of a sandbox from one backend, except bases
-// that may be shared.
+// removeNumbers removes from the backend b all forks and snapshots of a sandbox, by every id ever given out
+// for it, except bases that other sandboxes may share.
 func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record) error {
 	var failures []error
 	shared := rec.Lent || b.Facts().Flushes
@@ -225,8 +230,8 @@ func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record)
 	return errors.Join(failures...)
 }
 
-// clean starts a garbage collection if the removed sandboxes may have left data to collect.
-// Preforks that a backend has made do not count.
+// clean starts a garbage collection if removing the sandboxes gone may have left data that only a collection
+// frees. Forks that a backend made in advance are no reason.
 func (sb *Store) clean(ctx context.Context, gone []catalog.Discarded) error {
 	for _, d := range gone {
 		if len(d.Snapshots) > 0 || d.Next > 2*len(d.Trees) || d.Lent {

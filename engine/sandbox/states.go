@@ -11,9 +11,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Changing saves the record with the snapshot numbers allocated so far, and calls change. If
-// change fails, it restores the record from disk and removes forks and snapshots without a
-// reference; if that fails too, or the process is killed, the next command does it.
+// Changing calls change, which makes new forks or snapshots of a locked sandbox under ids already allocated
+// in its record. It saves the record first. If change fails, Changing restores the record from disk and
+// removes forks and snapshots without a reference; if that fails too, or the process is killed, the next
+// command does it.
 func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() error) error {
 	intent, err := sb.cat.Begin(catalog.Changing, h.Name, h.ID)
 	if err != nil {
@@ -35,7 +36,8 @@ func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() 
 	return err
 }
 
-// NewSnapshotIDs returns a new snapshot id for each tree.
+// NewSnapshotIDs allocates a new snapshot id for each tree of the sandbox, in order. The caller saves the
+// record.
 func NewSnapshotIDs(r *catalog.Record) (ids []snapshot.ID) {
 	for range r.Trees {
 		ids = append(ids, r.NewSnapshot())
@@ -43,7 +45,7 @@ func NewSnapshotIDs(r *catalog.Record) (ids []snapshot.ID) {
 	return ids
 }
 
-// FreeSnapshotName returns a name that no snapshot of a sandbox has yet: s1, s2 and so on.
+// FreeSnapshotName returns a name that no named snapshot of the sandbox has yet: s1, s2 and so on.
 func FreeSnapshotName(r *catalog.Record) string {
 	for i := len(r.Snapshots) + 1; ; i++ {
 		name := fmt.Sprintf("s%d", i)
@@ -53,8 +55,8 @@ func FreeSnapshotName(r *catalog.Record) string {
 	}
 }
 
-// SnapshotIDs returns the snapshot ids of the named snapshot mark, one for each tree, or those
-// of the bases if mark is "". Errors: errs.ErrNotFound.
+// SnapshotIDs returns the ids of the snapshots, one for each tree, that make up the sandbox's named snapshot
+// mark, or those of its bases if mark is "". Errors: errs.ErrNotFound.
 func SnapshotIDs(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	if mark == "" {
 		var ids []snapshot.ID
@@ -91,7 +93,7 @@ func (sb *Store) ForkAll(ctx context.Context, rec *catalog.Record, trees []catal
 	return nil
 }
 
-// RemoveForks removes the fork ids[i] of each tree i.
+// RemoveForks removes the fork ids[i] of the tree trees[i], for each i. It tries all, and joins the errors.
 func (sb *Store) RemoveForks(ctx context.Context, trees []catalog.Tree, ids []snapshot.ForkID) error {
 	var failures []error
 	for i, t := range trees {
@@ -104,7 +106,7 @@ func (sb *Store) RemoveForks(ctx context.Context, trees []catalog.Tree, ids []sn
 	return errors.Join(failures...)
 }
 
-// ForksOf returns the forks of a sandbox's trees.
+// ForksOf returns the ids of the present forks of a sandbox, one for each tree.
 func ForksOf(rec *catalog.Record) (ids []snapshot.ForkID) {
 	for _, t := range rec.Trees {
 		ids = append(ids, t.Fork)

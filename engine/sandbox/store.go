@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// A Store makes, changes and removes the records of sandboxes together with
-// their trees. It is safe for concurrent use, by any number of processes.
+// A Store creates, changes and removes sandboxes on disk: their records in the catalogue together with their
+// trees in the backends. It is safe for concurrent use, by any number of processes.
 type Store struct {
 	cat     *catalog.Catalog
 	notice  func(string)
@@ -19,9 +19,9 @@ type Store struct {
 	collect func(ctx context.Context) error
 }
 
-// New returns the Store of the sandboxes in cat. The Store announces in log what it makes and removes, and calls notice
-// with texts for the user. sweeper is the command that starts a garbage collection in the background; where it is
-// empty, [Store.SweepLater] calls collect.
+// New returns the Store of the sandboxes in the catalogue cat. The Store appends events about sandboxes that
+// it makes and removes to log, and calls notice with texts for the user. sweeper is the command that starts a
+// garbage collection in the background; if it is empty, [Store.SweepLater] calls collect.
 func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string), log *events.Log, sweeper []string, collect func(context.Context) error) *Store {
 	return &Store{cat: cat, notice: notice, host: host, events: log, sweeper: sweeper, collect: collect}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// SweepLock returns the lock of a garbage collection, or nil if another process holds it. The
-// caller closes it.
+// SweepLock takes the lock that allows only one garbage collection at a time, and returns nil if another
+// process has it. Closing the file, which the caller does, releases it.
 func (sb *Store) SweepLock() (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(sb.cat.Dir(), "sweeping"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -29,8 +29,8 @@ func (sb *Store) SweepLock() (*os.File, error) {
 	return f, nil
 }
 
-// SweepLater starts a garbage collection in the background, or collects now if the Store has
-// no command for that.
+// SweepLater starts a garbage collection, which frees the disk space of removed trees, in the background. If
+// the Store has no command for that, it collects now.
 func (sb *Store) SweepLater(ctx context.Context) error {
 	if err := fault.Point(ctx, "start to clean up"); err != nil {
 		return errs.With("starting to clean up", "", err, "snapfs gc")

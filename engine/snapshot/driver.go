@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// A Driver opens a backend. Package backends/all lists all drivers, best first; no driver registers
-// itself.
+// A Driver describes a kind of backend and opens it. The engine chooses one for each tree from the list in
+// package backends/all, best first. No driver adds itself to that list.
 type Driver struct {
 	// Name identifies the backend for users and in the catalogue, by which the same backend is
 	// opened again. No code branches on it.
@@ -26,7 +26,7 @@ type Driver struct {
 	Open func(ctx context.Context, place Place) (Backend, error)
 }
 
-// A Place is where a backend may store its data.
+// A Place says, when a backend is opened, which tree it is for and where it may store its data.
 type Place struct {
 	// Tree is the tree to capture.
 	Tree Tree
@@ -54,7 +54,8 @@ func (b Bytes) String() string {
 	return fmt.Sprintf("%.1f %ciB", v, units[u])
 }
 
-// ValidID reports whether s may be an [ID] or a [ForkID].
+// ValidID reports whether s has the form of an [ID] or a [ForkID]: 1 to 64 characters of [a-z0-9-] that do
+// not begin with a hyphen.
 func ValidID(s string) bool {
 	if len(s) == 0 || len(s) > 64 || s[0] == '-' {
 		return false

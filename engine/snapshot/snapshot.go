@@ -66,7 +66,8 @@ import (
 	"time"
 )
 
-// A Tree is a directory tree of the real machine that can be captured.
+// A Tree is a directory tree of the host that can be captured, that is, of which a backend can make a
+// snapshot.
 type Tree struct {
 	// Path is its root: absolute, clean, and without symbolic links.
 	Path string
@@ -79,7 +80,7 @@ type ID string
 // ForkID names a fork within one backend, by the same rules as [ID].
 type ForkID string
 
-// A Snapshot describes an immutable state of a tree.
+// A Snapshot describes an immutable state of a tree that a backend stores.
 type Snapshot struct {
 	ID ID
 	// Tree is the captured tree. For a sealed fork it is the tree of the fork's base.
@@ -95,7 +96,7 @@ type Snapshot struct {
 	View View
 }
 
-// A Fork describes a writable tree that began as a snapshot.
+// A Fork describes a writable tree that a backend stores and that began as a snapshot, its base.
 type Fork struct {
 	ID ForkID
 	// Base is the snapshot that the fork was made from, or last sealed into.
@@ -105,8 +106,8 @@ type Fork struct {
 	View View
 }
 
-// A View says how to reach a tree: through Served if that is set, else through Overlay if that
-// is set, else at Path.
+// A View says how a process reaches a tree that a backend stores, without mounting it yet: through Served if
+// that is set, else through Overlay if that is set, else at Path.
 type View struct {
 	// Path is the directory that holds the tree, if Overlay and Served are nil.
 	Path string
@@ -119,22 +120,22 @@ type View struct {
 // A Served is a tree that a process serves over FUSE, because no kernel filesystem can show
 // it.
 type Served interface {
-	// Mount mounts the tree in the caller's mount namespace, attached nowhere, and returns an
-	// O_PATH descriptor of its root. Closing the descriptor unmounts the tree, unless the
-	// caller has attached it somewhere.
+	// Mount mounts the tree in the caller's mount namespace, not yet at any path, and returns an O_PATH
+	// descriptor of its root. Closing the descriptor unmounts the tree, unless the caller has attached it at
+	// a path.
 	//
-	// A server process, this one or another, serves the tree until its last mount is gone;
-	// then the fork contains all that was written. Only one process tree may write to a fork.
-	// Any number of readers may mount it with readOnly.
+	// A server process, this one or another, serves the tree until its last mount is removed; then the fork
+	// contains all that was written. Only one process tree may write to a fork. Any number of readers may
+	// mount it with readOnly.
 	//
-	// The caller must have the right to mount in its namespace. Cost: some microseconds for
-	// each inode that was ever changed in the tree. Errors: errs.ErrNotFound, errs.ErrCorrupt,
-	// errs.ErrBusy, errs.ErrDenied, errs.ErrNotSupported (no /dev/fuse, or no right to mount
-	// it).
+	// The caller must have the right to mount in its namespace. Cost: some microseconds for each inode that
+	// was ever changed in the tree. Errors: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrBusy, errs.ErrDenied,
+	// errs.ErrNotSupported (no /dev/fuse, or no right to mount it).
 	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
-// An Overlay describes one mount of the kernel's overlayfs.
+// An Overlay describes one mount of the kernel's overlayfs that shows a snapshot or a fork. A backend makes
+// it, and the user of the tree mounts it.
 type Overlay struct {
 	// Lower lists the read-only layers, topmost first: at least one, unless Base is set.
 	Lower []string
@@ -158,10 +159,10 @@ type Overlay struct {
 	Nested bool
 }
 
-// Use says whether processes have files of a fork open.
+// Use says whether processes have files of a fork open while a method of [Backend] seals it or rolls it back.
 type Use int
 
-// Whether a fork is in use while it is sealed.
+// Whether processes use a fork while it is sealed or rolled back.
 const (
 	// Idle means that no process has the fork's view mounted or open. Seal may move the fork's
 	// data, and takes constant time.
@@ -172,72 +173,77 @@ const (
 	InUse
 )
 
-// A Backend stores snapshots and forks of trees. The rules of the package comment hold for every
-// method.
+// A Backend stores snapshots and forks of directory trees. The engine opens one by a [Driver]. The rules of
+// the package comment, about errors, kills and concurrent calls, hold for every method.
 type Backend interface {
-	// Facts returns the properties that all snapshots and forks of this backend share. It costs
-	// nothing, and the result does not change while the process lives.
+	// Facts returns the properties that all snapshots and forks of this backend have. It costs nothing, and
+	// the result does not change while the process lives.
 	Facts() Facts
 
-	// Capture makes an immutable snapshot of tree as it is now. Atomic: where Facts.Frozen is true,
-	// the snapshot shows the tree at one instant.
+	// Capture makes an immutable snapshot, with the name id, of tree as it is now. Atomic: where Facts.Frozen
+	// is true, the snapshot shows the tree at one instant.
 	//
-	// Where an equal snapshot of the same tree exists, a backend may return that one instead; the
-	// caller must use the ID of the result. A second call with the same id returns errs.ErrExists. Cost:
-	// constant in the size of the tree, unless Facts.CopiesWhole.
+	// Where an equal snapshot of the same tree exists, a backend may return that one instead; the caller must
+	// use the ID of the result. A second call with the same id returns errs.ErrExists. Cost: constant in the
+	// size of the tree, unless Facts.CopiesWhole.
 	//
-	// Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNotSupported (the backend cannot hold this kind of tree),
-	// errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrDenied.
+	// Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNotSupported (the backend cannot hold this kind of
+	// tree), errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrDenied.
 	Capture(ctx context.Context, tree Tree, id ID) (Snapshot, error)
 
-	// Fork makes a writable tree that begins as the snapshot from. Atomic. A second call with the
+	// Fork makes a writable tree, named id, that begins as the snapshot from. Atomic. A second call with the
 	// same id returns errs.ErrExists. Cost: constant, unless Facts.CopiesWhole. Errors: errs.ErrNotFound,
 	// errs.ErrExists, errs.ErrNoSpace, errs.ErrDenied.
 	Fork(ctx context.Context, from ID, id ForkID) (Fork, error)
 
-	// Seal makes an immutable snapshot of the present state of a fork. The snapshot becomes the
-	// fork's Base; the fork keeps its content and can be written on. With Idle the fork's View may
-	// change: the caller must call LookupFork again.
+	// Seal makes an immutable snapshot, named id, of the present state of the fork. The snapshot becomes the
+	// fork's Base; the fork keeps its content and can be written on. With Idle the fork's View may change:
+	// the caller must call LookupFork again.
 	//
-	// Atomic: after an error or a crash the fork has the content it had. Cost: constant if Idle; see
-	// [Use] for InUse. Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNoSpace, errs.ErrBusy (the fork was sealed as
-	// Idle and is in use, where a backend can detect that).
+	// Atomic: after an error or a crash the fork has the content it had. Cost: constant if Idle; see [Use]
+	// for InUse. Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNoSpace, errs.ErrBusy (the fork was sealed
+	// as Idle and is in use, where a backend can detect that).
 	Seal(ctx context.Context, fork ForkID, id ID, use Use) (Snapshot, error)
 
-	// Lookup describes a snapshot. Cost: constant. Errors: errs.ErrNotFound, errs.ErrCorrupt.
+	// Lookup returns the description of the snapshot id. Cost: constant. Errors: errs.ErrNotFound,
+	// errs.ErrCorrupt.
 	Lookup(ctx context.Context, id ID) (Snapshot, error)
 
-	// LookupFork describes a fork. Cost: constant. Errors: errs.ErrNotFound, errs.ErrCorrupt.
+	// LookupFork returns the description of the fork id, with its present view. Cost: constant. Errors:
+	// errs.ErrNotFound, errs.ErrCorrupt.
 	LookupFork(ctx context.Context, id ForkID) (Fork, error)
 
-	// List returns the ids of all snapshots and all forks, each list sorted. Half-made ones, which
-	// only Remove and RemoveFork accept, are included. Cost: in proportion to their number.
+	// List returns the ids of all snapshots and of all forks that the backend stores, each list sorted.
+	// Half-made ones, which only Remove and RemoveFork accept, are included. Cost: in proportion to their
+	// number.
 	List(ctx context.Context) ([]ID, []ForkID, error)
 
-	// Remove deletes a snapshot at once and for good; its space may become free only by Sweep. Forks grown from it stay intact.
+	// Remove deletes the snapshot id at once and for good; its disk space may become free only by Sweep.
+	// Forks of the snapshot stay intact.
 	//
-	// Remove may be called at any moment, and again: removing an id that does not exist is no
-	// error. It never touches a directory or file without the backend's ownership mark. Cost:
-	// constant. Errors: errs.ErrDenied.
+	// Remove may be called at any moment, and again: removing an id that does not exist is no error. It never
+	// touches a directory or file without the backend's ownership mark. Cost: constant. Errors:
+	// errs.ErrDenied.
 	Remove(ctx context.Context, id ID) error
 
 	// RemoveFork deletes a fork, by the same rules as Remove. The caller has ended every process
 	// that uses the fork. Errors: errs.ErrBusy (the fork is in use, where a backend can detect that),
 	// errs.ErrDenied.
 	RemoveFork(ctx context.Context, id ForkID) error
-	// Sweep frees the space of removed snapshots and forks at a bounded rate, until nothing is left
-	// or ctx ends. Two sweeps may run at once, and a sweep may be killed: the next one continues with
-	// the rest. Errors: errs.ErrInterrupted, errs.ErrDenied, errs.ErrCorrupt (a record that might
-	// name data to delete cannot be read).
+	// Sweep frees the disk space of removed snapshots and forks at a bounded rate, until nothing is left or
+	// ctx ends. Two sweeps may run at once, and a sweep may be killed: the next one continues with the rest.
+	// Errors: errs.ErrInterrupted, errs.ErrDenied, errs.ErrCorrupt (a record that might name data to delete
+	// cannot be read).
 	Sweep(ctx context.Context) error
-	// Pending reports whether a sweep might free space now; false is certain. Cost: at most listing
-	// one directory.
+	// Pending reports whether Sweep might free disk space now; false is certain. Cost: at most listing one
+	// directory.
 	Pending() bool
 }
 
-// Facts are the properties that all trees of one backend share. The conformance suite checks each
-// in both directions, with three exceptions: Flushes would take a second writer and Durable a
-// reboot, so both are believed; and a backend may preserve inodes without the claim KeepsInodes.
+// Facts are the properties that all trees of one backend have, which callers check instead of the backend's
+// name. The conformance suite checks each in both directions, with three exceptions: Flushes would take a
+// second writer and Durable a reboot, so both are believed; and a backend may preserve inodes without the
+// claim KeepsInodes.
 type Facts struct {
 	// Frozen is set if later writes to the real tree do not show in a snapshot.
 	Frozen bool
@@ -273,14 +279,14 @@ type Facts struct {
 	Hidden string
 }
 
-// Unit is the granularity of copy-on-write.
+// Unit is the granularity of copy-on-write: how much data the first write to a file copies.
 type Unit string
 
-// The units of copy-on-write.
+// The granularities of copy-on-write that a backend may have.
 const (
-	// ByBlock copies only the blocks that a write touches.
+	// ByBlock means that a write copies only the blocks that it touches.
 	ByBlock Unit = "block"
-	// ByFile copies the whole file at its first write, as a clone where its filesystem can
+	// ByFile means that the first write to a file copies the whole file, as a clone where its filesystem can
 	// clone. Of a file of more than 1 MiB a backend may copy only blocks.
 	ByFile Unit = "file"
 )

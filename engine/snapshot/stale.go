@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// ExplainStale adds an explanation to an ESTALE from reading a file of a sandbox, and returns
-// other errors as they are. ESTALE means that the sandbox copied only the changed blocks of a
-// large file, and that the real file with the other blocks was written to since.
+// ExplainStale adds an explanation for the user to an ESTALE that reading a file of a sandbox returned, and
+// returns other errors unchanged. ESTALE means that the sandbox copied only the changed blocks of a large
+// file, and that the real file, which has the other blocks, was written to since.
 func ExplainStale(err error) error {
 	if !errors.Is(err, syscall.ESTALE) {
 		return err

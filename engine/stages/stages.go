@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Pipeline is the record of a promotion through the stages of a profile. A pipeline that has
-// ended stays as history.
+// A Pipeline describes one promotion of a sandbox through the stages of a profile, with its progress. One
+// that has ended stays as history.
 type Pipeline struct {
 	Format int `json:"format"`
 	// ID is the name of the pipeline and of its directory.
@@ -38,11 +38,10 @@ type Pipeline struct {
 	Content map[string]string
 }
 
-// PipelineState says whether and how a pipeline has ended.
+// PipelineState says whether and how a promotion through stages has ended.
 type PipelineState string
 
-// The states of a pipeline. An open pipeline without a running process was
-// interrupted.
+// The states of a promotion through stages. An open one without a running process was interrupted.
 const (
 	PipelineOpen      PipelineState = "open"
 	PipelineDone      PipelineState = "done"
@@ -50,7 +49,7 @@ const (
 	PipelineCancelled PipelineState = "cancelled"
 )
 
-// PipelineOptions are the promotion options of every stage.
+// PipelineOptions are the options of `snapfs promote` that apply to every stage of a pipeline.
 type PipelineOptions struct {
 	Only   []string       `json:"only,omitempty"`
 	Allow  approval.Allow `json:"allow,omitzero"`
@@ -58,7 +57,7 @@ type PipelineOptions struct {
 	Theirs []string       `json:"theirs,omitempty"`
 }
 
-// A StageRun is one stage of a pipeline and its progress.
+// A StageRun is one stage of a pipeline, as the profile defines it, with its progress.
 type StageRun struct {
 	policy.Stage
 	State StageState `json:"state"`
@@ -82,11 +81,11 @@ type StageRun struct {
 	Step time.Time `json:"step,omitzero"`
 }
 
-// StageState is the current step or the outcome of a stage. It is written before
-// the step starts, so that a restart knows what may have been done.
+// StageState is the present step or the outcome of a stage of a promotion. It is written to disk before the
+// step starts, so that a restart knows which work may have been done.
 type StageState string
 
-// The states of a stage, in order.
+// The states of a stage of a promotion, in the order in which they occur.
 const (
 	StagePending   StageState = "pending"   // not started
 	StageWaiting   StageState = "waiting"   // needs a person's approval
@@ -101,7 +100,7 @@ const (
 	StageUndone    StageState = "taken back" // promoted, then undone; the target is as before
 )
 
-// Ended reports whether the state is final.
+// Ended reports whether the stage is over, successfully or not.
 func (s StageState) Ended() bool {
 	switch s {
 	case StageDone, StageFailed, StageStuck, StageUndone:
@@ -110,7 +109,7 @@ func (s StageState) Ended() bool {
 	return false
 }
 
-// A StageApproval records who allowed a stage to start.
+// A StageApproval says who allowed a stage of a promotion to start, and when.
 type StageApproval struct {
 	By   string    `json:"by"`
 	When time.Time `json:"when"`
@@ -120,8 +119,8 @@ type StageApproval struct {
 	Plan string `json:"plan,omitempty"`
 }
 
-// Current returns the index of the first stage that is not done; false if all
-// are.
+// Current returns the index of the first stage that is not done, at which the promotion continues; false if
+// all are done.
 func (p *Pipeline) Current() (int, bool) {
 	for i := range p.Stages {
 		if p.Stages[i].State != StageDone {
@@ -131,8 +130,8 @@ func (p *Pipeline) Current() (int, bool) {
 	return 0, false
 }
 
-// Target returns the directory of stage i. A deploy stage without a target takes
-// that of the nearest earlier stage with one. The default is the workspace.
+// Target returns the directory that stage i promotes to. A deploy stage without a target has that of the
+// nearest earlier stage with one. The default is the workspace.
 func (p *Pipeline) Target(i int) string {
 	if s := p.Stages[i]; s.Target != "" || s.Deploy == nil {
 		if s.Target != "" {
@@ -148,18 +147,16 @@ func (p *Pipeline) Target(i int) string {
 	return p.Workspace
 }
 
-// HasChanges reports whether the stage checks and promotes changes; a deploy
-// stage does not.
+// HasChanges reports whether the stage checks and promotes files. A deploy stage does not: it runs a command.
 func (s *StageRun) HasChanges() bool { return s.Deploy == nil }
 
-// Error returns an error about the promotion of the pipeline's sandbox, of the
-// given kind.
+// Error returns an error that says that the promotion p of a sandbox failed because of err, of the given
+// kind.
 func Error(p *Pipeline, kind, err error, hints ...string) error {
 	return &errs.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
 }
 
-// Has reports whether a stage of the pipeline made the promotion with this
-// identifier.
+// Has reports whether one of the pipeline's stages made the promotion with this identifier.
 func (p *Pipeline) Has(promotion string) bool {
 	for _, s := range p.Stages {
 		if s.Promotion == promotion {

@@ -19,16 +19,15 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Layout below the state directory:
+// Files of promotions through stages, relative to the state directory:
 //
 //	pipelines/ID/state.json     the Pipeline; replaced and synced before each step
 //	pipelines/ID/content.json   Pipeline.Content
 //	pipelines/ID/*.log          output of the commands
 //	pipelines/ID/undone.NAME    the stage promotion NAME was undone
 //
-// The process that works on a pipeline holds a flock on its directory, which the
-// kernel releases when the process ends. A directory without state.json is from
-// an interrupted start.
+// The process that works on a pipeline holds a flock on its directory, which the kernel releases when the
+// process ends. A directory without state.json is from an interrupted start.
 const (
 	pipelinesDir   = "pipelines"
 	pipelineFile   = "state.json"
@@ -37,7 +36,7 @@ const (
 	maxPipelines   = 100
 )
 
-// Dir returns the directory of a pipeline. It need not exist.
+// Dir returns the directory of the pipeline with this id. It need not exist.
 func (sg *Store) Dir(id string) string {
 	return filepath.Join(sg.cat.Dir(), pipelinesDir, id)
 }
@@ -54,7 +53,7 @@ func (sg *Store) Save(p *Pipeline) error {
 	return sg.cat.Store(filepath.Join(pipelinesDir, p.ID, pipelineFile), append(data, '\n'))
 }
 
-// Read returns the pipeline with this identifier, with Running set.
+// Read returns the pipeline with this id. Its field Running says whether a process works on it now.
 //
 // Errors: errs.ErrNotFound, ErrCorrupt, and ErrNotSupported for a newer format.
 func (sg *Store) Read(id string) (*Pipeline, error) {
@@ -86,8 +85,8 @@ func (sg *Store) Read(id string) (*Pipeline, error) {
 	return p, nil
 }
 
-// Pipelines lists all pipelines, newest first. It returns the readable ones
-// together with the errors of the others.
+// Pipelines lists all promotions through stages, newest first. It returns the readable ones together with the
+// errors of the others.
 func (sg *Store) Pipelines() ([]Pipeline, error) {
 	list, err := os.ReadDir(filepath.Join(sg.cat.Dir(), pipelinesDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,9 +110,9 @@ func (sg *Store) Pipelines() ([]Pipeline, error) {
 	return all, errors.Join(failures...)
 }
 
-// Begin creates the directory of a pipeline, saves its first state and returns the file that
-// holds its lock, which the caller closes. It also prunes old pipelines. After an error the
-// directory is gone. Error: errs.ErrBusy if the sandbox has another open pipeline.
+// Begin creates the directory of the new pipeline p and saves its first state. It returns the file that holds
+// the pipeline's lock, which the caller closes. It also removes old pipelines. After an error the directory
+// does not exist. Error: errs.ErrBusy if the sandbox has another open pipeline.
 func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	all, err := sg.Pipelines()
 	if err != nil {
@@ -147,8 +146,8 @@ func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	return lock, nil
 }
 
-// stillOpen returns the error for a sandbox that has an open pipeline, with the commands that
-// continue or cancel it.
+// stillOpen returns the ErrBusy for a sandbox whose earlier promotion, p, has not ended, with the commands
+// that continue or cancel that.
 func stillOpen(p *Pipeline) error {
 	if p.Running {
 		return Error(p, errs.ErrBusy, errors.New("another command is promoting it"), "snapfs log")
@@ -162,8 +161,9 @@ func stillOpen(p *Pipeline) error {
 		"snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID)
 }
 
-// prunePipelines removes all but the newest maxPipelines ended pipelines, and the
-// directories of interrupted starts. It ignores errors: the next call retries.
+// prunePipelines removes old entries among all, the pipelines with the newest first: all but the newest
+// maxPipelines that have ended, and the directories of interrupted starts. It ignores errors: the next call
+// retries.
 func (sg *Store) prunePipelines(all []Pipeline) {
 	known, ended := map[string]bool{}, 0
 	for _, p := range all { // newest first
@@ -194,8 +194,8 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 	}
 }
 
-// OnlyOpen returns the identifier of the single open pipeline, of all or of one
-// sandbox.
+// OnlyOpen returns the id of the only promotion through stages that has not ended, for a command that names
+// none: of all, or of those of the named sandbox.
 //
 // Errors: errs.ErrNotFound if there is none, ErrBusy if there are several.
 func (sg *Store) OnlyOpen(sandbox string) (string, error) {
@@ -222,7 +222,8 @@ func (sg *Store) OnlyOpen(sandbox string) (string, error) {
 	return "", &errs.Error{Op: "continuing a promotion", Kind: errs.ErrBusy, Err: errors.New("several promotions are open: " + strings.Join(open, ", ")), Hints: hints}
 }
 
-// NewPipeline returns an open pipeline of a sandbox, not saved yet.
+// NewPipeline returns a new promotion through stages of the sandbox of rec, started by the user by. It has no
+// stages yet and is not saved.
 func NewPipeline(rec *catalog.Record, by string) *Pipeline {
 	return &Pipeline{
 		ID: catalog.NewID(), Sandbox: rec.Name, SandboxID: rec.ID, Workspace: rec.Workspace,
@@ -230,7 +231,8 @@ func NewPipeline(rec *catalog.Record, by string) *Pipeline {
 	}
 }
 
-// ReadContent returns the Content of a pipeline. Error: errs.ErrCorrupt.
+// ReadContent returns the Content of the pipeline with this id: a digest of each change of the sandbox, by
+// path, as it was at the start. Error: errs.ErrCorrupt.
 func (sg *Store) ReadContent(id string) (map[string]string, error) {
 	path := filepath.Join(sg.Dir(id), contentFile)
 	data, err := os.ReadFile(path)

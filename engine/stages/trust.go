@@ -12,12 +12,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// trustedDir is the directory below the state directory with a file for each profile that a
-// person trusts, named by policy.Profile.Digest. The content is for people.
+// trustedDir is the directory in the state directory with a file for each profile that a person trusts to run
+// commands on the host. policy.Profile.Digest is the file's name; the content is for people to read.
 const trustedDir = "trusted"
 
-// Trusted reports whether the user has trusted this profile, at this place with this content,
-// to run commands on the real machine.
+// Trusted reports whether the user has trusted this profile, at this path and with this content, to run
+// commands on the host.
 func (sg *Store) Trusted(p *policy.Profile) (bool, error) {
 	path := filepath.Join(sg.cat.Dir(), trustedDir, p.Digest)
 	_, err := os.Lstat(path)
@@ -30,7 +30,8 @@ func (sg *Store) Trusted(p *policy.Profile) (bool, error) {
 	return false, errs.With("reading", path, err)
 }
 
-// Trust records that the user trusts a profile, durably. It may be repeated.
+// Trust stores that the user called by trusts a profile to run commands on the host, durably. It may be
+// repeated.
 func (sg *Store) Trust(p *policy.Profile, by string) error {
 	dir := filepath.Join(sg.cat.Dir(), trustedDir)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// NoteUndone records that a promotion was undone, if a stage made it. The record
-// is a file of its own, so that no lock of the pipeline is needed.
+// NoteUndone stores that the promotion with this identifier was undone, if a stage of a pipeline made it. A
+// separate file says so, so that the lock of the pipeline is not needed.
 func (sg *Store) NoteUndone(promotion string) error {
 	pipelines, err := sg.Pipelines()
 	for i := range pipelines {
@@ -18,7 +18,7 @@ func (sg *Store) NoteUndone(promotion string) error {
 	return err
 }
 
-// NoteRedone removes the record of NoteUndone.
+// NoteRedone removes the file of [Store.NoteUndone], after an undone promotion of a stage was made again.
 func (sg *Store) NoteRedone(promotion string) error {
 	pipelines, err := sg.Pipelines()
 	for i := range pipelines {
@@ -31,8 +31,7 @@ func (sg *Store) NoteRedone(promotion string) error {
 	return err
 }
 
-// WasUndone reports whether the promotion of a stage was undone after the
-// pipeline made it.
+// WasUndone reports whether the promotion that the stage s of the pipeline p made was undone later.
 func (sg *Store) WasUndone(p *Pipeline, s *StageRun) bool {
 	if s.Promotion == "" {
 		return false

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Validity of certificates. A proxy process may run for months, so leaves are renewed.
+// Validity of the certificates that the broker issues for a sandbox. A proxy process may run for months, so
+// those for servers are renewed.
 const (
 	caLife   = 5 * 365 * 24 * time.Hour
 	leafLife = 7 * 24 * time.Hour
@@ -21,7 +22,8 @@ const (
 	skew     = 24 * time.Hour // of a clock that is late
 )
 
-// An authority issues certificates of a CA whose key is only in this process.
+// An authority is the certificate authority of one sandbox, which only the sandbox trusts and whose key
+// exists only in this process. With its certificates the broker ends the TLS connections of the sandbox.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -64,12 +66,13 @@ func serial() *big.Int {
 	return new(big.Int).SetBytes(b)
 }
 
-// pem returns the certificate of the CA as text.
+// pem returns the certificate of the authority as PEM text, for the sandbox's programs to trust.
 func (a *authority) pem() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
 }
 
-// certificate returns a certificate for a name, also for one that is longer than a common name may be.
+// certificate returns a certificate for the server name, a stored one if it is still valid for a day. The
+// name may be longer than a certificate's common name may be.
 func (a *authority) certificate(name string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/network/budget"
 )
 
-// A bill is what one request costs, from its reservation to the settlement. A nil bill costs nothing.
+// A bill is the cost of one request to the sandbox's budget, from its reservation to its settlement. A nil
+// bill costs nothing.
 type bill struct {
 	broker  *Broker
 	reserve *budget.Reservation
@@ -24,7 +25,9 @@ type bill struct {
 	once sync.Once
 }
 
-// reserve reserves the cost of a request to a server. It may replace the body.
+// reserve reserves the greatest cost of the request out in the sandbox's budget, or returns why the request
+// is refused. It may replace the body, to make the response report its usage. The bill is nil without a
+// budget.
 func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal) {
 	if b.ledger == nil {
 		return nil, nil
@@ -66,15 +69,17 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 	return one, nil
 }
 
-// over returns the refusal of a request that exceeds a limit.
+// over returns the refusal of a request that exceeds a limit of the budget, with the command that increases the
+// limit.
 func (b *Broker) over(e *budget.Exceeded) *refusal {
 	return &refusal{status: http.StatusTooManyRequests, why: e.Why() + ". On the host: snapfs budget raise " + b.options.Config.Sandbox + " " + e.What + " +N"}
 }
 
-// errOver is the error of a body that exceeds the budget.
+// errOver is the error of reading a request body that exceeds the budget while it is being sent.
 var errOver = errors.New("the body exceeds the budget")
 
-// A sentBody is the body of a request, which counts bytes beyond those that are reserved.
+// A sentBody is the body of a request on its way to the server. It counts the bytes in the budget and ends
+// with an error where the budget does.
 type sentBody struct {
 	io.ReadCloser
 	bill     *bill
@@ -100,7 +105,7 @@ func (s *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// refused returns why the body of the request was cut, or nil.
+// refused returns the refusal if the budget ended the body of the request early, or nil.
 func (l *bill) refused() *refusal {
 	if l == nil || l.sent == nil {
 		return nil
@@ -110,7 +115,8 @@ func (l *bill) refused() *refusal {
 	return l.sent.over
 }
 
-// meter returns a reader of a response that finds the tokens used.
+// meter returns a reader of a response body that passes the bytes on and finds the reported number of model
+// tokens in them.
 func (l *bill) meter(response *http.Response, body io.Reader) io.Reader {
 	if l == nil || !l.tokens {
 		return body
@@ -119,17 +125,19 @@ func (l *bill) meter(response *http.Response, body io.Reader) io.Reader {
 	return io.TeeReader(body, &l.reader)
 }
 
-// drains reports whether a response is read to its end after the client has gone.
+// drains reports whether a response must be read to its end although the client has closed the connection,
+// because its end reports the tokens used.
 func (l *bill) drains() bool { return l != nil && l.tokens }
 
-// ended records that the response was read to its end.
+// ended notes that the response was read to its end, so that its report of tokens is complete.
 func (l *bill) ended() {
 	if l != nil {
 		l.whole = true
 	}
 }
 
-// clientGone cancels a request whose client has gone: at once, or after drainTime if its tokens count.
+// clientGone cancels a request whose client has closed the connection: at once, or after drainTime if the
+// response must be read for the tokens used.
 func (l *bill) clientGone(cancel func()) {
 	if !l.drains() {
 		cancel()
@@ -138,7 +146,8 @@ func (l *bill) clientGone(cancel func()) {
 	time.AfterFunc(drainTime, cancel) // without effect once the request is over
 }
 
-// settle settles the bill after a response with a status, or without one with 0.
+// settle replaces the reservation of the request in the budget by its true cost, after a response with this
+// HTTP status, or with status 0 without a response. Further calls do nothing.
 func (l *bill) settle(status int) {
 	if l == nil {
 		return
@@ -158,9 +167,10 @@ func (l *bill) settle(status int) {
 	})
 }
 
-// used returns the tokens of a request after a response with a status, and whether they are an estimate. A request
-// that the server refused used only what the response reports. Otherwise a response that reported none, or was cut,
-// used at least the reservation: the first event of a stream may report a single token.
+// used returns the tokens that a request used, after a response with this HTTP status, and whether they are
+// an estimate. A request that the server refused used only the tokens that the response reports. Otherwise a
+// response that reported none, or was cut, used at least the reservation: the first event of a stream may
+// report a single token.
 func (l *bill) used(status int) (used budget.Count, estimated bool) {
 	used, ok := l.reader.Used()
 	used.Requests = 1

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// Options configure a broker.
+// Options configure the broker of one sandbox, which reads the sandbox's HTTP requests.
 type Options struct {
 	// Config has the secrets without their values, and Values their values, in the same order.
 	Config network.BrokerConfig
@@ -28,7 +28,8 @@ type Options struct {
 	Roots *x509.CertPool
 }
 
-// A Broker reads requests for one sandbox. Its methods are safe for concurrent use.
+// A Broker reads the HTTP requests of one sandbox in its proxy, inserts secrets into them and counts its
+// budget. Its methods are safe for concurrent use.
 type Broker struct {
 	options   Options
 	authority *authority
@@ -40,7 +41,8 @@ type Broker struct {
 	cancel    context.CancelFunc
 }
 
-// New returns a broker with a new CA, and a new placeholder for each secret that has none.
+// New returns a broker with a new certificate authority, and a new placeholder for each secret that has none.
+// It opens the budget's ledger if the options name one.
 func New(o Options) (*Broker, error) {
 	if len(o.Values) != len(o.Config.Secrets) {
 		return nil, fmt.Errorf("%d secrets and %d values", len(o.Config.Secrets), len(o.Values))
@@ -67,7 +69,8 @@ func New(o Options) (*Broker, error) {
 	return b, nil
 }
 
-// Close waits until the usage of every request is known, and closes the ledger. The connections must be closed before.
+// Close waits until the cost of every request is known, and closes the budget's ledger. The connections must
+// be closed before.
 func (b *Broker) Close() error {
 	b.cancel()
 	b.open.Wait()
@@ -77,7 +80,8 @@ func (b *Broker) Close() error {
 	return b.ledger.Close()
 }
 
-// Public returns what others may know: the certificate of the CA, the placeholders, and the prints of the secrets.
+// Public returns the data about the broker that may leave the proxy: the authority's certificate, the
+// placeholders, and the prints by which leaked secrets are found.
 func (b *Broker) Public() *network.BrokerPublic {
 	p := &network.BrokerPublic{CA: b.authority.pem(), Placeholders: map[string]string{}, Prints: []placeholder.Print{}}
 	for _, s := range b.secrets {
@@ -87,7 +91,8 @@ func (b *Broker) Public() *network.BrokerPublic {
 	return p
 }
 
-// Takes reports whether the broker must read the connections to name on port.
+// Takes reports whether the broker must read the sandbox's connections to name on port: for a rule with
+// methods, a budget or a secret.
 func (b *Broker) Takes(name string, port uint16) bool {
 	name = network.Fold(name)
 	if name == "" {
@@ -97,13 +102,13 @@ func (b *Broker) Takes(name string, port uint16) bool {
 		slices.ContainsFunc(b.secrets, func(s *secret) bool { return s.reaches(name, port) })
 }
 
-// meters reports whether the requests to a name have a budget, on any port: those to a metered name and to names below
-// it.
+// meters reports whether requests to the host name cost tokens of the sandbox's budget, on any port. They do
+// for the names of metered servers and those below them.
 func (b *Broker) meters(name string) bool {
 	return b.ledger != nil && slices.ContainsFunc(b.metered, func(m string) bool { return name == m || strings.HasSuffix(name, "."+m) })
 }
 
-// A Target is the server of one connection.
+// A Target is the server to which a connection of the sandbox goes, and how the broker connects to it.
 type Target struct {
 	Name string
 	Port uint16
@@ -116,7 +121,8 @@ type Target struct {
 	Dial  func(ctx context.Context) (net.Conn, error)
 }
 
-// Serve reads the requests on a connection from inside until it ends, and closes it.
+// Serve reads the requests on inside, a connection from the sandbox, and sends them to the server to, until
+// the connection ends. It closes inside.
 func (b *Broker) Serve(ctx context.Context, inside net.Conn, to Target) error {
 	to.Name = network.Fold(to.Name)
 	c := &exchange{broker: b, to: to}

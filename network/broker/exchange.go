@@ -21,7 +21,8 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// Bounds of one connection.
+// Bounds of one connection from a sandbox whose requests are read: times, bytes, and connections to the
+// server.
 const (
 	handshakeTime = 30 * time.Second
 	headTime      = 60 * time.Second
@@ -31,7 +32,8 @@ const (
 	maxServers    = 64       // connections to the server for one connection from inside
 )
 
-// An exchange is one connection from inside with its requests.
+// An exchange handles one connection from a sandbox, with all requests on it. It is the http.Handler of
+// these.
 type exchange struct {
 	broker    *Broker
 	to        Target
@@ -42,7 +44,7 @@ type exchange struct {
 	first net.Conn // of the target, until it is used
 }
 
-// serve serves the requests on a connection until it ends.
+// serve ends TLS on the connection inside and handles the requests on it, until it ends.
 func (c *exchange) serve(ctx context.Context, inside net.Conn) error {
 	c.first = c.to.First
 	held := &peeked{Conn: inside, r: bufio.NewReaderSize(inside, 4<<10), done: make(chan struct{})}
@@ -78,7 +80,7 @@ func (c *exchange) serve(ctx context.Context, inside net.Conn) error {
 	return err
 }
 
-// hello refuses a TLS client that names another server.
+// hello returns an error for a TLS client that asks for another server than the connection was allowed for.
 func (c *exchange) hello(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	if h.ServerName != "" && network.Fold(h.ServerName) != c.to.Name {
 		why := fmt.Sprintf("the server name is %.100q, not %s", h.ServerName, c.to.Name)
@@ -99,7 +101,8 @@ func (c *exchange) close() {
 	}
 }
 
-// newTransport returns a client of the server. It reaches only this server, and verifies its certificate.
+// newTransport returns an HTTP client for the server of the connection. It reaches only this server, and
+// verifies its certificate.
 func (c *exchange) newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -118,7 +121,8 @@ func (c *exchange) newTransport() *http.Transport {
 	}
 }
 
-// event returns an event about a request; why is "" if it is allowed.
+// event returns a network event about the request q: allowed by rule, or refused for the reason why if that
+// is not "".
 func (c *exchange) event(q network.Request, rule, why string) network.Event {
 	return network.Event{Method: q.Method, Path: q.Path, Allowed: why == "", Rule: rule, Why: why}
 }
@@ -128,7 +132,8 @@ func (c *exchange) refused(ev network.Event) {
 	c.broker.options.Event(ev)
 }
 
-// A refusal is why a request is not sent.
+// A refusal says why a request of the sandbox is not sent to the server, or has no proper response, and with
+// which HTTP status it is answered.
 type refusal struct {
 	status int
 	why    string
@@ -137,7 +142,8 @@ type refusal struct {
 	failed bool
 }
 
-// ServeHTTP decides on a request, sends it and passes the response on.
+// ServeHTTP decides on a request of the sandbox, sends it to the server and passes the response on, or
+// answers with a refusal.
 func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := network.Request{Name: c.to.Name, Port: c.to.Port, TLS: c.tls, Method: r.Method}
 	no := c.check(r, &q)
@@ -152,7 +158,8 @@ func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers a request that is not sent. The body has the form in which clients of models read errors.
+// refuse answers the request q, which is not sent, with the refusal no, and logs it. The body has the form in
+// which clients of AI models read errors.
 func (c *exchange) refuse(w http.ResponseWriter, q network.Request, no *refusal) {
 	if q.Path != "" && placeholder.Find([]byte(q.Path)) >= 0 {
 		q.Path = "" // the path is in the log
@@ -173,7 +180,8 @@ func (c *exchange) refuse(w http.ResponseWriter, q network.Request, no *refusal)
 	_, _ = w.Write(append(text, '\n')) // the client may have gone
 }
 
-// check refuses a request that is not plainly for this server. It sets the path of q.
+// check returns a refusal for a request that is not clearly for the server of the connection, or that a
+// server may read in another way. It sets the path of q to that of r in plain form.
 func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
 	if !c.isHost(r.Host) || r.URL.Host != "" && !c.isHost(r.URL.Host) {
 		return &refusal{status: http.StatusMisdirectedRequest, why: fmt.Sprintf("the request is for %.100q, and the connection for %s", r.Host, c.to.Name)}
@@ -205,7 +213,7 @@ func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
 	return nil
 }
 
-// overridden returns the header by which a server may take the request for one with another method, or "". Some servers
+// overridden returns the header by which a server may give the request another method, or "". Some servers
 // take an underscore in a header for a hyphen.
 func overridden(r *http.Request) string {
 	for name, values := range r.Header {
@@ -219,7 +227,8 @@ func overridden(r *http.Request) string {
 	return ""
 }
 
-// isHost reports whether the host of a request is the server's name, with or without its port.
+// isHost reports whether host, as a request has it, is the name of the connection's server, with or without
+// the port.
 func (c *exchange) isHost(host string) bool {
 	if name, port, err := net.SplitHostPort(host); err == nil {
 		if port != strconv.Itoa(int(c.to.Port)) {
@@ -230,7 +239,7 @@ func (c *exchange) isHost(host string) bool {
 	return network.Fold(host) == c.to.Name
 }
 
-// rule returns the rule that allows a request.
+// rule returns the network rule that allows the request q, or a refusal if none does.
 func (c *exchange) rule(q network.Request) (string, *refusal) {
 	rule, ok := c.broker.options.Rules().Request(q)
 	if !ok {
@@ -239,7 +248,8 @@ func (c *exchange) rule(q network.Request) (string, *refusal) {
 	return rule, nil
 }
 
-// unreachable returns the refusal for an error of the server's connection, without the texts of pairs.
+// unreachable returns the refusal for err, an error of the connection to the server. It replaces secrets in
+// the message, by pairs.
 func unreachable(err error, pairs []pair) *refusal {
 	what := "the server did not answer: "
 	var invalid *tls.CertificateVerificationError
@@ -250,17 +260,19 @@ func unreachable(err error, pairs []pair) *refusal {
 	return &refusal{status: http.StatusBadGateway, failed: true, why: what + strings.ReplaceAll(text, "\n", "; ")}
 }
 
-// errServed is the error of a listener whose one connection has ended.
+// errServed is the error of a [oneListener] whose one connection has ended, which ends its http.Server.
 var errServed = errors.New("the connection has ended")
 
-// A oneListener is a listener with one connection, for http.Server.
+// A oneListener is a net.Listener that returns one existing connection, by which http.Server serves that
+// connection.
 type oneListener struct {
 	mu   sync.Mutex
 	conn net.Conn
 	done chan struct{}
 }
 
-// Accept returns the connection, and then waits until it is closed.
+// Accept returns the connection at the first call. Further calls wait until the connection is closed and
+// return errServed.
 func (l *oneListener) Accept() (net.Conn, error) {
 	l.mu.Lock()
 	conn := l.conn
@@ -273,13 +285,14 @@ func (l *oneListener) Accept() (net.Conn, error) {
 	return nil, errServed
 }
 
-// Close does nothing: the connection is closed by its server.
+// Close does nothing: the http.Server closes the connection.
 func (l *oneListener) Close() error { return nil }
 
-// Addr returns an address that nobody reads.
+// Addr returns an empty address, which the interface needs and nobody reads.
 func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A peeked is a connection whose first bytes were looked at. done is closed with it.
+// A peeked is a connection of which the first bytes were examined, to recognise TLS, and are read again from
+// r. Close closes done too.
 type peeked struct {
 	net.Conn
 	r    *bufio.Reader
@@ -289,7 +302,7 @@ type peeked struct {
 
 func (p *peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
 
-// Close closes the connection.
+// Close closes the connection and the channel done. It may be called twice.
 func (p *peeked) Close() error {
 	err := p.Conn.Close()
 	p.once.Do(func() { close(p.done) })

@@ -6,16 +6,17 @@ import (
 	"slices"
 )
 
-// A pair is a text and its replacement.
+// A pair is a text to search for, such as a secret, and its replacement.
 type pair struct{ from, to []byte }
 
-// sortPairs puts longer texts first, so that a text that contains another one is replaced as a whole.
+// sortPairs sorts the pairs by the length of the text to replace, longest first, so that a text that contains
+// another one is replaced as a whole. It sorts in place.
 func sortPairs(all []pair) []pair {
 	slices.SortStableFunc(all, func(a, b pair) int { return len(b.from) - len(a.from) })
 	return all
 }
 
-// replaceAll returns text with every pair replaced.
+// replaceAll returns text with the text of every pair replaced.
 func replaceAll(text []byte, pairs []pair) []byte {
 	for _, p := range pairs {
 		if bytes.Contains(text, p.from) {
@@ -25,7 +26,8 @@ func replaceAll(text []byte, pairs []pair) []byte {
 	return text
 }
 
-// A redactor is a reader that replaces texts in a stream. It holds back only bytes that may be the start of a text.
+// A redactor is a reader that replaces texts, such as secrets, in a stream. It delays only bytes that may be
+// the start of such a text.
 type redactor struct {
 	from  io.Reader
 	pairs []pair // longest first
@@ -59,7 +61,8 @@ func (r *redactor) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// search moves bytes from in to out, with texts replaced, up to the first that may be the start of a text.
+// search moves bytes from r.in to out, with texts replaced, up to the first that may be the start of a text
+// to replace. end is set if no more bytes follow.
 func (r *redactor) search(out []byte, end bool) []byte {
 	at, done := 0, 0
 	for at < len(r.in) {
@@ -84,8 +87,8 @@ func (r *redactor) search(out []byte, end bool) []byte {
 	return out
 }
 
-// match returns the replacement and the length of the longest text that b begins with. begins is set if b is the
-// start of a longer one.
+// match returns the replacement and the length of the longest of the texts to replace with which b begins.
+// begins is set if b is only the start of a longer one.
 func (r *redactor) match(b []byte) (to []byte, length int, begins bool) {
 	for _, p := range r.pairs {
 		switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// A secret is a secret with its value.
+// A secret is one of the sandbox's secrets with its value, which the broker inserts into requests.
 type secret struct {
 	network.BrokerSecret
 	value []byte
@@ -22,7 +22,7 @@ type secret struct {
 	forms [][]byte      // of the value, see placeholder.Forms
 }
 
-// maxValue bounds the value of a secret, which must fit into a header.
+// maxValue is the maximum length of a secret in bytes. It must fit into a header of a request.
 const maxValue = 16 << 10
 
 func newSecret(s network.BrokerSecret, value []byte) (*secret, error) {
@@ -51,11 +51,12 @@ func newSecret(s network.BrokerSecret, value []byte) (*secret, error) {
 	return one, nil
 }
 
-// minRedacted is the length below which a value is not looked for in responses: it is in most by chance.
+// minRedacted is the length in bytes below which a secret is not searched for in responses: a shorter one is
+// in most of them by chance.
 const minRedacted = 6
 
-// reaches reports whether the broker must read connections to name on port because of this secret. Those include plain
-// HTTP to the same name, so that a placeholder there is refused.
+// reaches reports whether the broker must read the connections to name on port because of this secret. These
+// include plain HTTP to the secret's servers, so that a placeholder there is refused.
 func (s *secret) reaches(name string, port uint16) bool {
 	if _, ok := s.rules.Name(name, port); ok {
 		return true
@@ -64,7 +65,7 @@ func (s *secret) reaches(name string, port uint16) bool {
 	return ok && port == 80
 }
 
-// refuses returns why the secret must not go into a request, or "".
+// refuses returns why the secret must not be inserted into the request q, or "" if it may.
 func (s *secret) refuses(q network.Request) string {
 	if _, ok := s.rules.Name(q.Name, q.Port); !ok {
 		return fmt.Sprintf("the secret %s is not for %s:%d, only for %s", s.Name, q.Name, q.Port, s.rules)
@@ -81,7 +82,7 @@ func (s *secret) refuses(q network.Request) string {
 	return ""
 }
 
-// An injection replaces placeholders in one request.
+// An injection replaces the placeholders in one request by secrets, and notes which secrets were used.
 type injection struct {
 	broker  *Broker
 	request network.Request
@@ -91,7 +92,8 @@ type injection struct {
 	undo []pair
 }
 
-// replace returns text with secrets for placeholders. encode is how a value stands there.
+// replace returns text, a part of the request, with each placeholder replaced by its secret. encode converts
+// the secret's value to the form of that part. A secret that is not for this request sets j.why.
 func (j *injection) replace(text string, encode func(string) string) string {
 	if j.why != "" || !strings.Contains(text, placeholder.Mark) {
 		return text
@@ -116,7 +118,7 @@ func (j *injection) replace(text string, encode func(string) string) string {
 
 func same(s string) string { return s }
 
-// header replaces in the value of a header, also within Basic credentials.
+// header returns the value of a header with placeholders replaced by secrets, also within Basic credentials.
 func (j *injection) header(value string) string {
 	scheme, coded, ok := strings.Cut(value, " ")
 	if !ok || !strings.EqualFold(scheme, "basic") {
@@ -138,7 +140,8 @@ func (j *injection) header(value string) string {
 	return scheme + " " + real
 }
 
-// query replaces in a raw query: a placeholder has only letters and digits, which stand there as they are.
+// query returns the raw query of a URL with placeholders replaced by secrets. A placeholder has only letters
+// and digits, which a query contains unescaped.
 func (j *injection) query(raw string) string {
 	if plain, err := url.QueryUnescape(raw); err == nil && strings.Contains(plain, placeholder.Mark) && !strings.Contains(raw, placeholder.Mark) {
 		j.why = "a placeholder that is escaped in the query"
@@ -147,7 +150,8 @@ func (j *injection) query(raw string) string {
 	return j.replace(raw, url.QueryEscape)
 }
 
-// pairs returns the texts to replace in a response: every form of every secret, whichever server answers.
+// pairs returns the texts to replace by placeholders in the response: every form of every secret, whichever
+// server answers.
 func (j *injection) pairs() []pair {
 	all := slices.Clone(j.undo)
 	for _, s := range j.broker.secrets {

@@ -17,10 +17,11 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// hopHeaders concern one connection and are not passed on (RFC 9110, 7.6.1).
+// hopHeaders are the HTTP headers that concern one connection and are not passed on (RFC 9110, 7.6.1).
 var hopHeaders = [...]string{"Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade", "Trailer", "Te", "Expect", "Content-Length", "Host"}
 
-// send sends a request to the server and passes the response on. It returns a refusal if nothing was written to w.
+// send sends the request r to the server, with secrets inserted, and passes the response on to w. It returns
+// a refusal if nothing was written to w. rule is the network rule that allowed the request.
 func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Request, rule string) *refusal {
 	j := &injection{broker: c.broker, request: q}
 	out, no := c.request(r, q, j)
@@ -55,7 +56,8 @@ func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Reques
 	return c.answer(w, r, response, j, bill)
 }
 
-// request returns the request to the server, with secrets in it.
+// request returns the request to send to the server, made from the sandbox's request r, with secrets inserted
+// by j.
 func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*http.Request, *refusal) {
 	scheme := "http"
 	if c.tls {
@@ -108,10 +110,12 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 	return out, c.body(out, j)
 }
 
-// searches reports whether responses are searched: for secrets, or for the tokens used.
+// searches reports whether the bodies of responses are searched, for secrets that the server repeats or for
+// the tokens used.
 func (c *exchange) searches() bool { return len(c.broker.secrets) > 0 || c.broker.meters(c.to.Name) }
 
-// body puts secrets into the body if one of them may be there.
+// body replaces placeholders in the body of the request out by the secrets that may be inserted there. It
+// reads the whole body for that.
 func (c *exchange) body(out *http.Request, j *injection) *refusal {
 	if out.Body == http.NoBody || j.why != "" ||
 		!slices.ContainsFunc(c.broker.secrets, func(s *secret) bool { return s.Body && s.refuses(j.request) == "" }) {
@@ -131,7 +135,7 @@ func (c *exchange) body(out *http.Request, j *injection) *refusal {
 	return nil
 }
 
-// hold reads the whole body of a request.
+// hold reads the whole body of a request into memory. A body longer than maxBody is refused.
 func hold(out *http.Request) ([]byte, *refusal) {
 	text, err := io.ReadAll(io.LimitReader(out.Body, maxBody+1))
 	if err != nil {
@@ -150,7 +154,8 @@ func setBody(out *http.Request, text []byte) {
 	}
 }
 
-// answer passes a response on.
+// answer passes the server's response on to w, with secrets replaced by their placeholders, and settles the
+// bill. It returns a refusal if nothing was written to w.
 func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http.Response, j *injection, bill *bill) *refusal {
 	status := response.StatusCode
 	defer func() { bill.settle(status) }()
@@ -207,7 +212,8 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 	return nil
 }
 
-// copyBody copies a body to the client, each part at once. If the client has gone, it reads on for the tokens used.
+// copyBody copies the body of a response to the client, each part at once. If the client has closed the
+// connection, it reads on if the bill needs the tokens used.
 func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
 	flush, _ := w.(http.Flusher)
 	buf := make([]byte, 32<<10)
@@ -237,5 +243,6 @@ func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
 	}
 }
 
-// drainTime is how long a response is read for the tokens used after its client has gone.
+// drainTime is how long a response is read on for the tokens used, after its client has closed the
+// connection.
 const drainTime = 30 * time.Second

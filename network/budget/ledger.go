@@ -1,9 +1,10 @@
-// Package budget counts what the requests of one sandbox use, and refuses those beyond its limits.
+// Package budget counts the requests, bytes and model tokens that one sandbox uses, and refuses requests
+// beyond its limits.
 //
-// A [Ledger] reserves the worst case of a request before it is sent, and settles it by the usage that the provider
-// reports ([Meter]). Reserved and settled together never exceed a limit, so that parallel requests cannot either. The
-// ledger writes each step to a file, so that a proxy that was killed loses no reservation. The limits are a file of
-// their own: it may change while the ledger is open.
+// A [Ledger] reserves the greatest cost of a request before it is sent, and settles it by the usage that the
+// provider reports ([Meter]). Reserved and settled together never exceed a limit, so that parallel requests
+// cannot either. The ledger writes each step to a file, so that a proxy that was killed loses no reservation.
+// A separate file has the limits, which may change while the ledger is open.
 //
 // The package must not know secrets or rules, nor how requests are sent.
 package budget
@@ -20,7 +21,7 @@ import (
 	"sync"
 )
 
-// A Count is an amount of everything that has a budget. In limits, 0 is no limit.
+// A Count is an amount of each resource that a budget counts. Used as limits, 0 means no limit.
 type Count struct {
 	// Requests are HTTP requests that the proxy reads, and Sent the bytes of their bodies.
 	Requests int64 `json:"requests,omitempty"`
@@ -31,20 +32,20 @@ type Count struct {
 	Tokens int64 `json:"tokens,omitempty"`
 }
 
-// Fields returns the names of the amounts, as profiles have them, and the amounts.
+// Fields returns the amounts of c, by pointer, with their names in a profile.
 func (c *Count) Fields() []Field {
 	return []Field{
 		{"requests", &c.Requests}, {"bytes-sent", &c.Sent}, {"tokens", &c.Tokens}, {"input-tokens", &c.Input}, {"output-tokens", &c.Output},
 	}
 }
 
-// A Field is one amount of a Count.
+// A Field is one amount of a [Count], with its name in a profile.
 type Field struct {
 	Name  string
 	Value *int64
 }
 
-// HasTokens reports whether the limits c limit tokens.
+// HasTokens reports whether c, used as limits, limits the tokens of models.
 func (c Count) HasTokens() bool { return c.Tokens > 0 || c.Input > 0 || c.Output > 0 }
 
 func (c Count) plus(o Count) Count {
@@ -55,13 +56,13 @@ func (c Count) minus(o Count) Count {
 	return Count{c.Requests - o.Requests, c.Sent - o.Sent, c.Input - o.Input, c.Output - o.Output, c.Tokens - o.Tokens}
 }
 
-// The files of a ledger, in the sandbox's directory.
+// Names of the files of a budget in the sandbox's directory: the limits, and the requests.
 const (
 	limitsFile = "budget.json"
 	ledgerFile = "budget.jsonl"
 )
 
-// A State is the content of a ledger.
+// A State is the content of a ledger at one moment: limits, and amounts used and reserved.
 type State struct {
 	Limits Count `json:"limits"`
 	// Used is settled; Reserved belongs to requests that are not over.
@@ -71,7 +72,7 @@ type State struct {
 	Estimated int64 `json:"estimated"`
 }
 
-// A line is one step in the file of a ledger.
+// A line is one line of a ledger's file, as JSON: the start or the end of a request, or a summary.
 type line struct {
 	// Total is a summary of everything before this line.
 	Total *State `json:"total,omitempty"`
@@ -82,8 +83,8 @@ type line struct {
 	Estimated bool   `json:"estimated,omitempty"`
 }
 
-// A Ledger is the open ledger of one sandbox. Its methods are safe for concurrent use. Only one process may have it
-// open.
+// A Ledger is the open budget of one sandbox, in the sandbox's proxy. Its methods are safe for concurrent
+// use. Only one process may have it open.
 type Ledger struct {
 	dir  string
 	mu   sync.Mutex // guards the fields below
@@ -92,8 +93,8 @@ type Ledger struct {
 	file *os.File
 }
 
-// Read returns the state of the ledger in a directory, also while another process has it open. Without a ledger it
-// is zero.
+// Read returns the state of the budget in the sandbox directory dir, also while another process has it open.
+// If there is none it is zero.
 func Read(dir string) (State, error) {
 	s, open, _, err := replay(dir)
 	if err != nil {
@@ -106,7 +107,8 @@ func Read(dir string) (State, error) {
 	return s, err
 }
 
-// SetLimits replaces the limits of the ledger in a directory, also of one that another process has open.
+// SetLimits replaces the limits of the budget in the sandbox directory dir, also while another process has it
+// open.
 func SetLimits(dir string, limits Count) error {
 	text, err := json.Marshal(limits)
 	if err != nil {
@@ -119,7 +121,7 @@ func SetLimits(dir string, limits Count) error {
 	return os.Rename(path+".new", path)
 }
 
-// HasLimits reports whether the directory has limits.
+// HasLimits reports whether the sandbox directory dir has a file with the limits of a budget.
 func HasLimits(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, limitsFile))
 	return err == nil
@@ -136,7 +138,8 @@ func readLimits(dir string) (c Count, err error) {
 	return c, json.Unmarshal(text, &c)
 }
 
-// replay reads the file of a ledger: the state without reservations, those that are open, and the last identifier.
+// replay reads the file of the ledger in dir. It returns the state without reservations, the reservations
+// that were not settled, by identifier, and the last identifier.
 func replay(dir string) (s State, open map[int64]Count, last int64, err error) {
 	open = map[int64]Count{}
 	text, err := os.ReadFile(filepath.Join(dir, ledgerFile))
@@ -169,8 +172,8 @@ func replay(dir string) (s State, open map[int64]Count, last int64, err error) {
 	return s, open, last, nil
 }
 
-// Open opens the ledger in a directory. Reservations of a process that was killed are settled in full, as nobody
-// knows what their requests used.
+// Open opens the ledger in the sandbox directory dir. It counts reservations of a process that was killed in
+// full, as nobody knows the cost of their requests.
 func Open(dir string) (*Ledger, error) {
 	s, open, last, err := replay(dir)
 	if err != nil {
@@ -215,21 +218,22 @@ func (l *Ledger) write(one line) error {
 	return err
 }
 
-// Limits returns the current limits.
+// Limits returns the present limits of the budget, as last read.
 func (l *Ledger) Limits() Count {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.s.Limits
 }
 
-// A Reservation is the worst case of one request. The caller calls Settle once.
+// A Reservation is the greatest cost of one request, set aside in the budget until the request is over. The
+// caller calls Settle once.
 type Reservation struct {
 	ledger *Ledger
 	id     int64
 	count  Count
 }
 
-// An Exceeded is why a request is refused: it may exceed a limit.
+// An Exceeded says which limit of the budget a request may exceed, so that it is refused.
 type Exceeded struct {
 	// What names the limit, Limit is its value. Used is settled, Reserved belongs to open requests, and Asked to
 	// this one.
@@ -237,13 +241,13 @@ type Exceeded struct {
 	Limit, Used, Reserved, Asked int64
 }
 
-// Why returns the reason in words.
+// Why returns the reason of the refusal as text for a person.
 func (e *Exceeded) Why() string {
 	return fmt.Sprintf("the budget %s of %d has no room for this request: %d used, %d reserved by open requests, %d needed", e.What, e.Limit, e.Used, e.Reserved, e.Asked)
 }
 
-// Reserve reserves the worst case of a request. If that exceeds a limit, or with an error, it reserves nothing. Before
-// it refuses, it reads the limits again.
+// Reserve sets aside worst, the greatest cost of a request, in the budget. If that exceeds a limit, or with
+// an error, it reserves nothing. Before it refuses, it reads the limits again, as they may have been changed.
 func (l *Ledger) Reserve(worst Count) (*Reservation, *Exceeded, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -268,8 +272,8 @@ func (l *Ledger) Reserve(worst Count) (*Reservation, *Exceeded, error) {
 	return r, nil, nil
 }
 
-// exceeded returns the first limit that a request would exceed, or nil. A negative amount, the mark of an overflow,
-// exceeds every limit.
+// exceeded returns the first limit that a request with the cost asked would exceed, or nil. A negative
+// amount, which an overflow produces, exceeds every limit.
 func (s *State) exceeded(asked Count) *Exceeded {
 	used, reserved := s.Used, s.Reserved
 	for i, f := range s.Limits.Fields() {
@@ -281,7 +285,8 @@ func (s *State) exceeded(asked Count) *Exceeded {
 	return nil
 }
 
-// Extend adds to a reservation, or returns why it adds nothing. The file gets the addition with Settle.
+// Extend adds more to the reservation, for a body longer than announced, or returns the limit that this would
+// exceed and adds nothing. The ledger's file gets the addition only with Settle.
 func (r *Reservation) Extend(more Count) *Exceeded {
 	l := r.ledger
 	l.mu.Lock()
@@ -294,10 +299,11 @@ func (r *Reservation) Extend(more Count) *Exceeded {
 	return nil
 }
 
-// Worst returns the reserved amounts.
+// Worst returns the amounts that are reserved: the greatest cost of the request.
 func (r *Reservation) Worst() Count { return r.count }
 
-// Settle ends a reservation with what the request used.
+// Settle ends the reservation and counts used, the true cost of the request. estimated is set if the cost is
+// not known exactly.
 func (r *Reservation) Settle(used Count, estimated bool) error {
 	l := r.ledger
 	l.mu.Lock()

@@ -6,25 +6,27 @@ import (
 	"strings"
 )
 
-// A Route is what a request of a model's provider costs.
+// A Route says whether a request to the provider of an AI model costs tokens, and whether the response
+// reports them.
 type Route int
 
-// The kinds of routes.
+// The kinds of requests to a provider of AI models, by their cost in tokens.
 const (
-	// Free costs no tokens: everything that is read with GET, and counting tokens.
+	// Free is a request that costs no tokens: everything that is read with GET, and counting tokens.
 	Free Route = iota
-	// Metered reports its tokens in its response.
+	// Metered is a request whose response reports the tokens used.
 	Metered
-	// Unmetered may cost tokens that nobody reports.
+	// Unmetered is a request that may cost tokens which nobody reports. With a limit on tokens it is refused.
 	Unmetered
 )
 
-// Providers are the names of servers whose requests cost tokens.
+// Providers returns the host names of the known providers of AI models, whose requests cost tokens.
 func Providers() []string {
 	return []string{"api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com", "api.mistral.ai", "api.groq.com", "api.deepseek.com", "openrouter.ai", "api.x.ai"}
 }
 
-// RouteOf returns the route of a request to a provider, by its method and its path in the form of httprule.Clean.
+// RouteOf returns whether and how a request to a provider of AI models costs tokens, by its method and its
+// path in the form of httprule.Clean.
 func RouteOf(method, path string) Route {
 	switch {
 	case method != "POST":
@@ -49,10 +51,12 @@ func ends(path string, ways ...string) bool {
 	return false
 }
 
-// maxEvent bounds an event of a stream, and a response that is no stream, of which the meter keeps a copy.
+// maxEvent is the longest event of a stream, or other response, in bytes, that the meter buffers to find the
+// tokens used. In a longer one it finds none.
 const maxEvent = 16 << 20
 
-// A Meter reads a response while it passes and finds the usage in it. The zero value reads JSON.
+// A Meter is a writer that gets a copy of a response of an AI model and finds the reported number of tokens
+// in it. The zero value reads JSON.
 type Meter struct {
 	// Stream is set for a response of server-sent events.
 	Stream bool
@@ -62,7 +66,7 @@ type Meter struct {
 	used   Count
 }
 
-// Write reads the next bytes of a response. It never fails.
+// Write takes the next bytes of a response. It never fails.
 func (m *Meter) Write(p []byte) (int, error) {
 	if m.lost {
 		return len(p), nil
@@ -84,8 +88,8 @@ func (m *Meter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Used returns the tokens that the response reported; false if it reported none, or had a part too large to read. The
-// caller knows whether the response was whole: one that was cut has reported only a part.
+// Used returns the tokens that the response reported. ok is false if it reported none, or had a part too
+// large to read. The caller knows whether the response was whole: one that was cut has reported only a part.
 func (m *Meter) Used() (c Count, ok bool) {
 	if !m.lost && len(m.buf) > 0 {
 		m.read(bytes.TrimPrefix(m.buf, []byte("data:")))
@@ -94,7 +98,7 @@ func (m *Meter) Used() (c Count, ok bool) {
 	return m.used, m.seen && !m.lost
 }
 
-// A reply is every form in which the providers report usage.
+// A reply is the part of a response's JSON in which providers report the tokens used, in all of their forms.
 type reply struct {
 	Usage         *usage `json:"usage"`
 	UsageMetadata *usage `json:"usageMetadata"`
@@ -126,7 +130,7 @@ type usage struct {
 	ThoughtsCount   int64 `json:"thoughtsTokenCount"`
 }
 
-// read reads one JSON value of a response.
+// read finds the reported tokens in text, one JSON value of a response. Other text is ignored.
 func (m *Meter) read(text []byte) {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 || !bytes.Contains(text, []byte("sage")) {
@@ -147,7 +151,8 @@ func (m *Meter) read(text []byte) {
 	}
 }
 
-// add keeps the maximum of each amount: reports in one stream are cumulative, and some are zero.
+// add notes the tokens that r reports. It retains the maximum of each amount, since reports in one stream are
+// cumulative, and some are zero.
 func (m *Meter) add(r reply) {
 	all := []*usage{r.Usage, r.UsageMetadata}
 	if r.Message != nil {
@@ -170,10 +175,11 @@ func (m *Meter) add(r reply) {
 	m.used.Tokens = m.used.Input + m.used.Output
 }
 
-// maxReported bounds an amount that a server reports, so that sums do not overflow.
+// maxReported is the largest number of tokens that is believed when a server reports it, so that sums do not
+// overflow.
 const maxReported = 1 << 40
 
-// sum adds amounts that a server reported.
+// sum adds numbers of tokens that a server reported, each limited to the range from 0 to maxReported.
 func sum(all ...int64) (n int64) {
 	for _, one := range all {
 		n += min(max(0, one), maxReported)

@@ -9,17 +9,18 @@ import (
 	"strings"
 )
 
-// noLimit is the output that is reserved for a request that names no maximum.
+// noLimit is how many output tokens are reserved for a request that names no maximum.
 const noLimit = 4096
 
-// Bounds of what a request may ask for, so that products do not overflow.
+// Bounds of the output tokens and the number of answers that a request may ask for, so that products do not
+// overflow.
 const (
 	maxOutput  = 1 << 32
 	maxAnswers = 1 << 16
 )
 
-// requestKeys are the keys of a request that bound its output, and configKeys those of Gemini's generationConfig. Each
-// way to write a key leads to its one name here.
+// requestKeys returns the JSON keys of a request to an AI model that bound its output. It maps each spelling
+// of a key to one name.
 func requestKeys() map[string]string {
 	return map[string]string{
 		"max_tokens": "max_tokens", "max_completion_tokens": "max_completion_tokens", "max_output_tokens": "max_output_tokens",
@@ -36,8 +37,8 @@ func configKeys() map[string]string {
 
 const config = "generationConfig"
 
-// members returns the values of the known keys of a JSON object. Readers of JSON differ on a key that is there twice,
-// and some take one in another case: both are errors.
+// members returns the values of the known keys of the JSON object text, by the names that known gives them. A
+// key that is there twice, or in another case, is an error, because readers of JSON differ on it.
 func members(text []byte, known map[string]string) (map[string]json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -71,7 +72,8 @@ func members(text []byte, known map[string]string) (map[string]json.RawMessage, 
 	return found, nil
 }
 
-// largest returns the largest number at the keys, or 0 without any.
+// largest returns the largest of the numbers that found, the members of a request, has at keys; 0 if it has
+// none. A number above bound is an error.
 func largest(found map[string]json.RawMessage, bound int64, keys ...string) (n int64, err error) {
 	for _, key := range keys {
 		var one int64
@@ -83,7 +85,7 @@ func largest(found map[string]json.RawMessage, bound int64, keys ...string) (n i
 	return n, nil
 }
 
-// flag returns the boolean at a key, or false without one.
+// flag returns the boolean that found, the members of a request, has at key; false if it has none.
 func flag(found map[string]json.RawMessage, key string) (set bool, err error) {
 	if v := found[key]; v != nil && json.Unmarshal(v, &set) != nil {
 		return false, errors.New(key + " is neither true nor false")
@@ -91,7 +93,7 @@ func flag(found map[string]json.RawMessage, key string) (set bool, err error) {
 	return set, nil
 }
 
-// A request is the part of a provider's request that bounds its output.
+// A request is the part of a request to an AI model that bounds the number of output tokens.
 type request struct {
 	output, answers    int64
 	stream, background bool
@@ -120,9 +122,9 @@ func readRequest(body []byte) (r request, err error) {
 	return request{max(output, output2), max(1, answers, answers2), stream, background}, cmp.Or(err1, err2, err3, err4, err5, err6)
 }
 
-// Worst returns the most that a metered request is expected to use, and the body to send. The body differs for a
-// stream of OpenAI's Chat, which reports its usage only when asked to. It returns an error for a body that cannot be
-// metered.
+// Worst returns the greatest cost expected of a request to a provider of AI models, by its path and body, and
+// the body to send. That differs for a stream of OpenAI's Chat, which reports its usage only when asked to.
+// It returns an error for a body whose cost cannot be bounded.
 func Worst(path string, body []byte) (worst Count, send []byte, err error) {
 	r, err := readRequest(body)
 	switch {
@@ -144,7 +146,8 @@ func Worst(path string, body []byte) (worst Count, send []byte, err error) {
 	return worst, body, nil
 }
 
-// withUsage returns the request of a stream with the option by which its last event reports the usage.
+// withUsage returns the body of a streaming request with an option added by which the last event of the
+// response reports the tokens used.
 func withUsage(body []byte) []byte {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(body, &all) != nil {

@@ -10,12 +10,14 @@ import (
 	"github.com/snapfs/snapfs/network/broker"
 )
 
-// takes reports whether the broker reads the connections to a target.
+// takes reports whether the proxy must read the requests on connections to the destination t, for a secret, a
+// rule with methods or a budget.
 func (e *Edge) takes(t target) bool {
 	return e.options.Broker != nil && e.options.Broker.Takes(t.name, t.port)
 }
 
-// unread returns why a target is refused whose requests must be read, and cannot be; or "".
+// unread returns why a connection to the destination t is refused whose requests a rule says must be read,
+// although this proxy cannot read requests; "" otherwise.
 func (e *Edge) unread(t target) string {
 	if e.options.Broker == nil && t.name != "" && e.Rules().Reads(t.name, t.port) {
 		return "the rule has methods, and came after the start; stop the sandbox and start it again"
@@ -23,7 +25,8 @@ func (e *Edge) unread(t target) string {
 	return ""
 }
 
-// broker lets the broker read the requests on a connection until it ends. Both connections are closed then.
+// broker reads the requests on the connection inside, from the sandbox, and sends them to the server t, until
+// the connection ends. Both connections are closed then.
 func (f *flow) broker(inside *inner, outside net.Conn, t target) {
 	to := broker.Target{
 		Name: t.name, Port: t.port, Rule: t.rule, ID: f.id, First: outside,
@@ -43,7 +46,8 @@ func (f *flow) broker(inside *inner, outside net.Conn, t target) {
 	drop(outside)
 }
 
-// A countedConn counts what passes through a connection from inside. It fails when a limit of bytes is reached.
+// A countedConn is a connection from inside the sandbox whose bytes are counted. Reading and writing fail
+// when a limit of bytes is reached.
 type countedConn struct {
 	*inner
 	flow *flow
@@ -64,7 +68,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return c.inner.Write(p)
 }
 
-// request records a decision of the broker on a request.
+// request passes the event ev, a decision on an HTTP request of the sandbox, to the supervisor.
 func (e *Edge) request(ev network.Event) {
 	if ev.Allowed {
 		e.events.put(ev)

@@ -14,18 +14,19 @@ import (
 	"github.com/snapfs/snapfs/network/broker"
 )
 
-// A brokering is the configuration of a broker before its proxy exists.
+// A brokering holds the secrets and options for reading requests, as the supervisor sent them, until the
+// proxy exists.
 type brokering struct {
 	config *network.BrokerConfig
 	values [][]byte
 	edge   atomic.Pointer[Edge] // once it exists
 }
 
-// maxValue bounds what is read of a secret, in bytes.
+// maxValue is how many bytes of a secret's value the proxy reads at most from its descriptor.
 const maxValue = 64 << 10
 
-// newBrokering reads the values of the secrets from their descriptors, after it has forbidden other processes of this
-// user to read the memory of this one, and core files.
+// newBrokering reads the values of the sandbox's secrets from file descriptors, in the order of c.Secrets.
+// Before that it forbids other processes of this user to read the memory of this one, and core files.
 func newBrokering(c *network.BrokerConfig, files []*os.File) (*brokering, error) {
 	if err := hideMemory(); err != nil {
 		return nil, err
@@ -52,7 +53,8 @@ func hideMemory() error {
 	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
 }
 
-// broker adds the broker to the options of a proxy.
+// broker creates the broker, which reads the sandbox's requests, from b and adds it to the options o of the
+// proxy.
 func (s server) broker(o *Options, b *brokering) (err error) {
 	rules := o.Rules
 	o.Broker, err = broker.New(broker.Options{
@@ -72,7 +74,8 @@ func (s server) broker(o *Options, b *brokering) (err error) {
 	return err
 }
 
-// public returns what the supervisor may know of the broker, or nil without one.
+// public returns the data about the broker that the supervisor needs, such as placeholders, and no secrets.
+// It is nil if the proxy reads no requests.
 func (o *Options) public() *network.BrokerPublic {
 	if o.Broker == nil {
 		return nil

@@ -1,12 +1,14 @@
 //go:build linux
 
-// Package edge is the proxy at the other end of a sandbox's network, which enforces its rules.
+// Package edge is the proxy at the other end of a sandbox's network, which enforces the sandbox's network
+// rules.
 //
 //	process inside ─► its kernel ─► TUN ─► proxy: a TCP/IP stack ─► sockets of this process
 //
 // The sandbox has one interface and one way out. The proxy resolves a name that a rule allows to an address
-// that stands only for that name. It relays a connection to that address to the name, which it resolves itself,
-// outside, checking the result. It refuses every other packet at once and records every decision as an event.
+// that stands only for that name. A connection to that address it relays to the name, which it resolves
+// itself, outside, checking the result. It refuses every other packet at once and records every decision as
+// an event.
 //
 // # What the proxy verifies
 //
@@ -33,12 +35,13 @@
 //
 // # How refusals appear
 //
-// A refused connection is reset, refused datagrams and pings are "unreachable", and a name that no rule allows
-// does not exist. Nothing waits for a time-out.
+// A refused connection is reset, refused datagrams and pings are "unreachable", and a name that no rule
+// allows does not exist. Nothing waits for a time-out.
 //
 // An HTTP proxy outside is a server like any other. If a rule names it by address, its traffic is not
-// inspected, so it can connect to anything. If a rule names it by name, requests through it for other names are
-// refused.
+// inspected, so it can connect to anything. If a rule names it by name, requests through it for other names
+// are refused.
 //
-// Read [Edge], target and inspector first. The package must not know sandboxes: it has a TUN device and rules.
+// Read [Edge], target and inspector first. The package must not know sandboxes: it has a TUN device and
+// rules.
 package edge

@@ -29,23 +29,23 @@ const (
 	maxServers  = 1024             // size of the cache
 )
 
-// An echServer identifies a server for which the proxy checks encrypted ClientHellos: its name
-// and address.
+// An echServer identifies a server, by name and address, in the cache of servers that may have keys for
+// encrypted ClientHellos (ECH).
 type echServer struct {
 	name string
 	at   netip.AddrPort
 }
 
-// An echAnswer is the cached result of a query to a server. mu is held during the query, so
-// that others wait for the result.
+// An echAnswer says whether an encrypted ClientHello (ECH) to one server is refused, as the proxy found out
+// by asking the server. mu is held during the query, so that other connections wait for the result.
 type echAnswer struct {
 	mu    sync.Mutex
 	why   string // why an encrypted ClientHello is refused, or ""
 	until time.Time
 }
 
-// An echServers caches whether servers have keys for encrypted ClientHellos (ECH). The zero
-// value is empty.
+// An echServers remembers for which servers an encrypted ClientHello (ECH) is refused, because they have keys
+// for it. The zero value is empty.
 type echServers struct {
 	mu    sync.Mutex
 	known map[echServer]*echAnswer
@@ -65,8 +65,8 @@ func (s *echServers) of(server echServer) *echAnswer {
 	return a
 }
 
-// echRefusal returns why an encrypted ClientHello to a target is refused, or "". It may query the server; the
-// query continues if the caller's connection ends.
+// echRefusal returns why an encrypted ClientHello to the server t is refused, or "". It may query the server
+// whether it has keys for one; the query continues if the caller's connection ends.
 func (e *Edge) echRefusal(t target) string {
 	if t.terms.ECH {
 		return ""
@@ -90,7 +90,8 @@ func (e *Edge) echRefusal(t target) string {
 	return a.why
 }
 
-// hasKeys reports whether a server has keys for encrypted ClientHellos, by connecting to it.
+// hasKeys reports whether the server t has keys for encrypted ClientHellos. It connects to the server with a
+// wrong key; a server with keys then replies with them.
 func (e *Edge) hasKeys(ctx context.Context, t target) (bool, error) {
 	imitation, _, err := echImitation(t.name)
 	if err != nil {
@@ -116,7 +117,7 @@ func (e *Edge) hasKeys(ctx context.Context, t target) (bool, error) {
 	return false, err
 }
 
-// handshake makes a TLS connection to a target and returns its version.
+// handshake makes a TLS connection to the server t, closes it, and returns the TLS version.
 func (e *Edge) handshake(ctx context.Context, t target, c *tls.Config) (uint16, error) {
 	conn, err := e.dialOne(ctx, "tcp", netip.AddrPortFrom(t.addr, t.port), 1)
 	if err != nil {
@@ -128,8 +129,8 @@ func (e *Edge) handshake(ctx context.Context, t target, c *tls.Config) (uint16, 
 	return client.ConnectionState().Version, err
 }
 
-// echImitation returns an ECH configuration list (RFC 9849, 4) with one fresh key, and the
-// private half of the key.
+// echImitation returns an ECH configuration list (RFC 9849, 4) for the server name with one fresh key, which
+// the server does not have, and the private half of the key.
 func echImitation(name string) (list []byte, other *ecdh.PrivateKey, err error) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A link is the proxy's TUN device, which answers echo requests itself. The stack would reply
-// for every address, also of hosts that no rule allows; link replies "prohibited", which ends
+// A link is the proxy's side of the TUN device. It answers echo requests (pings) itself, because the TCP/IP
+// stack would reply for every address, also of hosts that no rule allows. It replies "prohibited", which ends
 // a ping at once, except for the gateway.
 type link struct {
 	nested.Endpoint
@@ -32,7 +32,7 @@ func newLink(tun stack.LinkEndpoint, e *Edge) *link {
 	return l
 }
 
-// Attach sets the stack that gets the packets. The stack calls it before it is ready, so
+// Attach stores to, the TCP/IP stack that gets the packets. The stack calls this before it is ready, so
 // reading begins only with start.
 func (l *link) Attach(to stack.NetworkDispatcher) {
 	if l.to = to; to == nil {
@@ -40,11 +40,11 @@ func (l *link) Attach(to stack.NetworkDispatcher) {
 	}
 }
 
-// start begins to read packets and pass them to the stack.
+// start begins to read packets from the TUN device and pass them to the TCP/IP stack.
 func (l *link) start() { l.Endpoint.Attach(l.to) }
 
-// stop ends reading and returns after all packets that were read have been handled. The stack
-// does the same when it removes the link, but then holds a lock that the handlers need.
+// stop ends reading packets from the TUN device and returns after all packets that were read have been
+// handled. The stack does the same when it removes the link, but then holds a lock that the handlers need.
 func (l *link) stop() {
 	const handOver = time.Millisecond // a thousand times the delay between read and handler, before which a packet would be dropped
 	time.Sleep(handOver)
@@ -82,7 +82,8 @@ func (e *Edge) nameOf(addr netip.Addr) string {
 	return ""
 }
 
-// prohibit4 returns the reply to an echo request to a host other than the gateway, or nil.
+// prohibit4 returns the reply "prohibited" to an IPv4 packet that is an echo request to a host other than the
+// gateway, or nil for another packet, and the packet's destination.
 func prohibit4(pkt *stack.PacketBuffer) ([]byte, netip.Addr) {
 	head, ok := pkt.Data().PullUp(header.IPv4MinimumSize)
 	if !ok {
@@ -118,7 +119,8 @@ func prohibit4(pkt *stack.PacketBuffer) ([]byte, netip.Addr) {
 	return b, to
 }
 
-// prohibit6 does the same as prohibit4 for IPv6.
+// prohibit6 returns the reply "prohibited" to an IPv6 packet that is an echo request to a host other than the
+// gateway, or nil for another packet, and the packet's destination.
 func prohibit6(pkt *stack.PacketBuffer) ([]byte, netip.Addr) {
 	const fixed = header.IPv6MinimumSize + header.ICMPv6DstUnreachableMinimumSize
 	head, ok := pkt.Data().PullUp(header.IPv6MinimumSize + header.ICMPv6MinimumSize)

@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/network/broker"
 )
 
-// Options configure a proxy. The zero value allows nothing and reports nothing.
+// Options configure the proxy of one sandbox's network. The zero value allows nothing and reports nothing.
 type Options struct {
 	// Rules are the initial rules; see [Edge.Allow].
 	Rules network.Rules
@@ -64,7 +64,8 @@ const (
 	lastWord    = 500 * time.Millisecond // for replies to the sandbox when the proxy closes
 )
 
-// An Edge is the proxy of one sandbox's network. All methods are safe for concurrent use.
+// An Edge is the proxy of one sandbox's network: it reads the sandbox's packets and relays allowed
+// connections to the outside. All methods are safe for concurrent use.
 type Edge struct {
 	options Options
 	stack   *stack.Stack
@@ -94,9 +95,10 @@ type Edge struct {
 	in, out  atomic.Int64
 }
 
-// New starts a proxy on a TUN device. The device must be without packet information (IFF_TUN, IFF_NO_PI), and
-// the interface inside must have the addresses and the MTU of package network. The proxy duplicates tun, which
-// keeps the namespace alive: the owner of the sandbox must close the proxy.
+// New starts the proxy of a sandbox's network on the TUN device tun. The device must be without packet
+// information (IFF_TUN, IFF_NO_PI), and the interface inside must have the addresses and the MTU of package
+// network. The proxy duplicates tun, which keeps the namespace alive: the owner of the sandbox must close the
+// proxy.
 //
 // Cost: under a millisecond and a dozen goroutines. An error leaves nothing behind.
 func New(tun *os.File, o Options) (*Edge, error) {
@@ -120,8 +122,8 @@ func New(tun *os.File, o Options) (*Edge, error) {
 	return e, nil
 }
 
-// Close cuts every connection and returns when every goroutine and descriptor of the proxy is
-// gone and Options.Event has got every event. It may be called repeatedly and concurrently.
+// Close cuts every connection through the proxy. It returns when every goroutine and descriptor of the proxy
+// is closed and Options.Event has got every event. It may be called repeatedly and concurrently.
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	first := !e.closed
@@ -142,7 +144,7 @@ func (e *Edge) Close() error {
 	return e.tun.Close()
 }
 
-// shutDown ends the stack after giving open flows the time to send a reset, so that no process
+// shutDown ends the TCP/IP stack after giving open connections the time to send a reset, so that no process
 // inside waits for a reply.
 func (e *Edge) shutDown() {
 	done := make(chan struct{})
@@ -166,7 +168,7 @@ func (e *Edge) shutDown() {
 	}
 }
 
-// openFlows returns the open flows. The caller holds mu.
+// openFlows returns the open connections and datagram flows. The caller holds e.mu.
 func (e *Edge) openFlows() []*flow {
 	open := make([]*flow, 0, len(e.flows))
 	for f := range e.flows {
@@ -175,10 +177,10 @@ func (e *Edge) openFlows() []*flow {
 	return open
 }
 
-// Rules returns the current rules.
+// Rules returns the network rules that the proxy applies now.
 func (e *Edge) Rules() network.Rules { return *e.rules.Load() }
 
-// Allow replaces the rules. It cuts open connections that they do not allow.
+// Allow replaces the network rules by r, and cuts open connections that r does not allow.
 func (e *Edge) Allow(r network.Rules) {
 	e.rules.Store(&r)
 	e.limitUsages(r)
@@ -192,7 +194,7 @@ func (e *Edge) Allow(r network.Rules) {
 	}
 }
 
-// Counters returns the counts so far.
+// Counters returns the totals of the sandbox's network traffic so far.
 func (e *Edge) Counters() network.Counters {
 	e.mu.Lock()
 	open, rules := len(e.flows), e.counted()
@@ -214,7 +216,7 @@ func (e *Edge) spawn(f func()) bool {
 	return true
 }
 
-// refuse records the refusal ev of a connection or query.
+// refuse counts the refusal of a connection or query, and passes it to the supervisor as the event ev.
 func (e *Edge) refuse(ev network.Event) {
 	e.refusals.Add(1)
 	ev.Allowed = false

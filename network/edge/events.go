@@ -10,11 +10,12 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// maxQueued is the number of events that may wait for the listener; more are dropped.
+// maxQueued is how many events may wait for the listener, which is the supervisor; more are dropped and
+// counted.
 const maxQueued = 4096
 
-// A queue passes events to a listener without delaying traffic. The zero value has no
-// listener.
+// A queue passes the proxy's events to a listener function in its own goroutine, without delaying traffic.
+// The zero value has no listener.
 type queue struct {
 	lost   atomic.Int64
 	ch     chan network.Event
@@ -56,7 +57,7 @@ func (q *queue) put(ev network.Event) {
 	}
 }
 
-// stop waits until the listener has received the queued events.
+// stop accepts no more events and waits until the listener has received the queued ones.
 func (q *queue) stop() {
 	q.mu.Lock()
 	if !q.closed && q.ch != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A flow is one connection, or the datagrams between two ports, from the decision that allowed
+// A flow is one connection of the sandbox, or the datagrams between two ports, from the decision that allowed
 // it to its end.
 type flow struct {
 	edge    *Edge
@@ -30,11 +30,11 @@ type flow struct {
 	shut   []func()
 }
 
-// afterDone calls f when ctx is done, unless stop is called before.
+// afterDone calls f in a goroutine when ctx is done, unless stop is called before.
 func afterDone(ctx context.Context, f func()) (stop func() bool) { return context.AfterFunc(ctx, f) }
 
-// open registers a flow to the target t. If a limit does not allow another flow, it returns
-// the reason why.
+// open adds a connection (kind TCP) or datagram flow (UDP) to the destination t to those that are open. If a
+// limit does not allow another one, it returns the reason why.
 func (e *Edge) open(kind network.Kind, t target) (f *flow, why string) {
 	f = &flow{edge: e, id: e.ids.Add(1), kind: kind, target: t}
 	e.mu.Lock()
@@ -58,19 +58,18 @@ func (e *Edge) open(kind network.Kind, t target) (f *flow, why string) {
 	return f, ""
 }
 
-// Reasons why a flow is cut or refused.
+// Reasons, in events, why a connection was cut or refused.
 const (
 	spentWhy  = "the limit of bytes is reached"
 	closedWhy = "the proxy was closed" // the sandbox's last command has ended
 )
 
-// spent reports whether the limit of bytes is reached.
+// spent reports whether the sandbox's limit of network bytes is reached.
 func (e *Edge) spent() bool {
 	return e.options.MaxBytes > 0 && e.in.Load()+e.out.Load() >= e.options.MaxBytes
 }
 
-// begin stores t as the flow's target, counts the flow, and records as an event that it is
-// connected.
+// begin notes that the flow is connected to t: it counts the flow and passes an event to the supervisor.
 func (f *flow) begin(t target) {
 	f.mu.Lock()
 	f.target = t
@@ -82,7 +81,7 @@ func (f *flow) begin(t target) {
 	f.edge.events.put(ev)
 }
 
-// fail records as an event that the connection to t failed, and forgets the flow.
+// fail ends a flow whose connection to t failed because of err, and passes an event to the supervisor.
 func (f *flow) fail(t target, err error) {
 	f.forget()
 	f.mu.Lock()
@@ -99,7 +98,8 @@ func (f *flow) fail(t target, err error) {
 	f.edge.events.put(ev)
 }
 
-// end records the end of the flow as an event, and forgets the flow.
+// end removes the flow, which is over, from the open ones, and passes an event with its bytes to the
+// supervisor.
 func (f *flow) end() {
 	f.forget()
 	f.mu.Lock()
@@ -125,7 +125,8 @@ func (f *flow) forget() {
 	}
 }
 
-// onCut registers a function to call when the flow is cut; it is called at once if the flow is cut already.
+// onCut registers shut, which closes a connection, to be called when the flow is cut. It calls shut at once
+// if the flow is cut already.
 func (f *flow) onCut(shut func()) {
 	f.mu.Lock()
 	cut := f.why != ""
@@ -138,7 +139,8 @@ func (f *flow) onCut(shut func()) {
 	}
 }
 
-// cut ends a flow for the reason why. Only the first call has an effect.
+// cut ends a flow by closing its connections. why is the reason for the event. Only the first call has an
+// effect.
 func (f *flow) cut(why string) {
 	f.mu.Lock()
 	if f.why != "" {
@@ -154,7 +156,8 @@ func (f *flow) cut(why string) {
 	}
 }
 
-// recheck returns the reason why the rules r forbid the flow, or "".
+// recheck returns the reason why the new network rules r forbid the open flow, or "". If r allows the flow,
+// its rule and options are updated.
 func (f *flow) recheck(r network.Rules) string {
 	f.mu.Lock()
 	t := f.target
@@ -174,15 +177,15 @@ func (f *flow) recheck(r network.Rules) string {
 	return why
 }
 
-// terms returns the options of the rule that allows the flow. Allow may change them.
+// terms returns the options of the network rule that allows the flow. A change of the rules may change them.
 func (f *flow) terms() network.Terms {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.target.terms
 }
 
-// count adds n bytes to the flow's counters. It returns false, after cutting the flow, when
-// the limit of all flows or of its rule is reached.
+// count adds n bytes, which went into the sandbox if in is set, to the flow's counters. When the limit of all
+// flows or of the flow's rule is reached, it cuts the flow and returns false.
 func (f *flow) count(n int, in bool) bool {
 	if in {
 		f.in.Add(int64(n))

@@ -11,12 +11,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// hostsFile is the host's /etc/hosts. A program inside finds an address in its copy of the
-// file and connects to it without asking the resolver, so the proxy has to find the name.
+// hostsFile is the host's /etc/hosts. A program in the sandbox finds an address in its copy of the file and
+// connects to it without a DNS query, so the proxy has to find the name.
 const hostsFile = "/etc/hosts"
 
-// maxHosts bounds how much of the file is read, in bytes, for each connection that no rule
-// allows by address.
+// maxHosts is how many bytes of /etc/hosts are read, for each connection that no rule allows by address.
 const maxHosts = 256 << 10
 
 // hostsName returns the first name that the host's /etc/hosts maps to addr and that rules
@@ -38,7 +37,8 @@ func (e *Edge) hostsName(addr netip.Addr, port uint16) string {
 	return hostsNameIn(string(text), addr, port, e.Rules())
 }
 
-// hostsNameIn does the search of hostsName in the text of a file in the form of hosts(5).
+// hostsNameIn returns the first name that text, a file in the form of hosts(5), maps to addr and that the
+// rules r allow on port, or "".
 func hostsNameIn(text string, addr netip.Addr, port uint16, r network.Rules) string {
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")

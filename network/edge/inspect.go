@@ -12,17 +12,17 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// maxHeld bounds how many bytes wait for inspection: a first line, an HTTP head, or a
-// ClientHello.
+// maxHeld is how many bytes of a connection wait in the proxy at most until they can be inspected: a first
+// line, an HTTP head, or a ClientHello.
 const maxHeld = 64 << 10
 
-// maxBlank bounds the empty lines before a first line, in bytes.
+// maxBlank is how many bytes of empty lines may precede the first line of an HTTP request.
 const maxBlank = 1 << 10
 
-// An inspector reads the bytes that a process sends to a name, and releases the allowed ones.
-// It knows TLS and HTTP/1 on any port; other protocols pass, except on the ports of the web.
-// What a server could take for TLS or HTTP must be exactly that, as readers differ. One
-// goroutine uses it, except for answered.
+// An inspector reads the bytes that a process in the sandbox sends to a named server, and releases those that
+// are for that name. It knows TLS and HTTP/1 on any port; other protocols pass, except on the ports of the
+// web. Bytes that a server could take for TLS or HTTP must be exactly that, as readers differ. One goroutine
+// uses it, except for answered.
 type inspector struct {
 	name  string // the name that the client must ask for; empty lets everything pass
 	noSNI bool   // a client may omit the server name
@@ -56,8 +56,8 @@ func newInspector(name string, noSNI bool) *inspector {
 	return j
 }
 
-// feed inspects the client's next bytes. It returns the bytes that may pass now, valid until
-// the next call, or the reason why the connection must end.
+// feed inspects p, the next bytes of the client. It returns the bytes that may be sent to the server now,
+// valid until the next call, or the reason why the connection must end.
 func (j *inspector) feed(p []byte) (pass []byte, why string) {
 	if j.why != "" {
 		return nil, j.why
@@ -85,7 +85,7 @@ func (j *inspector) feed(p []byte) (pass []byte, why string) {
 	return pass, ""
 }
 
-// end reports whether all further bytes of the client may pass without inspection.
+// end reports whether all further bytes of the client may pass to the server without inspection.
 func (j *inspector) end() bool { return j.http.phase == phaseOpaque && len(j.buf) == 0 }
 
 func (j *inspector) refuse(why string) bool {
@@ -93,24 +93,25 @@ func (j *inspector) refuse(why string) bool {
 	return false
 }
 
-// rest returns the bytes that are not yet inspected.
+// rest returns the bytes of the client that the inspector has not released yet.
 func (j *inspector) rest() []byte { return j.buf[j.ok:] }
 
-// opaque is the state in which all bytes pass without inspection.
+// opaque is the state of an inspector in which all bytes pass without inspection.
 func opaque(j *inspector) bool {
 	j.http.phase = phaseOpaque
 	j.ok = len(j.buf)
 	return false
 }
 
-// undecided reports whether the first bytes may yet become an HTTP request, while the client
-// may already wait for a reply. On a port of the web it waits for the line's end.
+// undecided reports whether the client's first bytes may yet become an HTTP request, while the client may
+// already wait for a reply. On a port of the web it returns false: the inspector waits for the line's end.
 func (j *inspector) undecided() bool {
 	return j.http.phase == phaseSniff && !j.web && len(j.buf)-max(j.ok, j.passed) > 0
 }
 
-// release lets first bytes pass that may yet become a request. No server acts on a part of a
-// request, and later bytes are inspected together with them.
+// release returns those of the client's first bytes that may pass to the server, although it is not known yet
+// whether they begin an HTTP request. No server acts on a part of a request, and later bytes are inspected
+// together with them.
 func (j *inspector) release() []byte {
 	if !j.undecided() {
 		return nil
@@ -120,10 +121,10 @@ func (j *inspector) release() []byte {
 	return pass
 }
 
-// webPort reports whether clients expect a web server on a port.
+// webPort reports whether clients expect a web server on the port, so that only TLS, HTTP and SSH pass.
 func webPort(port uint16) bool { return port == 80 || port == 443 || port == 8080 || port == 8443 }
 
-// sniff is the first state: it detects the protocol by the first bytes.
+// sniff is the first state of an inspector: it detects the protocol by the client's first bytes.
 func sniff(j *inspector) bool {
 	b := j.rest()
 	switch {
@@ -145,7 +146,8 @@ func sniff(j *inspector) bool {
 	return sniffLine(j, b)
 }
 
-// other is the state for a protocol that is neither TLS nor HTTP.
+// other is the state of an inspector for a protocol that is neither TLS nor HTTP: it lets everything pass,
+// except on a port of the web.
 func other(j *inspector) bool {
 	if j.web {
 		return j.refuse(otherWhy)
@@ -154,11 +156,12 @@ func other(j *inspector) bool {
 	return true
 }
 
-// otherWhy is the reason for refusing other protocols on a port of the web.
+// otherWhy is the reason for refusing a connection with another protocol than TLS or HTTP on a port of the
+// web.
 const otherWhy = "neither TLS nor HTTP, on a port of the web; a rule with +tcp lets it pass"
 
-// sniffLine detects an HTTP request in the first line that is not empty. A line whose first
-// word is not an HTTP token is no request.
+// sniffLine detects an HTTP request in b, the client's first bytes, by the first line that is not empty. A
+// line whose first word is not an HTTP token is no request.
 func sniffLine(j *inspector, b []byte) bool {
 	if len(b) > maxBlank && len(b) <= maxHeld && len(b) < 2*j.searched && bytes.IndexByte(b[j.searched:], '\n') < 0 {
 		return false // avoids quadratic time for single bytes
@@ -201,8 +204,8 @@ func sniffLine(j *inspector, b []byte) bool {
 	return other(j)
 }
 
-// blank reports whether some server splits a request line at a byte. Python's do at all of
-// these (str.split), where RFC 9112 has the space alone.
+// blank reports whether some server splits the request line of HTTP at the byte c. Python's servers do at all
+// of these (str.split), while RFC 9112 has the space alone.
 func blank(c byte) bool {
 	return c == ' ' || c >= '\t' && c <= '\r' || c >= 0x1c && c <= 0x1f || c == 0x85 || c == 0xa0
 }
@@ -215,13 +218,15 @@ func trimBlanks(b []byte) []byte {
 	return b
 }
 
-// oldest reports whether a line is an HTTP/0.9 request, which some servers still accept.
+// oldest reports whether the first line of a connection, of which word is the first word, is an HTTP/0.9
+// request, which some servers still accept.
 func oldest(word, line []byte) bool {
 	target := trimBlanks(line[len(word):])
 	return bytes.EqualFold(word, []byte("GET")) && (bytes.HasPrefix(target, []byte("/")) || bytes.Contains(target, []byte("://")))
 }
 
-// isToken reports whether every byte may be in a token (RFC 9110, 5.6.2). An empty slice may become one.
+// isToken reports whether every byte of b may be in an HTTP token (RFC 9110, 5.6.2). An empty slice may
+// become one.
 func isToken(b []byte) bool {
 	for _, c := range b {
 		if !tokenByte(c) {
@@ -239,11 +244,12 @@ func tokenByte(c byte) bool {
 	return c < 0x80 && bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) >= 0
 }
 
-// waits reports whether the inspector needs the server's reply before it continues.
+// waits reports whether the inspector needs the server's reply, to an upgrade or CONNECT, before it can
+// inspect further bytes.
 func (j *inspector) waits() bool { return j.http.phase == phaseAnswer }
 
-// listen makes the inspector read the server's next reply. It is called before the request
-// passes whose reply is needed.
+// listen makes the inspector read the server's next reply. It is called before the request passes whose reply
+// the inspector needs.
 func (j *inspector) listen() {
 	j.mu.Lock()
 	j.answer = nil
@@ -251,7 +257,8 @@ func (j *inspector) listen() {
 	j.listening.Store(true)
 }
 
-// answered inspects the server's bytes.
+// answered takes bytes that the server sent: it notes that the server has sent some, and finds the status of
+// a reply that the inspector needs.
 func (j *inspector) answered(p []byte) {
 	j.greeted.Store(true)
 	if !j.listening.Load() {
@@ -274,8 +281,8 @@ func (j *inspector) answered(p []byte) {
 	}
 }
 
-// answerEnds is called when the server has sent all its data. A status that is still awaited
-// becomes 0: the server sent none.
+// answerEnds is called when the server has sent all its data. If the inspector still waits for the status of
+// a reply, the status becomes 0: the server sent none.
 func (j *inspector) answerEnds() {
 	if j.listening.Load() {
 		j.setStatus(0)
@@ -290,8 +297,7 @@ func (j *inspector) setStatus(code int) {
 	}
 }
 
-// await waits for the server's reply that the inspector needs; it returns false if ctx ends
-// first.
+// await waits for the server's reply that the inspector needs. It returns false if ctx ends first.
 func (j *inspector) await(ctx context.Context) bool {
 	select {
 	case code := <-j.status:
@@ -302,13 +308,14 @@ func (j *inspector) await(ctx context.Context) bool {
 	}
 }
 
-// mismatch refuses the connection, because in the field what the client named the server name
-// instead of j.name, and returns false.
+// mismatch refuses the connection, because the client asked for the server name in the field what (such as
+// the Host) and not for j.name. It returns false.
 func (j *inspector) mismatch(what, name string) bool {
 	return j.refuse(what + " is " + short(name) + ", not " + j.name)
 }
 
-// short returns a name from a client for a reason of a refusal.
+// short returns a name that a client sent, in printable form and at most 100 bytes long, for the reason of a
+// refusal.
 func short(name string) string {
 	const most = 100
 	if name = printable(name); len(name) > most {
@@ -317,5 +324,5 @@ func short(name string) string {
 	return name
 }
 
-// same reports whether name is the name that the connection is allowed for.
+// same reports whether name, as the client wrote it, is the server name that the connection is allowed for.
 func (j *inspector) same(name string) bool { return network.Fold(name) == j.name }

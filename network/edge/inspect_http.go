@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A phase is the next part of an HTTP message: a head, a body or a chunk.
+// A phase is the part of an HTTP connection that the inspector expects next, such as a head, a body or a
+// chunk.
 type phase int
 
 const (
@@ -20,7 +21,8 @@ const (
 	phaseOpaque              // anything
 )
 
-// A requestReader follows the HTTP requests on one connection.
+// A requestReader follows the HTTP requests on one connection for the inspector: which part comes next and
+// how many bytes are left of it.
 type requestReader struct {
 	phase   phase
 	later   bool  // not the first request
@@ -30,8 +32,8 @@ type requestReader struct {
 	chunked bool
 }
 
-// A request holds the parts of an HTTP head that name the server or determine the length of
-// the body.
+// A request holds the parts of an HTTP request's head that name the server or determine the length of the
+// body.
 type request struct {
 	connect   bool
 	hosts     int
@@ -44,8 +46,8 @@ type request struct {
 	bad       string
 }
 
-// head is the state that collects and inspects the head of a request. It refuses ambiguous
-// syntax: line ends and body lengths that two readers could understand differently.
+// head is the state of an inspector that collects and checks the head of an HTTP request. It refuses
+// ambiguous syntax: line ends and body lengths that two readers could understand differently.
 func head(j *inspector) bool {
 	b := j.rest()
 	skip := 0
@@ -69,7 +71,8 @@ func head(j *inspector) bool {
 	return false
 }
 
-// inspectHead inspects a complete head, after skip bytes of empty lines.
+// inspectHead checks b, the complete head of an HTTP request after skip bytes of empty lines, and releases it
+// if it names the right server.
 func inspectHead(j *inspector, b []byte, skip int) bool {
 	r := readRequest(string(b[skip : len(b)-2]))
 	switch {
@@ -84,8 +87,8 @@ func inspectHead(j *inspector, b []byte, skip int) bool {
 	return j.http.begin(j, r)
 }
 
-// askedHost returns the first Host in refused bytes of HTTP as the end of a reason, or "" if the
-// bytes so far have none.
+// askedHost returns the first Host in refused bytes of HTTP, as text to be added to the reason of the
+// refusal, or "" if the bytes so far have none.
 func (j *inspector) askedHost() string {
 	for line := range bytes.Lines(j.rest()) {
 		name, value, ok := bytes.Cut(line, []byte(":"))
@@ -96,7 +99,8 @@ func (j *inspector) askedHost() string {
 	return ""
 }
 
-// begin selects the state after the head of a request r: body, chunks or the next head.
+// begin selects the inspector's state after the head of the HTTP request r: body, chunks, the next head, or
+// waiting for the reply to an upgrade.
 func (h *requestReader) begin(j *inspector, r request) bool {
 	if r.upgrade || r.connect {
 		if h.later || r.length > 0 || r.chunked {
@@ -122,7 +126,8 @@ func (h *requestReader) begin(j *inspector, r request) bool {
 	return len(j.rest()) > 0
 }
 
-// answered selects the state after the server's reply to an upgrade, by its status code.
+// answered selects the inspector's state after the server's reply to an upgrade or CONNECT, by the reply's
+// status code.
 func (h *requestReader) answered(j *inspector, code int) {
 	h.later = true
 	switch {
@@ -138,7 +143,8 @@ func (h *requestReader) answered(j *inspector, code int) {
 	}
 }
 
-// readRequest parses a head whose lines end with CR LF (RFC 9112).
+// readRequest parses the head of an HTTP request whose lines end with CR LF (RFC 9112). It sets bad for a
+// malformed or ambiguous one.
 func readRequest(text string) (r request) {
 	line, rest, _ := strings.Cut(text, "\r\n")
 	old := r.first(line)
@@ -158,8 +164,8 @@ func readRequest(text string) (r request) {
 	return r
 }
 
-// first parses the request line into r: its kind, the server that it names, and r.bad for a
-// malformed line. old reports HTTP/1.0.
+// first parses the request line of an HTTP request into r: its kind, the server that it names, and r.bad for
+// a malformed line. old is true for HTTP/1.0.
 func (r *request) first(line string) (old bool) {
 	parts := strings.Split(line, " ")
 	if len(parts) != 3 || parts[0] == "" || !isToken([]byte(parts[0])) || (parts[2] != "HTTP/1.1" && parts[2] != "HTTP/1.0") {
@@ -192,8 +198,8 @@ func (r *request) first(line string) (old bool) {
 	return parts[2] == "HTTP/1.0"
 }
 
-// field parses one header line into r: the fields that name the server or determine the length
-// of the body.
+// field parses one header line of an HTTP request into r, if it names the server or determines the length of
+// the body.
 func (r *request) field(line string) {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || name == "" || !isToken([]byte(name)) {
@@ -243,7 +249,7 @@ func hostOf(host string) string {
 	return name
 }
 
-// body is the state that passes a body of known length.
+// body is the state of an inspector that lets an HTTP body, or a chunk of one, of known length pass.
 func body(j *inspector) bool {
 	h := &j.http
 	n := min(h.left, int64(len(j.rest())))
@@ -261,7 +267,7 @@ func body(j *inspector) bool {
 	return len(j.rest()) > 0
 }
 
-// line returns one line of a chunked body without CR LF; ok is false if it is incomplete or malformed.
+// line returns one line of a chunked HTTP body without CR LF; ok is false if it is incomplete or malformed.
 func (j *inspector) line() (line []byte, ok bool) {
 	const most = 4 << 10
 	b := j.rest()
@@ -276,7 +282,7 @@ func (j *inspector) line() (line []byte, ok bool) {
 	return b[:i-1], true
 }
 
-// chunk is the state that parses the length of a chunk.
+// chunk is the state of an inspector that parses the length of a chunk of an HTTP body.
 func chunk(j *inspector) bool {
 	line, ok := j.line()
 	if !ok {
@@ -295,7 +301,7 @@ func chunk(j *inspector) bool {
 	return true
 }
 
-// chunkEnd is the state that parses the line after a chunk.
+// chunkEnd is the state of an inspector that parses the empty line after a chunk of an HTTP body.
 func chunkEnd(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) > 0 {
@@ -307,7 +313,8 @@ func chunkEnd(j *inspector) bool {
 	return ok
 }
 
-// trailer is the state that passes the trailer after the last chunk, up to an empty line.
+// trailer is the state of an inspector that lets the trailer after the last chunk of an HTTP body pass, up to
+// an empty line.
 func trailer(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) == 0 {
@@ -317,8 +324,8 @@ func trailer(j *inspector) bool {
 	return ok
 }
 
-// statusOf parses the head of a reply and returns its status code and size in bytes, or size 0
-// while it is incomplete.
+// statusOf parses the head of an HTTP response and returns its status code and the head's size in bytes, or
+// size 0 while it is incomplete. The code is 0 if b is no HTTP/1 response.
 func statusOf(b []byte) (code, size int) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {

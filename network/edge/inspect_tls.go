@@ -25,7 +25,7 @@ const (
 
 const recordHead = 5
 
-// A helloReader assembles a ClientHello, which may be split over several records.
+// A helloReader assembles a ClientHello of TLS for the inspector; it may be split over several records.
 type helloReader struct {
 	scan    int    // how many uninspected bytes were scanned
 	message []byte // content of the records so far
@@ -33,9 +33,9 @@ type helloReader struct {
 	skip    int    // bytes left of a record that passes
 }
 
-// sniffRecord detects a ClientHello in first bytes that look like a record of TLS. Some servers
-// ignore the record's version, or skip alerts before the ClientHello, so such bytes are refused.
-// No server of TLS takes a version of 16 or more, nor a record after bytes of its own.
+// sniffRecord detects a ClientHello in b, a client's first bytes, that look like a record of TLS. Some
+// servers ignore the record's version, or skip alerts before the ClientHello, so such bytes are refused. No
+// server of TLS takes a version of 16 or more, nor a record after bytes of its own.
 func sniffRecord(j *inspector, b []byte) bool {
 	switch {
 	case len(b) < 3 && (len(b) < 2 || b[1] < 16):
@@ -56,8 +56,8 @@ func sniffRecord(j *inspector, b []byte) bool {
 // which all clients send (RFC 8446, 5.1).
 func recordVersion(b []byte) bool { return b[1] == 3 && b[2] >= 1 && b[2] <= 3 }
 
-// askedName returns the server name in refused bytes of TLS as the end of a reason, or "" if
-// the bytes so far have none.
+// askedName returns the server name in refused bytes of TLS, as text to be added to the reason of the
+// refusal, or "" if the bytes so far have none.
 func (j *inspector) askedName() string {
 	var message []byte
 	for b := j.rest(); len(b) > recordHead; {
@@ -80,7 +80,7 @@ func (j *inspector) askedName() string {
 	return ""
 }
 
-// hello is the state that assembles a ClientHello and inspects it when it is complete.
+// hello is the state of an inspector that assembles a ClientHello of TLS and checks it when it is complete.
 func hello(j *inspector) bool {
 	t := &j.tls
 	b := j.rest()[t.scan:]
@@ -119,8 +119,8 @@ func hello(j *inspector) bool {
 	return true
 }
 
-// afterHello is the state after a ClientHello: it inspects a second one, which a server may
-// request (RFC 8446, 4.1.4) and which could have another name.
+// afterHello is the state of an inspector after a ClientHello of TLS: it checks a second one, which a server
+// may request (RFC 8446, 4.1.4) and which could have another name.
 func afterHello(j *inspector) bool {
 	t := &j.tls
 	if t.skip > 0 {
@@ -151,8 +151,8 @@ func afterHello(j *inspector) bool {
 	return true
 }
 
-// A cursor parses fields with a length prefix. The field bad is set when the data is too
-// short.
+// A cursor parses binary data of TLS, whose fields have a length prefix. The field bad is set when the data
+// is too short.
 type cursor struct {
 	b   []byte
 	bad bool
@@ -168,7 +168,7 @@ func (c *cursor) take(n int) []byte {
 	return field
 }
 
-// number parses an unsigned number of n bytes.
+// number parses an unsigned big-endian number of n bytes and moves on.
 func (c *cursor) number(n int) int {
 	v := 0
 	for _, b := range c.take(n) {
@@ -177,10 +177,10 @@ func (c *cursor) number(n int) int {
 	return v
 }
 
-// field parses a field whose length is a number of n bytes.
+// field parses a field that a length of n bytes precedes, and returns a cursor over it.
 func (c *cursor) field(n int) *cursor { return &cursor{b: c.take(c.number(n)), bad: c.bad} }
 
-// extensionsOf returns the extensions of a ClientHello (RFC 8446, 4.1.2) without its header.
+// extensionsOf returns the extensions of message, a ClientHello (RFC 8446, 4.1.2) without its header.
 func extensionsOf(message []byte) *cursor {
 	c := &cursor{b: message}
 	c.take(2 + 32) // version, random
@@ -195,7 +195,8 @@ func extensionsOf(message []byte) *cursor {
 	return extensions
 }
 
-// inspectHello inspects a ClientHello without its header.
+// inspectHello checks the server name of message, a ClientHello without its header, and refuses the
+// connection if that is not the allowed name.
 func inspectHello(j *inspector, message []byte) bool {
 	extensions := extensionsOf(message)
 	if extensions.bad {
@@ -244,8 +245,8 @@ const (
 	hiddenWhy  = hiddenName + hiddenHint
 )
 
-// allowECH reports whether to allow a ClientHello with the right outer name and an encrypted
-// inner one.
+// allowECH reports whether to allow a ClientHello with the right outer name and an encrypted inner one. If
+// not, it refuses the connection.
 func (j *inspector) allowECH() bool {
 	why := hiddenWhy
 	if j.echRefusal != nil {
@@ -254,8 +255,8 @@ func (j *inspector) allowECH() bool {
 	return why == "" || j.refuse(why)
 }
 
-// serverName parses the server_name extension (RFC 6066, 3), a list with one name, and returns
-// the name.
+// serverName parses body, the server_name extension of a ClientHello (RFC 6066, 3), and returns its one name.
+// It returns false for another form.
 func serverName(body *cursor) (string, bool) {
 	list := body.field(2)
 	if body.bad || list.bad || len(body.b) > 0 || list.number(1) != 0 {

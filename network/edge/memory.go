@@ -13,32 +13,32 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// Bounds of the memory that a sandbox can make its proxy use: the number of flows, the memory
-// of each, and the total ([limitMemory]).
+// Bounds of the memory that a sandbox can make its proxy use: the number of connections, the memory of each,
+// and the total ([limitMemory]).
 const (
-	// maxFast is the number of flows that get large buffers, for speed.
+	// maxFast is how many connections at once get large buffers, for speed. Further ones get small ones.
 	maxFast = 64
-	// copySize is the buffer size of a relay in bytes, more than a packet of the inner
-	// network. copySmall and windowSmall are for flows beyond maxFast.
+	// copySize is the size in bytes of the buffer through which a connection's bytes are copied, more than a
+	// packet of the inner network. copySmall and windowSmall are for connections beyond maxFast.
 	copySize    = 128 << 10
 	copySmall   = 16 << 10
 	windowSmall = 32 << 10
 
-	// memoryAim is the memory target of the garbage collector, in bytes. Beyond memoryMost,
-	// which includes reserved memory, the process ends, and the supervisor starts it again.
+	// memoryAim is the memory target of the proxy's garbage collector, in bytes. Beyond memoryMost, which
+	// includes reserved memory, the process ends, and the supervisor starts it again.
 	memoryAim  = 384 << 20
 	memoryMost = 1 << 30
 )
 
-// limitMemory limits the memory of this process.
+// limitMemory limits the memory of this proxy process, since a sandbox's traffic determines how much it uses.
 func limitMemory() error {
 	debug.SetMemoryLimit(memoryAim)
 	err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: memoryMost, Max: memoryMost})
 	return os.NewSyscallError("setrlimit", err)
 }
 
-// bound makes the buffers small if the flow is beyond maxFast: those of the stack at inside,
-// and those of the kernel at outside.
+// bound makes the buffers small if the connection is beyond the first maxFast: those of the TCP/IP stack at
+// inside, and those of the kernel at outside.
 func (f *flow) bound(inside tcpip.Endpoint, outside net.Conn) {
 	if !f.small {
 		return
@@ -50,7 +50,7 @@ func (f *flow) bound(inside tcpip.Endpoint, outside net.Conn) {
 	}
 }
 
-// pool returns the pool of the flow's buffers, and the size of a buffer.
+// pool returns the pool from which the connection gets its copy buffers, and the size of one.
 func (f *flow) pool() (*sync.Pool, int) {
 	if f.small {
 		return &f.edge.small, copySmall

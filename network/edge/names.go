@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A names maps each requested name to a pair of addresses. When the table is full, the least
-// recently used name loses its pair. An open connection keeps its name.
+// A names maps each host name that the sandbox has resolved to the pair of addresses that stand for it. When
+// the table is full, the least recently used name loses its pair. An open connection keeps its name.
 type names struct {
 	mu     sync.Mutex
 	max    int // network.MaxNames, except in tests
@@ -26,7 +26,8 @@ type named struct {
 	num  int
 }
 
-// addrs returns the addresses that stand for name, and assigns them if it has none.
+// addrs returns the addresses that stand inside the sandbox for the host name, and assigns them if it has
+// none.
 func (t *names) addrs(name string) (four, six netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,7 +41,7 @@ func (t *names) addrs(name string) (four, six netip.Addr) {
 	return network.NameAddrs(n.num)
 }
 
-// make creates the maps. The caller holds mu.
+// make creates the maps of the table at its first use. The caller holds t.mu.
 func (t *names) make() {
 	if t.used == nil {
 		t.used, t.byName, t.byNum = list.New(), map[string]*list.Element{}, map[int]*list.Element{}
@@ -50,8 +51,8 @@ func (t *names) make() {
 	}
 }
 
-// restore adds the names of an earlier proxy with their numbers. New names get numbers after
-// last, so that an address that a process has cached never leads to another name.
+// restore adds the host names of an earlier proxy of the sandbox, each with the number of its addresses. New
+// names get numbers after last, so that an address that a process has cached never leads to another name.
 func (t *names) restore(numbers map[string]int, last int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,8 +70,8 @@ func (t *names) restore(numbers map[string]int, last int) {
 	}
 }
 
-// add gives name, which has none, a new number or, if none is left, that of the least recently
-// used name, which it removes. The caller holds mu.
+// add gives the host name, which has no addresses yet, a new number. If none is left, it gets that of the
+// least recently used name, which is removed. The caller holds t.mu.
 func (t *names) add(name string) *list.Element {
 	n := &named{name, t.last + 1}
 	if t.last < t.max {
@@ -86,7 +87,7 @@ func (t *names) add(name string) *list.Element {
 	return el
 }
 
-// name returns the name with the number num, or "".
+// name returns the host name whose addresses have the number num, or "".
 func (t *names) name(num int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,13 +22,14 @@ const (
 	// for the proxy's life, or until the table is full; the rules and the server name protect
 	// a client that caches it longer.
 	dnsTTL = 60
-	// dnsConns and dnsTime bound the number of connections to the resolver and the time of
-	// each.
+	// dnsConns is how many TCP connections to the proxy's name server are served at once, and dnsTime how
+	// long each may wait for data.
 	dnsConns = 64
 	dnsTime  = 10 * time.Second
 )
 
-// resolve serves DNS queries at the gateway's addresses.
+// resolve starts the sandbox's name server: it answers DNS queries at the gateway's addresses, by UDP and
+// TCP.
 func (e *Edge) resolve() error {
 	slots := make(chan struct{}, dnsConns)
 	for _, p := range []netip.Prefix{network.Gateway4(), network.Gateway6()} {
@@ -52,8 +53,8 @@ func (e *Edge) resolve() error {
 	return nil
 }
 
-// answerPackets answers the queries of one UDP port, which may be several, as resolvers send A
-// and AAAA queries together.
+// answerPackets answers the DNS queries that arrive at conn, one UDP port. There may be several from one
+// client, as resolvers send A and AAAA queries together.
 func (e *Edge) answerPackets(conn *gonet.UDPConn) {
 	buf := make([]byte, 4096)
 	for {
@@ -88,7 +89,8 @@ func (e *Edge) answerStreams(l *gonet.TCPListener, slots chan struct{}) {
 	}
 }
 
-// answerStream answers queries over TCP (RFC 1035, 4.2.2): each message follows its length.
+// answerStream answers DNS queries over the TCP connection conn (RFC 1035, 4.2.2), where each message follows
+// its length, and closes it.
 func (e *Edge) answerStream(conn net.Conn) {
 	defer drop(conn)
 	stop := afterDone(e.ctx, func() { drop(conn) })
@@ -115,7 +117,7 @@ func (e *Edge) answerStream(conn net.Conn) {
 	}
 }
 
-// answer returns the reply to a message, or nil if that is not a query.
+// answer returns the reply to message, a DNS query, or nil if it is not a query.
 func (e *Edge) answer(message []byte) []byte {
 	var p dnsmessage.Parser
 	asked, err := p.Start(message)
@@ -140,9 +142,9 @@ func (e *Edge) answer(message []byte) []byte {
 	return pack(head, questions, addr)
 }
 
-// question answers one question with an address and a response code. An allowed name has
-// addresses and no other records: none with keys for a hidden server name (HTTPS, SVCB), none
-// that refers to other names.
+// question decides on one question of a DNS query and returns an address and a response code. An allowed name
+// has addresses and no other records: none with keys for a hidden server name (HTTPS, SVCB), none that refers
+// to other names.
 func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 	name := network.Fold(q.Name.String())
 	ev := network.Event{Kind: network.DNS, Name: printable(name)}
@@ -178,9 +180,9 @@ func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 	return netip.Addr{}, dnsmessage.RCodeSuccess
 }
 
-// service reports whether a query is for a service record of an allowed name, such as
-// _http._tcp.site.example (RFC 2782), which package managers query before the name itself. The
-// reply is that there is none, and the query is not recorded.
+// service reports whether a DNS query is for a service record of an allowed name, such as
+// _http._tcp.site.example (RFC 2782), which package managers query before the name itself. The reply is that
+// there is none, and no event reports the query.
 func (e *Edge) service(name string) bool {
 	kind, rest, _ := strings.Cut(name, ".")
 	protocol, host, _ := strings.Cut(rest, ".")
@@ -202,7 +204,7 @@ func printable(name string) string {
 	}, name)
 }
 
-// pack encodes a reply, with addr if it is valid.
+// pack encodes a DNS reply, with the address addr as the answer if it is valid.
 func pack(head dnsmessage.Header, questions []dnsmessage.Question, addr netip.Addr) []byte {
 	message := dnsmessage.Message{Header: head, Questions: questions}
 	if addr.IsValid() {

@@ -15,19 +15,20 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// The descriptors with which a proxy process is started.
+// Numbers of the file descriptors with which the supervisor starts a proxy process: the TUN device, and the
+// connection to the supervisor.
 const (
 	TUN        = 3
 	Supervisor = 4
 )
 
-// countEvery is the interval at which the proxy reports changed counters.
+// countEvery is the interval at which the proxy reports changed traffic counters to the supervisor.
 const countEvery = time.Second
 
-// Serve is the main function of a proxy process for one sandbox. It receives the rules from
-// the supervisor, at first and whenever they change, and sends every decision, as
-// [network.Message]. It returns when the supervisor is gone or has closed its side, after
-// reporting the end of every flow. It limits the memory of the process.
+// Serve is the main function of the network proxy process of one sandbox. It receives the network rules from
+// the supervisor, at first and whenever they change, and sends every decision, as [network.Message]. It
+// returns when the supervisor has ended or has closed its side, after reporting the end of every connection.
+// It limits the memory of the process.
 func Serve(ctx context.Context) error {
 	tun := os.NewFile(TUN, "tun")
 	s := server{fdsock.FromFD(Supervisor)}
@@ -86,8 +87,8 @@ func (s server) send(m network.Message) error {
 	return s.supervisor.Send(text)
 }
 
-// options receives messages up to the rules, and returns them as the options of a proxy, and the options of its
-// broker, or nil.
+// options receives the supervisor's messages up to the first network rules, and returns them as the options
+// of a proxy. b has the options for reading requests, or is nil if the proxy reads none.
 func (s server) options() (o Options, b *brokering, err error) {
 	for {
 		m, files, err := s.next()
@@ -111,7 +112,8 @@ func (s server) options() (o Options, b *brokering, err error) {
 	}
 }
 
-// next waits for the next message of the supervisor and decodes it. The caller closes the files.
+// next waits for the next message of the supervisor and decodes it. The caller closes the files that come
+// with it.
 func (s server) next() (m network.Message, files []*os.File, err error) {
 	text, files, err := s.supervisor.Receive()
 	if err == nil {

@@ -23,19 +23,19 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// nic is the id of the stack's only interface.
+// nic is the id of the only network interface of the proxy's TCP/IP stack.
 const nic tcpip.NICID = 1
 
-// window bounds the unacknowledged bytes of a connection in each direction, and so the memory
+// window is how many unacknowledged bytes a connection may have in each direction, which bounds the memory
 // that a sandbox can make the proxy use. Four times as much was a quarter faster.
 const window = 1 << 20
 
-// maxOpening bounds the connections that await a decision; the stack drops packets of others,
-// which clients repeat after a second.
+// maxOpening is how many connections may wait at once for the decision whether they are allowed. The stack
+// drops the first packets of further ones, which clients repeat after a second.
 const maxOpening = 4096
 
-// duplicate duplicates the TUN's descriptor for the stack, which reads it from a thread that
-// waits in poll(2). The caller closes it, but only after that thread has ended.
+// duplicate returns another descriptor of the TUN device for the TCP/IP stack, which reads it from a thread
+// that waits in poll(2). The caller closes it, but only after that thread has ended.
 func duplicate(tun *os.File) (*os.File, error) {
 	conn, err := tun.SyscallConn()
 	if err != nil {
@@ -54,8 +54,7 @@ func duplicate(tun *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), tun.Name()), nil
 }
 
-// begin creates the TCP/IP stack on the sandbox's TUN device and starts to serve its
-// connections.
+// begin creates the TCP/IP stack on the sandbox's TUN device and starts to serve the sandbox's connections.
 func (e *Edge) begin() error {
 	conn, err := e.tun.SyscallConn()
 	if err != nil {
@@ -104,7 +103,8 @@ func newStack() *stack.Stack {
 	})
 }
 
-// setUp makes the stack accept every packet, whatever its destination, and reply from every address.
+// setUp makes the TCP/IP stack accept every packet of the sandbox, whatever its destination, and reply from
+// every address.
 func (e *Edge) setUp(link stack.LinkEndpoint) error {
 	s := e.stack
 	first := func(errs ...tcpip.Error) error {
@@ -149,20 +149,19 @@ func protocolOf(addr netip.Addr) tcpip.NetworkProtocolNumber {
 	return ipv6.ProtocolNumber
 }
 
-// full converts an address to the stack's type.
+// full converts an address and port to the type of the TCP/IP stack.
 func full(a netip.AddrPort) tcpip.FullAddress {
 	return tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}
 }
 
-// destination returns the destination of a packet from inside. In the stack's id it is the
-// local address, because the stack acts as the destination.
+// destination returns the destination of a packet from inside the sandbox. In the stack's id it is the local
+// address, because the stack acts as the destination.
 func destination(id stack.TransportEndpointID) netip.AddrPort {
 	addr, _ := netip.AddrFromSlice(id.LocalAddress.AsSlice())
 	return netip.AddrPortFrom(addr.Unmap(), id.LocalPort)
 }
 
-// drop closes a connection without waiting for data; the stack or the kernel has all that was
-// written.
+// drop closes a connection without waiting for data; the stack or the kernel has everything that was written.
 func drop(c io.Closer) { _ = c.Close() }
 
 // closeWrite ends the sending direction of conn, if conn supports that.

@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A target is the allowed destination of a connection: a name or address, a port, and the
+// A target is the destination of a connection that a network rule allows: a name or address, a port, and the
 // rule.
 type target struct {
 	name string     // the name that its address stands for, or "" if addr itself is meant
@@ -36,8 +36,8 @@ func (t target) String() string {
 	return netip.AddrPortFrom(t.addr, t.port).String()
 }
 
-// aim returns the target for a destination address inside, under the current rules. why is the
-// reason of a refusal, or "".
+// aim returns the destination outside for dst, the address to which a process in the sandbox connects, under
+// the present rules. why is the reason of a refusal, or "".
 func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 	num, inside := network.NameNumber(dst.Addr())
 	t.port = dst.Port()
@@ -62,8 +62,8 @@ func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 	return t.matchRules(e.Rules())
 }
 
-// matchRules returns t with the rule of r that allows it and that rule's options, or the
-// reason why no rule does.
+// matchRules returns the destination t with the rule of r that allows it and that rule's options. If no rule
+// does, why is the reason.
 func (t target) matchRules(r network.Rules) (_ target, why string) {
 	var ok bool
 	if t.name != "" {
@@ -83,8 +83,8 @@ func (t target) matchRules(r network.Rules) (_ target, why string) {
 	return t, ""
 }
 
-// inspectedName returns the name that the target's traffic must name, or "" if it is not
-// inspected.
+// inspectedName returns the name for which the traffic to the destination must be, so that the proxy inspects
+// it, or "" if the traffic is not inspected.
 func (t target) inspectedName() string {
 	if t.name == network.HostName || t.terms.TCP {
 		return "" // a rule opened this one port of the host, whatever it serves, or any protocol
@@ -92,12 +92,12 @@ func (t target) inspectedName() string {
 	return t.name
 }
 
-// errUnfit means that a name resolves only to addresses that a public name must not have.
+// errUnfit means that a host name resolves only to addresses that a public name must not have, such as
+// private ones.
 var errUnfit = errors.New("unfit address")
 
-// reach connects to a target outside and stores the address that answered in t; the caller
-// closes the connection. It dials only addresses that lookup has checked, or the one that a
-// rule names.
+// reach connects to the destination t outside and stores the address that answered in t; the caller closes
+// the connection. It dials only addresses that lookup has checked, or the one that a rule names.
 func (e *Edge) reach(ctx context.Context, network string, t *target) (net.Conn, error) {
 	addrs := []netip.Addr{t.addr}
 	if t.name != "" {
@@ -118,8 +118,8 @@ func (e *Edge) reach(ctx context.Context, network string, t *target) (net.Conn, 
 	return nil, errs
 }
 
-// dialOne dials one address within its share of the time that ctx leaves; left is the number
-// of addresses, with this one, that are still to be tried.
+// dialOne connects to the address to within its share of the time that ctx leaves. left is the number of
+// addresses, with this one, that are still to be tried.
 func (e *Edge) dialOne(ctx context.Context, network string, to netip.AddrPort, left int) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok && left > 1 {
 		var stop context.CancelFunc
@@ -132,7 +132,7 @@ func (e *Edge) dialOne(ctx context.Context, network string, to netip.AddrPort, l
 	return (&net.Dialer{}).DialContext(ctx, network, to.String())
 }
 
-// lookup resolves the target's name and returns its addresses without those that a public name
+// lookup resolves the name of the destination t and returns its addresses without those that a public name
 // must not have.
 func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
 	if t.name == network.HostName {
@@ -166,9 +166,9 @@ func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
 	return nil, fmt.Errorf("%s has no address", t.name)
 }
 
-// unfit returns why a name, or a wide prefix of addresses, must not lead to addr, or "". The
-// addresses of this host's own interfaces count like loopback, even public ones, because
-// services on them trust the host. A rule for exactly that address allows it.
+// unfit returns why a name, or a wide prefix of addresses in a rule, must not lead to addr on port, or "".
+// The addresses of this host's own interfaces count like loopback, even public ones, because services on them
+// trust the host. A rule for exactly that address allows it.
 func (e *Edge) unfit(addr netip.Addr, port uint16) string {
 	to := netip.AddrPortFrom(addr, port)
 	if _, why, special := network.Special(addr); special {
@@ -189,8 +189,8 @@ func (e *Edge) unfit(addr netip.Addr, port uint16) string {
 	return ""
 }
 
-// hostLookup resolves a name with the host's resolver. It does not apply the host's search
-// list to a name with a dot.
+// hostLookup resolves a host name with the host's resolver. It does not apply the host's search list to a
+// name with a dot.
 func hostLookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	if strings.Contains(name, ".") {
 		name += "."

@@ -20,9 +20,9 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// connection handles a SYN from inside, in a goroutine of its own. It completes the handshake
-// once the host's connection is established, and resets it otherwise, so that a client sees
-// "connection refused" and never hangs.
+// connection handles a connection attempt (SYN) from inside the sandbox, in its own goroutine. It completes
+// the handshake once the host's connection to the destination is established, and resets it otherwise, so
+// that a client sees "connection refused" and never hangs.
 func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	if !e.enter() {
 		r.Complete(true)
@@ -51,8 +51,8 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	e.connect(r, f, t)
 }
 
-// enter counts the current goroutine among those that Close waits for. The goroutine must call
-// work.Done at its end. It returns false if the proxy is closed.
+// enter adds the present goroutine to those that Close waits for; the goroutine must call e.work.Done at its
+// end. It returns false if the proxy is closed.
 func (e *Edge) enter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,7 +107,7 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	f.end()
 }
 
-// unreached returns the reason of a failed connection as one line of text.
+// unreached returns the reason why a connection to a server failed as one line of text, for an event.
 func unreached(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return "no answer in time"
@@ -115,13 +115,13 @@ func unreached(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// An inner is a connection with a process inside the sandbox.
+// An inner is a TCP connection of the proxy with a process inside the sandbox.
 type inner struct {
 	*gonet.TCPConn
 	end tcpip.Endpoint
 }
 
-// reset aborts the connection, so that the process sees a reset.
+// reset aborts the connection, so that the process inside the sandbox sees a reset.
 func (c *inner) reset() { c.end.Abort() }
 
 // reset aborts a connection with a server, so that the server sees a reset.
@@ -132,7 +132,8 @@ func reset(conn net.Conn) {
 	drop(conn)
 }
 
-// relay copies bytes both ways until both sides have ended, or one has failed.
+// relay copies bytes between the process inside and the server outside, both ways, until both sides have
+// ended or one has failed. j inspects the bytes of the process.
 func (f *flow) relay(inside *inner, outside net.Conn, j *inspector) {
 	var both sync.WaitGroup
 	both.Go(func() { f.inward(inside, outside, j) })
@@ -140,8 +141,8 @@ func (f *flow) relay(inside *inner, outside net.Conn, j *inspector) {
 	both.Wait()
 }
 
-// inward copies the server's bytes to the process inside, without waiting for the process to
-// send first.
+// inward copies the server's bytes to the process inside the sandbox, without waiting for the process to send
+// first. j may need them.
 func (f *flow) inward(inside *inner, outside net.Conn, j *inspector) {
 	buf := f.getBuffer()
 	defer f.putBuffer(buf)
@@ -167,7 +168,7 @@ func (f *flow) inward(inside *inner, outside net.Conn, j *inspector) {
 	}
 }
 
-// outward copies the bytes of the process inside to the server, after inspection.
+// outward copies the bytes of the process inside the sandbox to the server, after inspection by j.
 func (f *flow) outward(inside *inner, outside net.Conn, j *inspector) {
 	buf := f.getBuffer()
 	defer f.putBuffer(buf)
@@ -192,15 +193,15 @@ func (f *flow) outward(inside *inner, outside net.Conn, j *inspector) {
 	}
 }
 
-// timed reports whether err means that a read timed out; the stack's error is not one of
-// package os.
+// timed reports whether err means that a read timed out. The error of the TCP/IP stack is not one of package
+// os.
 func timed(err error) bool {
 	var late net.Error
 	return errors.As(err, &late) && late.Timeout()
 }
 
-// forward inspects the bytes p and sends to the server those that inspection releases. It
-// returns false when the flow must end.
+// forward inspects p, bytes of the process inside, and sends those to the server that j releases. It returns
+// false when the connection must end.
 func (f *flow) forward(inside *inner, outside net.Conn, j *inspector, p []byte) bool {
 	for {
 		pass, why := j.feed(p)
@@ -221,7 +222,7 @@ func (f *flow) forward(inside *inner, outside net.Conn, j *inspector, p []byte) 
 	}
 }
 
-// send writes p to the server and counts it. It returns false when the flow must end.
+// send writes p to the server and counts its bytes. It returns false when the connection must end.
 func (f *flow) send(inside *inner, outside net.Conn, p []byte) bool {
 	if len(p) == 0 {
 		return true
@@ -236,7 +237,8 @@ func (f *flow) send(inside *inner, outside net.Conn, p []byte) bool {
 	return true
 }
 
-// wait sets a deadline for the next read while the first bytes are undecided.
+// wait sets a deadline for the next read from the client while it is undecided whether the first bytes begin
+// an HTTP request, and removes the deadline afterwards. It returns false on an error.
 func (j *inspector) wait(inside *inner) bool {
 	var when time.Time
 	if j.undecided() {
@@ -249,8 +251,8 @@ func (j *inspector) wait(inside *inner) bool {
 	return inside.SetReadDeadline(when) == nil
 }
 
-// outwardEnds handles the end, or the error err, of the process's data, and passes it on to
-// the server.
+// outwardEnds handles the end, or the error err, of the data of the process inside, and passes it on to the
+// server.
 func (f *flow) outwardEnds(inside *inner, outside net.Conn, j *inspector, err error) {
 	if errors.Is(err, io.EOF) && !f.send(inside, outside, j.release()) {
 		return
@@ -260,7 +262,7 @@ func (f *flow) outwardEnds(inside *inner, outside net.Conn, j *inspector, err er
 	}
 }
 
-// broken aborts both connections when one fails, so that a reset is passed on.
+// broken aborts both connections, inside and outside, when one fails, so that the other end sees a reset too.
 func (f *flow) broken(inside *inner, outside net.Conn) {
 	inside.reset()
 	reset(outside)

@@ -19,11 +19,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// quicPort is the port on which clients try QUIC before TCP.
+// quicPort is the UDP port on which clients try QUIC before TCP.
 const quicPort = 443
 
-// datagram handles the first datagram between two ports. It blocks other packets, so it
-// decides without DNS lookups. A refused datagram is answered with "port unreachable".
+// datagram handles the first UDP datagram between two ports. It blocks other packets, so it decides without
+// DNS lookups. A refused datagram is answered with "port unreachable".
 func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	t, why := e.aim(destination(r.ID()))
 	if why == "" && t.port == quicPort && !e.quic(t) {
@@ -56,7 +56,8 @@ func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	return true
 }
 
-// datagrams relays one flow until both sides are silent for a minute.
+// datagrams relays the datagrams of the flow f between inside and the destination t, until both sides are
+// silent for a minute.
 func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
 	defer drop(inside)
 	ctx, stop := context.WithTimeout(f.ctx, connectTime)
@@ -89,8 +90,8 @@ func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
 	f.end()
 }
 
-// datagramsOne copies datagrams in one direction. A datagram that fails to send is lost, like
-// any lost packet.
+// datagramsOne copies datagrams in one direction, into the sandbox if in is set, and ends the flow if watch
+// recognises QUIC that is not allowed. A datagram that fails to send is lost, like any lost packet.
 func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, watch *quicWatch, in bool) {
 	buf := make([]byte, maxDatagram)
 	for {
@@ -116,17 +117,18 @@ func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, watch *quicWatc
 	}
 }
 
-// maxDatagram is a buffer size for any datagram: UDP has 16 bits for the length.
+// maxDatagram is a buffer size in bytes for any datagram: UDP has 16 bits for the length.
 const maxDatagram = 1 << 16
 
 const quicWhy = "QUIC hides its server name; use TCP, or a rule with +quic"
 
-// quic reports whether QUIC may pass to a target, by the options or its rule.
+// quic reports whether the protocol QUIC may be used with the destination t, by the proxy's options or t's
+// rule.
 func (e *Edge) quic(t target) bool { return (e.options.QUIC || t.terms.QUIC) && !e.takes(t) }
 
-// isQUIC reports whether a datagram is the first of a QUIC connection, on any port: a long header of a version
-// that servers have (RFC 9000, 17.2.2; RFC 9369; the drafts; Google's, Facebook's and Microsoft's own) in a
-// datagram of at least the size of a first one.
+// isQUIC reports whether the datagram b is the first of a QUIC connection, on any port: a long header of a
+// version that servers have (RFC 9000, 17.2.2; RFC 9369; the drafts; Google's, Facebook's and Microsoft's
+// own) in a datagram of at least the size of a first one.
 func isQUIC(b []byte) bool {
 	if len(b) < 1200 || b[0]&0xc0 != 0xc0 {
 		return false
@@ -139,14 +141,14 @@ func isQUIC(b []byte) bool {
 	}
 }
 
-// A quicWatch recognises QUIC of an unknown version by the server's answer: what a client calls itself, the
-// server calls it (RFC 8999, 5.1).
+// A quicWatch recognises QUIC of an unknown version in a flow of datagrams by the server's reply, which
+// repeats the version and the id that the client chose (RFC 8999, 5.1).
 type quicWatch struct {
 	mu     sync.Mutex
 	client []byte // version and id of the last datagram that could begin a connection
 }
 
-// outward notes a datagram of the client.
+// outward notes the version and id of a datagram of the client that could begin a QUIC connection.
 func (q *quicWatch) outward(b []byte) {
 	version, _, source, ok := longHeader(b)
 	if !ok || len(b) < 1200 {
@@ -157,7 +159,7 @@ func (q *quicWatch) outward(b []byte) {
 	q.client = append(append(q.client[:0], version...), source...)
 }
 
-// inward reports whether a datagram of the server is the answer to the noted one.
+// inward reports whether a datagram of the server is the QUIC reply to the one that outward noted.
 func (q *quicWatch) inward(b []byte) bool {
 	version, target, _, ok := longHeader(b)
 	if !ok {
@@ -168,7 +170,8 @@ func (q *quicWatch) inward(b []byte) bool {
 	return len(q.client) >= len(version) && bytes.Equal(q.client[:len(version)], version) && bytes.Equal(q.client[len(version):], target)
 }
 
-// longHeader parses what all versions of QUIC have in common (RFC 8999, 5.1).
+// longHeader parses the start of a datagram that all versions of QUIC have in common (RFC 8999, 5.1): the
+// version, and the ids of receiver and sender.
 func longHeader(b []byte) (version, target, source []byte, ok bool) {
 	c := &cursor{b: b}
 	first := c.number(1)

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A usage holds the counters of one rule, independent of the rule's options.
+// A usage counts the traffic that one network rule allowed, whatever the rule's options.
 type usage struct {
 	bytes  atomic.Int64 // both ways
 	limit  atomic.Int64 // of bytes, 0 for none
@@ -22,7 +22,7 @@ func (u *usage) spent() bool {
 	return limit > 0 && u.bytes.Load() >= limit
 }
 
-// usageOf returns the usage of a rule. The caller holds mu.
+// usageOf returns the traffic counters of a network rule, new ones at its first use. The caller holds e.mu.
 func (e *Edge) usageOf(rule string, terms network.Terms) *usage {
 	plain := network.Plain(rule)
 	u := e.usages[plain]
@@ -34,7 +34,8 @@ func (e *Edge) usageOf(rule string, terms network.Terms) *usage {
 	return u
 }
 
-// full returns the reason why a rule allows no further flow, or "". The caller holds mu.
+// full returns the reason why a network rule, with the options terms, allows no further connection now, or
+// "". The caller holds the mutex of the Edge.
 func (u *usage) full(rule string, terms network.Terms) string {
 	switch {
 	case terms.Connections > 0 && u.open >= terms.Connections:
@@ -47,7 +48,7 @@ func (u *usage) full(rule string, terms network.Terms) string {
 
 func spentBy(rule string) string { return spentWhy + " by " + rule }
 
-// restore sets the counters to those of an earlier proxy.
+// restore sets the traffic counters to those of an earlier proxy of the same sandbox.
 func (e *Edge) restore(c network.Counters) {
 	e.queries.Store(c.Queries)
 	e.refusals.Store(c.Refused)
@@ -62,7 +63,8 @@ func (e *Edge) restore(c network.Counters) {
 	}
 }
 
-// limitUsages applies the limits of new rules, also to open flows.
+// limitUsages applies the byte limits of new network rules to the traffic counters, also for open
+// connections.
 func (e *Edge) limitUsages(r network.Rules) {
 	e.mu.Lock()
 	all := maps.Clone(e.usages)
@@ -72,7 +74,7 @@ func (e *Edge) limitUsages(r network.Rules) {
 	}
 }
 
-// counted returns the counters of each rule, by its text. The caller holds mu.
+// counted returns the traffic counters of each network rule, by the rule's text. The caller holds e.mu.
 func (e *Edge) counted() map[string]network.RuleCounters {
 	rules := make(map[string]network.RuleCounters, len(e.usages))
 	for plain, u := range e.usages {

@@ -24,13 +24,13 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// maxConnections bounds the open connections of one forwarder; further ones are reset.
+// maxConnections is how many connections one forwarder has open at once; further ones are reset.
 const maxConnections = 256
 
-// dialTime bounds how long a connection waits for the server inside.
+// dialTime is how long a forwarded connection waits for the server in the sandbox before it is reset.
 const dialTime = 20 * time.Second
 
-// Options configure a forwarder. Dial and Event are required.
+// Options configure a forwarder of a host port into a sandbox. Dial and Event are required.
 type Options struct {
 	// Port is the port inside. Host is the port on the host; 0 chooses a free one.
 	Port, Host uint16
@@ -40,7 +40,8 @@ type Options struct {
 	Event func(network.Event)
 }
 
-// A Forwarder forwards one port into a sandbox. All methods are safe for concurrent use.
+// A Forwarder forwards one TCP port of the host's loopback into a sandbox. All methods are safe for
+// concurrent use.
 type Forwarder struct {
 	options Options
 	addrs   []netip.AddrPort
@@ -55,9 +56,9 @@ type Forwarder struct {
 	ids   uint64
 }
 
-// Open listens at 127.0.0.1, and at ::1 if the host has IPv6. After an error nothing is left
-// behind. The error matches syscall.EADDRINUSE if another program has the port, EACCES if only
-// root may use it.
+// Open starts a forwarder: it listens at 127.0.0.1, and at ::1 if the host has IPv6. After an error nothing
+// is left behind. The error matches syscall.EADDRINUSE if another program has the port, EACCES if only root
+// may use it.
 func Open(o Options) (*Forwarder, error) {
 	in := &Forwarder{options: o, conns: map[net.Conn]struct{}{}}
 	in.ctx, in.cancel = context.WithCancel(context.Background())
@@ -98,11 +99,11 @@ func (f *Forwarder) listen(port uint16) error {
 	return nil
 }
 
-// Addrs returns the addresses on the host: one port number, at an address of each family that
-// the host has.
+// Addrs returns the host's addresses at which the forwarder listens: one port number, at a loopback address
+// of each IP version that the host has.
 func (f *Forwarder) Addrs() []netip.AddrPort { return f.addrs }
 
-// Close closes the listeners and resets the connections, and returns when all goroutines have
+// Close closes the listeners and resets the forwarded connections, and returns when all goroutines have
 // ended. It may be called twice.
 func (f *Forwarder) Close() error {
 	f.cancel()
@@ -136,7 +137,7 @@ func (f *Forwarder) accept(l net.Listener) {
 	}
 }
 
-// serve relays one connection, from accepting it to its end.
+// serve forwards one connection into the sandbox, from accepting it to its end, and reports events about it.
 func (f *Forwarder) serve(outside net.Conn) {
 	ev := network.Event{Kind: network.Port, Port: f.options.Port}
 	refuse := func(why string) {
@@ -171,7 +172,7 @@ func (f *Forwarder) serve(outside net.Conn) {
 	f.report(ev)
 }
 
-// rule returns the text that events have in place of a network rule.
+// rule returns the text that the events of a forwarded connection have in place of a network rule.
 func (f *Forwarder) rule() string { return "port " + f.addrs[0].String() }
 
 func (f *Forwarder) report(ev network.Event) {
@@ -179,7 +180,7 @@ func (f *Forwarder) report(ev network.Event) {
 	f.options.Event(ev)
 }
 
-// enter counts a new connection and returns its id; false if there are too many.
+// enter counts a new connection to the forwarder and returns its id; false if there are too many at once.
 func (f *Forwarder) enter(conn net.Conn) (id uint64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -205,7 +206,8 @@ func (f *Forwarder) add(conn net.Conn) {
 	f.track(conn)
 }
 
-// track records a connection for Close to reset. The caller holds mu.
+// track adds a connection to those that Close resets. After Close it resets the connection at once. The
+// caller holds f.mu.
 func (f *Forwarder) track(conn net.Conn) {
 	f.conns[conn] = struct{}{}
 	if f.ctx.Err() != nil {
@@ -220,8 +222,9 @@ func (f *Forwarder) drop(conn net.Conn) {
 	_ = conn.Close() // all data was sent, or the connection was reset
 }
 
-// relay copies bytes both ways until both ends are done or one fails, which resets the other. The kernel moves
-// the bytes (splice(2)) without copying them into this process.
+// relay copies bytes between the two connections, both ways, until both ends are done or one fails, which
+// resets the other. It returns the numbers of bytes to and from the sandbox. The kernel moves the bytes
+// (splice(2)) without copying them into this process.
 func relay(inside, outside net.Conn) (in, out int64) {
 	var both sync.WaitGroup
 	both.Go(func() { in = copyBytes(inside, outside) })
@@ -242,7 +245,7 @@ func copyBytes(to, from net.Conn) int64 {
 	return n
 }
 
-// reset aborts a connection so that its peer sees it.
+// reset aborts a connection by a TCP reset, so that its peer sees an error and not an ordinary end.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // on failure the connection closes normally
@@ -250,7 +253,8 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// Parse parses the arguments PORT and PORT:HOSTPORT; host is 0 if not given.
+// Parse parses PORT or PORT:HOSTPORT, the argument of snapfs port: the port in the sandbox and that on the
+// host, which is 0 if not given.
 func Parse(text string) (port, host uint16, err error) {
 	inner, outer, named := strings.Cut(text, ":")
 	if port, err = number(inner); err == nil && named {

@@ -1,8 +1,7 @@
-// Package httprule matches HTTP requests by method and path: the part of a network rule after its method, as in
-// "GET,POST https://api.example.com/v1/*".
+// Package httprule matches HTTP requests by method and path: the part of a network rule besides the host, as
+// in "GET,POST https://api.example.com/v1/*".
 //
-// [Clean] gives a path the one form in which it is matched and sent on, so that the server reads the path that
-// the rule allowed. The package must not know names, ports or connections.
+// [Clean] gives a path the one form in which it is matched and sent on, so that the server reads the path that the rule allowed. The package must not know names, ports or connections.
 package httprule
 
 import (
@@ -10,7 +9,8 @@ import (
 	"strings"
 )
 
-// A Rule allows requests by method and path. The zero value allows every request.
+// A Rule allows HTTP requests by method and path; the host belongs to the network rule that contains it. The
+// zero value allows every request.
 type Rule struct {
 	// Methods are the allowed methods, separated by commas; "" allows every method.
 	Methods string
@@ -19,7 +19,7 @@ type Rule struct {
 	Path string
 }
 
-// IsMethod reports whether a word is a method that a rule may name.
+// IsMethod reports whether word is an HTTP method that a network rule may name.
 func IsMethod(word string) bool {
 	switch word {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "REPORT", "MKCOL", "COPY", "MOVE":
@@ -28,13 +28,14 @@ func IsMethod(word string) bool {
 	return false
 }
 
-// Allows reports whether the rule allows a request. path must be the result of [Clean].
+// Allows reports whether the rule allows a request with this method and path. path must be the result of
+// [Clean].
 func (r Rule) Allows(method, path string) bool {
 	return (r.Methods == "" || hasMethod(r.Methods, method)) && (r.Path == "" || MatchPath(r.Path, path))
 }
 
-// Covers reports whether r allows everything that o allows. It may return false for patterns that are too different
-// to compare.
+// Covers reports whether the rule r allows every request that the rule o allows. It may return false for
+// patterns that are too different to compare.
 func (r Rule) Covers(o Rule) bool {
 	if r.Methods != "" {
 		if o.Methods == "" {
@@ -62,7 +63,7 @@ func hasMethod(methods, method string) bool {
 	return false
 }
 
-// MatchPath reports whether a pattern matches a path that [Clean] returned.
+// MatchPath reports whether pattern, the path of a [Rule], matches path, which is a result of [Clean].
 func MatchPath(pattern, path string) bool {
 	if start, rest := strings.CutSuffix(pattern, "*"); rest && !strings.Contains(start, "*") {
 		return strings.HasPrefix(path, start)
@@ -83,7 +84,7 @@ func MatchPath(pattern, path string) bool {
 	}
 }
 
-// Reasons why a path is refused: servers disagree about its meaning.
+// Reasons why [Clean] refuses the path of a request: servers would disagree about its meaning.
 var (
 	errRelative = errors.New("the path does not begin with a slash")
 	errEncoding = errors.New("the path has a percent sign without two hexadecimal digits")
@@ -92,8 +93,9 @@ var (
 	errDots     = errors.New("the path has a dot segment with parameters")
 )
 
-// Clean returns an encoded path in one form: letters, digits and -._~ decoded, other escapes in upper case, empty and
-// dot segments resolved. It returns an error for a path that servers read differently. A slash at the end stays.
+// Clean returns the percent-encoded path of a request in one form: letters, digits and -._~ decoded, other
+// escapes in upper case, empty and dot segments resolved. It returns an error for a path that servers read
+// differently. A slash at the end stays.
 func Clean(path string) (string, error) {
 	if !strings.HasPrefix(path, "/") {
 		return "", errRelative
@@ -123,7 +125,8 @@ func Clean(path string) (string, error) {
 	return "/" + strings.Join(kept, "/"), nil
 }
 
-// decode decodes the escapes of unreserved characters.
+// decode decodes those percent escapes of a path that stand for letters, digits and -._~, and returns an
+// error for a path that servers read differently.
 func decode(path string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(path); i++ {
@@ -159,7 +162,8 @@ func unreserved(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
 
-// escape returns the byte that an escape at the start of s stands for.
+// escape returns the byte that the percent escape at the start of s, such as %2F, stands for; false if it is
+// not valid.
 func escape(s string) (byte, bool) {
 	if len(s) < 3 {
 		return 0, false

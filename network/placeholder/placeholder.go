@@ -1,8 +1,7 @@
-// Package placeholder makes the texts that stand for secrets inside a sandbox, and finds placeholders and secrets in
-// files.
+// Package placeholder makes the texts that stand for secrets inside a sandbox, and finds such placeholders
+// and the secrets themselves in files.
 //
-// [New] makes a placeholder and [Find] finds any, also of another sandbox. A [Print] recognises one secret without
-// containing it. The package must not know where secrets come from, nor who may have them.
+// [New] makes a placeholder and [Find] finds any, also of another sandbox. A [Print] recognises one secret without containing it. The package must not know where secrets come from, nor who may have them.
 package placeholder
 
 import (
@@ -11,7 +10,8 @@ import (
 	"strings"
 )
 
-// Mark is in every placeholder, followed by randomLetters random letters and digits.
+// Mark is the text in every placeholder by which it is found. randomLetters random letters and digits follow
+// it.
 const Mark = "SnapfsPlaceholder"
 
 const (
@@ -19,17 +19,18 @@ const (
 	lengthClass   = 16
 )
 
-// Len is the number of bytes from the start of Mark to the end of the random letters.
+// Len is the length in bytes of the part of a placeholder from the start of Mark to the end of the random
+// letters.
 const Len = len(Mark) + randomLetters
 
-// prefixes are the beginnings of keys that clients check. They are public.
+// prefixes are the public beginnings of API keys, which clients check. A placeholder begins like its secret.
 var prefixes = [...]string{
 	"sk-ant-api03-", "sk-ant-oat01-", "sk-ant-", "sk-proj-", "sk-or-v1-", "sk-", "github_pat_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "npm_", "pypi-", "AIza",
 	"xoxb-", "xoxp-", "hf_", "gsk_", "xai-", "r8_", "pk_", "rk_", "shpat_", "dop_v1_",
 }
 
-// New returns a new placeholder for a secret. It begins as keys of this kind do, and its length is the secret's
-// rounded up, so that clients that check either accept it.
+// New returns a new placeholder, the text that stands for a secret inside a sandbox. It begins as keys of
+// this kind do, and its length is the secret's rounded up, so that clients that check either accept it.
 func New(secret []byte) string {
 	prefix := ""
 	for _, p := range prefixes {
@@ -57,7 +58,7 @@ func letters(n int) string {
 	return string(b)
 }
 
-// Find returns the offset of the first placeholder in text, or -1. It finds those of every sandbox.
+// Find returns the offset of the first placeholder in text, or -1. It finds placeholders of every sandbox.
 func Find(text []byte) int {
 	for from := 0; ; {
 		i := bytes.Index(text[from:], []byte(Mark))

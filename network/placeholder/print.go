@@ -12,11 +12,12 @@ import (
 	"net/url"
 )
 
-// minSecret is the length below which a secret cannot be searched for: it would be in many files by chance.
+// minSecret is the length in bytes below which a secret is not searched for: it would be in many files by
+// chance.
 const minSecret = 8
 
-// A Print recognises one secret of a known length in a text. It contains a keyed digest of the secret, not the
-// secret.
+// A Print recognises one secret, or one encoding of it, in a file. It contains a keyed digest and the length
+// of the secret, not the secret.
 type Print struct {
 	Name   string `json:"name"`
 	Length int    `json:"length"`
@@ -27,7 +28,8 @@ type Print struct {
 	Weak uint16 `json:"weak"`
 }
 
-// Prints returns the prints of a secret and of its usual encodings, or none for a short secret.
+// Prints returns the prints that recognise the secret called name and its usual encodings; none for a short
+// secret.
 func Prints(name string, secret []byte) (all []Print) {
 	for _, form := range Forms(secret) {
 		if len(form) < minSecret {
@@ -40,7 +42,7 @@ func Prints(name string, secret []byte) (all []Print) {
 	return all
 }
 
-// Forms returns a secret as it is, and as text has it that was encoded: base64 at each of its three alignments,
+// Forms returns a secret as it is, and as it is within encoded text: base64 at each of its three alignments,
 // hexadecimal, and escaped for a URL. Each form is there once.
 func Forms(secret []byte) [][]byte {
 	forms := [][]byte{secret}
@@ -76,7 +78,7 @@ func sum(salt, text []byte) []byte {
 	return h.Sum(nil)
 }
 
-// base is the base of the rolling hash, which is modulo 2^16.
+// base is the base of the rolling hash, modulo 2^16, with which a text is searched for secrets.
 const base = 257
 
 func weak(text []byte) (h uint16) {
@@ -86,18 +88,19 @@ func weak(text []byte) (h uint16) {
 	return h
 }
 
-// Found is what Search found.
+// Found is the place of a secret or placeholder that [Search] found in a text.
 type Found struct {
 	// Secret is the name of the secret, or "" for a placeholder.
 	Secret string
 	Offset int64
 }
 
-// ErrTooLarge means that a text was longer than Search reads.
+// ErrTooLarge means that a text was longer than [Search] was allowed to read.
 var ErrTooLarge = errors.New("too large to search for secrets")
 
-// Search reads r to its end and returns the first secret or placeholder in it, or nil. It reads at most limit bytes;
-// a longer text is ErrTooLarge, unless something was found. Cost: about 2 ns a byte and print.
+// Search reads r to its end and returns the first secret that one of prints recognises, or the first
+// placeholder, or nil. It reads at most limit bytes; a longer text is ErrTooLarge, unless something was
+// found. Cost: about 2 ns a byte and print.
 func Search(r io.Reader, prints []Print, limit int64) (*Found, error) {
 	longest := Len
 	for _, p := range prints {
@@ -128,7 +131,8 @@ func Search(r io.Reader, prints []Print, limit int64) (*Found, error) {
 	}
 }
 
-// SearchText returns the first secret or placeholder in a text, or nil.
+// SearchText returns a placeholder, or else the first secret that one of prints recognises, in text; nil if
+// there is none.
 func SearchText(text []byte, prints []Print) *Found {
 	if at := Find(text); at >= 0 {
 		return &Found{Offset: int64(at)}
@@ -141,7 +145,7 @@ func SearchText(text []byte, prints []Print) *Found {
 	return nil
 }
 
-// find returns the offset of the secret in text, or -1.
+// find returns the offset in text of the secret that p recognises, or -1.
 func (p *Print) find(text []byte) int {
 	n := p.Length
 	if n <= 0 || len(text) < n {

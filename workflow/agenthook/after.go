@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 )
 
-// postToolUse does what postToolBatch does for an agent without batches, and tells the model where a subagent's
-// result is.
+// postToolUse answers the event after one call of a tool. It does the same as postToolBatch for an agent that
+// has no batches, and says to the model where the result of a subagent is.
 func (h *Handler) postToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	if !h.anyViews() {
 		return nil, nil
@@ -30,7 +30,7 @@ func (h *Handler) postToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	return h.postToolBatch(ctx, ev)
 }
 
-// resultText returns a text for the model about the clone that a subagent worked in, or "".
+// resultText returns a text for the model about the clone that a subagent worked in and changed, or "".
 func (h *Handler) resultText(ctx context.Context, ev *event) (string, error) {
 	var r struct {
 		WorktreePath string `json:"worktreePath"`
@@ -52,7 +52,8 @@ func (h *Handler) resultText(ctx context.Context, ev *event) (string, error) {
 		"The user can review them with `snapfs diff %s --patch` and take them over with `snapfs promote %s`, which merges.", name, r.WorktreePath, n, name, name), nil
 }
 
-// postToolBatch takes a checkpoint if a call may have changed files, and tells the model of drift.
+// postToolBatch answers the event after a batch of calls: it takes a checkpoint of the sandbox if a call may
+// have changed files, and reports drift of the real workspace to the model.
 func (h *Handler) postToolBatch(ctx context.Context, ev *event) ([]byte, error) {
 	if !h.anyViews() {
 		return nil, nil
@@ -79,11 +80,12 @@ func (h *Handler) postToolBatch(ctx context.Context, ev *event) ([]byte, error) 
 	return output{Context: text}.encode(ev)
 }
 
-// compareTime bounds the comparison of the paths that may have drifted.
+// compareTime bounds the comparison of the paths that may have drifted, after the search for them, so that
+// the agent's next call is not delayed.
 const compareTime = 5 * time.Millisecond
 
-// driftText returns a text for the model about the drift of the real workspace, or "" if the model had the same text
-// before. A workspace too large for the time is not searched.
+// driftText returns a text for the model about the drift of the real workspace, or "" if there is none or the
+// model got the same text before. A workspace too large for h.LookTime is not searched.
 func (h *Handler) driftText(ctx context.Context, e *engine.Engine, l *Lease) (string, error) {
 	r, err := e.Compare.DriftWithin(ctx, l.Sandbox, h.LookTime, h.LookTime+compareTime)
 	if err != nil || !r.Known || len(r.Paths) == 0 {
@@ -112,7 +114,7 @@ func (h *Handler) driftText(ctx context.Context, e *engine.Engine, l *Lease) (st
 		"The user can bring the new content in with `snapfs refresh %s`.", l.Workspace, l.Sandbox, strings.Join(names, ", "), l.Sandbox), l.update(ctx, e, func(l *Lease) { l.Drift = found })
 }
 
-// fingerprint identifies the paths of a drift report.
+// fingerprint returns a digest of the paths of a drift report, by which two reports can be compared.
 func fingerprint(r compare.DriftReport) string {
 	var b strings.Builder
 	for _, p := range r.Paths {

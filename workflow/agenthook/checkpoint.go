@@ -11,16 +11,18 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// firstCheckpoint is the name of the snapshot of a sandbox before the first call.
+// firstCheckpoint is the name of the snapshot of an agent's sandbox before the agent's first call of a tool.
 const firstCheckpoint = "before-agent"
 
-// The bounds of checkpoints: when there are more than most, the oldest go until keep are left.
+// Bounds of the checkpoints (snapshots after an agent's calls) of one sandbox: when there are more than
+// mostCheckpoints, the oldest are removed until keepCheckpoints are left.
 const (
 	mostCheckpoints = 60
 	keepCheckpoints = 50
 )
 
-// checkpoint takes a named snapshot after a call and adds it to the lease. A call that has one already is no error.
+// checkpoint takes a named snapshot of an agent's sandbox after call and adds it to the lease, for a later
+// undo. A call that has a snapshot already is no error.
 func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint) error {
 	call.Name = snapshotName(call.Call)
 	call.Time = time.Now()
@@ -48,12 +50,13 @@ func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint
 	return e.DropSnapshots(ctx, l.Sandbox, old)
 }
 
-// slowSnapshot is the time from which a snapshot of a sandbox in use has copied much: an overlay copies all that has
-// changed since the last snapshot of an idle sandbox.
+// slowSnapshot is the duration from which on a snapshot of a sandbox in use counts as slow: an overlay copies
+// everything that has changed since the last snapshot of an idle sandbox.
 const slowSnapshot = 60 * time.Millisecond
 
-// snapshot takes a named snapshot, and reports whether that was slow. After a slow one, the next is taken while the
-// sandbox is idle for a moment, which takes constant time and leaves little to copy for those that follow.
+// snapshot takes a named snapshot of the agent's sandbox, and reports whether that was slow. After a slow
+// one, the next is taken while the sandbox is idle for a moment. That takes constant time and leaves little
+// to copy for those that follow.
 func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (slow bool, err error) {
 	if !l.Slow {
 		begin := time.Now()
@@ -69,7 +72,8 @@ func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (sl
 	})
 }
 
-// awaitIdle ends a sandbox in which nothing runs but what is about to end. If other processes run on, it returns nil.
+// awaitIdle waits a moment until the processes of a sandbox that are about to end have ended, and then stops
+// the sandbox. If other processes continue to run, it returns nil.
 func awaitIdle(ctx context.Context, e *engine.Engine, sandbox string) error {
 	const patience = 100 * time.Millisecond
 	h, err := holdIdle(ctx, e, sandbox, "naming a state of", patience)
@@ -82,8 +86,9 @@ func awaitIdle(ctx context.Context, e *engine.Engine, sandbox string) error {
 	return err
 }
 
-// holdIdle locks a sandbox in which nothing runs, for the operation op, and waits at most for patience for what is about
-// to end there. The caller releases it. Errors: errs.ErrBusy if other processes run on.
+// holdIdle locks a sandbox in which nothing runs, for the operation op. It waits at most for patience until
+// processes that are about to end have ended. The caller releases the lock. Errors: errs.ErrBusy if other
+// processes continue to run.
 func holdIdle(ctx context.Context, e *engine.Engine, sandbox, op string, patience time.Duration) (*catalog.Locked, error) {
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		h, err := e.Supervise.Hold(ctx, sandbox, op)
@@ -100,7 +105,8 @@ func holdIdle(ctx context.Context, e *engine.Engine, sandbox, op string, patienc
 	}
 }
 
-// snapshotName makes the name of a snapshot from the id of a call, which an agent chooses.
+// snapshotName returns the name of the snapshot taken after a call of a tool, made from the call's id, which
+// the agent chooses.
 func snapshotName(call string) string {
 	name := cleanName(call)
 	if catalog.CheckName(name) != nil {
@@ -109,7 +115,8 @@ func snapshotName(call string) string {
 	return name
 }
 
-// cleanName replaces what cannot be in the name of a sandbox or snapshot, and shortens it.
+// cleanName returns s as a name for a sandbox or snapshot: it replaces characters that are not allowed, and
+// shortens it.
 func cleanName(s string) string {
 	const most = 48 // leaves room for a number
 	s = strings.Map(func(r rune) rune {
@@ -122,21 +129,21 @@ func cleanName(s string) string {
 	return s[:min(len(s), most)]
 }
 
-// A Back says how far [Undo] goes back.
+// A Back says how far [Undo] goes back: to before the last call, or the last turn.
 type Back int
 
-// What Undo takes back.
+// How far [Undo] goes back.
 const (
-	// LastCall is the last call of a tool that left a checkpoint.
+	// LastCall undoes the last call of a tool after which a checkpoint was taken.
 	LastCall Back = iota
-	// LastTurn is every call since the last prompt.
+	// LastTurn undoes every call of a tool since the last prompt.
 	LastTurn
 )
 
-// Undo returns a sandbox to its checkpoint before the last call or turn of its agent, and returns that checkpoint's
-// name. Those after it leave the lease, so that the next Undo goes further back; their snapshots stay. The agent's
-// file tools see the restored files at once. Errors: errs.ErrNotFound if no agent works in the sandbox or nothing is
-// left to undo; errs.ErrBusy while other processes run in it.
+// Undo rolls a sandbox back to its checkpoint before the last call or turn of its agent, and returns that
+// checkpoint's name. Later checkpoints are removed from the lease, so that the next Undo goes further back;
+// their snapshots stay. The agent's file tools see the restored files at once. Errors: errs.ErrNotFound if no
+// agent works in the sandbox or nothing is left to undo; errs.ErrBusy while other processes run in it.
 func Undo(ctx context.Context, e *engine.Engine, sandbox string, back Back) (string, error) {
 	l, err := readLease(e.StateDir(), sandbox)
 	if err != nil {
@@ -156,7 +163,7 @@ func Undo(ctx context.Context, e *engine.Engine, sandbox string, back Back) (str
 	return to, l.update(ctx, e, func(l *Lease) { l.Checkpoints = l.Checkpoints[:min(n, len(l.Checkpoints))] })
 }
 
-// before returns how many checkpoints stay after an undo: 0 if there is nothing to undo.
+// before returns how many of the checkpoints all remain after an undo: 0 if there is nothing to undo.
 func before(all []Checkpoint, back Back) int {
 	n := len(all) - 1
 	if n <= 0 {
@@ -170,7 +177,8 @@ func before(all []Checkpoint, back Back) int {
 	return n
 }
 
-// Rollback does the same as [engine.Engine.Rollback], also while an agent uses a view of the sandbox.
+// Rollback rolls a sandbox back as [engine.Engine.Rollback] does, also while an agent uses a view of the
+// sandbox. mark names a snapshot, "" the base.
 func Rollback(ctx context.Context, e *engine.Engine, sandbox, mark string) error {
 	l, err := LeaseOf(e, sandbox)
 	if err != nil || l == nil {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// An event is what an agent says about its session. Agents differ in the events that they send and agree in these
-// fields; those that an event does not have are empty.
+// An event is the JSON message that an agent sends to a hook about its session. Agents differ in the events
+// that they send and agree in these fields; those that an event does not have are empty.
 type event struct {
 	Name         string          `json:"hook_event_name"`
 	Session      string          `json:"session_id"`
@@ -24,14 +24,15 @@ type event struct {
 	WorktreePath string          `json:"worktree_path"`
 }
 
-// A call is a call of a tool in a batch.
+// A call is one call of a tool by an agent, as an event lists it.
 type call struct {
 	Tool  string          `json:"tool_name"`
 	Input json.RawMessage `json:"tool_input"`
 	ID    string          `json:"tool_use_id"`
 }
 
-// parse reads an event. The name on the command line decides, as an agent may leave it out of the event.
+// parse parses data, the JSON text of an agent's event. The name, from the command line, replaces the one in
+// the text, which an agent may leave out.
 func parse(name string, data []byte) (*event, error) {
 	ev := &event{}
 	if err := json.Unmarshal(data, ev); err != nil {
@@ -41,7 +42,7 @@ func parse(name string, data []byte) (*event, error) {
 	return ev, nil
 }
 
-// turn returns what identifies the prompt that the event belongs to.
+// turn returns the id of the prompt that the event belongs to, or "".
 func (ev *event) turn() string {
 	if ev.Prompt != "" {
 		return ev.Prompt
@@ -49,14 +50,14 @@ func (ev *event) turn() string {
 	return ev.Turn
 }
 
-// readers are the tools that change no file.
+// readers are the agents' tools that change no file, after which no checkpoint is needed.
 var readers = []string{
 	"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite", "Task", "Agent", "AskUserQuestion", "ToolSearch", "Skill",
 	"EnterWorktree", "ExitWorktree", "BashOutput", "TaskOutput", "KillShell", "TaskStop", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet",
 	"read", "glob", "grep", "list", "webfetch", "todowrite", "todoread", "task",
 }
 
-// changer returns the last call of the event that may have changed files, or false.
+// changer returns the last call in the event that may have changed files; false if there is none.
 func (ev *event) changer() (call, bool) {
 	calls := ev.Calls
 	if ev.Call != "" {
@@ -70,12 +71,13 @@ func (ev *event) changer() (call, bool) {
 	return call{}, false
 }
 
-// A reply is what an agent reads from a hook's standard output.
+// A reply is the JSON text that an agent reads from a hook's standard output.
 type reply struct {
 	Output output `json:"hookSpecificOutput"`
 }
 
-// An output is the part of a reply that belongs to one event.
+// An output is the content of a reply to an agent, such as a decision or a text for the model. Which fields
+// are set depends on the event.
 type output struct {
 	Event    string                     `json:"hookEventName"`
 	Decision string                     `json:"permissionDecision,omitempty"`

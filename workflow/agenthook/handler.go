@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Handler answers the events of one agent.
+// A Handler answers the hook events of one coding agent. The command snapfs hook makes it.
 type Handler struct {
 	// Agent is the agent's name, and State the state directory.
 	Agent, State string
@@ -33,13 +33,13 @@ type Handler struct {
 	LookTime time.Duration
 }
 
-// ErrUnknown means that an event is none that the package answers.
+// ErrUnknown means that the package does not answer events of this name.
 var ErrUnknown = errors.New("not an event that snapfs answers")
 
-// Handle answers the event called name, whose JSON text is data, and returns the answer for the agent. An empty
-// answer leaves the decision to the agent. After an error of WorktreeCreate the agent has no worktree; after one of
-// PreToolUse the caller must have the agent refuse the call, because it would run outside of its sandbox
-// ([Blocks]); another error changes nothing for the session. Errors: also ErrUnknown.
+// Handle answers the agent's event called name, whose JSON text is data, and returns the reply for the agent.
+// An empty reply leaves the decision to the agent. After an error of WorktreeCreate the agent has no
+// worktree. After one of PreToolUse the caller must have the agent refuse the call, because it would run
+// outside of its sandbox ([Blocks]). Another error changes nothing for the session. Errors: also ErrUnknown.
 func (h *Handler) Handle(ctx context.Context, name string, data []byte) ([]byte, error) {
 	do := map[string]func(context.Context, *event) ([]byte, error){
 		"WorktreeCreate": h.worktreeCreate,
@@ -61,16 +61,19 @@ func (h *Handler) Handle(ctx context.Context, name string, data []byte) ([]byte,
 	return do(ctx, ev)
 }
 
-// errBlock marks an error after which the call of a tool must not go on.
+// errBlock marks an error after which the agent must not make the call of a tool, because it would run
+// outside of the sandbox.
 var errBlock = errors.New("the call cannot run in its sandbox")
 
-// Blocks reports whether an agent must refuse the call of a tool after this error of Handle.
+// Blocks reports whether the agent must refuse the call of a tool after err, an error of Handle.
 func Blocks(err error) bool { return errors.Is(err, errBlock) }
 
-// keepTime is how long a sandbox with changes stays after its agent, unless the request says otherwise.
+// keepTime is how long a sandbox with changes stays after the end of its agent, unless the request for it
+// says otherwise.
 const keepTime = 7 * 24 * time.Hour
 
-// worktreeCreate makes a sandbox for a worktree and answers with the path of its view.
+// worktreeCreate answers an agent's request for a worktree: it makes a sandbox and replies with the path of
+// its view.
 func (h *Handler) worktreeCreate(ctx context.Context, ev *event) ([]byte, error) {
 	l, err := h.clone(ctx, ev, ev.Worktree)
 	if err != nil {
@@ -79,8 +82,9 @@ func (h *Handler) worktreeCreate(ctx context.Context, ev *event) ([]byte, error)
 	return []byte(l.View + "\n"), nil
 }
 
-// clone makes a sandbox of the workspace around the event's directory, or a fork of the sandbox that the session works
-// in, with a lease and a view. After an error there is no sandbox.
+// clone makes a sandbox for an agent, with a lease and a view: a fork of the sandbox that the session works
+// in, or else a new one of the workspace around the event's directory. worktree is the agent's name for it,
+// or "". After an error there is no sandbox.
 func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease, error) {
 	owner, err := agentProcess()
 	if err != nil {
@@ -121,7 +125,7 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 	return l, nil
 }
 
-// open makes the view of a new lease.
+// open makes the view, a directory of the host, for the sandbox of a new lease.
 func (h *Handler) open(ctx context.Context, e *engine.Engine, l *Lease) error {
 	unlock, err := lockView(e, l.Sandbox)
 	if err != nil {
@@ -171,7 +175,7 @@ func (h *Handler) makeSandbox(ctx context.Context, e *engine.Engine, ev *event, 
 	}
 }
 
-// worktreeRemove releases the sandbox of a worktree.
+// worktreeRemove answers the event that an agent no longer needs a worktree, and releases its sandbox.
 func (h *Handler) worktreeRemove(ctx context.Context, ev *event) ([]byte, error) {
 	name := sandboxAt(h.State, ev.WorktreePath)
 	if name == "" {
@@ -180,8 +184,8 @@ func (h *Handler) worktreeRemove(ctx context.Context, ev *event) ([]byte, error)
 	return nil, h.releaseAll(ctx, func(l *Lease) bool { return l.Sandbox == name })
 }
 
-// subagentStop releases the sandbox of a subagent if it has changed nothing. Otherwise the view stays for the agent
-// that the subagent reports to.
+// subagentStop answers the event that a subagent has ended. It releases the subagent's sandbox if nothing was
+// changed in it. Otherwise the view stays for the agent that started the subagent.
 func (h *Handler) subagentStop(ctx context.Context, ev *event) ([]byte, error) {
 	if ev.Subagent == "" || !h.anyViews() {
 		return nil, nil
@@ -202,7 +206,8 @@ func (h *Handler) subagentStop(ctx context.Context, ev *event) ([]byte, error) {
 	return nil, nil
 }
 
-// sessionStart gives the session a sandbox if every session has one, and removes what others left.
+// sessionStart answers the event that a session has begun. It gives the session a sandbox if h.All is set,
+// and replies with a text about it for the model.
 func (h *Handler) sessionStart(ctx context.Context, ev *event) ([]byte, error) {
 	if !h.All && !h.anyViews() {
 		return nil, nil
@@ -217,13 +222,13 @@ func (h *Handler) sessionStart(ctx context.Context, ev *event) ([]byte, error) {
 	return output{Context: placeText(l)}.encode(ev)
 }
 
-// placeText tells the model where it works.
+// placeText returns a text for the model that says in which sandbox and directory it works.
 func placeText(l *Lease) string {
 	return fmt.Sprintf("This session works in the snapfs sandbox %s, a copy of %s at %s. Commands run inside the sandbox; "+
 		"its changes reach the real files only when the user runs: snapfs promote %s", l.Sandbox, l.Workspace, l.View, l.Sandbox)
 }
 
-// sessionEnd releases every sandbox of the session.
+// sessionEnd answers the event that a session has ended, and releases every sandbox of the session.
 func (h *Handler) sessionEnd(ctx context.Context, ev *event) ([]byte, error) {
 	if ev.Session == "" || !h.anyViews() {
 		return nil, nil

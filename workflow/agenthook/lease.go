@@ -15,10 +15,12 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// leaseFile is the name of a lease's file in the directory of its sandbox.
+// leaseFile is the name of the file, in the directory of a sandbox, that ties the sandbox to an agent's
+// session.
 const leaseFile = "lease.json"
 
-// A Lease ties a sandbox to a session of an agent.
+// A Lease ties a sandbox to the session of an agent that works in it. It is stored in a file in the sandbox's
+// directory.
 type Lease struct {
 	// Sandbox is the sandbox's name, and Workspace its workspace on the host.
 	Sandbox   string `json:"sandbox"`
@@ -44,7 +46,8 @@ type Lease struct {
 	Drift string `json:"drift,omitempty"`
 }
 
-// A Checkpoint is a named snapshot of the sandbox, taken after a call of a tool.
+// A Checkpoint is a named snapshot of an agent's sandbox, taken after a call of a tool, to which an undo can
+// return.
 type Checkpoint struct {
 	// Name is the snapshot's name, made of the call's id.
 	Name string `json:"name"`
@@ -56,8 +59,8 @@ type Checkpoint struct {
 	Time time.Time `json:"time"`
 }
 
-// readLease returns the lease of a sandbox. It needs no engine, for hooks that must answer in a millisecond. Errors:
-// errs.ErrNotFound, errs.ErrCorrupt.
+// readLease returns the lease of a sandbox of the state directory state. It needs no engine, for hooks that
+// must answer in a millisecond. Errors: errs.ErrNotFound (no agent works in it), errs.ErrCorrupt.
 func readLease(state, sandbox string) (*Lease, error) {
 	path := filepath.Join(catalog.SandboxDir(state, sandbox), leaseFile)
 	data, err := os.ReadFile(path)
@@ -75,8 +78,8 @@ func readLease(state, sandbox string) (*Lease, error) {
 	return l, nil
 }
 
-// save writes the lease beside the sandbox's record, atomically. It does not wait for the disk, which would take most
-// of the time of a hook: after a power failure no session goes on.
+// save writes the lease into the sandbox's directory, atomically. It does not wait for the disk, which would
+// take most of the time of a hook: after a power failure no session continues.
 func (l *Lease) save(e *engine.Engine) error {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -86,8 +89,9 @@ func (l *Lease) save(e *engine.Engine) error {
 	return errs.With("writing the lease of", l.Sandbox, catalog.ReplaceFile(path, data, false))
 }
 
-// update changes the lease and saves it. It reads the lease again, under the lock of the sandbox, so that hooks that run
-// at once lose nothing of each other's. Errors: also errs.ErrNotFound.
+// update changes the lease by the function change and saves it. It reads the lease again, under the lock of
+// the sandbox, so that hooks that run at once do not overwrite each other's changes. Errors: also
+// errs.ErrNotFound.
 func (l *Lease) update(ctx context.Context, e *engine.Engine, change func(*Lease)) error {
 	h, err := e.Catalog().Lock(ctx, l.Sandbox)
 	if err != nil {
@@ -103,7 +107,8 @@ func (l *Lease) update(ctx context.Context, e *engine.Engine, change func(*Lease
 	return l.save(e)
 }
 
-// Leases returns the leases of all sandboxes, the newest first. It skips those that cannot be read.
+// Leases returns the leases of all sandboxes in which agents work or worked, the newest first. It skips those
+// that cannot be read.
 func Leases(e *engine.Engine) (all []*Lease) {
 	records, _ := e.Catalog().List() // what cannot be read has no readable lease either
 	slices.SortFunc(records, func(a, b *catalog.Record) int { return b.Created.Compare(a.Created) })

@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// onlyOurs returns an error unless a directory belongs to this user and nobody else can write to it.
+// onlyOurs returns ErrDenied unless the directory dir belongs to this user and nobody else can write to it.
+// Another user could otherwise replace the views in it.
 func onlyOurs(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
-// patch makes the paths of an apply_patch call those of the view: absolute ones of the real workspace, and relative
-// ones if the session's directory is the real workspace. It allows a call whose paths all lie in the view, blocks one
-// that also has a path outside, and leaves others to the agent.
+// patch replaces the paths in an agent's apply_patch call by those of the view: absolute ones of the real
+// workspace, and relative ones if the session's directory is the real workspace. It allows a call whose paths
+// all lie in the view, blocks one that also has a path outside, and leaves others to the agent.
 func (h *Handler) patch(input map[string]json.RawMessage, ev *event, l *Lease) ([]byte, error) {
 	key := "command"
 	if _, ok := input[key]; !ok {
@@ -43,14 +43,16 @@ func (h *Handler) patch(input map[string]json.RawMessage, ev *event, l *Lease) (
 	return o.encode(ev)
 }
 
-// A moved is a patch with the paths of a view.
+// A moved is an agent's patch after its paths in the real workspace were replaced by those in the agent's
+// view, the host directory that shows the sandbox's files.
 type moved struct {
 	text    string
 	inside  bool     // it has a path in the view
 	outside []string // its other paths
 }
 
-// movePatch replaces the paths in the head lines of a patch in the format of apply_patch.
+// movePatch replaces the paths of the real workspace in text, a patch in the format of apply_patch, by those
+// of the view, the host directory that shows the files of the sandbox l. Relative paths start at dir.
 func movePatch(text, dir string, l *Lease) moved {
 	var m moved
 	lines := strings.SplitAfter(text, "\n")
@@ -83,8 +85,9 @@ func movePatch(text, dir string, l *Lease) moved {
 
 const patchUpdate, patchMove = "*** Update File: ", "*** Move to: "
 
-// patchHead reads a line that names a file. Programs that apply patches ignore blanks around it, but within the part of a
-// patch that updates a file, a blank begins a line of that file.
+// patchHead parses a line of a patch that names a file, such as "*** Add File: NAME"; ok is false for another
+// line. Programs that apply patches ignore blanks around it. But if update is set, the line is in the part of
+// a patch that updates a file, where a blank begins a line of that file.
 func patchHead(line string, update bool) (head, name string, ok bool) {
 	if update && !strings.HasPrefix(line, "***") {
 		return "", "", false

@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
 
-// Reap removes what agents left behind whose processes have ended: views, also of a process that was killed, and
-// sandboxes without a change. Sandboxes with changes stay, for the person to review. It returns the number of
+// Reap releases the sandboxes of agents whose processes have ended, and removes stale views. Sandboxes
+// without a change are removed; those with changes stay, for the person to review. It returns the number of
 // sandboxes that it released. Cost: reading the record of each sandbox, twice if there are views.
 func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	var failures []error
@@ -43,8 +43,9 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	return released, errors.Join(failures...)
 }
 
-// strayViews returns the views in a directory of views that belong to no lease. It reads the directory before the
-// leases: another session's lease is saved before its view is made, so a view that was found has its lease by then.
+// strayViews returns the views, host directories that show agents their sandboxes, in dir that belong to none
+// of leases. It reads the directory before the leases: another session's lease is saved before its view is
+// made, so a view that was found has its lease by then.
 func strayViews(dir string, leases func() []*Lease) (stray []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if len(entries) == 0 {
@@ -65,8 +66,8 @@ func strayViews(dir string, leases func() []*Lease) (stray []string, err error) 
 	return stray, err
 }
 
-// release ends an agent's use of a sandbox: its view, and the sandbox too if nothing was changed in it and nothing runs
-// in it.
+// release ends an agent's use of the sandbox of l: it closes the view, and removes the sandbox if nothing was
+// changed in it and nothing runs in it. Otherwise the sandbox stays, with an ended lease.
 func release(ctx context.Context, e *engine.Engine, l *Lease) error {
 	if err := closeView(ctx, e, l); err != nil {
 		return err
@@ -81,9 +82,9 @@ func release(ctx context.Context, e *engine.Engine, l *Lease) error {
 	return l.update(ctx, e, func(l *Lease) { l.Ended = true })
 }
 
-// removeUnchanged removes a sandbox if it has a change neither now nor in a snapshot: an undo leaves those after it. It
-// waits at most for patience for what is about to end. Errors: errs.ErrBusy if processes run on, and the sandbox stays;
-// errs.ErrNotFound.
+// removeUnchanged removes a sandbox if it has no change, neither now nor in a snapshot: after an undo, later
+// snapshots still have some. It waits at most for patience until processes that are about to end have ended.
+// Errors: errs.ErrBusy if processes continue to run, and the sandbox stays; errs.ErrNotFound.
 func removeUnchanged(ctx context.Context, e *engine.Engine, sandbox string, patience time.Duration) (removed bool, err error) {
 	rec, err := e.Catalog().Get(sandbox)
 	if err != nil {
@@ -110,7 +111,8 @@ func removeUnchanged(ctx context.Context, e *engine.Engine, sandbox string, pati
 	return err == nil, err
 }
 
-// everChanged reports whether a sandbox or a snapshot of it differs from its base. Cost: a comparison for each.
+// everChanged reports whether a sandbox, or a snapshot of it, differs from its base. Cost: a comparison for
+// each.
 func everChanged(ctx context.Context, e *engine.Engine, rec *catalog.Record) (bool, error) {
 	states := []string{""}
 	for _, s := range slices.Backward(rec.Snapshots) { // the newest has most
@@ -128,7 +130,7 @@ func everChanged(ctx context.Context, e *engine.Engine, rec *catalog.Record) (bo
 	return false, nil
 }
 
-// changes counts the changes of a sandbox.
+// changes returns the number of changes of a sandbox since its base.
 func changes(ctx context.Context, e *engine.Engine, sandbox string) (int, error) {
 	c, err := e.Compare.Diff(ctx, sandbox, "", "")
 	if err != nil {
@@ -137,7 +139,7 @@ func changes(ctx context.Context, e *engine.Engine, sandbox string) (int, error)
 	return count(c), nil
 }
 
-// count closes a list of changes and returns its length.
+// count returns the number of changes in the list c, and closes it.
 func count(c *compare.Changes) int {
 	defer c.Close()
 	c.FindCommits() // the files of a repository that cannot be read stay in the list

@@ -16,14 +16,15 @@ import (
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
 
-// anyViews reports whether the state directory has any view. Most sessions have none, and end here.
+// anyViews reports whether any agent uses a view of a sandbox of this state directory. Most hooks find none,
+// and end at once.
 func (h *Handler) anyViews() bool {
 	entries, err := os.ReadDir(ViewsDir(h.State))
 	return err == nil && len(entries) > 0
 }
 
-// leaseOf returns the lease of the sandbox that the event's session works in, or nil. With All it makes one for a
-// session that has none.
+// leaseOf returns the lease of the sandbox that the event's session works in, or nil. If h.All is set, it
+// makes a sandbox for a session that has none.
 func (h *Handler) leaseOf(ctx context.Context, ev *event) (*Lease, error) {
 	if name := sandboxAt(h.State, ev.Dir); name != "" {
 		return readLease(h.State, name)
@@ -40,7 +41,8 @@ func (h *Handler) leaseOf(ctx context.Context, ev *event) (*Lease, error) {
 	return h.clone(ctx, ev, "")
 }
 
-// sessionLease returns the lease of the sandbox that a whole session works in, or nil.
+// sessionLease returns the lease of the sandbox that the whole session, rather than a worktree of it, works
+// in; nil if there is none.
 func (h *Handler) sessionLease(session string) (*Lease, error) {
 	entries, err := os.ReadDir(ViewsDir(h.State))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -55,8 +57,8 @@ func (h *Handler) sessionLease(session string) (*Lease, error) {
 	return nil, nil //nolint:nilnil // none is the usual case
 }
 
-// preToolUse makes the call of a tool work on the sandbox: a command runs inside, and a path of the real workspace
-// becomes the path of the view.
+// preToolUse answers the event before a call of a tool: it changes the call so that it works on the sandbox.
+// A command runs inside, and a path of the real workspace becomes the path of the view.
 func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	l, err := h.leaseOf(ctx, ev)
 	if err != nil {
@@ -87,7 +89,7 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	return l.intoView(input, ev)
 }
 
-// refused returns an error that blocks the call if the policy of the sandbox refuses the tool.
+// refused returns an error that blocks the call if the policy of the sandbox refuses the agent's tool.
 func (l *Lease) refused(tool string) error {
 	entry := catalog.Refused(l.Refuse, tool)
 	if entry == "" {
@@ -96,16 +98,17 @@ func (l *Lease) refused(tool string) error {
 	return errors.Join(errBlock, fmt.Errorf("the policy of the sandbox %s refuses the tool %s (tools.hook %q)", l.Sandbox, tool, entry))
 }
 
-// fileTools are the agents' own tools that take paths, relative ones from the session's directory. A relative path of
-// another tool can be one of something else, such as a repository on a server.
+// fileTools are the agents' own tools that take file paths; relative ones start at the session's directory. A
+// relative path of another tool may mean something else, such as a path in a repository on a server.
 var fileTools = []string{
 	"Read", "Edit", "MultiEdit", "Write", "NotebookEdit", "Glob", "Grep", "LS",
 	"read", "edit", "multiedit", "write", "glob", "grep", "list", "patch", "lsp",
 }
 
-// intoView makes the paths of a file tool those of the view, and allows the call if it has one there: as a command
-// inside, it cannot reach the real files. A call that also has a path outside is the agent's to decide, or blocked if that
-// would leave it a path of the real workspace.
+// intoView replaces the paths in input, the call of an agent's file tool, by those of the view, the host
+// directory that shows the sandbox. It allows the call if it has a path there, since it then cannot reach the
+// real files. A call that also has a path outside is left to the agent, or blocked if it would still have a
+// path of the real workspace.
 func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, error) {
 	o := output{Reason: "it works on the snapfs sandbox " + l.Sandbox}
 	outside := ""
@@ -145,7 +148,8 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 	return o.encode(ev)
 }
 
-// inView returns the path in the view for a path in the real workspace; other paths stay.
+// inView returns the path, in the host directory that shows the agent its sandbox (l.View), that stands for
+// path in the real workspace. Other paths are returned unchanged.
 func (l *Lease) inView(path string) string {
 	path = filepath.Clean(path)
 	if !within(path, l.Workspace) {
@@ -154,7 +158,8 @@ func (l *Lease) inView(path string) string {
 	return l.View + strings.TrimPrefix(path, l.Workspace)
 }
 
-// reopen makes the view of a session again if its process was killed, or the sandbox was stopped.
+// reopen makes the view of a session's sandbox again if the process that serves it was killed, or the sandbox
+// was stopped.
 func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	if hostview.Alive(l.View) {
 		return nil
@@ -184,7 +189,8 @@ func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	return l.update(ctx, e, func(l *Lease) { l.Owner, l.Ended = owner, false })
 }
 
-// wrap replaces the command of a shell tool by one that runs it in the sandbox, in the directory of the session.
+// wrap replaces the command in input, the call of a shell tool, by one that runs it in the sandbox of l, in
+// the session's directory.
 func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) error {
 	var command string
 	if err := json.Unmarshal(input["command"], &command); err != nil {
@@ -199,7 +205,7 @@ func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) er
 	return err
 }
 
-// shell returns the shell in which agents write their commands.
+// shell returns the path of the shell in which agents expect their commands to run.
 func shell() string {
 	if _, err := os.Stat("/bin/bash"); err == nil {
 		return "/bin/bash"

@@ -23,8 +23,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
 
-// ViewsDir returns the directory with the views of a state directory. It lies where no sandbox shows the host's
-// files, and where nothing survives a reboot.
+// ViewsDir returns the directory for the views of a state directory, through which agents see their
+// sandboxes. It lies where no sandbox shows the host's files, and where nothing survives a reboot.
 func ViewsDir(state string) string {
 	if real, err := filepath.EvalSymlinks(state); err == nil {
 		state = real
@@ -43,8 +43,8 @@ func ViewsDir(state string) string {
 // within reports whether path is dir or lies under it.
 func within(path, dir string) bool { return hostfs.Within(path, dir) }
 
-// makeViewsDir creates the directory of views, which only this user can enter. Errors: errs.ErrDenied if another user
-// has it.
+// makeViewsDir creates the directory for the views of agents' sandboxes, which only this user can enter, and
+// returns its path. Errors: errs.ErrDenied if it belongs to another user.
 func makeViewsDir(state string) (dir string, err error) {
 	const tries = 10 // another session's end may take an empty directory away
 	for range tries {
@@ -67,7 +67,8 @@ func tryViewsDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// sandboxAt returns the name of the sandbox whose view holds a path, "" if none does.
+// sandboxAt returns the name of the sandbox whose view, the host directory that shows it to an agent,
+// contains path; "" if none does.
 func sandboxAt(state, path string) string {
 	rest, ok := strings.CutPrefix(path, ViewsDir(state)+"/")
 	if !ok {
@@ -77,14 +78,16 @@ func sandboxAt(state, path string) string {
 	return name
 }
 
-// control returns the path of the socket of a view's process.
+// control returns the path of the socket of the process that serves a sandbox's view, the host directory that
+// shows the sandbox to an agent.
 func control(e *engine.Engine, sandbox string) string {
 	return filepath.Join(e.Catalog().Path(sandbox), "view")
 }
 
-// openView shows the workspace of a sandbox at the directory l.View until the process l.Owner ends, and returns when
-// agents can use it. The caller has locked the view. It starts the sandbox. Inside, a symbolic link leads from the same path to the workspace, so that
-// a command can use the paths that the agent uses.
+// openView shows the workspace of a sandbox at the directory l.View until the process l.Owner ends, and
+// returns when the agent can use it. It starts the sandbox. The caller has locked the view. viewer returns
+// the command line of the program that serves it. Inside, a symbolic link at the same path leads to the
+// workspace, so that a command can use the paths that the agent uses.
 func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), l *Lease) error {
 	program, err := viewer()
 	if err != nil {
@@ -117,11 +120,13 @@ func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, er
 	return nil
 }
 
-// holder is the command whose life is that of a view. Its input is a pipe that the view's process holds; it ignores
-// the end of its client, which is this process.
+// holder is the shell command that runs in a sandbox as long as a view of the sandbox exists, and keeps the
+// sandbox running. Its input is a pipe whose other end the view's process has; it ignores the end of its
+// client, which is this process.
 const holder = `trap "" HUP; mkdir -p "${1%/*}" && ln -sfn "$2" "$1"; echo; exec cat 3>&1 >/dev/null`
 
-// enter starts a process in the sandbox that lives as long as the view, and opens the workspace as it sees it.
+// enter starts a process in the sandbox that lives as long as the view, the host directory that shows the
+// sandbox to an agent, and opens the workspace as that process sees it.
 func enter(ctx context.Context, e *engine.Engine, l *Lease) (_ *hostview.Source, err error) {
 	s := &hostview.Source{}
 	defer func() {
@@ -164,7 +169,8 @@ func enter(ctx context.Context, e *engine.Engine, l *Lease) (_ *hostview.Source,
 	return s, errs.With("making a view", l.Sandbox, err)
 }
 
-// closeView unmounts a view and ends its process. A view that is gone already is no error.
+// closeView unmounts the view of a sandbox, the host directory that shows it to an agent, and ends the
+// process that serves it. A view that does not exist is no error.
 func closeView(ctx context.Context, e *engine.Engine, l *Lease) error {
 	unlock, err := lockView(e, l.Sandbox)
 	if err != nil {
@@ -177,8 +183,9 @@ func closeView(ctx context.Context, e *engine.Engine, l *Lease) error {
 	return err
 }
 
-// lockView waits until no other process opens or closes the view of a sandbox, and locks it. A sandbox that is gone has
-// none to lock.
+// lockView waits until no other process opens or closes the view of a sandbox, the host directory that shows
+// it to an agent, and locks it until unlock is called. For a sandbox that does not exist any more it locks
+// nothing.
 func lockView(e *engine.Engine, sandbox string) (unlock func(), err error) {
 	f, err := os.OpenFile(control(e, sandbox)+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
@@ -195,12 +202,13 @@ func lockView(e *engine.Engine, sandbox string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// idleTime bounds how long the processes of a view may take to end.
+// idleTime is how long to wait for the processes that serve an agent's view of a sandbox to end, before the
+// sandbox counts as busy.
 const idleTime = 3 * time.Second
 
-// withoutView calls do while the view of a sandbox holds nothing of it, so that do can replace its files. The view
-// stays mounted, and its users wait. Afterwards the view shows the sandbox as do left it, also after an error.
-// Errors: errs.ErrBusy if other processes run in the sandbox.
+// withoutView calls do while the view of a sandbox has no file of it open, so that do can replace the
+// sandbox's files. The view stays mounted, and programs that use it wait. Afterwards the view shows the
+// sandbox as do left it, also after an error. Errors: errs.ErrBusy if other processes run in the sandbox.
 func withoutView(ctx context.Context, e *engine.Engine, l *Lease, do func() error) error {
 	c, err := hostview.Dial(control(e, l.Sandbox))
 	if err != nil {
@@ -222,7 +230,8 @@ func withoutView(ctx context.Context, e *engine.Engine, l *Lease, do func() erro
 	return errors.Join(err, errs.With("returning to a view", l.View, c.Enter(s)))
 }
 
-// agentProcess returns the process that started this one for a hook: the nearest ancestor that is not a shell.
+// agentProcess returns the agent's process, which started this one for a hook: the nearest ancestor that is
+// not a shell.
 func agentProcess() (proc.Process, error) {
 	pid := os.Getppid()
 	for {
@@ -241,7 +250,7 @@ func agentProcess() (proc.Process, error) {
 	}
 }
 
-// describe returns the name of a process and its parent.
+// describe returns the name of the process pid and the pid of its parent.
 func describe(pid int) (name string, parent int, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

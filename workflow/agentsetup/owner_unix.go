@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// sameOwner gives a file the owner of the one that it replaces, which matters where root edits a user's file.
+// sameOwner gives the file f the owner of old, the file that it replaces. This matters where root edits a
+// user's file; other users may not change owners, and get no error.
 func sameOwner(f *os.File, old fs.FileInfo) error {
 	st, ok := old.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {

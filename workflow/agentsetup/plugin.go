@@ -6,10 +6,12 @@ import (
 	"strings"
 )
 
-// pluginHead is the first line of opencode's plugin, by which Uninstall knows it.
+// pluginHead is the first line of the plugin that snapfs writes for opencode, by which Uninstall recognises
+// it.
 const pluginHead = "// Made by snapfs agent install; snapfs agent uninstall removes it.\n"
 
-// pluginText is opencode's plugin: it calls snapfs as the other agents do, with the same events.
+// pluginText is the plugin that snapfs writes for opencode, in JavaScript. It calls snapfs hook as the other
+// agents do, with the same events. COMMAND stands for the command line.
 const pluginText = `import { spawnSync } from "node:child_process"
 
 const command = COMMAND
@@ -43,7 +45,7 @@ export const Snapfs = async ({ directory }) => ({
 })
 `
 
-// plugin returns the text of opencode's plugin.
+// plugin returns the content of the plugin for opencode, with the command line that calls snapfs.
 func (s Setup) plugin() ([]byte, error) {
 	command, err := json.Marshal(slices.Concat(s.Program, []string{"hook", "--agent", s.Agent}, s.Flags))
 	return []byte(pluginHead + strings.Replace(pluginText, "COMMAND", string(command), 1)), err

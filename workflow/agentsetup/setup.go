@@ -13,10 +13,10 @@ import (
 	"github.com/snapfs/snapfs/internal/confedit"
 )
 
-// Agents lists the agents that can be set up.
+// Agents lists the coding agents into whose configuration snapfs can write its hooks.
 var Agents = []string{"claude", "codex", "opencode"}
 
-// A Setup says which agent to set up, and with which command.
+// A Setup says which coding agent gets snapfs's hooks, in which configuration, and with which command.
 type Setup struct {
 	// Agent is one of Agents.
 	Agent string
@@ -26,7 +26,7 @@ type Setup struct {
 	Program, Flags []string
 }
 
-// An Edit is a change of one file.
+// An Edit is a change of one configuration file of an agent, to be shown to the user before Write makes it.
 type Edit struct {
 	Path string
 	// Before is the content, nil if the file does not exist; After is the new content, nil to remove the file.
@@ -38,8 +38,8 @@ func (e Edit) Empty() bool {
 	return bytes.Equal(e.Before, e.After) && (e.Before == nil) == (e.After == nil)
 }
 
-// Install returns the edit that makes the agent call snapfs. Errors: errs.ErrInvalid (the agent; a file that is no
-// configuration).
+// Install returns the edit that adds snapfs's hooks to the agent's configuration. Errors: errs.ErrInvalid (an
+// unknown agent; a file that is no configuration).
 func (s Setup) Install() (Edit, error) {
 	return s.edit(func(text []byte) ([]byte, error) {
 		if s.Agent == "opencode" {
@@ -49,7 +49,8 @@ func (s Setup) Install() (Edit, error) {
 	})
 }
 
-// Uninstall returns the edit that takes back what Install adds. Errors: as those of Install.
+// Uninstall returns the edit that removes snapfs's hooks from the agent's configuration. Errors: those of
+// Install.
 func (s Setup) Uninstall() (Edit, error) {
 	return s.edit(func(text []byte) ([]byte, error) {
 		if s.Agent == "opencode" {
@@ -62,14 +63,14 @@ func (s Setup) Uninstall() (Edit, error) {
 	})
 }
 
-// Installed reports whether the agent calls snapfs.
+// Installed reports whether the agent's configuration has hooks of snapfs.
 func (s Setup) Installed() (bool, error) {
 	e, err := s.Uninstall()
 	return err == nil && !e.Empty(), err
 }
 
-// Path returns the file that an agent reads. Errors: errs.ErrInvalid (the agent), errs.ErrNotFound (no home
-// directory).
+// Path returns the configuration file that the agent reads. Errors: errs.ErrInvalid (an unknown agent),
+// errs.ErrNotFound (no home directory).
 func (s Setup) Path() (string, error) {
 	file := map[string][2]string{ // in a project, and in the directory of the user's configuration
 		"claude":   {".claude/settings.json", "settings.json"},
@@ -97,8 +98,9 @@ func (s Setup) Path() (string, error) {
 	return filepath.Join(home, dir, file[1]), nil
 }
 
-// edit returns the edit that change makes to the agent's file. change gets the text of a new file if there is none,
-// and returns that for a file to remove.
+// edit returns the edit that change makes to the agent's configuration file. change gets the content; if
+// there is no file, that of an empty configuration. If it returns an empty configuration, the edit removes
+// the file.
 func (s Setup) edit(change func(text []byte) ([]byte, error)) (Edit, error) {
 	path, err := s.Path()
 	if err != nil {
@@ -130,18 +132,18 @@ func (s Setup) edit(change func(text []byte) ([]byte, error)) (Edit, error) {
 	return e, nil
 }
 
-// A hook is an event with the tools that it is called for.
+// A hook is an event of the agent at which it calls snapfs, with the tools for which it does so.
 type hook struct {
 	event, matcher string
 	// seconds bounds the time of the call.
 	seconds int
 }
 
-// Times of calls, in seconds. The first start of a sandbox on a busy machine takes some; Codex allows no more for the
-// end of a session.
+// Time limits of snapfs's hooks, in seconds, after which the agent ends them. The first start of a sandbox on
+// a busy machine takes some; Codex allows no more than codexEnd for the end of a session.
 const quick, slow, codexEnd = 30, 120, 3
 
-// hooks returns the events that snapfs answers, in the order of the file.
+// hooks returns the events at which the agent calls snapfs, in the order of the configuration file.
 func (s Setup) hooks() []hook {
 	if s.Agent == "codex" {
 		return []hook{
@@ -167,13 +169,13 @@ func (s Setup) hooks() []hook {
 	}
 }
 
-// A group is an entry of an event's list in the agents' files.
+// A group is an entry of the list of hooks for an event, as agents' configuration files have it.
 type group struct {
 	Matcher string    `json:"matcher,omitempty"`
 	Hooks   []handler `json:"hooks"`
 }
 
-// A handler is a command of a group. With Args no shell runs it.
+// A handler is a command of a group in an agent's configuration. If Args is set no shell runs it.
 type handler struct {
 	Type    string   `json:"type"`
 	Command string   `json:"command"`
@@ -181,7 +183,7 @@ type handler struct {
 	Timeout int      `json:"timeout,omitempty"`
 }
 
-// group returns the entry for an event.
+// group returns the configuration entry by which the agent calls snapfs at the event of h.
 func (s Setup) group(h hook) group {
 	words := slices.Concat(s.Program, []string{"hook", "--agent", s.Agent}, s.Flags, []string{h.event})
 	c := handler{Type: "command", Timeout: h.seconds}
@@ -201,7 +203,7 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// splitWords returns the words of a command line that shellWords has written.
+// splitWords returns the words of a command line that shellWords has written for an agent's configuration.
 func splitWords(command string) (words []string) {
 	word, quoted, begun := "", false, false
 	for i := 0; i < len(command); i++ {
@@ -259,7 +261,8 @@ func (s Setup) removeHooks(text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// isOurs reports whether an entry of an event's list calls snapfs and nothing else.
+// isOurs reports whether element, an entry of an event's list of hooks as JSON, calls snapfs and nothing
+// else, so that snapfs may change it.
 func isOurs(element []byte) bool {
 	var g group
 	if json.Unmarshal(element, &g) != nil || len(g.Hooks) == 0 {
@@ -277,7 +280,8 @@ func isOurs(element []byte) bool {
 	return true
 }
 
-// equal reports whether an entry is the same as a group, whatever its format.
+// equal reports whether element, an entry of a list of hooks as JSON, means the same as want, whatever its
+// format.
 func equal(element []byte, want group) bool {
 	var have, need any
 	text, err := json.Marshal(want)

@@ -13,10 +13,10 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A Trust is Codex's judgement of the hooks in its configuration: it runs only those that the person has accepted.
+// A Trust says whether Codex runs snapfs's hooks: it runs only hooks that the person has accepted.
 type Trust string
 
-// The states of trust.
+// The answers of Codex about whether it runs snapfs's hooks.
 const (
 	Trusted   Trust = "trusted"
 	Untrusted Trust = "not trusted"
@@ -24,11 +24,11 @@ const (
 	Unknown   Trust = "trust unknown"
 )
 
-// trustTime bounds the questions to Codex. Its server answers in 0.3 s.
+// trustTime bounds the wait for Codex's answer about its hooks. Its server usually answers in 0.3 s.
 const trustTime = 10 * time.Second
 
-// CodexTrust asks Codex whether it trusts snapfs's hooks, by its app-server (codex app-server, hooks/list). The answer
-// is Unknown if there is no program codex or it does not answer. Cost: half a second.
+// CodexTrust asks Codex whether it runs snapfs's hooks, by its app-server (codex app-server, hooks/list). The
+// answer is Unknown if there is no program codex or it does not answer. Cost: half a second.
 func CodexTrust(ctx context.Context, s Setup) Trust {
 	path, err := s.Path()
 	if err != nil {
@@ -64,17 +64,18 @@ func CodexTrust(ctx context.Context, s Setup) Trust {
 	return trustIn(answers.line(), path)
 }
 
-// listID is the id of the request for the list of hooks.
+// listID is the id of the request to Codex for its list of hooks, by which the answer is recognised.
 const listID = 2
 
-// A request is a message to Codex's app-server.
+// A request is a JSON-RPC message to Codex's app-server.
 type request struct {
 	ID     int            `json:"id,omitempty"`
 	Method string         `json:"method"`
 	Params map[string]any `json:"params,omitempty"`
 }
 
-// trustIn returns the trust in snapfs's hooks of the file at path, from the answer to hooks/list.
+// trustIn returns whether Codex runs snapfs's hooks of the configuration file at path, by answer, its reply
+// to hooks/list.
 func trustIn(answer []byte, path string) Trust {
 	var r struct {
 		Result struct {
@@ -105,7 +106,8 @@ func trustIn(answer []byte, path string) Trust {
 	return trust
 }
 
-// A lineFinder is a writer that waits for the line with the answer to the list of hooks.
+// A lineFinder is a writer that gets the output of Codex's app-server and finds the line with the list of
+// hooks.
 type lineFinder struct {
 	found func() error
 	mu    sync.Mutex

@@ -10,9 +10,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Write carries out the edit: it replaces the file at once, with the mode that it had, or removes it. A symbolic link
-// stays, and its target changes. Errors: errs.ErrBusy if the file is no longer as in Before; then nothing has
-// changed.
+// Write makes the edit: it replaces the file atomically, with the mode that it had, or removes it. If the
+// file is a symbolic link, its target is replaced. Errors: errs.ErrBusy if the file is no longer as in
+// Before; then nothing has changed.
 func (e Edit) Write() error {
 	path := e.Path
 	if real, err := filepath.EvalSymlinks(path); err == nil {

@@ -17,20 +17,22 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Verdicts on a state.
+// Verdicts of the check on a state of the sandbox. Skipped means that the check could not judge it.
 const (
 	Good    = "good"
 	Bad     = "bad"
 	Skipped = "skipped"
 )
 
-// skip is the exit status of a check that cannot judge a state, as for git bisect run.
+// skip is the exit status with which a check says that it cannot judge a state, the same as for git bisect
+// run.
 const skip = 125
 
-// leftover is the age at which the fork of a killed search is removed.
+// leftover is the age at which snapfs removes the fork in which a check ran, in case the search is killed.
 const leftover = time.Hour
 
-// A Search looks for the first bad state of a sandbox.
+// A Search looks, by binary search, for the first snapshot of a sandbox with which a check command fails. The
+// fields are its options; Run performs it.
 type Search struct {
 	Sandbox string
 	// Check is the command. It succeeds in a good state.
@@ -44,7 +46,7 @@ type Search struct {
 	Before func(state string, left int)
 }
 
-// A Result says which state is the first bad one.
+// A Result says which snapshot of a sandbox is the first bad one, and how each checked state was judged.
 type Result struct {
 	Sandbox string `json:"sandbox"`
 	// Bad is the first bad state, and Good the last state before it that is good, "" for the base, which is not
@@ -57,7 +59,7 @@ type Result struct {
 	Checks []Check      `json:"checks"`
 }
 
-// A Check is the run of the check in one state.
+// A Check is the outcome of the check command in one state of the sandbox.
 type Check struct {
 	State   string `json:"state"`
 	Status  int    `json:"status"`
@@ -115,7 +117,8 @@ func (s *Search) Run(ctx context.Context, e *engine.Engine, rec *catalog.Record)
 	return r, nil
 }
 
-// middle returns the state without a verdict that is nearest to the middle between two states, or -1.
+// middle returns the index of the state that is nearest to the middle between the states good and bad and has
+// no verdict yet, or -1 if there is none.
 func middle(verdicts []string, good, bad int) int {
 	at := (good + bad + 1) / 2
 	for off := range bad - good {
@@ -128,7 +131,8 @@ func middle(verdicts []string, good, bad int) int {
 	return -1
 }
 
-// check runs the check in a fork of a state and returns the verdict.
+// check runs the check command in a fork of the named state, which it removes afterwards, and returns the
+// verdict. It adds the outcome to r.
 func (s *Search) check(ctx context.Context, e *engine.Engine, state string, r *Result) (verdict string, err error) {
 	fork, err := e.Fork(ctx, s.Sandbox, state, "bisect-"+catalog.NewID())
 	if err != nil {
@@ -160,7 +164,8 @@ func (s *Search) check(ctx context.Context, e *engine.Engine, state string, r *R
 	return verdict, nil
 }
 
-// plain lets a fork take no snapshots by itself, and has it removed after an hour should this process be killed.
+// plain sets the policy of the fork called name, in which a check runs: no automatic snapshots, and removal
+// after an hour in case this process is killed.
 func plain(ctx context.Context, e *engine.Engine, name string) error {
 	h, err := e.Catalog().Lock(ctx, name)
 	if err != nil {
@@ -177,7 +182,7 @@ func plain(ctx context.Context, e *engine.Engine, name string) error {
 	return h.Save()
 }
 
-// run runs the check in a sandbox and returns its exit status.
+// run runs the check command in the sandbox called name and returns its exit status.
 func (s *Search) run(ctx context.Context, e *engine.Engine, name string) (int, error) {
 	out, in, err := os.Pipe()
 	if err != nil {

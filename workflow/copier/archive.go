@@ -13,11 +13,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// partial is the name of the file that is being written, beside the one that it replaces.
+// partial is the name under which a file is written, beside the file that it replaces at the end by a rename.
 const partial = ".snapfs-cp-partial"
 
-// unpack writes the members of an archive below dir, with name in place of the first element of their paths, and
-// counts them in c.
+// unpack writes the files of the tar archive r below dir, and adds their numbers to c. It replaces the first
+// element of their paths by name.
 func unpack(r io.Reader, dir *os.Root, name string, c *Copied) error {
 	archive := tar.NewReader(r)
 	var dirs []*tar.Header // their times and modes come last
@@ -62,7 +62,7 @@ func unpack(r io.Reader, dir *os.Root, name string, c *Copied) error {
 	return nil
 }
 
-// renamed returns the path of an archive's member with its first element replaced by name.
+// renamed returns the path of a file in an archive with its first element replaced by name.
 func renamed(member, name string) string {
 	_, rest, _ := strings.Cut(path.Clean(member), "/")
 	return path.Join(name, rest)
@@ -83,7 +83,8 @@ func writeFile(dir *os.Root, r io.Reader, h *tar.Header) error {
 	})
 }
 
-// replace has a file made beside name, then moves it there. After an error name is as it was.
+// replace calls make to create a file beside name, called part, then renames it to name. After an error name
+// has its old content.
 func replace(dir *os.Root, name string, make func(part string) error) error {
 	part := path.Join(path.Dir(name), partial)
 	err := make(part)
@@ -96,7 +97,8 @@ func replace(dir *os.Root, name string, make func(part string) error) error {
 	return err
 }
 
-// pack writes the real file or directory from to an archive, as name.
+// pack writes the host's file or directory from as a tar archive to w, under the path name, and adds the
+// numbers of files to c.
 func pack(w io.Writer, from, name string, c *Copied) error {
 	archive := tar.NewWriter(w)
 	err := filepath.WalkDir(from, func(file string, _ fs.DirEntry, err error) error {
@@ -151,7 +153,7 @@ func packFile(w io.Writer, file string) error {
 	return err
 }
 
-// failure returns err with the operation and the file, nil for nil.
+// failure returns err with the operation and the file that it concerns; nil if err is nil.
 func failure(op, file string, err error) error {
 	if err == nil {
 		return nil

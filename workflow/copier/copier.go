@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Copied counts what was copied.
+// A Copied is the result of copying files into or out of a sandbox: how many files and bytes, and which were
+// left out.
 type Copied struct {
 	// To is the file or directory that was written.
 	To string `json:"to"`
@@ -26,9 +27,10 @@ type Copied struct {
 	Skipped []string `json:"skipped,omitempty"`
 }
 
-// Out copies the file or directory at path in a sandbox to the real path to: into it if it is a directory, else to
-// that name. It replaces files, follows no symbolic link, keeps modes and times, and drops set-user-id and
-// set-group-id bits; the files belong to this user. Paths are absolute. After an error, some files may be copied.
+// Out copies the file or directory at path from in the sandbox called name to the host's path to: into it if
+// it is a directory, else to that name. It replaces files, follows no symbolic link, keeps modes and times,
+// and drops set-user-id and set-group-id bits; the files belong to this user. Paths are absolute. After an
+// error, some files may be copied.
 func Out(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, error) {
 	c := Copied{To: to}
 	if info, err := os.Stat(to); err == nil && info.IsDir() {
@@ -57,7 +59,8 @@ func Out(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, 
 	return c, err
 }
 
-// In copies the real file or directory at from to a path in a sandbox, as Out does in the other direction.
+// In copies the host's file or directory from to the path to in the sandbox called name, by the same rules as
+// [Out].
 func In(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, error) {
 	c := Copied{To: to}
 	if _, err := os.Lstat(from); err != nil {
@@ -83,7 +86,8 @@ func In(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, e
 	return c, err
 }
 
-// runTar runs tar in a sandbox as inside does. A status other than 0 is an error with the first line that it printed.
+// runTar runs tar in the sandbox called name, connected to this process by a pipe, of which it closes the end
+// ours. If tar fails, the error contains the first line that it printed.
 func runTar(ctx context.Context, e *engine.Engine, name string, command engine.Command, ours *os.File) error {
 	status, said, err := inside(ctx, e, name, command, ours)
 	if err != nil || status == 0 {
@@ -97,8 +101,8 @@ func runTar(ctx context.Context, e *engine.Engine, name string, command engine.C
 	return refused
 }
 
-// inside runs a command in a sandbox to its end, and returns its status and what it printed as errors. It closes ours,
-// its end of a pipe, once the command has started.
+// inside runs a command in the sandbox called name to its end, and returns its exit status and its standard
+// error output. It closes ours, the command's end of a pipe, once the command has started.
 func inside(ctx context.Context, e *engine.Engine, name string, command engine.Command, ours *os.File) (status int, said string, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// begin makes the log of a new sandbox, with the record of its creation and the start statement.
-// After an error the sandbox keeps no evidence, and is not made.
+// begin creates the evidence log of a new sandbox, with an entry about its creation and the signed start
+// statement. After an error the sandbox keeps no evidence, and is not created.
 func (s *Store) begin(e events.Event) error {
 	rec, err := s.cat.Get(e.Subject)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) begin(e events.Event) error {
 	return nil
 }
 
-// madeData returns the data of the record of a new sandbox.
+// madeData returns the content of the log entry about a new sandbox: user, host, policy and trees.
 func (s *Store) madeData(l *audit.Log, rec *catalog.Record, e events.Event) (map[string]any, error) {
 	data, err := dataOf(l, e)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Store) madeData(l *audit.Log, rec *catalog.Record, e events.Event) (map
 	return data, nil
 }
 
-// kernel returns the name, the release and the version of the kernel.
+// kernel returns the name, release and version of the host's kernel as one text.
 func kernel() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -87,7 +87,8 @@ func kernel() string {
 	return strings.Join([]string{unix.ByteSliceToString(u.Sysname[:]), unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Version[:])}, " ")
 }
 
-// asker returns who asked for the sandbox.
+// asker returns the user who asked for the sandbox, for the evidence log; behind sudo, also the user who
+// called it.
 func asker() map[string]any {
 	by := map[string]any{"uid": int64(os.Getuid())}
 	if u, err := user.Current(); err == nil {
@@ -101,8 +102,8 @@ func asker() map[string]any {
 	return by
 }
 
-// addRules adds the rules of a policy on programs, data, secrets and budgets. Of a secret it adds its name and where it
-// may go, not its source.
+// addRules adds the rules of the policy p on programs, data, secrets and budgets to policy, its form in the
+// evidence log. A secret appears with its name and the requests it is for, not with its source.
 func addRules(policy map[string]any, p *catalog.Policy) {
 	if t := p.Tools; t != nil {
 		policy["tools"] = map[string]any{"allow_only": t.Allow != nil, "allow": valid(t.Allow), "deny": valid(t.Deny), "hook": valid(t.Hook), "mcp": valid(t.MCP)}
@@ -128,7 +129,8 @@ func addRules(policy map[string]any, p *catalog.Policy) {
 	}
 }
 
-// policyData returns a policy as a record has it: variables redacted, the profile by its digest.
+// policyData returns the policy p in the form of an evidence log: values of variables redacted, the profile
+// by its digest.
 func policyData(l *audit.Log, p *catalog.Policy) (map[string]any, error) {
 	limits := map[string]any{}
 	for _, f := range p.Limits.Fields() {
@@ -166,8 +168,9 @@ func policyData(l *audit.Log, p *catalog.Policy) (map[string]any, error) {
 	return policy, nil
 }
 
-// sign signs a statement about the log as it is, stores the envelope, and adds the record that names
-// it. predicate gets the records.
+// sign signs a statement about the present state of the evidence log l, stores it in the file called file,
+// and adds an entry to the log that names it. kind is the statement's type, and record the type of the entry.
+// predicate makes the content from the log's entries.
 func (s *Store) sign(l *audit.Log, key *statement.Key, kind, file, record string, predicate func([]audit.Record) (map[string]any, error)) error {
 	return l.Seal(record, func(lines [][]byte) (map[string]any, error) {
 		records, err := decode(lines)

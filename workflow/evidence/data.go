@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// dataOf returns the data of the record of an event. The arguments of a command, but for the name of
-// the program, and the values of its variables are redacted.
+// dataOf returns the content of the log entry about the event e. The arguments of a command except the name
+// of the program, and the values of its variables, are redacted.
 func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 	d := e.Data
 	data := map[string]any{}
@@ -69,7 +69,7 @@ func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 	return data, nil
 }
 
-// valid returns texts with U+FFFD in place of bytes that are no UTF-8.
+// valid returns texts in valid UTF-8, as the evidence log needs: U+FFFD replaces other bytes.
 func valid(texts []string) []string {
 	all := make([]string, len(texts))
 	for i, text := range texts {

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// manifest returns a line for each changed path of a sandbox: its present type, mode and owner, and
-// the digest of its content.
+// manifest returns a line of JSON for each changed path of a sandbox: its present type, mode and owner, and
+// the digest of its content. It is evidence of the state that is promoted.
 func manifest(ctx context.Context, e *engine.Engine, rec *catalog.Record) ([][]byte, error) {
 	changes, err := e.Compare.Changes(ctx, rec)
 	if err != nil {
@@ -58,7 +58,8 @@ func manifest(ctx context.Context, e *engine.Engine, rec *catalog.Record) ([][]b
 	return lines, nil
 }
 
-// entryOf returns the entry of a change without its path. root is the directory of the new state.
+// entryOf returns the manifest entry for the change c, without its path. root is the directory with the
+// sandbox's files.
 func entryOf(root *os.File, c *diff.Change) (map[string]any, error) {
 	entry := map[string]any{"change": c.Kind.String()}
 	if c.New == nil {
@@ -86,7 +87,7 @@ func entryOf(root *os.File, c *diff.Change) (map[string]any, error) {
 	return entry, nil
 }
 
-// digestOf returns the SHA-256 digest of a file's content.
+// digestOf returns the SHA-256 digest, in hexadecimal, of the content of the file path in root.
 func digestOf(root *os.File, path string) (string, error) {
 	f, err := vfs.OpenBeneath(int(root.Fd()), path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

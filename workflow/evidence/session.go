@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
 )
 
-// RecordChanges records the changed files of a sandbox that keeps evidence: the manifest beside the
-// log, and its root in the log. For another sandbox it does nothing.
+// RecordChanges records which files a sandbox that keeps evidence has changed: a manifest in a file beside
+// the log, and its root hash in the log. For another sandbox it does nothing.
 func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	l := Of(e.Catalog()).Log(rec.ID)
 	if !rec.Policy.Evidence || !l.Exists() {
@@ -52,7 +52,8 @@ func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) e
 	return l.Append(audit.DiffRecorded, map[string]any{"root": root, "entries": tree.Size()}, true)
 }
 
-// RecordChangesOf does the same as RecordChanges for the sandbox with a name, before a promotion.
+// RecordChangesOf records which files the sandbox called name has changed, as [RecordChanges] does, before a
+// promotion.
 func RecordChangesOf(ctx context.Context, e *engine.Engine, name string) error {
 	rec, err := e.Catalog().Get(name)
 	if err != nil || !rec.Policy.Evidence {
@@ -61,9 +62,9 @@ func RecordChangesOf(ctx context.Context, e *engine.Engine, name string) error {
 	return RecordChanges(ctx, e, rec)
 }
 
-// End ends the evidence of a sandbox with the end statement, unless it has one. It records the
-// changed files first, unless that was done since the last command. For a sandbox without evidence
-// it does nothing.
+// End closes the evidence log of a sandbox with the signed end statement, unless it has one. It records the
+// changed files first, unless that was done since the last command. For a sandbox without evidence it does
+// nothing.
 func End(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	s := Of(e.Catalog())
 	l := s.Log(rec.ID)
@@ -96,7 +97,7 @@ func End(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	return s.end(l)
 }
 
-// end signs the end statement.
+// end signs the statement that closes the evidence log l.
 func (s *Store) end(l *audit.Log) error {
 	key, err := s.Key()
 	if err != nil {
@@ -113,7 +114,8 @@ func (s *Store) end(l *audit.Log) error {
 	})
 }
 
-// countDestinations records how often the network proxy decided on each destination.
+// countDestinations adds an entry to the evidence log l that says how often the sandbox's network proxy
+// decided on each destination.
 func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) error {
 	type destination struct {
 		host    string
@@ -149,10 +151,11 @@ func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) erro
 	return l.Append(bundle.Counted, map[string]any{"destinations": list, "all": int64(len(order))}, false)
 }
 
-// maxDestinations bounds the destinations that are counted in one record.
+// maxDestinations is how many network destinations one log entry counts at most, so that it stays small.
 const maxDestinations = 1000
 
-// Export returns the bundle of the sandbox with this identifier.
+// Export returns the evidence bundle of the sandbox with this id, as bytes: log, statements, manifests and
+// public key, with which others can verify it.
 func (s *Store) Export(id string) ([]byte, error) {
 	l := s.Log(id)
 	lines, _, err := l.Lines()
@@ -199,8 +202,8 @@ func (s *Store) Export(id string) ([]byte, error) {
 	return b.Encode()
 }
 
-// Reveal returns the digests in the record of a sandbox that stand for a text, with their salts.
-// Errors: errs.ErrNotFound.
+// Reveal returns the digests in the evidence log of a sandbox that stand for text, which was redacted, with
+// their salts. With these, others can check that the log is about text. Errors: errs.ErrNotFound.
 func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 	id, err := s.Find(name)
 	if err != nil {
@@ -223,7 +226,7 @@ func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 	return all, nil
 }
 
-// split returns the lines of a text that ends with a line break, or is empty.
+// split returns the lines of text, which is empty or ends with a line break, without the line breaks.
 func split(text []byte) [][]byte {
 	lines := [][]byte{}
 	for line := range strings.Lines(string(text)) {
@@ -240,7 +243,7 @@ func recordsOf(l *audit.Log) ([]audit.Record, error) {
 	return decode(lines)
 }
 
-// decode returns the records of lines.
+// decode returns the entries of an evidence log, given as lines of JSON. An empty log is an error.
 func decode(lines [][]byte) ([]audit.Record, error) {
 	records := make([]audit.Record, len(lines))
 	for i, line := range lines {

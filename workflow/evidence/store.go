@@ -15,17 +15,18 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
 )
 
-// dirName is the name of the directory in the state directory.
+// dirName is the name of the directory in the state directory that contains the evidence of all sandboxes.
 const dirName = "evidence"
 
-// Names of files in a sandbox's directory of evidence.
+// Names of the files, besides the log, in a sandbox's directory of evidence.
 const (
 	startName      = "start.dsse.json"
 	endName        = "end.dsse.json"
 	manifestPrefix = "manifest-"
 )
 
-// A Store is the evidence of one state directory. It is the witness of the engine's events.
+// A Store writes the evidence logs of the sandboxes of one state directory. The engine passes it the events,
+// as its events.Witness.
 type Store struct {
 	cat *catalog.Catalog
 	dir string
@@ -34,22 +35,23 @@ type Store struct {
 	failed error // of a record that was written, and could not be put on stable storage
 }
 
-// Of returns the store of a state directory's catalogue.
+// Of returns the store of evidence in the state directory of the catalogue cat.
 func Of(cat *catalog.Catalog) *Store { return &Store{cat: cat, dir: Dir(cat.Dir())} }
 
-// Witness returns the same store as a witness, for engine.Config.
+// Witness returns the store of evidence for the catalogue cat in the form that engine.Config needs.
 func Witness(cat *catalog.Catalog) events.Witness { return Of(cat) }
 
-// Dir returns the directory of evidence in a state directory.
+// Dir returns the directory in the state directory state that contains the evidence of all sandboxes.
 func Dir(state string) string { return filepath.Join(state, dirName) }
 
-// Key returns the key of this host, and makes it if there is none.
+// Key returns the key with which this host signs evidence, and creates it if there is none.
 func (s *Store) Key() (*statement.Key, error) { return statement.HostKey(s.dir) }
 
-// Log returns the log of the sandbox with this identifier.
+// Log returns the evidence log of the sandbox with this id, which need not exist.
 func (s *Store) Log(id string) *audit.Log { return audit.At(filepath.Join(s.dir, id), id) }
 
-// Before records an event before its act.
+// Before writes an entry about the event e to the evidence log of its sandbox, before the operation. An error
+// means that the operation must not start.
 func (s *Store) Before(e events.Event) error {
 	if e.Type == events.SandboxCreated {
 		if !e.Data.Evidence {
@@ -74,28 +76,29 @@ func (s *Store) Before(e events.Event) error {
 	return l.Append(e.Type, data, true)
 }
 
-// noteSync remembers that a record could not be put on stable storage. From then on [Store.Before] refuses every act on
-// the sandbox.
+// noteSync remembers err, that an entry could not be put on stable storage. From then on [Store.Before]
+// refuses every operation on the sandbox.
 func (s *Store) noteSync(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = errors.Join(s.failed, err)
 }
 
-// lost returns the error that noteSync remembers.
+// lost returns the error that noteSync remembers: an entry of the log may be lost.
 func (s *Store) lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed
 }
 
-// lasting are the types of events of which the record is on stable storage when After returns.
+// lasting are the types of events whose log entry is on stable storage when [Store.After] returns.
 var lasting = map[string]bool{
 	events.ChangesPromoted: true, events.PromotionUndone: true, events.PromotionRedone: true,
 	events.SandboxRemoved: true, events.SandboxRolledBack: true,
 }
 
-// After records an event whose act is done.
+// After writes an entry about the event e to the evidence log of its sandbox, after the operation, unless
+// Before has written it.
 func (s *Store) After(e events.Event) error {
 	if e.Type == events.SandboxCreated || e.Type == events.CommandStarted { // Before has recorded it
 		return nil
@@ -114,7 +117,8 @@ func (s *Store) After(e events.Event) error {
 	return l.Append(e.Type, data, lasting[e.Type])
 }
 
-// Redact leaves the name of the program of the arguments of a command, in a sandbox with evidence.
+// Redact returns the arguments of a command for the event stream, which others may read: only the name of the
+// program if the sandbox keeps evidence, else all of them.
 func (s *Store) Redact(sandbox string, args []string) []string {
 	if len(args) < 2 || !s.Log(sandbox).Exists() {
 		return args
@@ -122,7 +126,8 @@ func (s *Store) Redact(sandbox string, args []string) []string {
 	return []string{args[0], "…"}
 }
 
-// logOf returns the log of the sandbox of an event, nil if it keeps no evidence.
+// logOf returns the evidence log of the sandbox that the event e is about, or nil if the sandbox keeps no
+// evidence.
 func (s *Store) logOf(e events.Event) (*audit.Log, error) {
 	id := e.SandboxID
 	if id == "" && e.Subject != "" {
@@ -144,8 +149,8 @@ func (s *Store) logOf(e events.Event) (*audit.Log, error) {
 	return nil, nil //nolint:nilnil // it keeps no evidence
 }
 
-// Find returns the identifier of the sandbox with this name or identifier: an existing one, or the
-// newest that was removed and has left evidence. Errors: errs.ErrNotFound.
+// Find returns the id of the sandbox with this name or id that has evidence: an existing sandbox, or the
+// newest that was removed. Errors: errs.ErrNotFound.
 func (s *Store) Find(name string) (string, error) {
 	if rec, err := s.cat.Get(name); err == nil && s.Log(rec.ID).Exists() {
 		return rec.ID, nil
@@ -173,7 +178,7 @@ func (s *Store) Find(name string) (string, error) {
 	return found, nil
 }
 
-// lastName returns the last name of a sandbox by its log, and the time of the first record.
+// lastName returns the last name that a sandbox had by its evidence log, and the time of the first entry.
 func lastName(l *audit.Log) (name, made string) {
 	lines, _, err := l.Lines()
 	if err != nil {

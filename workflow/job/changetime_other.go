@@ -7,5 +7,6 @@ import (
 	"time"
 )
 
-// changeTime returns no time: the modification time has to do.
+// changeTime returns the zero time on systems without a change time of files: the caller then uses the
+// modification time.
 func changeTime(*syscall.Stat_t) (none time.Time) { return none }

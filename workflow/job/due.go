@@ -18,17 +18,19 @@ import (
 )
 
 const (
-	// quiet is how long the files of a trigger must not have changed, so that no half-written one is taken.
+	// quiet is how long the files of a trigger must be unchanged before a job is submitted, so that it does
+	// not find half-written files.
 	quiet = 2 * time.Second
-	// restFactor is how many times longer than a search for changes took the worker waits before the next one.
+	// restFactor is how many times the duration of a search for changed files a worker waits before the next
+	// search. It bounds the load of a large workspace.
 	restFactor = 20
 )
 
-// errNotDue means that another process was faster.
+// errNotDue means that another process has submitted the trigger's job meanwhile.
 var errNotDue = errors.New("the condition is not met any more")
 
-// submitDue submits the jobs of the triggers whose condition is met. rested has, by trigger, when its files are looked
-// at again. An error of one trigger does not stop the others.
+// submitDue submits a job for each trigger whose condition is met. rested says, by trigger, from when on its
+// files may be searched again. An error of one trigger does not stop the others.
 func (s *Store) submitDue(ctx context.Context, rested map[int]time.Time) error {
 	numbers, err := s.triggerNumbers()
 	failures := []error{err}
@@ -54,7 +56,8 @@ func (s *Store) submitDue(ctx context.Context, rested map[int]time.Time) error {
 	return errors.Join(failures...)
 }
 
-// onSchedule submits a job if it is due: one, however many times have passed without a worker.
+// onSchedule submits a job of a trigger with a schedule if it is due. It submits only one, however many times
+// have passed without a worker.
 func (s *Store) onSchedule(t *storedTrigger) error {
 	now := s.now()
 	if now.Before(t.Next) {
@@ -72,7 +75,8 @@ func (s *Store) onSchedule(t *storedTrigger) error {
 	return err
 }
 
-// onChange submits a job if the files have changed since the last one, and are quiet.
+// onChange submits a job of a trigger on files if they have changed since the last job, and not within the
+// last seconds.
 func (s *Store) onChange(t *storedTrigger) error {
 	state, newest, err := stateOf(t.Workspace, t.Changed)
 	if err != nil || state == t.Seen || s.now().Sub(newest) < quiet {
@@ -88,8 +92,8 @@ func (s *Store) onChange(t *storedTrigger) error {
 	return err
 }
 
-// stateOf identifies the state of the files that a pattern matches, by what their inodes say, and returns the newest
-// change time. Symbolic links are not followed. What cannot be read or is gone is left out.
+// stateOf returns a digest of the state of the files that pattern matches, by the data of their inodes, and
+// the newest change time. Symbolic links are not followed. Files that cannot be read are left out.
 func stateOf(workspace, pattern string) (state string, newest time.Time, err error) {
 	hash := sha256.New()
 	err = filepath.WalkDir(startOf(workspace, pattern), func(path string, d fs.DirEntry, err error) error {
@@ -116,7 +120,8 @@ func stateOf(workspace, pattern string) (state string, newest time.Time, err err
 	return hex.EncodeToString(hash.Sum(nil)), newest, err
 }
 
-// startOf returns the deepest directory, or the file, below which everything is that a pattern matches.
+// startOf returns the deepest directory, or the file, that contains everything that pattern matches, so that
+// only that is searched.
 func startOf(workspace, pattern string) string {
 	if !filepath.IsAbs(pattern) {
 		if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {

@@ -16,25 +16,28 @@ import (
 )
 
 const (
-	// skew is how far the time of a webhook's request may be from ours.
+	// skew is how far the time in a webhook's request may be from this host's time. An older request may be a
+	// repetition by somebody else.
 	skew = 5 * time.Minute
-	// mostUsed bounds the requests that a webhook takes within skew, and mostOpen its jobs that have not ended.
+	// mostUsed is how many requests a webhook accepts within skew, and mostOpen how many of its jobs may not
+	// have ended.
 	mostUsed = 1000
 	mostOpen = 100
 )
 
-// A hookRequest is the body of a webhook's request. An empty body, or an empty action, submits a job.
+// A hookRequest is the JSON body of a webhook's request. An empty body, or an empty action, submits a job.
 type hookRequest struct {
 	Action string `json:"action"` // submit, approve or reject
 	Job    int    `json:"job"`
 	Plan   string `json:"plan"` // the one that is approved; "" for that of the job
 }
 
-// Hook carries out the request of a webhook: it submits the trigger's job, or approves or rejects one that the trigger
-// has submitted. signature is "t=SECONDS,v1=HEX", where HEX is the HMAC-SHA256, with the webhook's secret, of SECONDS,
-// a dot and the body. A request that comes again within the five minutes that it is valid submits nothing: the result is
-// the same job. Errors: ErrDenied for every request that is not signed so by the trigger's secret, also where there is
-// no such trigger; ErrInvalid; ErrBusy for too many; those of [Store.Approve] and [Store.Reject].
+// Hook carries out a request to the webhook with this number: it submits the trigger's job, or approves or
+// rejects one that the trigger has submitted. signature is "t=SECONDS,v1=HEX", where HEX is the HMAC-SHA256,
+// with the webhook's secret, of SECONDS, a dot and the body. A request that is repeated within the five
+// minutes that it is valid submits nothing: the result is the same job. Errors: ErrDenied for every request
+// that is not signed so by the trigger's secret, also if there is no such trigger; ErrInvalid; ErrBusy for
+// too many; those of [Store.Approve] and [Store.Reject].
 func (s *Store) Hook(ctx context.Context, number int, signature string, body []byte) (*Job, error) {
 	const op = "checking a webhook's request"
 	denied := errs.New(op, strconv.Itoa(number), errs.ErrDenied, "the request is not signed with the secret of this trigger, or is older than five minutes", "snapfs job triggers")
@@ -71,7 +74,9 @@ func (s *Store) Hook(ctx context.Context, number int, signature string, body []b
 	return nil, errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("unknown action %q: use submit, approve or reject", q.Action))
 }
 
-// use stores that a request was taken, in memory.
+// use adds the request with the signature id to those that the webhook t has accepted, in memory only. It
+// refuses a request if there are too many, or too many open jobs. A repeated request is no error as long as
+// its job exists.
 func (s *Store) use(t *storedTrigger, id string) error {
 	const op = "submitting the job of trigger"
 	now := s.now()
@@ -94,8 +99,8 @@ func (s *Store) use(t *storedTrigger, id string) error {
 	return nil
 }
 
-// verify reports whether a signature is valid now, in a time that does not depend on how much of it is right. id is the
-// valid signature.
+// verify reports whether signature is valid for a webhook's request with this body at now. Its duration does
+// not depend on how much of the signature is right. id is the valid signature.
 func verify(secret, signature string, body []byte, now time.Time) (id string, ok bool) {
 	stamp, given, found := strings.Cut(strings.TrimPrefix(signature, "t="), ",v1=")
 	mac := hmac.New(sha256.New, []byte(secret))

@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Spec is what a job consists of. Its submitter sets it, and it does not change.
+// A Spec is the definition of a job: command, check, sandbox and what to do with the result. Its submitter
+// sets it, and it does not change.
 type Spec struct {
 	// Workspace is the absolute path of the directory to clone, and Dir the one in which the commands start.
 	Workspace string `json:"workspace"`
@@ -42,33 +43,33 @@ type Spec struct {
 	Occurrence string `json:"occurrence,omitempty"`
 }
 
-// Then is what becomes of a result that passed.
+// Then says what to do with the result of a job whose check has passed.
 type Then string
 
-// The values of Then.
+// The ways to continue with the result of a job whose check has passed.
 const (
 	Hold    Then = "hold"    // it waits until a person approves its plan
 	Promote Then = "promote" // it is merged into the workspace; a conflict makes it wait
 	Stages  Then = "stages"  // it goes through the stages of a profile
 )
 
-// A Class is the urgency of a job.
+// A Class is the urgency of a job: a worker begins jobs of a more urgent class first.
 type Class string
 
-// The classes, in the order in which jobs begin.
+// The classes of urgency, in the order in which workers begin jobs.
 const (
 	Urgent Class = "urgent"
 	Normal Class = "normal"
 	Batch  Class = "batch"
 )
 
-// Classes returns the classes in the order in which jobs begin.
+// Classes returns the classes of urgency, in the order in which workers begin jobs.
 func Classes() []Class { return []Class{Urgent, Normal, Batch} }
 
-// A State is the progress of a job.
+// A State says how far a job has got.
 type State string
 
-// The states of a job. From Done on they are final.
+// The states of a job. From Done on they are final: nothing more happens.
 const (
 	Queued    State = "queued"
 	Running   State = "running"
@@ -80,10 +81,10 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// Final reports whether a job of this state is over.
+// Final reports whether a job in this state is over.
 func (s State) Final() bool { return !slices.Contains([]State{Queued, Running, Promoting, Waiting}, s) }
 
-// A Job is a submitted command with its progress.
+// A Job is a submitted command with its progress, as stored in the job's directory.
 type Job struct {
 	// Number names the job. Numbers begin at 1 and are not used again while the job is stored.
 	Number int `json:"job"`
@@ -113,15 +114,16 @@ type Job struct {
 	Decided string `json:"decided,omitempty"`
 }
 
-// needsWorker reports whether a worker has something to do: also with an ended job whose sandbox still exists.
+// needsWorker reports whether a worker has something to do for the job. It has, too, for a job that is over
+// but whose sandbox still exists.
 func (j *Job) needsWorker() bool {
 	return j.State != Waiting && (!j.State.Final() || j.Sandbox != "")
 }
 
-// Name returns the name of the job's sandbox.
+// Name returns the name under which the job's sandbox is created.
 func (j *Job) Name() string { return "job-" + strconv.Itoa(j.Number) }
 
-// check returns an error for a Spec that cannot be carried out.
+// check returns ErrInvalid for a definition of a job that cannot be carried out.
 func (s *Spec) check() error {
 	const op = "submitting a job"
 	switch {
@@ -139,13 +141,13 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// order sorts jobs as workers begin them: by class, then by number.
+// order sorts jobs, in place, as workers begin them: by class, then by number.
 func order(jobs []Job) {
 	rank := func(j Job) int { return slices.Index(Classes(), j.Class) }
 	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Number, b.Number)) })
 }
 
-// whoami returns the name of this process's user.
+// whoami returns the name of this process's user, or "unknown".
 func whoami() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
@@ -153,7 +155,7 @@ func whoami() string {
 	return "unknown"
 }
 
-// wrongState is the error for a step that a job's state does not allow.
+// wrongState returns the ErrInvalid for the operation op, which the state of the job j does not allow.
 func wrongState(op string, j *Job) error {
 	text := "it is " + string(j.State)
 	if j.Why != "" {

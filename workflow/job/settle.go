@@ -18,8 +18,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/pipeline"
 )
 
-// settle promotes a result that passed, or makes the job wait, as its Spec says. With a result
-// that cannot be promoted the job waits for a person.
+// settle continues with the result of a job whose check has passed as its Spec says: it promotes the result,
+// or makes the job wait for approval. If the result cannot be promoted, the job waits for a person.
 func (s *Store) settle(ctx context.Context, l *locked) error {
 	if l.Then == Stages {
 		if err := l.become(Promoting, ""); err != nil {
@@ -39,7 +39,7 @@ func (s *Store) settle(ctx context.Context, l *locked) error {
 	return s.promote(ctx, l)
 }
 
-// plan plans the promotion and stores the plan in the job, in memory.
+// plan plans the promotion of a job's result and sets the plan's fingerprint in the job, in memory only.
 func (s *Store) plan(ctx context.Context, l *locked) (*reconcile.Plan, error) {
 	p, err := s.engine.Reconcile.PlanOf(ctx, l.Sandbox, reconcile.PlanOptions{})
 	if err == nil {
@@ -52,7 +52,8 @@ func nothing(p *reconcile.Plan) bool {
 	return len(p.Steps) == 0 && len(p.Git) == 0 && len(p.Conflicts) == 0
 }
 
-// promote promotes the job's plan. A refused promotion makes the job wait.
+// promote promotes the result of a job by exactly the plan that the job has. If the promotion is refused, the
+// job waits for a person.
 func (s *Store) promote(ctx context.Context, l *locked) error {
 	if err := l.become(Promoting, ""); err != nil {
 		return err
@@ -73,8 +74,8 @@ func (s *Store) promote(ctx context.Context, l *locked) error {
 	return s.finish(ctx, l, Done, "")
 }
 
-// finish ends a job and removes its sandbox. The state is stored first, so that a job whose process is killed between
-// the two does not begin again; the next worker removes the sandbox.
+// finish ends a job in the given state and removes its sandbox. The state is stored first, so that a job
+// whose process is killed between the two does not begin again; the next worker removes the sandbox.
 func (s *Store) finish(ctx context.Context, l *locked, state State, why string) error {
 	if err := l.become(state, why); err != nil {
 		return err
@@ -82,8 +83,8 @@ func (s *Store) finish(ctx context.Context, l *locked, state State, why string) 
 	return s.tidy(ctx, l)
 }
 
-// tidy removes the sandbox of a job, if it has one, and stores that. A sandbox of the same name that was there before
-// the job began is another one.
+// tidy removes the sandbox of a job, if it has one, and stores that. It leaves a sandbox of the same name
+// that was there before the job began.
 func (s *Store) tidy(ctx context.Context, l *locked) error {
 	if l.Sandbox == "" {
 		return nil
@@ -101,8 +102,9 @@ func (s *Store) tidy(ctx context.Context, l *locked) error {
 	return save(l.dir, l.Job)
 }
 
-// owns reports whether a sandbox of the job's name is the job's own. Before its result has passed, that is one that was
-// made since, by the name of a first attempt, which a person hardly gives.
+// owns reports whether the sandbox of rec, which has the name of the job's sandbox, belongs to the job.
+// Before the result has passed, this is one that was created since the job began; a person hardly gives a
+// sandbox such a name.
 func (l *locked) owns(rec *catalog.Record) bool {
 	if l.SandboxID != "" {
 		return rec.ID == l.SandboxID
@@ -110,7 +112,8 @@ func (l *locked) owns(rec *catalog.Record) bool {
 	return rec.Name == l.Sandbox && rec.Created.After(l.Began) && rec.Workspace == l.Workspace
 }
 
-// throughStages begins or continues the way through the stages.
+// throughStages begins or continues the promotion of a job's result through the stages of a profile. If a
+// stage needs approval or fails, the job waits.
 func (s *Store) throughStages(ctx context.Context, l *locked) error {
 	runner := pipeline.New(s.engine)
 	p, err := runner.ContinueStages(ctx, l.Sandbox, pipeline.ContinueOptions{Approve: l.Decided != ""})
@@ -131,7 +134,7 @@ func (s *Store) throughStages(ctx context.Context, l *locked) error {
 	return s.finish(ctx, l, Done, "")
 }
 
-// lastOf returns the promotion of the last stage that has one.
+// lastOf returns the id of the promotion by the last stage of p that promoted something, or "".
 func lastOf(p *stages.Pipeline) (id string) {
 	for _, run := range p.Stages {
 		if run.Promotion != "" {
@@ -141,8 +144,8 @@ func lastOf(p *stages.Pipeline) (id string) {
 	return id
 }
 
-// resume goes on with a job whose worker was killed while it promoted. What a killed promotion had begun, an earlier
-// step of this process completed or reverted.
+// resume continues a job whose worker was killed while it promoted the result. An earlier step of this
+// process has completed or reverted the interrupted promotion.
 func (w *Worker) resume(ctx context.Context, l *locked) error {
 	s := w.Store
 	if l.Then == Stages {
@@ -164,7 +167,7 @@ func (w *Worker) resume(ctx context.Context, l *locked) error {
 	return s.promote(ctx, l)
 }
 
-// promotionOf returns the newest promotion of a sandbox, or "".
+// promotionOf returns the id of the newest promotion of a sandbox, or "".
 func (s *Store) promotionOf(sandbox string) string {
 	all, _ := pipeline.New(s.engine).History() // what cannot be read is not this one, or has no name to give
 	for _, h := range all {
@@ -175,7 +178,8 @@ func (s *Store) promotionOf(sandbox string) string {
 	return ""
 }
 
-// waiting locks a job that waits.
+// waiting locks the job with this number, which waits for a person, for the operation op. ErrInvalid: it does
+// not wait.
 func (s *Store) waiting(op string, number int) (*locked, error) {
 	l, err := s.lock(op, number)
 	if err != nil {
@@ -188,13 +192,14 @@ func (s *Store) waiting(op string, number int) (*locked, error) {
 	return l, nil
 }
 
-// shortPlan is how many digits of a fingerprint identify a plan.
+// shortPlan is how many digits of its fingerprint a person must give at least to identify a plan.
 const shortPlan = 12
 
-// Approve promotes the result of a job that waits: exactly the plan that the job holds, whose fingerprint begins
-// with plan, of 12 digits or more, or is any if plan is "". Errors: ErrDrifted if the plan is another one now, which the job holds from then on; ErrInvalid if it does
-// not wait; those of [reconcile.Reconciler.Promote] and of [pipeline.Runner.PromoteStages]. After an error the job still
-// waits, unless its state is Done: then it was promoted, and a worker removes its sandbox.
+// Approve promotes the result of a waiting job, by exactly the plan that the job has. plan is the start of
+// the plan's fingerprint, of 12 digits or more, or "" for any plan. Errors: ErrDrifted if the plan is another
+// one now, which the job then has; ErrInvalid if it does not wait; those of [reconcile.Reconciler.Promote]
+// and of [pipeline.Runner.PromoteStages]. After an error the job still waits, unless its state is Done: then
+// it was promoted, and a worker removes its sandbox.
 func (s *Store) Approve(ctx context.Context, number int, plan string) (*Job, error) {
 	const op = "approving job"
 	l, err := s.waiting(op, number)
@@ -235,7 +240,8 @@ func (s *Store) Approve(ctx context.Context, number int, plan string) (*Job, err
 	return l.Job, err
 }
 
-// changed stores the new plan of a job that waits, and returns the error that says so.
+// changed stores the new plan of a waiting job, and returns the ErrDrifted that says that the plan has
+// changed.
 func (s *Store) changed(op string, l *locked) error {
 	l.Decided = ""
 	return errors.Join(&errs.Error{
@@ -245,8 +251,8 @@ func (s *Store) changed(op string, l *locked) error {
 	}, l.become(Waiting, "for approval: its plan has changed"))
 }
 
-// Reject ends a job that waits, and removes its result. A stage that waits is undone. Errors: ErrInvalid if it does not
-// wait.
+// Reject ends a waiting job without promoting its result, and removes its sandbox. If a stage waits, the
+// stages before it are undone. Errors: ErrInvalid if it does not wait.
 func (s *Store) Reject(ctx context.Context, number int) (*Job, error) {
 	const op = "rejecting job"
 	l, err := s.waiting(op, number)
@@ -264,9 +270,9 @@ func (s *Store) Reject(ctx context.Context, number int) (*Job, error) {
 	return l.Job, s.finish(ctx, l, Rejected, "")
 }
 
-// Cancel ends a job that is queued, or requests the end of one that runs: its worker ends it, with its processes,
-// within a second, and the returned job is still Running. Errors:
-// ErrInvalid for a job that has ended, that waits, or that is being promoted.
+// Cancel ends a job that is queued, or requests the end of one that runs: its worker ends it, with its
+// processes, within a second, and the returned job is still Running. Errors: ErrInvalid for a job that has
+// ended, that waits, or that is being promoted.
 func (s *Store) Cancel(number int) (*Job, error) {
 	const op = "cancelling job"
 	l, err := s.lock(op, number)
@@ -296,7 +302,8 @@ func (s *Store) Cancel(number int) (*Job, error) {
 	return j, f.Close()
 }
 
-// Remove forgets a job that has ended, with its output. Errors: ErrInvalid for one that has not.
+// Remove removes a job that has ended from the store, with its output. Errors: ErrInvalid for one that has
+// not ended.
 func (s *Store) Remove(ctx context.Context, number int) error {
 	const op = "removing job"
 	l, err := s.lock(op, number)

@@ -20,26 +20,27 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A job is the directory DIR/NUMBER with
+// Names in the directory DIR/NUMBER of a job:
 //
 //	job.json   the Job
 //	output/    what its command and check wrote, see package race
 //	cancel     exists once somebody wants it to end
 //
-// The directory is locked by flock(2) while a process works on the job. A job whose state says that one does, and
-// that nobody has locked, belonged to a process that was killed.
+// A process that works on the job locks the directory by flock(2). If the state says that a process does, and
+// nobody has the lock, that process was killed.
 const (
 	recordFile = "job.json"
 	outputDir  = "output"
 	cancelFile = "cancel"
-	// submitting is the start of the name of a job that is not complete yet.
+	// submitting is the start of the name of the directory of a job whose submission is not complete yet.
 	submitting = "new-"
 )
 
-// mostEnded bounds the ended jobs that are stored. Submitting removes the oldest beyond it.
+// mostEnded is how many jobs that have ended are stored. Submitting a job removes the oldest beyond that.
 const mostEnded = 500
 
-// A Store holds the jobs of a state directory. It is safe for concurrent use, by any number of processes.
+// A Store stores the jobs and triggers of a state directory. It is safe for concurrent use, by any number of
+// processes.
 type Store struct {
 	engine *engine.Engine
 	dir    string
@@ -47,12 +48,12 @@ type Store struct {
 	now    func() time.Time
 }
 
-// New returns the Store of the engine's state directory.
+// New returns the store of the jobs in the state directory of the engine e.
 func New(e *engine.Engine) *Store {
 	return &Store{engine: e, dir: filepath.Join(e.StateDir(), "jobs"), events: events.New(e.StateDir(), e.Notice, nil), now: time.Now}
 }
 
-// announce appends the job's new state to the stream of events.
+// announce appends an event about the new state of the job j to the event stream.
 func (s *Store) announce(j *Job) {
 	e := events.Event{Type: events.JobChanged, Subject: j.Sandbox, Data: events.Data{Job: j.Number, Name: string(j.State), Reason: j.Why}}
 	if j.State == Queued && j.Tries == 0 {
@@ -63,11 +64,12 @@ func (s *Store) announce(j *Job) {
 
 func (s *Store) path(number int) string { return filepath.Join(s.dir, strconv.Itoa(number)) }
 
-// OutputDir returns the directory with the outputs of a job: 1.out of its command, and 1.check of its check.
+// OutputDir returns the directory with the outputs of the job with this number: 1.out of its command, and
+// 1.check of its check.
 func (s *Store) OutputDir(number int) string { return filepath.Join(s.path(number), outputDir) }
 
-// Submit stores a job, which a worker then carries out. When it returns, the job survives a power loss. Errors:
-// ErrInvalid for a Spec that cannot be carried out; after an error there is no job.
+// Submit stores a new job, which a worker then carries out. When it returns, the job survives a power loss.
+// Errors: ErrInvalid for a Spec that cannot be carried out; after an error there is no job.
 func (s *Store) Submit(spec Spec) (*Job, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
@@ -108,8 +110,8 @@ func (s *Store) Submit(spec Spec) (*Job, error) {
 	return j, nil
 }
 
-// forget removes the oldest ended jobs beyond mostEnded, and directories older than an hour of a Submit that was killed.
-// It ignores errors; the next Submit retries.
+// forget removes the oldest ended jobs beyond mostEnded, given the numbers of all jobs, and directories older
+// than an hour of a Submit that was killed. It ignores errors; the next Submit retries.
 func (s *Store) forget(numbers []int) {
 	var ended []int
 	if len(numbers) > mostEnded {
@@ -146,7 +148,8 @@ func (s *Store) numbers() ([]int, error) {
 	return all, nil
 }
 
-// List returns the jobs, by number. One that cannot be read is in the error, beside the others.
+// List returns all jobs, sorted by number. The error is about those that cannot be read; the others are
+// returned all the same.
 func (s *Store) List() ([]Job, error) {
 	numbers, err := s.numbers()
 	jobs := make([]Job, 0, len(numbers))
@@ -162,7 +165,7 @@ func (s *Store) List() ([]Job, error) {
 	return jobs, err
 }
 
-// Get returns a job. Errors: ErrNotFound, ErrCorrupt.
+// Get returns the job with this number, as stored. Errors: ErrNotFound, ErrCorrupt.
 func (s *Store) Get(number int) (*Job, error) {
 	const op = "reading job"
 	path := filepath.Join(s.path(number), recordFile)
@@ -191,7 +194,7 @@ func save(dir string, j *Job) error {
 	return catalog.ReplaceFile(filepath.Join(dir, recordFile), append(data, '\n'), true)
 }
 
-// A locked is a job that this process works on.
+// A locked is a job that this process works on, with the lock of the job's directory.
 type locked struct {
 	*Job
 	store *Store
@@ -199,7 +202,8 @@ type locked struct {
 	lock  *os.File
 }
 
-// lock locks a job and reads it. Errors: ErrBusy if another process works on it; those of Get.
+// lock locks the job with this number for the operation op, and reads it. Errors: ErrBusy if another process
+// works on it; those of Get.
 func (s *Store) lock(op string, number int) (*locked, error) {
 	if _, err := s.Get(number); err != nil {
 		return nil, err
@@ -222,7 +226,8 @@ func (s *Store) lock(op string, number int) (*locked, error) {
 	return nil, err
 }
 
-// become stores the job with a new state, and announces that. After an error the stored job is unchanged.
+// become stores the job with a new state and its explanation why, and announces that as an event. After an
+// error the stored job is unchanged.
 func (l *locked) become(state State, why string) error {
 	if l.State, l.Why = state, why; state.Final() {
 		l.Ended = time.Now().UTC()
@@ -236,7 +241,7 @@ func (l *locked) become(state State, why string) error {
 
 func (l *locked) unlock() { vfs.Unlock(l.lock) }
 
-// cancelled reports whether somebody wants the job to end.
+// cancelled reports whether another process has requested the end of the job.
 func (l *locked) cancelled() bool {
 	_, err := os.Lstat(filepath.Join(l.dir, cancelFile))
 	return err == nil

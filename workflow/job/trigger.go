@@ -20,7 +20,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Trigger submits a job whenever its condition is met. It has one of Every, Changed and Webhook.
+// A Trigger submits a job whenever its condition is met: a schedule, changed files, or a signed request. It
+// has one of Every, Changed and Webhook.
 type Trigger struct {
 	// Number names the trigger, from 1.
 	Number int `json:"trigger"`
@@ -39,7 +40,7 @@ type Trigger struct {
 	Last int `json:"last,omitempty"`
 }
 
-// A storedTrigger is the content of a trigger's file.
+// A storedTrigger is the content of a trigger's file, with its internal state.
 type storedTrigger struct {
 	Trigger
 	// Seen identifies the state of the files of Changed for which the newest job was submitted.
@@ -49,7 +50,8 @@ type storedTrigger struct {
 	Used   []used `json:"used,omitempty"`
 }
 
-// A used is a request of a webhook, by its signature, with the time at which it is too old.
+// A used is an accepted request of a webhook, by its signature, with the time from which on it is too old to
+// be repeated.
 type used struct {
 	ID    string    `json:"id"`
 	Until time.Time `json:"until"`
@@ -57,7 +59,7 @@ type used struct {
 
 const (
 	triggersDir = "triggers"
-	// shortestEvery bounds how often a schedule is due.
+	// shortestEvery is the shortest time between two jobs of a schedule that is accepted.
 	shortestEvery = time.Second
 	mostTriggers  = 1000
 )
@@ -66,7 +68,8 @@ func (s *Store) triggerPath(number int) string {
 	return filepath.Join(s.dir, triggersDir, strconv.Itoa(number)+".json")
 }
 
-// withTriggers runs do while no other process changes a trigger.
+// withTriggers calls do under the lock of the triggers, so that no other process changes a trigger meanwhile.
+// op is the operation for errors.
 func (s *Store) withTriggers(op string, do func() error) error {
 	dir := filepath.Join(s.dir, triggersDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -83,9 +86,9 @@ func (s *Store) withTriggers(op string, do func() error) error {
 	return do()
 }
 
-// AddTrigger stores a trigger and returns it with its number. secret is the key of a webhook. The state of the files of
-// Changed at this moment is the one that does not count as a change. When it returns, the trigger survives a power loss.
-// Errors: ErrInvalid.
+// AddTrigger stores a new trigger and returns it with its number. secret is the key of a webhook, else "".
+// For a trigger on files, their present state is the one that later states are compared with. When it
+// returns, the trigger survives a power loss. Errors: ErrInvalid.
 func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) {
 	const op = "storing a trigger"
 	if err := t.check(); err != nil {
@@ -124,7 +127,7 @@ func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) 
 	return &st.Trigger, st.Secret, err
 }
 
-// check returns an error for a trigger that cannot work.
+// check returns ErrInvalid for a trigger that cannot work, such as one with two conditions.
 func (t *Trigger) check() error {
 	const op = "storing a trigger"
 	if err := t.Spec.check(); err != nil {
@@ -173,7 +176,7 @@ func (s *Store) triggerNumbers() (all []int, err error) {
 	return all, err
 }
 
-// readTrigger returns a stored trigger. Errors: ErrNotFound, ErrCorrupt.
+// readTrigger returns the stored trigger with this number. Errors: ErrNotFound, ErrCorrupt.
 func (s *Store) readTrigger(number int) (*storedTrigger, error) {
 	const op = "reading trigger"
 	path := s.triggerPath(number)
@@ -191,7 +194,8 @@ func (s *Store) readTrigger(number int) (*storedTrigger, error) {
 	return t, nil
 }
 
-// Triggers returns the triggers, by number. One that cannot be read is in the error, beside the others.
+// Triggers returns all triggers, sorted by number. The error is about those that cannot be read; the others
+// are returned all the same.
 func (s *Store) Triggers() ([]Trigger, error) {
 	numbers, err := s.triggerNumbers()
 	list := []Trigger{}
@@ -207,7 +211,7 @@ func (s *Store) Triggers() ([]Trigger, error) {
 	return list, err
 }
 
-// RemoveTrigger removes a trigger. Its jobs stay. Errors: ErrNotFound.
+// RemoveTrigger removes the trigger with this number. Jobs that it submitted stay. Errors: ErrNotFound.
 func (s *Store) RemoveTrigger(number int) error {
 	const op = "removing trigger"
 	return s.withTriggers(op, func() error {
@@ -218,8 +222,9 @@ func (s *Store) RemoveTrigger(number int) error {
 	})
 }
 
-// fire submits the job of a trigger for one occurrence of its condition, which id names, and stores what update changes.
-// If a killed process has submitted that job already, it is not submitted again: jobs carry id.
+// fire submits the job of a trigger for one occurrence of its condition, named id, and stores the trigger as
+// update changes it. If a killed process has submitted that job already, it is not submitted again: jobs
+// contain the id.
 func (s *Store) fire(number int, id string, update func(*storedTrigger) error) (j *Job, err error) {
 	err = s.withTriggers("submitting the job of trigger", func() error {
 		t, err := s.readTrigger(number)
@@ -248,7 +253,7 @@ func (s *Store) fire(number int, id string, update func(*storedTrigger) error) (
 	return j, err
 }
 
-// firedAs returns the job of an occurrence, or nil.
+// firedAs returns the job that the trigger with this number submitted for the occurrence id, or nil.
 func (s *Store) firedAs(number int, id string) (*Job, error) {
 	jobs, err := s.List()
 	for i := range slices.Backward(jobs) {
@@ -259,7 +264,8 @@ func (s *Store) firedAs(number int, id string) (*Job, error) {
 	return nil, err
 }
 
-// idle reports whether the newest job of a trigger neither is queued nor runs, so that another one may follow.
+// idle reports whether the newest job of the trigger t neither is queued nor runs, so that another one may
+// follow.
 func (s *Store) idle(t *storedTrigger) bool {
 	if t.Last == 0 {
 		return true

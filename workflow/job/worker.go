@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// A Worker carries out jobs. Several may work on one Store, in any number of processes.
+// A Worker carries out the jobs of a Store. Several may work on one Store, in any number of processes.
 type Worker struct {
 	Store *Store
 	// Jobs is how many run at once; 0 means one for each processor.
@@ -28,16 +28,17 @@ type Worker struct {
 }
 
 const (
-	// mostTries bounds how often a job is begun whose worker is killed each time.
+	// mostTries is how often a job is begun before it fails, if its worker is killed each time.
 	mostTries = 3
-	// pollTime is the time between two checks for new and cancelled jobs.
+	// pollTime is the time between two checks of a worker for new and cancelled jobs.
 	pollTime = 500 * time.Millisecond
-	// patience bounds how long a job waits for capacity.
+	// patience is how long a job waits for capacity of the host before it fails.
 	patience = 24 * time.Hour
 )
 
-// Work carries out the queued jobs, the most urgent first, and those whose worker was killed, until ctx ends, which is
-// no error. A job that runs then is stopped, and queued again. It returns when no job of its own runs.
+// Work carries out the queued jobs, the most urgent first, and those whose worker was killed, until ctx ends,
+// which is no error. A job that runs then is stopped, and queued again. Work returns when no job of its own
+// runs.
 func (w *Worker) Work(ctx context.Context) error {
 	slots := w.Jobs
 	if slots == 0 {
@@ -95,7 +96,8 @@ func (w *Worker) Work(ctx context.Context) error {
 	}
 }
 
-// carryOut brings a job to a state in which it needs no worker. If ctx ends it queues the job again.
+// carryOut works on a locked job until it needs no worker any more: it has ended, or waits for a person. If
+// ctx ends it queues the job again.
 func (w *Worker) carryOut(ctx context.Context, l *locked) {
 	var err error
 	switch {
@@ -131,7 +133,7 @@ func (w *Worker) notify(l *locked) {
 	}
 }
 
-// textOf returns an error with its first hint, for Job.Why.
+// textOf returns the text of err with its first hint, to be stored as the reason of a job's state.
 func textOf(err error) string {
 	if hints := errs.HintsOf(err); len(hints) > 0 {
 		return err.Error() + "; hint: " + hints[0]
@@ -139,7 +141,7 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// run runs the command and its check in a new sandbox.
+// run runs the command of a job and its check in a new sandbox, and continues with the result.
 func (w *Worker) run(ctx context.Context, l *locked) error {
 	if err := w.Store.tidy(ctx, l); err != nil { // of a worker that was killed
 		return err
@@ -180,7 +182,8 @@ func (w *Worker) run(ctx context.Context, l *locked) error {
 	return errors.Join(w.judge(after, l, contest), contest.Close(after))
 }
 
-// interrupted stores that a job was cancelled, or else that it is to begin again.
+// interrupted stores, after a job was interrupted, that it was cancelled or, if the worker itself is to end,
+// that it is queued again.
 func (w *Worker) interrupted(ctx context.Context, l *locked) error {
 	if l.Sandbox = ""; l.cancelled() || ctx.Err() == nil {
 		return l.become(Cancelled, "")
@@ -209,7 +212,8 @@ func (w *Worker) request(l *locked) race.Request {
 	return r
 }
 
-// judge stores how the only attempt of a race ended, and settles a result that passed.
+// judge stores how the job's command and check ended, as the only attempt of the race contest, and settles a
+// result that passed.
 func (w *Worker) judge(ctx context.Context, l *locked, contest *race.Race) error {
 	a := contest.Attempts[0]
 	if a.Ended != nil {

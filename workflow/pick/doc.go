@@ -1,7 +1,8 @@
-// Package pick promotes the parts of a sandbox's changes that a person picks, file by file and hunk by hunk, as git add
-// -p does.
+// Package pick promotes the parts of a sandbox's changes that a person picks, file by file and hunk by hunk,
+// as git add -p does.
 //
-// Read Promote first. The picked state of each text is written to a fork of the sandbox, and the fork's files are
-// promoted by the ordinary path, with its checks and approvals. So the sandbox is never changed: a kill leaves it
-// whole, and what was not picked stays among its changes. The package must not know terminals: its caller asks.
+// Read Promote first. The picked state of each text is written to a fork of the sandbox, and the fork's files
+// are promoted as usual, with the same checks and approvals. So the sandbox is never changed: a kill leaves
+// it whole, and changes that were not picked stay in it. The package must not know terminals: its caller asks
+// the person.
 package pick

@@ -22,7 +22,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Question is about one file, or one hunk of a text.
+// A Question asks a person whether to promote one file, or one hunk of a text file.
 type Question struct {
 	// Path is absolute.
 	Path string
@@ -39,11 +39,11 @@ type Question struct {
 	Splits bool
 }
 
-// An Answer says what to take.
+// An Answer says whether to promote the file or hunk of a [Question].
 type Answer int
 
-// The answers. TakeRest and LeaveRest are for this and all later hunks of the file, and Quit leaves all that was not
-// asked yet. Split asks again about the parts of the hunk.
+// The answers to a [Question]. TakeRest and LeaveRest are for this and all later hunks of the file, and Quit
+// leaves everything that was not asked yet. Split asks again about the parts of the hunk.
 const (
 	Leave Answer = iota
 	Take
@@ -53,10 +53,11 @@ const (
 	Quit
 )
 
-// Asker asks a person. Its errors end the promotion with nothing changed.
+// Asker is a function that asks a person a question and returns the answer. Its errors end the promotion with
+// nothing changed.
 type Asker func(q Question) (Answer, error)
 
-// Result is the result of [Promote].
+// Result is the result of [Promote]: that of the promotion, and how much was left out.
 type Result struct {
 	reconcile.Promoted
 	// Left is the number of questions whose answer was no.
@@ -65,15 +66,17 @@ type Result struct {
 	Picked bool
 }
 
-// forkLives is after which time the fork of a killed command is removed by itself.
+// forkLives is the age at which snapfs removes the fork from which picked changes are promoted, in case the
+// command is killed.
 const forkLives = time.Hour
 
-// Promote asks about each change of a sandbox that o.Only selects, or of its workspace, and promotes what was picked
-// as [reconcile.Reconciler.Promote] does. Without o.DryRun, what was not picked stays among the sandbox's changes, and
-// what was picked no longer is one. Commits stay in the sandbox: their files are promoted as changes.
+// Promote asks about each change of the sandbox called name that o.Only selects, or of its workspace, and
+// promotes the picked ones as [reconcile.Reconciler.Promote] does. Without o.DryRun, picked changes are then
+// no longer changes of the sandbox; the others stay. Commits stay in the sandbox: their files are promoted as
+// changes.
 //
-// Errors: those of ask and of Reconciler.Promote. After any error the real tree and the sandbox are unchanged. After a
-// kill, a fork of the sandbox stays for an hour.
+// Errors: those of ask and of Reconciler.Promote. After any error the real tree and the sandbox are
+// unchanged. After a kill, a fork of the sandbox stays for an hour.
 func Promote(ctx context.Context, e *engine.Engine, name string, o reconcile.PromoteOptions, ask Asker) (r Result, err error) {
 	rec, fork, err := forkOf(ctx, e, name)
 	if err != nil {
@@ -125,7 +128,8 @@ func Promote(ctx context.Context, e *engine.Engine, name string, o reconcile.Pro
 	return r, nil
 }
 
-// forkOf makes a fork of the sandbox, after the originals of its changes have been recorded, and returns both.
+// forkOf makes a fork of the sandbox called name, from which the picked changes are promoted, and returns
+// both records. It first records the originals of the sandbox's changes.
 func forkOf(ctx context.Context, e *engine.Engine, name string) (rec, fork *catalog.Record, err error) {
 	h, err := e.Supervise.HoldAny(ctx, name)
 	if err != nil {
@@ -149,7 +153,7 @@ func forkOf(ctx context.Context, e *engine.Engine, name string) (rec, fork *cata
 	return rec, fork, nil
 }
 
-// A picker collects the answers about one sandbox.
+// A picker asks about the changes of one sandbox and collects the answers, for [Promote].
 type picker struct {
 	e      *engine.Engine
 	rec    *catalog.Record // the sandbox
@@ -162,7 +166,8 @@ type picker struct {
 	over   bool // the answer was Quit
 }
 
-// part asks about the changes of one part, and writes the picked texts to the fork.
+// part asks about the changes of one part of the comparison, and writes the texts of which only some hunks
+// were picked to the fork.
 func (p *picker) part(ctx context.Context, part compare.Part) error {
 	base, err := p.mergeBase(part)
 	if err != nil {
@@ -196,8 +201,9 @@ func (p *picker) part(ctx context.Context, part compare.Part) error {
 	return p.write(ctx, part, texts)
 }
 
-// pick asks about one change, and adds what was taken to p.picked: a text of which only a part was taken also to texts.
-// within gets the path of a directory whose answer is for all that is in it.
+// pick asks about the change c, or the move, and adds its path to p.picked if it is to be promoted. A text of
+// which only some hunks were picked is stored in texts. The path of a directory whose answer is for
+// everything in it is added to within.
 func (p *picker) pick(part compare.Part, c *diff.Change, move *diff.Rename, base *baseline.MergeBase, within places, texts map[string][]byte) error {
 	dir := c.Old != nil && c.Old.Mode.IsDir()
 	if dir && c.Kind == diff.Modified && c.What&diff.Type == 0 {
@@ -223,8 +229,8 @@ func (p *picker) pick(part compare.Part, c *diff.Change, move *diff.Rename, base
 	return nil
 }
 
-// mergeBase opens the common state of the sandbox and the real tree, of which the caller closes Frozen, and the root of
-// Live if it is set.
+// mergeBase opens the state that the sandbox and the real tree have in common, with which hunks are made. The
+// caller closes Frozen, and the root of Live if it is set.
 func (p *picker) mergeBase(part compare.Part) (*baseline.MergeBase, error) {
 	base := &baseline.MergeBase{Root: part.Root, Baseline: p.base, Frozen: baseline.RootedReader{Root: part.Old}}
 	if part.Frozen {
@@ -246,8 +252,8 @@ func (p *picker) mergeBase(part compare.Part) (*baseline.MergeBase, error) {
 	return base, nil
 }
 
-// sinceBase returns how the sandbox's file differs from the merge base; nil for no difference. Where the base is not
-// known, it returns c.
+// sinceBase returns how the sandbox's file at c.Path, in tree, differs from the state that it has in common
+// with the real tree; nil for no difference. If that state is not known it returns c.
 func sinceBase(c *diff.Change, base *baseline.MergeBase, tree *os.File) (*diff.Change, error) {
 	old, _, why, err := base.At(c.Path)
 	if err != nil || why != "" {
@@ -256,7 +262,8 @@ func sinceBase(c *diff.Change, base *baseline.MergeBase, tree *os.File) (*diff.C
 	return base.Between(c.Path, old, c.New, tree)
 }
 
-// file asks about one file. It returns whether any of it was taken, and the text of the file if only a part of it was.
+// file asks about one changed file, or the hunks of its text. It returns whether anything of it was picked,
+// and the new text of the file if only some hunks were.
 func (p *picker) file(root string, c *diff.Change, move *diff.Rename, text *patch.Text) (taken bool, partly []byte, err error) {
 	if text != nil {
 		some, all, err := p.hunks(root, c, text)
@@ -273,7 +280,8 @@ func (p *picker) file(root string, c *diff.Change, move *diff.Rename, text *patc
 	return taken, nil, err
 }
 
-// hunks asks about the hunks of a text. It returns the taken changes, and whether these are all.
+// hunks asks about the hunks of a changed text. It returns the picked changes of lines, by their index, and
+// whether these are all.
 func (p *picker) hunks(root string, c *diff.Change, text *patch.Text) (taken map[int]bool, all bool, err error) {
 	abs := filepath.Join(root, c.Path)
 	taken, all = map[int]bool{}, true
@@ -319,7 +327,8 @@ func (p *picker) hunks(root string, c *diff.Change, text *patch.Text) (taken map
 	return taken, all, nil
 }
 
-// write writes texts to files of the fork, which keep their mode and owner.
+// write writes texts, by path, to the files of the fork, so that these have only the picked hunks. The files
+// retain their mode and owner.
 func (p *picker) write(ctx context.Context, part compare.Part, texts map[string][]byte) (err error) {
 	if len(texts) == 0 {
 		return nil
@@ -363,8 +372,9 @@ func (p *picker) write(ctx context.Context, part compare.Part, texts map[string]
 	return fork.Sync(ctx)
 }
 
-// recognise makes the sandbox's own files those that were promoted, where the fork has copies of them: the baseline
-// holds the bytes of small texts only, and knows other files by their inode and change time.
+// recognise updates the baseline of the sandbox after a promotion from its fork: it replaces the fork's
+// copies by the sandbox's own files as those that were promoted. The baseline recognises files that are not
+// small texts by their inode and change time.
 func (p *picker) recognise(ctx context.Context) error {
 	changes, err := p.e.Compare.Changes(ctx, p.rec)
 	if err != nil {
@@ -390,8 +400,9 @@ func (p *picker) recognise(ctx context.Context) error {
 	})
 }
 
-// textOf returns the comparison of a changed text with its original, or nil for a change that is one question: one of
-// anything but the content of a text with one name.
+// textOf returns the line-by-line comparison of a changed text file with its original. It returns nil for a
+// change about which there is one question: one that is not only of the content of a text, or of a file with
+// several names.
 func textOf(c *diff.Change, base *baseline.MergeBase, tree *os.File) *patch.Text {
 	if c.Kind != diff.Modified || c.What&diff.Content == 0 || c.What&diff.Type != 0 || !c.New.Mode.IsRegular() ||
 		c.New.NLink > 1 || c.Old.Size > patch.TextMax || c.New.Size > patch.TextMax {
@@ -417,7 +428,7 @@ func textOf(c *diff.Change, base *baseline.MergeBase, tree *os.File) *patch.Text
 	return patch.CompareTexts(a, b)
 }
 
-// places are paths of directories and files, with all that lies in them.
+// places is a set of paths of files and directories, each with everything below it.
 type places map[string]bool
 
 func (p places) covers(path string) bool {
@@ -429,8 +440,8 @@ func (p places) covers(path string) bool {
 	return false
 }
 
-// movesOf returns the moves of files and directories by the new paths, and the old places, about which nobody asks a
-// second time.
+// movesOf returns the moved files and directories of a part by their new paths, and their old paths. There is
+// one question for both.
 func movesOf(part compare.Part) (moved map[string]*diff.Rename, within places) {
 	moved, within = map[string]*diff.Rename{}, places{}
 	listed := map[string]bool{}
@@ -446,14 +457,16 @@ func movesOf(part compare.Part) (moved map[string]*diff.Rename, within places) {
 	return moved, within
 }
 
-// isParent reports whether a change makes a directory with entries, about which the questions are.
+// isParent reports whether the change c creates a directory in which other files of all are created. There is
+// no question about it, since they need it.
 func isParent(c diff.Change, all []diff.Change) bool {
 	return c.New != nil && c.New.Mode.IsDir() && (c.Old == nil || !c.Old.Mode.IsDir()) && slices.ContainsFunc(all, func(o diff.Change) bool {
 		return strings.HasPrefix(o.Path, c.Path+"/")
 	})
 }
 
-// pattern returns the pattern of package pathlist that matches a path alone, and what lies in it.
+// pattern returns the pattern of package pathlist that matches only the path path in root, and what lies
+// below it: wildcards in the name are escaped.
 func pattern(root, path string) string {
 	return filepath.Join(root, strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path))
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// checkBefore runs a stage's checks in a sandbox whose workspace is the target with the plan
-// applied.
+// checkBefore runs the checks that precede stage i's promotion, in a sandbox whose workspace is the stage's
+// target with the plan applied.
 func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	next := stages.StagePromoting
@@ -56,8 +56,9 @@ func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 	return r.enter(ctx, s, next)
 }
 
-// stageSandbox makes the sandbox that checks a stage. A stage that deploys changes no
-// directory, so its sandbox is a fork of the directory that it deploys from.
+// stageSandbox makes the sandbox in which the checks of stage i run: a fork of the target with the stage's
+// plan applied. A stage that deploys changes no directory, so its sandbox is a fork of the directory that it
+// deploys from.
 func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (*engine.Session, error) {
 	o := promoteOptions(p, i)
 	if !p.Stages[i].HasChanges() {
@@ -81,8 +82,8 @@ func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (
 	return pl.forkOf(ctx, p.Target(i), c.Rec.Policy, c)
 }
 
-// forkOf makes an ephemeral sandbox of the directory dir and, unless c is nil, applies the
-// plan c to its fork. The caller discards the session.
+// forkOf makes an ephemeral sandbox of the directory dir and, unless c is nil, applies the planned promotion
+// c to its fork. The caller discards the session.
 func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *reconcile.Promotion) (*engine.Session, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -102,8 +103,8 @@ func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy,
 	return s, nil
 }
 
-// applyTo applies the workspace's part of a plan to the fork of a sandbox that no process uses
-// yet.
+// applyTo applies the workspace's part of the planned promotion c to the fork of a sandbox that no process
+// uses yet.
 func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile.Promotion) error {
 	tree, ok := compare.WorkspaceTree(rec)
 	for _, part := range c.Parts {
@@ -122,8 +123,8 @@ func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile
 	return nil
 }
 
-// limited returns a context that ends after a command's own timeout, or after the time that
-// its stage has left if that is shorter, its cancel function, and that time.
+// limited returns a context for the command c of a stage: it ends after the command's own timeout, or after
+// the time that the stage has left if that is shorter. It also returns the cancel function, and that time.
 func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Context, context.CancelFunc, time.Duration) {
 	limit := r.left
 	if own := time.Duration(c.Timeout); own > 0 {
@@ -133,7 +134,7 @@ func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Co
 	return ctx, cancel, limit
 }
 
-// variables returns the environment variables of a profile's command: the promotion, the
+// variables returns the environment variables that snapfs sets for a command of stage i: the promotion, the
 // stage, and when the command runs (before, after, deploy, rollback).
 func (r *pipelineRun) variables(i int, when string) []string {
 	return []string{
@@ -141,8 +142,8 @@ func (r *pipelineRun) variables(i int, when string) []string {
 	}
 }
 
-// inside runs the n-th check of stage i in the sandbox sb, logs its output, and ends every
-// process that the check leaves running. Errors: ErrCheck.
+// inside runs the n-th check of stage i in the sandbox sb, logs its output, and ends every process that the
+// check leaves running. Errors: ErrCheck.
 func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, c policy.Command) error {
 	log, err := r.openLog(i, "before", n)
 	if err != nil {
@@ -187,8 +188,7 @@ func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, 
 	return nil
 }
 
-// checkAfter runs the checks after stage i, on the real machine. If one fails, it undoes the
-// stage.
+// checkAfter runs the checks that follow stage i's promotion, on the host. If one fails, it undoes the stage.
 func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.endLeft(s); err != nil {
@@ -212,8 +212,8 @@ func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 	return r.enter(ctx, s, stages.StageDone)
 }
 
-// deploy runs a stage's command on the real machine. An earlier deploy that was interrupted is
-// rolled back first.
+// deploy runs the deploy command of stage i on the host. If an earlier attempt was interrupted, it first runs
+// the rollback command.
 func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if r.resumed {
@@ -241,9 +241,8 @@ func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 	return r.takeBack(ctx, i, err)
 }
 
-// command runs a command of a stage on the real machine, in the stage's directory. Its
-// environment has the pipeline's id, by which a later process finds processes that a killed
-// one left running.
+// command runs the command c of stage i on the host, in the stage's directory, and logs its output. Its
+// environment has the pipeline's id, by which a later process finds processes that a killed one left running.
 func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c policy.Command) error {
 	log, err := r.openLog(i, when, n)
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 // So it is written down, when a pipeline begins, what the sandbox holds at each
 // path that it has changed, and every stage looks whether that is still so.
 
-// contentOf returns a digest for each path of a sandbox's workspace that has changed or is in
-// known. The caller has frozen the sandbox.
+// contentOf returns a digest for each path of a sandbox's workspace that has changed or is in known, by which
+// a later change is detected. The caller has frozen the sandbox.
 func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[string]string) (map[string]string, error) {
 	paths := map[string]bool{}
 	for path := range known {
@@ -63,8 +63,8 @@ func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[
 	return content, nil
 }
 
-// digestOf returns a text that stays equal until the inode is changed. It leaves out the times
-// of a directory, which change with its entries.
+// digestOf returns a text that stays equal until the file n is changed. It leaves out the times of a
+// directory, which change with its entries. nil means no file.
 func digestOf(n *diff.Node) string {
 	if n == nil {
 		return "-"
@@ -77,7 +77,7 @@ func digestOf(n *diff.Node) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// openWorkspace opens the workspace in the sandbox's fork for reading; the caller closes it.
+// openWorkspace opens the workspace, as it is in the sandbox's fork, for reading; the caller closes it.
 func (pl *Runner) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.File, error) {
 	t, ok := compare.WorkspaceTree(rec)
 	if !ok {
@@ -98,8 +98,8 @@ func (pl *Runner) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.F
 	return dirs[0], nil
 }
 
-// sameContent returns an error if the sandbox has changed since its pipeline began. Errors:
-// ErrNotFound (the sandbox is gone or replaced), ErrDrifted.
+// sameContent returns an error if the sandbox has changed since the promotion p through stages began, as its
+// checks would then be worth nothing. Errors: ErrNotFound (the sandbox was removed or replaced), ErrDrifted.
 func (pl *Runner) sameContent(ctx context.Context, p *stages.Pipeline) error {
 	h, err := pl.engine.Supervise.HoldAny(ctx, p.Sandbox)
 	if err != nil {

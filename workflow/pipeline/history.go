@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A HistoryEntry describes a promotion, or one stage of a promotion through stages.
+// A HistoryEntry is a line of `snapfs log`: a promotion, or one stage of a promotion through stages.
 type HistoryEntry struct {
 	When    time.Time `json:"when"`
 	Sandbox string    `json:"sandbox"`
@@ -41,9 +41,8 @@ type HistoryEntry struct {
 	Promotion string `json:"promotion,omitempty"`
 }
 
-// History lists promotions, newest first: each stage that was begun, and each promotion
-// without stages that can be undone. Records that cannot be read are reported in the error,
-// beside the list.
+// History lists promotions, newest first: each stage that was begun, and each promotion without stages that
+// can be undone. The error names those that cannot be read; the others are returned all the same.
 func (pl *Runner) History() ([]HistoryEntry, error) {
 	pipelines, err := pl.engine.Stages.Pipelines()
 	all := []HistoryEntry{}
@@ -73,7 +72,7 @@ func (pl *Runner) History() ([]HistoryEntry, error) {
 	return all, errors.Join(err, perr)
 }
 
-// historyEntry describes stage i of a pipeline.
+// historyEntry returns the line of `snapfs log` for stage i of the promotion p.
 func historyEntry(p *stages.Pipeline, i int) HistoryEntry {
 	s := &p.Stages[i]
 	h := HistoryEntry{
@@ -87,8 +86,8 @@ func historyEntry(p *stages.Pipeline, i int) HistoryEntry {
 	return h
 }
 
-// ProfileOf reads the profile for a sandbox: the file at an absolute path, or with "" the one
-// in the sandbox's real workspace, to which no sandbox can write. Errors: those of
+// ProfileOf reads the profile for a promotion of the sandbox called name: the file at an absolute path, or if
+// path is "" the one in the sandbox's real workspace, to which no sandbox can write. Errors: those of
 // policy.Read; ErrNotFound (the sandbox).
 func (pl *Runner) ProfileOf(name, path string) (*policy.Profile, error) {
 	rec, err := pl.cat.Get(name)
@@ -98,7 +97,7 @@ func (pl *Runner) ProfileOf(name, path string) (*policy.Profile, error) {
 	return Profile(rec.Workspace, path)
 }
 
-// Profile reads the profile at an absolute path, or with "" the one in a workspace. Errors:
+// Profile reads the profile at an absolute path, or if path is "" the one in the directory workspace. Errors:
 // those of policy.Read.
 func Profile(workspace, path string) (*policy.Profile, error) {
 	trust := policy.Named

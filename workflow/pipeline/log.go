@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A commandLog stores the output of a profile's command in a file beside the pipeline's
-// record, at most logMost bytes.
+// A commandLog stores the output of a stage's command in a file in the pipeline's directory, at most logMost
+// bytes.
 type commandLog struct {
 	file *os.File
 	size int64
@@ -34,8 +34,8 @@ func (r *pipelineRun) openLog(i int, when string, n int) (*commandLog, error) {
 
 func (l *commandLog) close() { l.file.Close() }
 
-// Write drops what exceeds logMost bytes, so that a command neither fills the disk nor blocks
-// because nobody reads its output.
+// Write appends p to the log and drops bytes beyond logMost, so that a command neither fills the disk nor
+// blocks because nobody reads its output. It never fails.
 func (l *commandLog) Write(p []byte) (int, error) {
 	room := max(logMost-l.size, 0)
 	n, err := l.file.Write(p[:min(int64(len(p)), room)])
@@ -46,7 +46,8 @@ func (l *commandLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// failure returns the ErrCheck of a failed command, and records the last lines of its output.
+// failure returns the ErrCheck for the command c, which failed because of why, and notes the last lines of
+// its output l for the user.
 func (r *pipelineRun) failure(l *commandLog, c policy.Command, why string) error {
 	if r.failed.Command == "" {
 		r.failed = StageError{Command: c.Name, Tail: l.tail(), Log: l.file.Name()}

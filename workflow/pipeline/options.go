@@ -7,15 +7,15 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ErrCheck means that a command of a profile failed, ErrWaiting that a stage waits for a
-// person's approval. A [*StageError] wraps them.
+// ErrCheck means that a command of a stage failed, ErrWaiting that a stage waits for a person's approval. A
+// [*StageError] wraps them.
 var (
 	ErrCheck   = errs.NewStatus(9, "a check did not succeed")
 	ErrWaiting = errs.NewStatus(10, "it waits for approval")
 )
 
-// A StageError names the stage at which a pipeline stopped. The stages before it are done. It
-// is a type because a person is shown the command's output, which no other error has.
+// A StageError says at which stage a promotion stopped and why. The stages before it are done. It is a type
+// of its own because a person is shown the command's output, which no other error has.
 type StageError struct {
 	Stage string
 	// Command is the check that failed, or "". Tail are the last lines of its output, and Log is
@@ -28,7 +28,7 @@ type StageError struct {
 	Next []string
 }
 
-// Error returns the cause, and whether the target was changed.
+// Error returns the stage and the cause, and whether the target was changed.
 func (e *StageError) Error() string {
 	text := "stage " + e.Stage + ": " + e.Err.Error()
 	switch e.State {
@@ -42,10 +42,10 @@ func (e *StageError) Error() string {
 
 func (e *StageError) Unwrap() error { return e.Err }
 
-// Hints returns the commands with which the user can continue.
+// Hints returns the commands with which the user can continue the promotion.
 func (e *StageError) Hints() []string { return e.Next }
 
-// promoteOptions returns the options for the promotion of stage i.
+// promoteOptions returns the options with which the sandbox is promoted to the target of stage i.
 func promoteOptions(p *stages.Pipeline, i int) reconcile.PromoteOptions {
 	target := p.Target(i)
 	if target == p.Workspace {

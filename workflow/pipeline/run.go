@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A pipelineRun is a pipeline on which this process works. The process holds the pipeline's
+// A pipelineRun is a promotion through stages on which this process works. The process holds the pipeline's
 // lock.
 type pipelineRun struct {
 	e *Runner
@@ -38,7 +38,8 @@ func (r *pipelineRun) report(s *stages.StageRun, what string) {
 	}
 }
 
-// enter records the next state of a stage on disk, before the work of that state begins.
+// enter stores the next state of the stage s on disk, before the work of that state begins, so that a restart
+// knows which work may have been done.
 func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages.StageState) error {
 	if err := fault.Point(ctx, "enter "+string(next)); err != nil {
 		return err
@@ -61,7 +62,8 @@ func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages
 	return nil
 }
 
-// stage works on stage i until it is done.
+// stage works on stage i, step by step, until it is done. It returns an error if the stage fails or must
+// wait.
 func (r *pipelineRun) stage(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	r.began, r.left = time.Now(), time.Duration(s.Timeout)
@@ -94,8 +96,8 @@ func (r *pipelineRun) stage(ctx context.Context, i int) error {
 	return nil
 }
 
-// fail records the failure of a stage that has promoted nothing. An interruption is no
-// failure: the stage resumes at its last step.
+// fail stores that the stage s, which has promoted nothing, failed because of err, and returns err. An
+// interruption is no failure: the stage resumes at its last step.
 func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) error {
 	if ctx.Err() != nil || fleeting(err) {
 		return err
@@ -104,13 +106,14 @@ func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) e
 	return errors.Join(err, r.enter(ctx, s, stages.StageFailed))
 }
 
-// fleeting reports whether an error does not depend on the stage and may not happen again,
-// such as an interruption.
+// fleeting reports whether err has a temporary cause that has nothing to do with the stage, such as a full
+// disk, so that the stage can be continued later.
 func fleeting(err error) bool {
 	return errors.Is(err, errs.ErrNoSpace) || errors.Is(err, errs.ErrBusy)
 }
 
-// admit computes the plan of a stage and waits for its approval.
+// admit computes the plan of stage i, and asks for its approval if the stage needs one. It returns ErrWaiting
+// if nobody can be asked.
 func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.e.sameContent(ctx, r.p); err != nil {
@@ -152,7 +155,8 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	return r.enter(ctx, s, stages.StageChecking)
 }
 
-// planStage returns the plan of what a stage would promote.
+// planStage returns the plan by which stage i of p would promote the sandbox. It is an error if the plan has
+// conflicts or needs approvals.
 func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*reconcile.Plan, error) {
 	o := promoteOptions(p, i)
 	c, done, err := pl.engine.Reconcile.Begin(ctx, p.Sandbox, o.PlanOptions, o.Answers())
@@ -175,7 +179,7 @@ func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*re
 	return c.Plan, pl.engine.Reconcile.SavePlan(c.Plan)
 }
 
-// promote carries out the checked plan, unless an earlier process already has.
+// promote carries out the plan of stage i that was checked, unless an earlier process already has.
 func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if r.resumed {
@@ -205,8 +209,8 @@ func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	return r.enter(context.WithoutCancel(ctx), s, stages.StageVerifying)
 }
 
-// promotedAs returns the id of the stage's promotion by a process that was killed before it
-// recorded the id, or "".
+// promotedAs returns the id of the promotion of stage i that a process made and was killed before it stored
+// the id, or "".
 func (r *pipelineRun) promotedAs(i int) (string, error) {
 	all, err := r.e.engine.Reconcile.Promotions()
 	if err != nil {
@@ -220,8 +224,8 @@ func (r *pipelineRun) promotedAs(i int) (string, error) {
 	return "", nil
 }
 
-// takeBack undoes stage i in its target because of the error why. It continues if ctx ends,
-// because the target must not stay as it is.
+// takeBack undoes stage i in its target, because of the error why. It continues if ctx ends, because the
+// target must not stay as it is.
 func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	s := &r.p.Stages[i]
 	ctx = context.WithoutCancel(ctx)
@@ -248,8 +252,8 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	return errors.Join(why, r.enter(ctx, s, stages.StageUndone))
 }
 
-// cancel undoes the unfinished stage i in its target, if it may have changed that, and records
-// it as undone or failed.
+// cancel undoes the unfinished stage i in its target, if the stage may have changed the target, and stores
+// that it is undone or failed.
 func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	r.began = time.Now()
@@ -282,9 +286,8 @@ func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 	return err
 }
 
-// endLeft ends the processes that a killed process left running on the real machine for the
-// current step. It leaves processes alone that an earlier command of the stage started on
-// purpose.
+// endLeft ends the processes on the host that a killed process left running for the current step of the stage
+// s. It leaves processes that an earlier command of the stage started on purpose.
 func (r *pipelineRun) endLeft(s *stages.StageRun) error {
 	var cut []string
 	switch s.State {
@@ -303,12 +306,11 @@ func (r *pipelineRun) endLeft(s *stages.StageRun) error {
 	return nil
 }
 
-// mark returns the environment variable by which the processes of this pipeline on the real
-// machine are found.
+// mark returns the environment variable by which the processes of this pipeline on the host are found.
 func (r *pipelineRun) mark() string { return "SNAPFS_PROMOTION=" + r.p.ID }
 
-// resumePipeline returns an unfinished pipeline and the file that holds its lock, which the
-// caller closes. id is the pipeline's, or the name of its sandbox; "" means the only one.
+// resumePipeline returns an unfinished promotion through stages and the file that holds its lock, which the
+// caller closes. id is that of the promotion, or the name of its sandbox; "" means the only one.
 func (pl *Runner) resumePipeline(id string) (*stages.Pipeline, *os.File, error) {
 	if _, err := pl.engine.Stages.Read(id); errors.Is(err, errs.ErrNotFound) {
 		if id, err = pl.engine.Stages.OnlyOpen(id); err != nil {

@@ -27,8 +27,8 @@ type StageOptions struct {
 	StageWatcher
 }
 
-// A StageWatcher holds functions that are called during a promotion through stages. All may be
-// nil.
+// A StageWatcher holds functions by which the user interface takes part in a promotion through stages. All
+// may be nil.
 type StageWatcher struct {
 	// Ask shows a person the plan of a stage that needs approval, and returns the decision. If
 	// Ask is nil, the stage waits.
@@ -40,16 +40,15 @@ type StageWatcher struct {
 	Tell func(stage, what string)
 }
 
-// PromoteStages promotes a sandbox through the stages of a profile, in order, up to one of
-// them. Each stage merges the sandbox's changes with its target, waits for approval if needed,
-// runs the checks before in a sandbox with the plan applied, carries out the plan, all or
-// nothing, and runs the checks after on the real machine. A stage that fails is undone alone:
-// earlier stages stay, later ones do not run.
+// PromoteStages promotes the sandbox called name through the stages of a profile, in order, up to the one
+// that o names. Each stage merges the sandbox's changes with its target, waits for approval if needed, runs
+// the checks before in a sandbox with the plan applied, carries out the plan, all or nothing, and runs the
+// checks after on the host. A stage that fails is undone alone: earlier stages stay, later ones do not run.
 //
-// Each step is recorded before it begins, so [Runner.ContinueStages] can resume after a kill
-// or an interruption. Errors: a *StageError that wraps ErrCheck, ErrWaiting or the error of
-// the step; ErrNotFound (the sandbox or the stage), ErrBusy (a promotion of it runs),
-// ErrDenied (a found profile that nobody trusts), ErrNotSupported.
+// Each step is stored before it begins, so [Runner.ContinueStages] can resume after a kill or an
+// interruption. Errors: a *StageError that wraps ErrCheck, ErrWaiting or the error of the step; ErrNotFound
+// (the sandbox or the stage), ErrBusy (a promotion of it runs), ErrDenied (a found profile that nobody
+// trusts), ErrNotSupported.
 func (pl *Runner) PromoteStages(ctx context.Context, name string, o StageOptions) (*stages.Pipeline, error) {
 	p, lock, err := pl.startPipeline(ctx, name, o)
 	if err != nil {
@@ -67,11 +66,11 @@ type ContinueOptions struct {
 	StageWatcher
 }
 
-// ContinueStages resumes a promotion through stages that was interrupted or waits: by its id,
-// by the name of its sandbox, or with "" the only one. It does not repeat finished steps; an
-// interrupted check runs again, and an interrupted deploy is rolled back first. Errors: those
-// of [Runner.PromoteStages]; ErrNotFound (no such unfinished promotion), ErrBusy (several
-// match, or another process works on it).
+// ContinueStages resumes a promotion through stages that was interrupted or waits. id is that of the
+// promotion, the name of its sandbox, or "" for the only one. It does not repeat finished steps; an
+// interrupted check runs again, and an interrupted deploy is rolled back first. Errors: those of
+// [Runner.PromoteStages]; ErrNotFound (no such unfinished promotion), ErrBusy (several match, or another
+// process works on it).
 func (pl *Runner) ContinueStages(ctx context.Context, id string, o ContinueOptions) (*stages.Pipeline, error) {
 	p, lock, err := pl.resumePipeline(id)
 	if err != nil {
@@ -92,8 +91,8 @@ func (pl *Runner) ContinueStages(ctx context.Context, id string, o ContinueOptio
 	return pl.follow(ctx, p, o.StageWatcher, true)
 }
 
-// CancelStages ends a promotion through stages, chosen as in [Runner.ContinueStages]. It
-// undoes the current stage; earlier stages stay. Errors: those of [Runner.ContinueStages].
+// CancelStages ends a promotion through stages, chosen by id as in [Runner.ContinueStages]. It undoes the
+// current stage; earlier stages stay. Errors: those of [Runner.ContinueStages].
 func (pl *Runner) CancelStages(ctx context.Context, id string, w StageWatcher) (*stages.Pipeline, error) {
 	p, lock, err := pl.resumePipeline(id)
 	if err != nil {
@@ -108,8 +107,8 @@ func (pl *Runner) CancelStages(ctx context.Context, id string, w StageWatcher) (
 	return p, errors.Join(err, pl.engine.Stages.Save(p))
 }
 
-// startPipeline records a new pipeline, with digests of the sandbox's content, and returns it
-// with the file that holds its lock, which the caller closes.
+// startPipeline stores a new promotion of the sandbox called name through stages, with digests of the
+// sandbox's content. It returns the promotion with the file that holds its lock, which the caller closes.
 func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions) (*stages.Pipeline, *os.File, error) {
 	last, ok := o.Profile.Stage(o.To)
 	if !ok {
@@ -153,7 +152,8 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 	return p, lock, err
 }
 
-// follow runs the stages of a pipeline until it ends or cannot continue.
+// follow works on the stages of the promotion p until it ends or cannot continue. resumed is set if an
+// earlier process may have begun the current step.
 func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher, resumed bool) (*stages.Pipeline, error) {
 	r := &pipelineRun{e: pl, p: p, w: w, resumed: resumed}
 	for i, more := p.Current(); more; i, more = p.Current() {
@@ -166,7 +166,7 @@ func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher
 	return p, pl.engine.Stages.Save(p)
 }
 
-// stopped wraps the error of a stage in a StageError with the commands with which the user can
+// stopped returns err, the error of stage i, as a StageError with the commands by which the user can
 // continue.
 func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	p, s := r.p, &r.p.Stages[i]
@@ -196,8 +196,8 @@ func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	return stage
 }
 
-// whoAmI returns the name of this user; for root also that of the user who became root by
-// sudo.
+// whoAmI returns the name of this user, to be stored with approvals; for root also that of the user who
+// became root by sudo.
 func whoAmI() string {
 	name := "uid " + strconv.Itoa(os.Geteuid())
 	if u, err := user.Current(); err == nil && u.Username != "" {

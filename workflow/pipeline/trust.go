@@ -5,9 +5,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// trusted returns an error if the stages up to last would run commands of a found profile on
-// the real machine and the user has not trusted the profile. It asks where that is possible,
-// and records the answer yes. Error: ErrDenied.
+// trusted returns ErrDenied if the stages up to last would run commands on the host from a profile that was
+// only found in the workspace and that the user has not trusted. It asks the user if o.Trust is set, and
+// stores the answer yes.
 func (pl *Runner) trusted(o StageOptions, last int) error {
 	p := o.Profile
 	runs := policy.OnHost(p.Stages[:last+1])
@@ -26,6 +26,5 @@ func (pl *Runner) trusted(o StageOptions, last int) error {
 		"snapfs profile trust "+errs.Quoted(p.Path)+"   # prints them")
 }
 
-// Trust records that this user trusts a profile with its present content to run commands on
-// the real machine.
+// Trust stores that this user trusts a profile, with its present content, to run commands on the host.
 func (pl *Runner) Trust(p *policy.Profile) error { return pl.engine.Stages.Trust(p, whoAmI()) }

@@ -20,7 +20,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// An attemptRunner runs one attempt in its sandbox.
+// An attemptRunner runs one attempt of a race in its sandbox: command, check and score.
 type attemptRunner struct {
 	m   *coordinator
 	i   int
@@ -41,7 +41,7 @@ type attemptRunner struct {
 	made []snapshot.ID
 }
 
-// run runs the attempt to its end. Afterwards none of its processes is left.
+// run runs the attempt to its end. Afterwards no process of the attempt runs.
 func (l *attemptRunner) run(ctx context.Context) {
 	defer func() { l.m.e.engine.Supervise.ReleaseSlot(l.place) }() // unless the command got it
 	if err := l.admit(ctx); err != nil && ctx.Err() == nil {
@@ -86,7 +86,8 @@ func (l *attemptRunner) run(ctx context.Context) {
 	})
 }
 
-// admit waits for an admission slot if the request says to queue.
+// admit waits for a slot, the permission to run a sandbox on a busy host, if the request says to queue for
+// one.
 func (l *attemptRunner) admit(ctx context.Context) (err error) {
 	if when := l.m.req.Admission; when.Queue > 0 {
 		l.place, err = l.m.e.engine.Supervise.Admit(ctx, l.s.Record.Policy.Limits, when)
@@ -94,7 +95,7 @@ func (l *attemptRunner) admit(ctx context.Context) (err error) {
 	return err
 }
 
-// race runs the command, the check and the score. It returns the attempt's final state, and an
+// race runs the attempt's command, the check and the score. It returns the attempt's final state, and an
 // error with details.
 func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	if err := l.start(ctx); err != nil {
@@ -132,8 +133,8 @@ func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	return Passed, nil
 }
 
-// cannot returns the state of an attempt whose step failed with err: TimedOut or Stopped if
-// ctx ended, else Broken with err.
+// cannot returns the final state of an attempt of which a step failed with err: TimedOut or Stopped if ctx
+// ended, else Broken with err.
 func (l *attemptRunner) cannot(ctx context.Context, err error) (AttemptState, error) {
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
@@ -144,8 +145,7 @@ func (l *attemptRunner) cannot(ctx context.Context, err error) (AttemptState, er
 	return Stopped, nil
 }
 
-// start starts the sandbox's container and the command in it, with its output going to the
-// attempt's file.
+// start starts the attempt's sandbox and the command in it, with the output going to the attempt's file.
 func (l *attemptRunner) start(ctx context.Context) (err error) {
 	if l.said, err = newSink(l.out.command); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (l *attemptRunner) start(ctx context.Context) (err error) {
 	return err
 }
 
-// saveResult seals the attempt's trees after its processes have ended, so that the check
+// saveResult seals the attempt's trees after the command and its processes have ended, so that the check
 // cannot alter the result.
 func (l *attemptRunner) saveResult(ctx context.Context) error {
 	if err := l.s.Supervisor.Container.Clear(ctx); err != nil {
@@ -201,8 +201,8 @@ func (l *attemptRunner) saveResult(ctx context.Context) error {
 	return nil
 }
 
-// rewind replaces the forks that a check or a score wrote to by new forks of the saved result.
-// No process may run in the sandbox.
+// rewind undoes the changes that the check and the score made: it replaces the attempt's forks by new forks
+// of the saved result. No process may run in the sandbox.
 func (l *attemptRunner) rewind(ctx context.Context) error {
 	if l.made == nil {
 		return nil
@@ -233,8 +233,8 @@ func (l *attemptRunner) rewind(ctx context.Context) error {
 	return e.cat.Update(rec)
 }
 
-// exec runs a check or a score with its output to out, and ends every process that it leaves
-// running.
+// exec runs c, a check or a score, in the attempt's sandbox with its output to out, and ends every process
+// that it leaves running.
 func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File) (engine.Status, error) {
 	c.Env = append(append([]string{}, c.Env...), l.c.Env[len(l.c.Env)-2:]...)
 	c.Stdin, c.TTY = nil, nil
@@ -268,7 +268,7 @@ func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File
 	return st, errors.Join(err, said.whole(), aside.whole())
 }
 
-// score runs the score command and reads the number from its output.
+// score runs the score command of an attempt and stores the number that it prints.
 func (l *attemptRunner) score(ctx context.Context) (AttemptState, error) {
 	l.m.note(l.i, func(a *Attempt) { a.State = Scoring })
 	st, err := l.exec(ctx, *l.m.req.Score, l.out.score)
@@ -286,7 +286,8 @@ func (l *attemptRunner) score(ctx context.Context) (AttemptState, error) {
 	return Passed, nil
 }
 
-// readScore reads a number from a file, which must hold exactly one.
+// readScore reads the number that a score command printed from its output file, which must contain exactly
+// one.
 func readScore(f *os.File) (float64, error) {
 	const most = 4096
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, most))

@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Comparison groups the attempts by their results in the workspace. It includes attempts
-// that ended by themselves, and ignores times and inode numbers.
+// A Comparison groups the attempts of a race by their results in the workspace. It includes attempts that
+// ended by themselves, and ignores times and inode numbers.
 type Comparison struct {
 	// Paths are the paths that at least one attempt changed, sorted.
 	Paths []ComparedPath `json:"paths"`
@@ -30,7 +30,8 @@ type Comparison struct {
 	Identical [][]int `json:"identical"`
 }
 
-// A ComparedPath is a path that attempts have changed.
+// A ComparedPath is a path that some attempts of a race have changed, with the attempts grouped by its new
+// state.
 type ComparedPath struct {
 	// Path is relative to the workspace.
 	Path string `json:"path"`
@@ -39,8 +40,8 @@ type ComparedPath struct {
 	Alike [][]int `json:"alike"`
 }
 
-// sizeSoon calls size, and retries because mounts of the real machine may appear and vanish
-// while the trees are compared.
+// sizeSoon measures the attempt's changes as size does, and retries after an error, because mounts of the
+// host may appear and vanish while the trees are compared.
 func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err error) {
 	for tries := 1; ; tries++ {
 		if size, err = l.size(ctx); err == nil || tries == 5 {
@@ -50,7 +51,7 @@ func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err err
 	}
 }
 
-// size measures the changes of the attempt. It leaves them open for the comparison with the
+// size measures how much the attempt has changed. It leaves the changes open for the comparison with the
 // other attempts.
 func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	c, err := l.s.Engine.Compare.Changes(ctx, l.s.Record)
@@ -82,8 +83,8 @@ func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	return &size, nil
 }
 
-// compare compares the results of all attempts, which have ended, and measures the drift of
-// the real workspace.
+// compare compares the results of all attempts with each other, after all have ended, and measures the drift
+// of the real workspace.
 func (r *Race) compare(ctx context.Context) error {
 	t := tally{states: map[string]map[int]string{}}
 	drift := r.drift(ctx)
@@ -100,9 +101,9 @@ func (r *Race) compare(ctx context.Context) error {
 	return t.settle(ctx, &r.Compared)
 }
 
-// drift detects the drift of the real workspace once for all attempts. The returned function
-// says how much that is, and how much of it one attempt changed too; it returns nil where the
-// drift is unknown.
+// drift detects the drift of the real workspace once for all attempts. The function that it returns says how
+// many paths have drifted, and how many of these one attempt has changed too. That function returns nil if
+// the drift is unknown.
 func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDrift {
 	rec := r.sessions[0].Record
 	unknown := func(*compare.Changes) *ResultDrift { return nil }
@@ -124,14 +125,15 @@ func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDri
 	}
 }
 
-// A tally collects, for each path, its state in each attempt.
+// A tally collects, for each changed path, the state that it has in each attempt of a race, to compare the
+// attempts.
 type tally struct {
 	numbers []int
 	paths   []touchedPath
 	states  map[string]map[int]string // by path and attempt
 }
 
-// A touchedPath is a path that an attempt has changed: its new node, and the attempt's open
+// A touchedPath is a path that an attempt of a race has changed: its new metadata, and the attempt's open
 // workspace.
 type touchedPath struct {
 	path   string
@@ -158,8 +160,8 @@ func (t *tally) add(number int, c *compare.Changes) {
 	}
 }
 
-// settle fills in the comparison. It reads only files that have the same size in several
-// attempts.
+// settle groups the attempts by their results and stores the groups in to. It reads only files that have the
+// same size in several attempts.
 func (t *tally) settle(ctx context.Context, to *Comparison) error {
 	to.Paths, to.Identical = []ComparedPath{}, [][]int{}
 	sizes := map[string]int{}
@@ -199,7 +201,7 @@ func (t *tally) settle(ctx context.Context, to *Comparison) error {
 	return nil
 }
 
-// groups returns the groups of numbers that have equal states. A number without a state is in
+// groups divides the numbers of attempts into groups that have equal states. A number without a state is in
 // no group.
 func groups(numbers []int, states map[int]string) [][]int {
 	var found [][]int
@@ -219,8 +221,8 @@ func groups(numbers []int, states map[int]string) [][]int {
 	return found
 }
 
-// describeNode returns a text that is equal for two inodes exactly when they differ in times
-// only.
+// describeNode returns a text that is equal for the same path in two attempts exactly if they differ in times
+// at most. With read, it includes a digest of the content.
 func describeNode(ctx context.Context, p touchedPath, read bool) (string, error) {
 	n := p.new
 	if n == nil {
@@ -248,7 +250,7 @@ func describeNode(ctx context.Context, p touchedPath, read bool) (string, error)
 	return b.String(), nil
 }
 
-// contentSum hashes the content of one file of a sandbox's tree.
+// contentSum returns a digest of the content of the file path in root, an attempt's workspace.
 func contentSum(ctx context.Context, root *os.File, path string) (string, error) {
 	l := baseline.RootedReader{Root: root}
 	defer l.Close()

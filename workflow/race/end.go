@@ -10,15 +10,15 @@ import (
 	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
-// Changes compares an attempt's sandbox with the base. The caller closes them.
+// Changes returns the changes of the attempt with this number since the common base. The caller closes them.
 func (r *Race) Changes(ctx context.Context, number int) (*compare.Changes, error) {
 	s := r.sessions[number-1]
 	return s.Engine.Compare.Changes(ctx, s.Record)
 }
 
-// Keep makes the sandbox of an attempt permanent and returns its name. It may be repeated;
-// after an error the sandbox still belongs to the race. On a live base, keep every sandbox
-// that will be merged later before promoting the first one, because Keep records the baseline.
+// Keep makes the sandbox of the attempt with this number permanent and returns its name. It may be repeated;
+// after an error the sandbox still belongs to the race. On a live base, keep every sandbox that will be
+// merged later before promoting the first one, because Keep records the baseline.
 func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	a, s := &r.Attempts[number-1], r.sessions[number-1]
 	if a.Kept {
@@ -32,9 +32,9 @@ func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	return a.Sandbox, err
 }
 
-// Promote merges an attempt's changes of the workspace into the real tree. It keeps the
-// sandbox first and leaves it in place, so that nothing is lost if the promotion is refused or
-// this process is killed; see [Race.Remove]. Errors: those of [reconcile.Reconciler.Promote].
+// Promote merges the changes that the attempt with this number made in the workspace into the real tree. It
+// makes the sandbox permanent first and leaves it in place, so that nothing is lost if the promotion is
+// refused or this process is killed; see [Race.Remove]. Errors: those of [reconcile.Reconciler.Promote].
 func (r *Race) Promote(ctx context.Context, number int) (reconcile.Promoted, error) {
 	name, err := r.Keep(ctx, number)
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *Race) Promote(ctx context.Context, number int) (reconcile.Promoted, err
 	return r.e.engine.Reconcile.Promote(ctx, name, reconcile.PromoteOptions{})
 }
 
-// Remove removes the permanent sandbox of an attempt.
+// Remove removes the sandbox of the attempt with this number, which [Race.Keep] made permanent.
 func (r *Race) Remove(ctx context.Context, number int) error {
 	a := &r.Attempts[number-1]
 	err := r.e.engine.Remove(ctx, a.Sandbox)
@@ -53,7 +53,7 @@ func (r *Race) Remove(ctx context.Context, number int) error {
 	return err
 }
 
-// Close removes every sandbox that is not permanent. It may be repeated.
+// Close removes every sandbox of the race that was not made permanent. It may be repeated.
 func (r *Race) Close(ctx context.Context) error {
 	var rest []*engine.Session
 	for i, s := range r.sessions {
@@ -64,8 +64,8 @@ func (r *Race) Close(ctx context.Context) error {
 	return r.e.discardAll(ctx, rest)
 }
 
-// discardAll removes the sandboxes of sessions: first all names, then the trees, so that one
-// garbage collection frees shared data. It skips nil sessions and sandboxes that are gone.
+// discardAll removes the sandboxes of sessions: first all names, then the trees, so that one garbage
+// collection frees shared data. It skips nil sessions and sandboxes that do not exist any more.
 func (rr *Coordinator) discardAll(ctx context.Context, sessions []*engine.Session) error {
 	sessions = slices.DeleteFunc(slices.Clone(sessions), func(s *engine.Session) bool { return s == nil })
 	var errs []error

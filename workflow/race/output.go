@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// outputs are the files that a race's commands write to: N.out has the output of attempt N's
-// command, N.check that of its check and the errors of its score, and N.score the score.
+// outputs are the files to which the commands of a race write: N.out has the output of attempt N's command,
+// N.check that of its check and the errors of its score, and N.score the score.
 type outputs struct {
 	dir   string
 	files []attemptFiles
@@ -24,10 +24,10 @@ type outputs struct {
 
 type attemptFiles struct{ command, check, score *os.File }
 
-// races returns the directory for outputs when the request names none.
+// races returns the directory in which each race without a directory for outputs gets one.
 func (rr *Coordinator) races() string { return filepath.Join(rr.cat.Dir(), "races") }
 
-// keptOutputs is the number of races whose outputs stay in the state directory.
+// keptOutputs is how many races' outputs stay in the state directory; those of older races are removed.
 const keptOutputs = 10
 
 func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outputs, error) {
@@ -59,8 +59,8 @@ func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outp
 	return o, nil
 }
 
-// create opens the output file of attempt i and this kind, truncated, for appending and
-// reading; the caller closes it. It does not follow a symbolic link.
+// create opens the output file of attempt i for kind, such as "out", truncated, for appending and reading.
+// The caller closes it. It does not follow a symbolic link.
 func (o *outputs) create(i int, kind string) (*os.File, error) {
 	name := filepath.Join(o.dir, strconv.Itoa(i+1)+"."+kind)
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
@@ -76,7 +76,7 @@ func (o *outputs) close() {
 	}
 }
 
-// A sink is a pipe whose content goes to an output file. A command that opens /dev/stderr
+// A sink is a pipe whose content is copied to an output file of a race. A command that opens /dev/stderr
 // again, as scripts do, may open a pipe whatever its user id, and cannot truncate it.
 type sink struct {
 	w    *os.File
@@ -103,11 +103,12 @@ func newSink(to *os.File) (*sink, error) {
 	return s, nil
 }
 
-// handed closes this process's write end, after the command has got its own.
+// handed closes this process's write end of the pipe, after the command has got its own, so that the pipe
+// ends with the command.
 func (s *sink) handed() { s.w.Close() }
 
-// whole waits until all output is in the file. No process may have the write end open. On a
-// nil sink it does nothing.
+// whole waits until all output of the command is in the file. No other process may have the write end open.
+// On a nil sink it does nothing.
 func (s *sink) whole() error {
 	if s == nil {
 		return nil
@@ -120,7 +121,7 @@ func (s *sink) whole() error {
 	return nil
 }
 
-// forgetOutputs removes the outputs of all but the last races. If that fails, the next race
+// forgetOutputs removes the outputs of all but the last keptOutputs races. If that fails, the next race
 // retries.
 func (rr *Coordinator) forgetOutputs() {
 	found, err := os.ReadDir(rr.races())

@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Request describes a race: its commands, and how the winner is chosen.
+// A Request describes a race: the attempts' commands and sandboxes, and how the winner is chosen.
 type Request struct {
 	// Request describes the sandboxes, one for each attempt. Each queues by itself if
 	// Admission asks for that. Its name is Name, or one made from the workspace's,
@@ -46,17 +46,17 @@ type Request struct {
 	Progress func(Attempt)
 }
 
-// Environment variables of a command, its check and its score: the attempt's number, from 1,
-// and the number of attempts.
+// Environment variables that snapfs sets for an attempt's command, check and score: the attempt's number,
+// from 1, and the number of attempts.
 const (
 	attemptVariable  = "SNAPFS_ATTEMPT"
 	attemptsVariable = "SNAPFS_ATTEMPTS"
 )
 
-// An AttemptState is the progress of an attempt.
+// An AttemptState says how far an attempt of a race has got, or how it ended.
 type AttemptState string
 
-// The states of an attempt. From Passed on they are final.
+// The states of an attempt of a race. From Passed on they are final.
 const (
 	Waiting  AttemptState = "waiting"
 	Running  AttemptState = "running"
@@ -69,7 +69,7 @@ const (
 	Broken   AttemptState = "broken"    // it could not run; see Why
 )
 
-// Final reports whether the state is the attempt's last.
+// Final reports whether an attempt in this state is over.
 func (s AttemptState) Final() bool {
 	return s != Waiting && s != Running && s != Checking && s != Scoring
 }
@@ -106,7 +106,7 @@ type Attempt struct {
 	Kept bool `json:"kept"`
 }
 
-// An Ended is how a command ended.
+// An Ended says how a command of a race ended: its exit status, and the signal that killed it.
 type Ended struct {
 	// Status is the exit status as a shell reports it: 128 plus the number of the signal that
 	// killed the command.
@@ -114,7 +114,7 @@ type Ended struct {
 	Signal string `json:"signal,omitempty"`
 }
 
-// A ResultSize is the amount of an attempt's changes.
+// A ResultSize says how much an attempt of a race has changed.
 type ResultSize struct {
 	// Paths counts the changed paths of the workspace, except those of which only the time
 	// differs.
@@ -128,7 +128,7 @@ type ResultSize struct {
 	Elsewhere int `json:"elsewhere"`
 }
 
-// A ResultDrift is the drift of the real workspace from the base of a race.
+// A ResultDrift says how much of the real workspace has drifted from the base of a race.
 type ResultDrift struct {
 	Paths int `json:"paths"`
 	// Both counts the drifted paths that the attempt changed too.
@@ -158,7 +158,7 @@ type Race struct {
 	changes  []*compare.Changes // of each attempt, until they are compared; nil where unknown
 }
 
-// Passed returns the numbers of the attempts that passed.
+// Passed returns the numbers of the attempts whose command and check succeeded.
 func (r *Race) Passed() (numbers []int) {
 	for _, a := range r.Attempts {
 		if a.State == Passed {
@@ -173,17 +173,16 @@ var (
 	errTooLong = errors.New("it took too long")
 )
 
-// MostAttempts bounds the attempts of a race, because each has about ten open descriptors.
+// MostAttempts is how many attempts a race may have, because each has about ten open file descriptors.
 const MostAttempts = 500
 
-// Race runs each command in a sandbox of its own. All sandboxes are forked from one base
-// before the first command starts. Race returns when every attempt has ended; an Attempt holds
-// its own failure.
+// Race runs each command of req in its own sandbox. All sandboxes are forked from one base before the first
+// command starts. Race returns when every attempt has ended; an Attempt has the error of its own failure.
 //
-// If this process is killed, the kernel kills all processes in the sandboxes, and the next
-// command removes the sandboxes. If ctx ends, Race returns ErrInterrupted and leaves no
-// process and no sandbox. Other errors are those of [engine.Engine.New], and leave nothing
-// either. Cost: one sandbox, and one fork for each further attempt.
+// If this process is killed, the kernel kills all processes in the sandboxes, and the next command removes
+// the sandboxes. If ctx ends, Race returns ErrInterrupted and leaves no process and no sandbox. Other errors
+// are those of [engine.Engine.New], and leave nothing either. Cost: one sandbox, and one fork for each
+// further attempt.
 func (rr *Coordinator) Race(ctx context.Context, req Request) (*Race, error) {
 	if len(req.Attempts) == 0 {
 		return nil, &errs.Error{Op: "racing", Path: req.Workspace, Kind: errs.ErrNotSupported, Err: errors.New("there is no command to try")}
@@ -235,7 +234,7 @@ func (r *Race) closeChanges() {
 	r.changes = nil
 }
 
-// jobs returns the number of attempts that run at once.
+// jobs returns how many attempts of the race run at once.
 func (r *Request) jobs() int {
 	if r.Jobs <= 0 {
 		return len(r.Attempts)
@@ -243,8 +242,8 @@ func (r *Request) jobs() int {
 	return min(r.Jobs, len(r.Attempts))
 }
 
-// run starts the attempts, at most jobs at a time, and waits for all of them. It returns an
-// error if no attempt could run, unless the command itself was the reason.
+// run starts the attempts of the race, at most as many at a time as req says, and waits for all of them. It
+// returns an error if no attempt could run, unless the command itself was the reason.
 func (r *Race) run(ctx context.Context, req Request, o *outputs, real func() hostfs.SecretPaths, places []*admission.Slot) error {
 	ctx, beat := context.WithCancelCause(ctx)
 	defer beat(nil)
@@ -284,8 +283,8 @@ func (r *Race) run(ctx context.Context, req Request, o *outputs, real func() hos
 	return nil
 }
 
-// best returns the number of the passed attempt with the best score, the first of equal ones,
-// or 0.
+// best returns the number of the attempt with the best score among those that passed, the first of equal
+// ones, or 0. With lower, the lowest score is the best.
 func (r *Race) best(lower bool) (number int) {
 	var best float64
 	for _, a := range r.Attempts {
@@ -299,7 +298,7 @@ func (r *Race) best(lower bool) (number int) {
 	return number
 }
 
-// A coordinator is the state of a running race.
+// A coordinator is the state of a running race that its attempts share.
 type coordinator struct {
 	*Race
 	req  Request
@@ -319,7 +318,8 @@ func (m *coordinator) runner(i int, c engine.Command, out attemptFiles) *attempt
 	return &attemptRunner{m: m, i: i, s: m.sessions[i], c: c, out: out}
 }
 
-// note calls change with attempt i under the lock and reports the attempt to Request.Progress.
+// note changes the public state of attempt i by the function change, under the lock, and reports the attempt
+// to Request.Progress.
 func (m *coordinator) note(i int, change func(a *Attempt)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -329,7 +329,7 @@ func (m *coordinator) note(i int, change func(a *Attempt)) {
 	}
 }
 
-// passed handles an attempt that passed: with Request.First it stops all others.
+// passed notes that attempt i has passed. If the request has First set, it stops all others.
 func (m *coordinator) passed(i int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -339,15 +339,15 @@ func (m *coordinator) passed(i int) {
 	}
 }
 
-// level records the isolation in force, the same for all attempts.
+// level stores which protections the sandboxes of the race lack, the same for all attempts.
 func (m *coordinator) level(l engine.Level) {
 	m.mu.Lock()
 	m.Missing = l.Missing
 	m.mu.Unlock()
 }
 
-// forkAll makes the sandboxes of a race: one for the first attempt, and forks of its base for
-// the others, in parallel. After an error no sandbox is left.
+// forkAll makes the n sandboxes of a race: one for the first attempt, and forks of its base for the others,
+// in parallel. After an error no sandbox is left.
 func (rr *Coordinator) forkAll(ctx context.Context, req hostfs.Request, n int) ([]*engine.Session, error) {
 	prefix := req.Name
 	if prefix == "" {
@@ -378,8 +378,8 @@ func (rr *Coordinator) forkAll(ctx context.Context, req hostfs.Request, n int) (
 	return sessions, nil
 }
 
-// forkAnother makes another sandbox from the base of first. It leaves out a tree that has
-// vanished since.
+// forkAnother makes another sandbox from the base of the sandbox first. It leaves out a tree whose filesystem
+// was unmounted since.
 func (rr *Coordinator) forkAnother(ctx context.Context, first *catalog.Record, req hostfs.Request) (*engine.Session, error) {
 	rec, intent, err := rr.engine.Sandboxes.Intend(req, true)
 	if err != nil {
@@ -413,14 +413,14 @@ func (rr *Coordinator) forkAnother(ctx context.Context, first *catalog.Record, r
 	return &engine.Session{Record: rec, Engine: rr.engine, Intent: intent}, nil
 }
 
-// passing reports whether a tree failed only because its filesystem has just been unmounted,
-// and the workspace is not in it.
+// passing reports whether err, the error of the tree t, only means that its filesystem has just been
+// unmounted, and the workspace is not in it. The race then continues without the tree.
 func passing(err error, rec *catalog.Record, t catalog.Tree) bool {
 	return (errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrNotSupported)) && !hostfs.Within(rec.Workspace, t.Path)
 }
 
-// admitRace takes the admission slots of the attempts that start first, if the request says to
-// fail without capacity. Otherwise it returns none.
+// admitRace takes the slots (permissions to run a sandbox) of the attempts that start first, if the request
+// says to fail on a host without capacity. Otherwise it returns none.
 func (rr *Coordinator) admitRace(ctx context.Context, req Request) (places []*admission.Slot, err error) {
 	if !req.Admission.IfRoom {
 		return nil, nil

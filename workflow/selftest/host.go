@@ -12,12 +12,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// noSuchName is a host name that no rule allows and nobody owns.
+// noSuchName is a host name that no network rule allows and nobody owns. Probes in a sandbox try to reach it.
 const noSuchName = "snapfs-prove.example"
 
-// A probeHost listens on the host, outside of any sandbox, for the connections that probes
-// attempt. port is its port on loopback, ipv4 and ipv6 its addresses that other machines can
-// reach, if there are any, and resolver a name server that answers every query.
+// A probeHost listens on the host, outside any sandbox, for the connections that probes inside attempt. port
+// is its port on loopback, ipv4 and ipv6 its addresses that other machines can reach, if there are any, and
+// resolver a name server that answers every query.
 type probeHost struct {
 	port, name, ipv4, ipv6, resolver string
 	open                             []io.Closer
@@ -63,7 +63,8 @@ func listenForProbes() (*probeHost, error) {
 	return h, nil
 }
 
-// listenOutside listens at the host's addresses that other machines can reach, if it has any.
+// listenOutside listens at the host's addresses that other machines can reach, if it has any, for the
+// connections of probes.
 func (h *probeHost) listenOutside() {
 	if at, err := h.listen("tcp", "[::1]:0"); err == nil {
 		h.ipv6 = at.String()
@@ -88,7 +89,8 @@ func (h *probeHost) listenOutside() {
 	}
 }
 
-// serve answers requests at an address of the host that has a name.
+// serve starts a server at an address of the host that has a name. Probes that reach an allowed server under
+// another name need it. Without such a name it does nothing.
 func (h *probeHost) serve(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -116,8 +118,8 @@ func (h *probeHost) serve(ctx context.Context) {
 	}
 }
 
-// answerAll answers the first message of each connection on a listener with a TLS alert, until
-// the listener closes.
+// answerAll answers the first message of each connection on the listener l with a TLS alert, which shows a
+// probe that it was connected. It returns when l is closed.
 func answerAll(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -134,7 +136,8 @@ func answerAll(l net.Listener) {
 	}
 }
 
-// answerQuestions echoes every DNS query, which is more than a sandbox should receive.
+// answerQuestions starts a name server at host that echoes every DNS query. A probe in a sandbox must not
+// receive even that.
 func (h *probeHost) answerQuestions(host string) error {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	if err != nil {

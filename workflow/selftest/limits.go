@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A limitTrial says how to test one limit: the probe that exceeds it, and the values to test.
+// A limitTrial says how the self-test tests one limit: the probe that tries to exceed it, and the values of
+// the limit to test.
 type limitTrial struct {
 	probe string
 	// also is a second probe that exceeds it, if there is one.
@@ -23,8 +24,8 @@ type limitTrial struct {
 	dir bool
 }
 
-// tryableLimits returns how to test every limit, by name, except those on a sandbox's
-// lifetime.
+// tryableLimits returns, by the name of the limit, how the self-test tests it. Limits on a sandbox's lifetime
+// are not tested.
 func tryableLimits() map[string]limitTrial {
 	processors := units.FormatCPUs(0.9 * float64(runtime.NumCPU()))
 	return map[string]limitTrial{
@@ -43,8 +44,8 @@ func tryableLimits() map[string]limitTrial {
 	}
 }
 
-// limitTrials returns a trial for each limit, each in its own sandbox: the configured limits,
-// and unless own is set, default values for the others.
+// limitTrials returns the tests of limits, each in a separate sandbox: of the limits that l sets and, unless
+// p.own is set, of default values for the others.
 func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 	how := tryableLimits()
 	for _, f := range l.Fields() {
@@ -63,7 +64,8 @@ func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 	return trials
 }
 
-// fieldTrials appends to trials that of one limit, whose configured value is own.
+// fieldTrials appends to trials the test of the limit called name, as h describes it. own is the value that
+// the policy sets, or "". A value that would take too long to test is replaced by a smaller one.
 func (p *prover) fieldTrials(trials []trial, name, own string, h limitTrial) []trial {
 	small := p.limitTrial(name, h, h.small)
 	switch {
@@ -83,7 +85,7 @@ func (p *prover) fieldTrials(trials []trial, name, own string, h limitTrial) []t
 	return trials
 }
 
-// limitTrial returns the trial of one limit at a value.
+// limitTrial returns the test of the limit called name at the given value, as h describes it.
 func (p *prover) limitTrial(name string, h limitTrial, value string) trial {
 	t := trial{probe: h.probe}
 	t.limits.SetField(name, value) //nolint:errcheck // it was read before, or stands above
@@ -94,7 +96,7 @@ func (p *prover) limitTrial(name string, h limitTrial, value string) trial {
 	return t
 }
 
-// exceeds reports whether a value of the limit name is larger than most.
+// exceeds reports whether value is larger than most; both are values of the limit called name, as text.
 func exceeds(name, value, most string) bool {
 	var a, b catalog.Limits
 	_, err := a.SetField(name, value)
@@ -110,7 +112,8 @@ func exceeds(name, value, most string) bool {
 	return false
 }
 
-// measure returns the probe's argument for the limit name, from its value in l.
+// measure returns the argument by which the probe of the limit called name learns the value that the limit
+// has in l.
 func measure(name string, l catalog.Limits) string {
 	for _, n := range []int64{l.Memory, l.PIDs, l.Files, l.Disk, l.Inodes, l.ReadRate, l.WriteRate, l.ReadOps, l.WriteOps} {
 		if n != 0 {

@@ -14,12 +14,12 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// plantedVariable is an environment variable that nobody names, so that no command in a sandbox
-// gets it.
+// plantedVariable is an environment variable that the self-test sets for the start of a probe and no policy
+// names, so that no command in a sandbox may see it.
 const plantedVariable = "SNAPFS_PROVE_UNNAMED"
 
-// A subject returns the paths of a sandbox that a probe tries to reach. If it returns none,
-// the probe is reported as held, with the texts tried and none.
+// A subject finds the paths or names that a probe tries to reach and that depend on the sandbox. If it finds
+// none, the self-test reports the isolation as held, with the texts tried and none.
 type subject struct {
 	paths       func(context.Context, *catalog.Record, *supervise.Supervisor) []string
 	tried, none string
@@ -27,8 +27,8 @@ type subject struct {
 	after func(paths []string)
 }
 
-// subjects returns, by the name of a probe, the paths or names that the probe tries and that
-// are known only once the sandbox exists.
+// subjects returns, by the name of a probe, the functions that find the paths or names which the probe tries
+// to reach and which are known only once the sandbox exists.
 func (ts *Tester) subjects() map[string]subject {
 	return map[string]subject{
 		"state": {paths: func(ctx context.Context, rec *catalog.Record, _ *supervise.Supervisor) []string {
@@ -65,11 +65,13 @@ func (ts *Tester) subjects() map[string]subject {
 	}
 }
 
-// plantedName is the name of the file that plantSecret makes.
+// plantedName is the name of the file that [plantSecret] creates.
 const plantedName = "secret"
 
-// plantSecret makes a file at a place of the home directory that sandboxes do not see, and returns its path. It takes
-// none of masked, the places that existed when the sandbox started. It returns nothing if no file can be made.
+// plantSecret creates a file in one of the directories of the home directory that sandboxes do not see, and
+// returns its path. A probe then checks that a directory with secrets that appears while the sandbox runs is
+// hidden. It does not use the paths masked, which existed when the sandbox started. It returns nothing if no
+// file can be created.
 func plantSecret(masked []string) []string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -96,7 +98,7 @@ func plantSecret(masked []string) []string {
 	return nil
 }
 
-// removeSecret removes the files that plantSecret has made, with their directories.
+// removeSecret removes the files that [plantSecret] created, and their directories.
 func removeSecret(paths []string) {
 	for _, path := range paths {
 		dir := filepath.Dir(path)
@@ -106,8 +108,8 @@ func removeSecret(paths []string) {
 	}
 }
 
-// ownPlaces returns the paths at which snapfs stores sandboxes, this one and all others: the
-// state directory, and the backends' data outside of it.
+// ownPlaces returns the host paths at which snapfs stores sandboxes, this one and all others: the state
+// directory, and the backends' data outside of it. Probes must not reach them.
 func (ts *Tester) ownPlaces(ctx context.Context, rec *catalog.Record) []string {
 	paths := []string{ts.cat.Dir()}
 	for _, t := range rec.Trees {
@@ -119,9 +121,9 @@ func (ts *Tester) ownPlaces(ctx context.Context, rec *catalog.Record) []string {
 	return some(paths, isThere)
 }
 
-// asTheyAre returns host paths that the sandbox shows read-only: the regular files of a
-// skeleton; a read-only directory and, if this user may not write it, entries in it that the
-// user may.
+// asTheyAre returns host paths that the sandbox's mounts show read-only, for a probe that tries to write to
+// them: the regular files of a skeleton; a read-only directory; and, if this user may not write to that
+// directory, entries in it that the user may write to.
 func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	for _, m := range mounts {
 		switch {
@@ -142,7 +144,8 @@ func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	return paths
 }
 
-// sockets returns the sockets of the host's programs in directories that the sandbox shows as they are on the host.
+// sockets returns the Unix sockets of the host's programs in directories that the sandbox shows as they are
+// on the host. A probe tries to connect to them.
 func (ts *Tester) sockets(rec *catalog.Record, mounts []isolate.Mount) []string {
 	env, err := hostfs.Survey(rec.Workspace, ts.cat.Dir(), hostfs.Privileged())
 	if err != nil {
@@ -157,12 +160,13 @@ func (ts *Tester) sockets(rec *catalog.Record, mounts []isolate.Mount) []string 
 	return env.Sockets(dirs)
 }
 
-// mayConnect reports whether this user could connect to a socket outside a sandbox.
+// mayConnect reports whether this user could connect to the Unix socket at path outside a sandbox. Otherwise
+// a probe of it would prove nothing.
 func mayConnect(path string) bool { return hostfs.Writable(path) }
 
-// firstWithin returns the nearest entry of a directory that this user may write. It examines
-// at most names entries and skips other mounts, which may answer late. Cost: a microsecond for
-// each entry.
+// firstWithin returns the nearest entry of the directory dir that this user may write to, for a probe. It
+// examines at most names entries and skips other mounts, which may answer late. Cost: a microsecond for each
+// entry.
 func firstWithin(dir string, mounts []isolate.Mount, names int) []string {
 	top, err := os.Lstat(dir)
 	if err != nil {
@@ -203,8 +207,8 @@ func firstEntries(dir string, n int) []os.DirEntry {
 	return entries
 }
 
-// some returns the first paths for which is returns true, as many as fit into a probe's
-// arguments.
+// some returns those of paths for which is returns true, each once, at most 500: as many as fit into a
+// probe's arguments.
 func some(paths []string, is func(string) bool) (list []string) {
 	for _, path := range paths {
 		if len(list) < 500 && !slices.Contains(list, path) && is(path) {
@@ -219,8 +223,8 @@ func isThere(path string) bool {
 	return err == nil
 }
 
-// mayWrite reports whether this user could write to the path outside a sandbox. It does not
-// open pipes and devices, because opening one may have an effect.
+// mayWrite reports whether this user could write to the file or directory at path outside a sandbox. It does
+// not open pipes and devices, because opening one may have an effect.
 func mayWrite(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && (info.Mode().IsRegular() || info.IsDir()) && hostfs.Writable(path)

@@ -21,16 +21,15 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Prove starts sandboxes as the request says and tries to cross each wall from inside: each
-// limit in a sandbox of its own, all other walls in one. It calls each with every report as
-// soon as it is known. program is the path of a program that the sandbox sees too, with its
-// first arguments, that runs prove.Run. only lists the probes to run; empty means all.
+// Prove tests the isolation of sandboxes made as req says: programs inside try to cross each boundary. Each
+// limit is tested in a separate sandbox, all else in one. It calls each with every report as soon as it is
+// known. program is the path of a program that the sandbox sees too, with its first arguments, that runs
+// prove.Run. only lists the probes to run; empty means all.
 //
-// A limit that the request lacks is tested at a small value, unless the request names a
-// profile. A request for the host's network has no network walls. Cost: about seven seconds,
-// nearly all for limits. Errors: ErrInterrupted, errors of listening on loopback, and
-// ErrNotFound for an unknown name in only. Where a sandbox does not start, the report says
-// that its wall could not be tried.
+// A limit that the request lacks is tested at a small value, unless the request names a profile. A request
+// for the host's network has no network tests. Cost: about seven seconds, nearly all for limits. Errors:
+// ErrInterrupted, errors of listening on loopback, and ErrNotFound for an unknown name in only. If a sandbox
+// does not start, the report says that its test could not be made.
 func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only []string, each func(prove.Report)) (err error) {
 	host, err := listenForProbes()
 	if err != nil {
@@ -67,13 +66,14 @@ func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only [
 	return nil
 }
 
-// wanted reports whether one of the names is in only, or only is empty.
+// wanted reports whether the user asked for one of the probes called names: only lists the probes asked for,
+// and empty means all.
 func wanted(only []string, names ...string) bool {
 	return len(only) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(only, n) })
 }
 
-// chosen returns those of the trials whose probe is in only, or all if only is empty. A name
-// without a trial is an error.
+// chosen returns those tests among all whose probe is in only, or all if only is empty. A name without a test
+// is ErrNotFound.
 func chosen(all []trial, only []string) ([]trial, error) {
 	for _, name := range only {
 		if !slices.ContainsFunc(all, func(t trial) bool { return t.probe == name }) {
@@ -94,7 +94,7 @@ type prover struct {
 	other *engine.Session // a sandbox that must not be visible from walls
 }
 
-// A trial is one probe, run in a sandbox with exactly these limits.
+// A trial is one test of the isolation: a probe, with the limits of the sandbox in which it runs.
 type trial struct {
 	probe  string
 	args   []string
@@ -111,7 +111,7 @@ type trial struct {
 	terminal bool
 }
 
-// wallTrials returns the trials of every wall except limits.
+// wallTrials returns the tests of the isolation except those of limits. Probes try to connect to host.
 func (p *prover) wallTrials(host *probeHost) []trial {
 	self := strconv.Itoa(os.Getpid())
 	start, _ := prove.StartOf(os.Getpid()) // without it the probes report that they could not try
@@ -151,8 +151,8 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 	return all
 }
 
-// try runs one probe and returns its report: alone if the trial has limits or a network of its
-// own, else in the shared sandbox.
+// try runs the probe of t and returns its report: in a separate sandbox if t has limits or a network of its
+// own, else in the shared one.
 func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	try := p.tryWall
 	if t.limits != (catalog.Limits{}) || t.network != "" {
@@ -169,7 +169,7 @@ func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	return report
 }
 
-// tryAlone runs one probe in a sandbox with its own limits or network.
+// tryAlone runs the probe of t in a new sandbox with the limits or network of t, and discards the sandbox.
 func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	req := p.req
 	req.Policy.Limits = t.limits
@@ -196,8 +196,8 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	return r, err
 }
 
-// tryWall runs one probe in the sandbox without limits that all such probes share. The first
-// call starts that sandbox.
+// tryWall runs the probe of t in the sandbox without limits that all such probes share. The first call starts
+// that sandbox.
 func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err error) {
 	if p.walls == nil {
 		s, err := p.e.engine.Run(ctx, p.req, engine.Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
@@ -226,8 +226,7 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 	})
 }
 
-// hear completes the command of a probe, starts it with run, and returns the report in its
-// output.
+// hear completes the command of the probe of t, starts it with run, and returns the report that it printed.
 func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
 	var tty *os.File
 	if t.terminal {
@@ -251,8 +250,8 @@ func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error))
 	return prove.Read(t.probe, said, st.Signal != 0), nil
 }
 
-// listen calls run with a command whose standard output is a pipe, and returns the status and
-// the output.
+// listen calls run with a command whose standard output is a pipe, and returns the exit status and the
+// output.
 func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status, text []byte, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -269,7 +268,7 @@ func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status
 	return st, <-said, err
 }
 
-// close discards the sandboxes that the trials share.
+// close discards the sandboxes that the tests share.
 func (p *prover) close(ctx context.Context) (err error) {
 	for _, s := range []*engine.Session{p.walls, p.other} {
 		if s != nil {
@@ -280,14 +279,14 @@ func (p *prover) close(ctx context.Context) (err error) {
 	return err
 }
 
-// hostTerminal is the probe that uses a terminal of the host.
+// hostTerminal is the name of the probe that tries to use a terminal of the host.
 const hostTerminal = "host-terminal"
 
-// serverProbes are the probes that try to reach another name through an allowed server.
+// serverProbes are the names of the probes that try to reach a forbidden host name through an allowed server.
 var serverProbes = []string{"tls-name", "http-name", "tls-record", "http-blank"}
 
-// serverTrials returns the trials that try to reach another name through a server that the
-// sandbox may reach. The server is part of this process.
+// serverTrials returns the tests in which a sandbox tries to reach a forbidden host name through a server
+// that it may reach. The server is part of this process.
 func (p *prover) serverTrials(ctx context.Context, host *probeHost) (all []trial) {
 	if _, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); !allowed {
 		return nil
@@ -305,8 +304,8 @@ func (p *prover) serverTrials(ctx context.Context, host *probeHost) (all []trial
 	return all
 }
 
-// otherTrial starts a second sandbox, which close discards, and returns a trial that tries to
-// reach it; none if it does not start.
+// otherTrial starts a second sandbox, which close discards, and returns a test in which a probe tries to
+// reach that sandbox from another. It returns none if the sandbox does not start.
 func (p *prover) otherTrial(ctx context.Context) ([]trial, error) {
 	s, err := p.e.engine.Run(ctx, p.req, engine.Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
 	if err != nil {

@@ -6,17 +6,19 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise"
 )
 
-// For returns the function for Config.SelfTest of an engine.
+// For returns the function with which the engine e tests the isolation at the start of a sandbox (its
+// Config.SelfTest).
 func For(e *engine.Engine) supervise.SelfTest { return New(e).tryWalls }
 
-// A Tester tests the isolation of sandboxes from inside.
+// A Tester tests the isolation of sandboxes: it starts sandboxes by the engine, and in them a program that
+// tries to get out.
 type Tester struct {
 	engine *engine.Engine
 	cat    *catalog.Catalog
 	probe  []string
 }
 
-// New returns a Tester that uses the engine e.
+// New returns a Tester that starts its sandboxes by the engine e.
 func New(e *engine.Engine) *Tester {
 	return &Tester{engine: e, cat: e.Catalog(), probe: e.Probe()}
 }

@@ -1,4 +1,4 @@
-// Package timeline lists the snapshots of a sandbox with what each of them changed.
+// Package timeline lists the snapshots of a sandbox and the changes that each of them brought.
 package timeline
 
 import (
@@ -14,10 +14,11 @@ import (
 	"github.com/snapfs/snapfs/engine/keypoint"
 )
 
-// MaxPaths is the greatest number of [Changed.Paths].
+// MaxPaths is how many changed paths the timeline lists for each snapshot, in [Changed.Paths].
 const MaxPaths = 5
 
-// A Timeline lists the snapshots of a sandbox, oldest first.
+// A Timeline lists the snapshots of a sandbox, oldest first, with their changes, for `snapfs timeline` and as
+// JSON.
 type Timeline struct {
 	Sandbox string `json:"sandbox"`
 	// Live is set if the base is the real tree as it is now: what was promoted since then shows as no change of the
@@ -26,7 +27,7 @@ type Timeline struct {
 	Entries []Entry `json:"states"`
 }
 
-// An Entry is a snapshot.
+// An Entry is one snapshot in the timeline of a sandbox.
 type Entry struct {
 	Name  string    `json:"name"`
 	Taken time.Time `json:"taken"`
@@ -40,7 +41,7 @@ type Entry struct {
 	Changed Changed `json:"changed"`
 }
 
-// Changed counts the changes that lead from one state to another.
+// Changed counts the changed files between two states of a sandbox, and lists the first of them.
 type Changed struct {
 	Added    int `json:"added"`
 	Modified int `json:"modified"`
@@ -52,8 +53,9 @@ type Changed struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// Of returns the timeline of a sandbox. It waits until a snapshot that is due has been taken. Cost: a comparison for
-// each snapshot, in proportion to its changes where the backend lists them. Errors: errs.ErrNotFound, ErrBusy.
+// Of returns the timeline of the sandbox called name. If a postponed snapshot is due, it waits until that has
+// been taken. Cost: a comparison for each snapshot, in proportion to its changes where the backend lists
+// them. Errors: errs.ErrNotFound, ErrBusy.
 func Of(ctx context.Context, e *engine.Engine, name string) (*Timeline, error) {
 	rec, err := Settled(ctx, e, name)
 	if err != nil {
@@ -77,7 +79,8 @@ func Of(ctx context.Context, e *engine.Engine, name string) (*Timeline, error) {
 	return t, nil
 }
 
-// Settled returns the record of a sandbox after a snapshot that is due has been taken.
+// Settled returns the record of the sandbox called name. If a postponed automatic snapshot is due, it first
+// takes the sandbox's lock, which takes the snapshot.
 func Settled(ctx context.Context, e *engine.Engine, name string) (*catalog.Record, error) {
 	rec, err := e.Catalog().Get(name)
 	if err != nil || !e.KeyPoints.Waits(rec) {
@@ -91,7 +94,7 @@ func Settled(ctx context.Context, e *engine.Engine, name string) (*catalog.Recor
 	return h.Record, nil
 }
 
-// TextOf says in a few words why a snapshot was taken.
+// TextOf returns, in a few words for a person, why a snapshot was taken.
 func TextOf(m catalog.NamedSnapshot) string {
 	switch {
 	case m.Why != nil:
@@ -102,7 +105,8 @@ func TextOf(m catalog.NamedSnapshot) string {
 	return "asked for"
 }
 
-// Between counts what changed from one snapshot of a sandbox to another; "" is the base.
+// Between counts the changed files between the snapshots from and to of the sandbox called name; an empty
+// from is the base.
 func Between(ctx context.Context, e *engine.Engine, name, from, to string) (Changed, error) {
 	rec, err := e.Catalog().Get(name)
 	if err != nil {
@@ -124,7 +128,8 @@ func between(ctx context.Context, e *engine.Engine, rec *catalog.Record, from st
 	return count(changes, rec.Workspace), nil
 }
 
-// generation returns which base a snapshot has: -1 for the sandbox's present one.
+// generation returns the number of the base that a snapshot was taken on, which counts refreshes; -1 for the
+// sandbox's present base.
 func generation(m catalog.NamedSnapshot) int {
 	if m.Base == nil {
 		return -1

@@ -5,14 +5,15 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// A Client sends named snapshots of sandboxes to other machines and receives them.
+// A Client sends named snapshots of sandboxes to other machines as streams, and receives them. It is a client
+// of an engine.
 type Client struct {
 	engine *engine.Engine
 	cat    *catalog.Catalog
 	notice func(string)
 }
 
-// New returns a Client that uses the engine e.
+// New returns a Client that sends and receives sandboxes of the engine e.
 func New(e *engine.Engine) *Client {
 	return &Client{engine: e, cat: e.Catalog(), notice: e.Notice}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// A ReceiveRequest describes the sandbox or named snapshot to make of a received stream.
+// A ReceiveRequest says which sandbox or named snapshot to make of a received stream.
 type ReceiveRequest struct {
 	// Request describes the sandbox that a full stream creates. Without a Name or a
 	// Workspace it has the sender's. Its policy is always the receiver's.
@@ -28,7 +28,7 @@ type ReceiveRequest struct {
 	State string
 }
 
-// Received describes a finished receive.
+// Received says which sandbox and named snapshot a received stream became.
 type Received struct {
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
@@ -80,7 +80,7 @@ func receiveError(l stream.Header, kind error, why string, hints ...string) erro
 	return &errs.Error{Op: "receiving", Path: l.Sandbox + "@" + l.State, Kind: kind, Err: errors.New(why), Hints: hints}
 }
 
-// A receiving is one receive in progress.
+// A receiving is one stream that is being received, with its header.
 type receiving struct {
 	e     *Client
 	in    io.Reader
@@ -106,14 +106,14 @@ func (x *receiving) asNew(ctx context.Context, req hostfs.Request) (Received, er
 	return Received{Sandbox: rec.Name, State: x.state, ID: x.label.ID, New: true}, nil
 }
 
-// nameWorkspace returns an error whose hint is command, which names a directory of this
-// machine as workspace.
+// nameWorkspace returns the error for a stream whose workspace does not exist here. Its hint is command,
+// which names a directory of this machine.
 func nameWorkspace(command string) error {
 	return &errs.Error{Op: "receiving", Kind: errs.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
 }
 
-// fill replaces the workspace in the forks of a new sandbox by the sent content and seals all
-// trees as the first named snapshot.
+// fill replaces the workspace in the forks of a new sandbox by the content of the stream, and seals all trees
+// as the first named snapshot.
 func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 	t := rec.Trees[workIn(rec)]
 	places, err := x.write(ctx, rec, t, nil)
@@ -141,8 +141,8 @@ func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) er
 	return err
 }
 
-// write applies the stream to the workspace in t.Fork, which it first empties if base is nil.
-// It returns the [catalog.NamedSnapshot.MountPoints] of the result.
+// write applies the stream to the workspace in the fork of t. If base is nil, the stream is whole, and write
+// empties the workspace first. It returns the [catalog.NamedSnapshot.MountPoints] of the result.
 func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.NamedSnapshot) ([]string, error) {
 	fork, err := x.e.engine.Reconcile.OpenFork(ctx, t, rec.Workspace)
 	if err != nil {
@@ -187,7 +187,8 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	return unknown, fork.Sync(ctx)
 }
 
-// onBase adds the received snapshot to the sandbox that has its base.
+// onBase adds the received snapshot to a sandbox that has its base: the one called name, or any if name is
+// "".
 func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 	name, err := x.find(name)
 	if err != nil {
@@ -234,8 +235,8 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 	return Received{Sandbox: name, State: x.state, ID: x.label.ID}, x.e.engine.Sandboxes.SweepLater(ctx)
 }
 
-// find returns the name of a sandbox that has the base: the one that the user named, else one
-// with the sender's name, else any.
+// find returns the name of a sandbox that has the base of the stream: the one called name, else one with the
+// sender's name, else any.
 func (x *receiving) find(name string) (string, error) {
 	records, failures := x.e.cat.List()
 	var found []string
@@ -256,8 +257,8 @@ func (x *receiving) find(name string) (string, error) {
 
 func (x *receiving) isBase(m catalog.NamedSnapshot) bool { return m.Identity() == x.label.Base }
 
-// fits returns the record's named snapshot that is the stream's base. It returns an error if
-// there is none, or if the snapshot to receive already exists.
+// fits returns the named snapshot of rec that is the base of the stream. It returns an error if there is
+// none, or if the sandbox already has the snapshot that is received.
 func (x *receiving) fits(rec *catalog.Record) (catalog.NamedSnapshot, error) {
 	if err := catalog.CheckName(x.state); err != nil {
 		return catalog.NamedSnapshot{}, err

@@ -15,20 +15,20 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// retention is the time for which unused partial files are retained.
+// retention is how long the received part of a broken stream stays on disk for a later resume.
 const retention = 7 * 24 * time.Hour
 
-// partialDir returns the directory in the state directory for partial files.
+// partialDir returns the directory in the state directory that contains the received parts of broken streams.
 func partialDir(e *engine.Engine) string { return filepath.Join(e.Catalog().Dir(), "begun") }
 
-// Expire removes partial files that have not grown for a week.
+// Expire removes the received parts of broken streams that have not grown for a week.
 func Expire(e *engine.Engine) error {
 	_, err := stream.DropOlder(partialDir(e), time.Now().Add(-retention))
 	return err
 }
 
-// Offers lists what a sender can build on, for its [SendRequest]: the identities of the named
-// snapshots of a sandbox, or of all sandboxes for "", and the received parts of broken
+// Offers lists the data of this machine on which a sender can build, for its [SendRequest]: the identities of
+// the named snapshots of a sandbox, or of all sandboxes if name is "", and the received parts of broken
 // streams. Cost: it reads and hashes these parts.
 func (tr *Client) Offers(name string) ([]string, error) {
 	records, failures := tr.cat.List()
@@ -56,11 +56,12 @@ func (tr *Client) Forget() (int, error) {
 	return stream.DropOlder(partialDir(tr.engine), time.Unix(1<<40, 0)) // even with a wrong clock
 }
 
-// Unknown lists files in the directory for partial files that snapfs did not write. snapfs
-// does not remove them.
+// Unknown lists files, in the directory for received parts of streams, that snapfs did not write. snapfs does
+// not remove them.
 func (tr *Client) Unknown() ([]string, error) { return stream.Unknown(partialDir(tr.engine)) }
 
-// A partialFile stores the received part of a stream, if it can.
+// A partialFile stores the bytes of a stream while it is received, so that the transfer can be resumed if it
+// breaks.
 type partialFile struct {
 	x  *receiving
 	in *stream.Reader
@@ -68,9 +69,9 @@ type partialFile struct {
 	file *stream.PartialFile
 }
 
-// openPartial opens the partial file of the stream and makes x.in read the part in it, then
-// the stream, which it stores. If the file cannot be opened, it stores nothing, and fails only
-// for a stream that resumes.
+// openPartial opens the file that stores the received part of the stream. It makes x.in read the part in it
+// first, then the stream, whose bytes it stores. If the file cannot be opened, it stores nothing, and fails
+// only for a stream that resumes.
 func (x *receiving) openPartial(in *stream.Reader) (partialFile, error) {
 	k := partialFile{x: x, in: in}
 	kept, err := stream.OpenPartial(partialDir(x.e.engine), x.label)
@@ -89,8 +90,8 @@ func (x *receiving) openPartial(in *stream.Reader) (partialFile, error) {
 	return k, nil
 }
 
-// end removes the partial file after success. Otherwise it adds hints to err that say how to
-// resume.
+// end finishes the file after a receive that ended with err. It removes the file after success or if a resume
+// would be useless. Otherwise it adds hints to err that say how to resume.
 func (k partialFile) end(err error) error {
 	if k.file == nil {
 		return err
@@ -120,8 +121,8 @@ func (k partialFile) end(err error) error {
 	}
 }
 
-// findReceived finds, in have, the part of this snapshot that the other side has already received,
-// provided that this side has its base too.
+// findReceived looks in have, the list of the receiver's data, for the part of this stream that the receiver
+// already has, and notes it. It needs the base of that part on this side, too.
 func (s *sending) findReceived(have []string) {
 	for _, text := range have {
 		b, ok := stream.ParsePartial(text)
@@ -141,9 +142,9 @@ func (s *sending) findReceived(have []string) {
 	}
 }
 
-// rest writes the part of the stream that the other side lacks. It returns
-// stream.ErrOtherPrefix, before it writes anything, if the other side's part is not a prefix
-// of this stream.
+// rest writes the part of the stream with the header l that the receiver lacks. It returns
+// stream.ErrOtherPrefix, before it writes anything, if the receiver's part is not the beginning of this
+// stream.
 func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error {
 	l.From, l.Before = s.received.Bytes, s.received.Sum
 	var p *stream.Writer
@@ -161,7 +162,7 @@ func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error 
 	return p.Close()
 }
 
-// failed adds hints to err that say how to resume the transfer.
+// failed returns err, the error of a broken transfer, with hints that say how to resume it.
 func (s *sending) failed(err error) error {
 	state := s.rec.Name + "@" + s.state.Name
 	return errs.With("sending", state, err, "ssh HOST snapfs receive --have | snapfs send "+state+" --have - | ssh HOST snapfs receive")

@@ -20,7 +20,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// A SendRequest selects the snapshot to send, and the base.
+// A SendRequest says which snapshot of which sandbox to send, and on which base the receiver can build.
 type SendRequest struct {
 	// Sandbox is the name of the sandbox, and State one of its named snapshots; "" first takes
 	// a snapshot of the present files.
@@ -32,7 +32,7 @@ type SendRequest struct {
 	Have []string
 }
 
-// Sent describes a finished send.
+// Sent says which snapshot was sent, and how much of it the receiver already had.
 type Sent struct {
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
@@ -42,19 +42,17 @@ type Sent struct {
 	From snapshot.Bytes `json:"from,omitempty"`
 }
 
-// Send writes the workspace of a sandbox, at a named snapshot, as a stream: whole, or as the
-// difference to a base. Changes outside the workspace are not sent, because they concern this
-// machine. The sandbox may be used meanwhile; if it is removed, the stream breaks off and no
-// receiver accepts it as whole.
+// Send writes the workspace of a sandbox, at a named snapshot, to w as a stream: whole, or as the difference
+// to a base. Changes outside the workspace are not sent, because they concern this machine. The sandbox may
+// be used meanwhile; if it is removed, the stream breaks off and no receiver accepts it as whole.
 //
-// On a live base a named snapshot may change when a real file is edited, so it is sent whole,
-// unless it was itself received. With an empty State, Send takes a snapshot, which stays after
-// an error so that it can be sent again by name.
+// On a live base a named snapshot may change when a real file is edited, so it is sent whole, unless it was
+// itself received. With an empty State, Send takes a snapshot, which stays after an error so that it can be
+// sent again by name.
 //
-// Cost: proportional to the workspace, or to the difference where the filesystem can list it.
-// A part that the other side has is read and compared, and not sent. Errors: errs.ErrNotFound,
-// ErrNotSupported (a live base), ErrInterrupted, those of w, and with an empty State those of
-// [engine.Engine.Snapshot].
+// Cost: proportional to the workspace, or to the difference where the filesystem can list it. A part that the
+// receiver has is read and compared, and not sent. Errors: errs.ErrNotFound, ErrNotSupported (a live base),
+// ErrInterrupted, those of w, and with an empty State those of [engine.Engine.Snapshot].
 func (tr *Client) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent, error) {
 	if req.State == "" {
 		if err := tr.hasState(req.Sandbox, req.Base); err != nil {
@@ -81,7 +79,7 @@ func (tr *Client) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent,
 	return sent, nil
 }
 
-// send writes the stream, or only the part of it that the other side lacks.
+// send writes the stream to w, or only the part of it that the receiver lacks.
 func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	l := stream.Header{
 		Sandbox: s.rec.Name, State: s.state.Name, ID: s.state.Identity(), Taken: s.state.Taken, Workspace: s.rec.Workspace,
@@ -108,7 +106,7 @@ func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	return sent, p.Close()
 }
 
-// hasState returns an error unless the sandbox has the named snapshot.
+// hasState returns an error unless the sandbox called name has the named snapshot state.
 func (tr *Client) hasState(name, state string) error {
 	rec, err := tr.cat.Get(name)
 	if err == nil {
@@ -117,7 +115,7 @@ func (tr *Client) hasState(name, state string) error {
 	return err
 }
 
-// A sending is one named snapshot about to be sent.
+// A sending is one named snapshot that is being sent, with its base.
 type sending struct {
 	e     *Client
 	rec   *catalog.Record
@@ -169,18 +167,18 @@ func (tr *Client) sending(ctx context.Context, rec *catalog.Record, req SendRequ
 	return s, err
 }
 
-// workIn returns the index of the sandbox's tree that contains the workspace.
+// workIn returns the index, in rec.Trees, of the tree that contains the workspace, 0 if none does.
 func workIn(rec *catalog.Record) int {
 	path := hostfs.Holder(rec)
 	return max(0, slices.IndexFunc(rec.Trees, func(t catalog.Tree) bool { return t.Path == path }))
 }
 
-// keepsStill reports whether the snapshot m cannot change any more, so that the other side's
-// copy equals this one.
+// keepsStill reports whether the snapshot m cannot change any more, so that the receiver's copy of it equals
+// this one. On a live base it can.
 func (s *sending) keepsStill(m catalog.NamedSnapshot) bool { return s.tree.Frozen || m.Sent != "" }
 
-// common returns the newest named snapshot that the other side has and that this side can
-// build on, or nil.
+// common returns the newest named snapshot that is in have, the list of the receiver's data, and that can be
+// a base for the stream; nil if there is none.
 func (s *sending) common(have []string) *catalog.NamedSnapshot {
 	for _, m := range slices.Backward(s.rec.Snapshots) {
 		if m.Name != s.state.Name && slices.Contains(have, m.Identity()) && s.keepsStill(m) {
@@ -190,7 +188,8 @@ func (s *sending) common(have []string) *catalog.NamedSnapshot {
 	return nil
 }
 
-// stream writes the payload, by the backend's own Send if that sends exactly the workspace.
+// stream writes the payload of the stream to w. It uses the backend's own Send if that sends exactly the
+// workspace.
 func (s *sending) stream(ctx context.Context, w io.Writer) error {
 	if b, ok := s.b.(snapshot.Sender); ok && s.tree.Path == s.rec.Workspace && b.SendForm() == snapshot.FormCommands {
 		err := b.Send(ctx, w, snapshot.Sending{ID: s.id, Base: s.baseID})
@@ -204,7 +203,7 @@ func (s *sending) stream(ctx context.Context, w io.Writer) error {
 	return s.whole(ctx, w)
 }
 
-// difference writes the difference between the snapshot and its base.
+// difference writes the difference between the snapshot's workspace and that of its base to w.
 func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	changes, err := s.e.engine.Compare.Compare(ctx, compare.Ref{Sandbox: s.rec.Name, State: s.base.Name}, compare.Ref{Sandbox: s.rec.Name, State: s.state.Name})
 	if err != nil {
@@ -219,7 +218,7 @@ func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	return stream.Encode(ctx, w, nil, nil, nil, true)
 }
 
-// open opens the workspace at the snapshot for reading; the caller closes it.
+// open opens the workspace, as it is in the snapshot that is sent, for reading; the caller closes it.
 func (s *sending) open(ctx context.Context) (*os.File, error) {
 	view, err := compare.ViewOf(ctx, s.b, s.tree, s.id)
 	if err != nil {
@@ -232,7 +231,7 @@ func (s *sending) open(ctx context.Context) (*os.File, error) {
 	return dirs[0], nil
 }
 
-// whole writes the entire workspace to the stream, as a difference to an empty one.
+// whole writes the entire workspace of the snapshot to w, as a difference to an empty one.
 func (s *sending) whole(ctx context.Context, w io.Writer) error {
 	base, err := sandbox.SnapshotIDs(s.rec, "")
 	if err != nil {

@@ -107,9 +107,9 @@ func forksAreIndependent(x *workbench) {
 	x.clean()
 }
 
-// seals checks that a sealed snapshot has the fork's content at the instant of the seal, and
-// that the fork can be written on: through its old view if it is in use, through its new view
-// if idle.
+// seals is a promise of the suite: a sealed snapshot has the fork's content at the instant of the seal, and
+// the fork can be written on. A fork in use is written through its old view, an idle one through its new
+// view.
 func seals(x *workbench, use snapshot.Use) {
 	x.write("file", "base")
 	x.write("gone", "base")
@@ -199,8 +199,8 @@ func reopens(x *workbench) {
 	x.clean()
 }
 
-// chain seals 120 times, with a change each time: one fork again and again, or, with anew, a
-// new fork of each snapshot. Late seals must not cost many times as much as early ones.
+// chain is a promise of the suite: late seals do not cost many times as much as early ones. It seals 120
+// times, with a change each time: one fork again and again or, with anew, a new fork of each snapshot.
 func chain(x *workbench, anew bool) {
 	length := 120
 	if testing.Short() {

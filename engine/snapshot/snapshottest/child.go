@@ -20,8 +20,8 @@ import (
 
 const childEnv = "SNAPFS_SNAPSHOTTEST_CHILD"
 
-// A task is the work of a child process: a verb for each of some ids. If KillAt is not zero, the
-// process kills itself at the fault point of that number.
+// A task is the work of a child process of the suite: it calls one verb of the backend for each of some ids.
+// If KillAt is not zero, the process kills itself at the fault point of that number.
 type task struct {
 	Place  snapshot.Place
 	Verb   string
@@ -29,8 +29,8 @@ type task struct {
 	KillAt int64
 }
 
-// beChild does nothing, except in a process that child has started: there it executes the task and
-// ends the process.
+// beChild does nothing in the test process itself. In a process that the method child has started, it
+// executes the child's task and ends the process.
 func beChild(s Subject) {
 	text := os.Getenv(childEnv)
 	if text == "" {
@@ -75,7 +75,7 @@ func killAt(n int64) fault.Plan {
 	}
 }
 
-// child runs a task in a process of its own, and reports whether it was killed. The error of a
+// child runs the task t in another process, and reports whether that process was killed. The error of a
 // failed task contains its output.
 func (x *workbench) child(t task) (killed bool, err error) {
 	t.Place = x.place

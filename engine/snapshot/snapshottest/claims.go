@@ -61,9 +61,8 @@ func partsLinks(x *workbench) {
 	x.clean()
 }
 
-// unitCost changes a byte of a file and measures the space that the change takes, to check the
-// backend's claim Facts.Unit. A backend that copies whole trees has taken the space at the
-// fork already.
+// unitCost checks the backend's claim Facts.Unit: it changes a byte of a file and measures the disk space
+// that the change takes. A backend that copies whole trees has taken the space at the fork already.
 func unitCost(x *workbench) {
 	size := 4 << 20
 	if x.b.Facts().Unit == snapshot.ByFile {
@@ -91,8 +90,8 @@ func unitCost(x *workbench) {
 	x.clean()
 }
 
-// sharesBlocks reports whether the filesystem can clone the file large, so that a copy of it takes
-// no space.
+// sharesBlocks reports whether the filesystem of the tree can clone the test's file called large, so that a
+// copy of it takes no disk space.
 func (x *workbench) sharesBlocks() bool {
 	x.Helper()
 	src, err := os.Open(x.place.Tree.Path + "/large")
@@ -104,8 +103,8 @@ func (x *workbench) sharesBlocks() bool {
 	return vfs.CloneFile(dst, src) == nil
 }
 
-// freeSpace returns the free bytes of the filesystem after a sync. It commits a btrfs, which would
-// otherwise free deleted extents only after half a minute.
+// freeSpace returns the free bytes of the tree's filesystem after a sync. On btrfs it commits the
+// transaction, as btrfs would otherwise free deleted extents only after half a minute.
 func (x *workbench) freeSpace() int64 {
 	x.Helper()
 	dir, err := os.Open(filepath.Dir(x.place.Tree.Path))
@@ -121,8 +120,8 @@ func (x *workbench) freeSpace() int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// copiesWhole checks the claim Facts.CopiesWhole by counting steps, which are equal in every
-// run, instead of measuring time.
+// copiesWhole checks the backend's claim Facts.CopiesWhole: whether a capture takes longer for a larger tree.
+// It counts fault points instead of measuring time, because their number is the same in every run.
 func copiesWhole(x *workbench) {
 	x.write("file", "")
 	count := func(id string) int {

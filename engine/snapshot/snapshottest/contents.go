@@ -26,7 +26,8 @@ func contents() []promise {
 	}
 }
 
-// powers returns the operations that scripts may use, on this machine and this backend.
+// powers returns which file operations random test scripts may use, given the abilities of this machine and
+// this backend.
 func (x *workbench) powers() treetest.Powers {
 	x.Helper()
 	facts := x.b.Facts()
@@ -37,8 +38,8 @@ func (x *workbench) powers() treetest.Powers {
 	}
 }
 
-// exchanges reports whether two names of the real tree can be exchanged. If the filesystem of the
-// tree cannot do it, no fork can.
+// exchanges reports whether two names of the real tree can be exchanged by one rename. If the filesystem of
+// the tree cannot do it, no fork can.
 func (x *workbench) exchanges() bool {
 	x.Helper()
 	a, b := filepath.Join(x.place.Tree.Path, "a"), filepath.Join(x.place.Tree.Path, "b")
@@ -79,10 +80,10 @@ func (x *workbench) play(s treetest.Script, dir string) {
 	x.must(s.Play(root))
 }
 
-// playBoth executes n steps on a fork and then, unless oracle is "", on a plain directory, and
-// returns the writer for the next steps. A step that moves a directory and fails with EXDEV is
-// undone in the writer: overlayfs stores a redirect in 256 bytes, and so cannot move directories
-// with long paths.
+// playBoth executes the next n steps of the script that w writes on a fork and then, unless oracle is "", on
+// the plain directory oracle. It returns the writer for the steps after these. If a step that moves a
+// directory fails with EXDEV, the writer forgets the step: overlayfs stores a redirect in 256 bytes, and so
+// cannot move directories with long paths.
 func (x *workbench) playBoth(w *treetest.Writer, n int, fork *os.File, oracle string) *treetest.Writer {
 	x.Helper()
 	for refused := 0; n > 0; n-- {
@@ -103,7 +104,8 @@ func (x *workbench) playBoth(w *treetest.Writer, n int, fork *os.File, oracle st
 	return w
 }
 
-// equals compares a view with a plain directory: all content and all metadata.
+// equals checks that a view shows the same content and metadata as the directory plain. what describes the
+// view in failures.
 func (x *workbench) equals(v snapshot.View, plain, what string) {
 	x.Helper()
 	want, err := os.Open(plain)
@@ -122,7 +124,7 @@ func (x *workbench) equals(v snapshot.View, plain, what string) {
 	}
 }
 
-// seeds returns the number of random scripts to run.
+// seeds returns how many random scripts a promise runs, each with its own seed: fewer in short runs.
 func (x *workbench) seeds() int {
 	if x.subject.StorageOnly {
 		return 2
@@ -130,8 +132,8 @@ func (x *workbench) seeds() int {
 	return treetest.Budget(x, 3, 10)
 }
 
-// scripts executes the script of each seed on a fork and on a plain directory. A failure is
-// repeatable by its seed.
+// scripts is a promise of the suite: random file operations have the same result on a fork as on a plain
+// directory. A failure is repeatable by the seed that it names.
 func scripts(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {

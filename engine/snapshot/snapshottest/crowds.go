@@ -21,7 +21,7 @@ func crowds() []promise {
 	}
 }
 
-// atOnce calls do n times concurrently and returns the errors.
+// atOnce calls do in n goroutines that start together, each with its number, and returns their errors.
 func atOnce(n int, do func(i int) error) []error {
 	var wg sync.WaitGroup
 	failures := make([]error, n)
@@ -132,7 +132,8 @@ func manyProcesses(x *workbench) {
 	x.clean()
 }
 
-// mixedCrowd runs whole life cycles and a sweeper concurrently.
+// mixedCrowd is a promise of the suite: many goroutines may capture, fork, seal and remove at once while
+// another sweeps.
 func mixedCrowd(x *workbench) {
 	x.write("file", "base")
 	done := make(chan struct{})
@@ -159,8 +160,8 @@ func mixedCrowd(x *workbench) {
 	x.clean()
 }
 
-// cycle runs a whole life cycle from capture to removal, with ids of its own. It ends early if
-// the backend returns the equal snapshot of another goroutine, which will remove it.
+// cycle captures the tree, forks, seals and removes everything again, with ids that begin with id. It ends
+// early if the backend returns the equal snapshot of another goroutine, which will remove it.
 func (x *workbench) cycle(id string) error {
 	s, err := x.b.Capture(x.Context(), x.place.Tree, snapshot.ID(id))
 	if err != nil || s.ID != snapshot.ID(id) {

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// detectsDrift checks drift detection: it changes the real tree after each of two captures,
-// and lists the drift of both.
+// detectsDrift is a promise of the suite: a [snapshot.DriftDetector] lists every change of the real tree. It
+// changes the tree after each of two captures, and lists the drift of both.
 func detectsDrift(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {
@@ -52,11 +52,12 @@ func detectsLittleDrift(x *workbench) {
 	x.clean()
 }
 
-// racy is two ticks of the slowest clock that filesystems use for timestamps.
+// racy is two ticks of the slowest clock that filesystems use for timestamps. Two changes farther apart in
+// time have different ctimes.
 const racy = 20 * time.Millisecond
 
-// realInodes checks the claim Facts.RealInodes: it compares a file of a frozen snapshot with
-// the real one.
+// realInodes checks the backend's claim Facts.RealInodes: it compares the inode of a file in a frozen
+// snapshot with that of the real file.
 func realInodes(x *workbench) {
 	if !x.b.Facts().Frozen {
 		return // a live snapshot shows the real file

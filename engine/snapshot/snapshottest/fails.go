@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Fails reports whether a backend fails a promise, without failing t, so that a test of the suite
-// can prove that a deliberately broken backend is found. An unknown promise fails t.
+// Fails reports whether the backend s breaks the promise called name, without failing t. Tests of the suite
+// use it to prove that the suite finds a deliberately broken backend. An unknown promise fails t.
 func Fails(t *testing.T, s Subject, name string) (failed bool) {
 	t.Helper()
 	beChild(s)
@@ -35,7 +35,7 @@ func Fails(t *testing.T, s Subject, name string) (failed bool) {
 	return failed
 }
 
-// A recorder records failures of a test instead of reporting them.
+// A recorder is a testing.TB that stores the failures of a test instead of reporting them, for [Fails].
 type recorder struct {
 	testing.TB
 	mu     sync.Mutex

@@ -40,14 +40,16 @@ func faults() []promise {
 	return append(all, promise{name: "a context cancelled before it begins", test: cancelledAtOnce})
 }
 
-// WithFault makes the n-th fault point that an operation with this context passes fail with err;
-// the first is 1, and 0 is none. Steps.Names returns the points passed so far.
+// WithFault returns a context with which the n-th fault point that an operation passes fails with err. A
+// fault point is a place before a change on disk where the backend calls fault.Point. The first has the
+// number 1, and 0 fails none. Steps.Names returns the points passed so far.
 func WithFault(ctx context.Context, n int, err error) (context.Context, *Steps) {
 	s := &Steps{failAt: n, err: err}
 	return fault.With(ctx, s.point), s
 }
 
-// Steps are the fault points that an operation has passed.
+// Steps are the fault points that an operation has passed, places before a change on disk where a test can
+// make it fail. [WithFault] makes it.
 type Steps struct {
 	mu     sync.Mutex
 	names  []string
@@ -76,8 +78,8 @@ func (s *Steps) Names() []string {
 	return slices.Clone(s.names)
 }
 
-// steps calls a verb once, undoes it, and returns the names of the fault points that the call
-// passed.
+// steps calls the verb called name once, undoes it, and returns the names of the fault points that the call
+// passed, each of which a test can make fail.
 func (x *workbench) steps(name string) []string {
 	x.Helper()
 	x.ready(name, "count")
@@ -97,7 +99,7 @@ func (x *workbench) ready(name, id string) {
 	}
 }
 
-// do calls the verb of this name for id, with the fork work mounted if the verb wants that.
+// do calls the verb called name for id, with the fork work mounted during the call if the verb needs that.
 func (x *workbench) do(ctx context.Context, name, id string) error {
 	x.Helper()
 	v := verbs()[name]
@@ -109,8 +111,8 @@ func (x *workbench) do(ctx context.Context, name, id string) error {
 	return v.do(ctx, x.b, x.place.Tree, id)
 }
 
-// failEach fails each fault point with ENOSPC, which is the likely error, and the first and the
-// last with EIO, which no backend foresees.
+// failEach is the test that a verb leaves no damage wherever it fails. It fails each fault point with ENOSPC,
+// which is the likely error, and the first and last of each name with EIO, which no backend foresees.
 func failEach(x *workbench, name string) {
 	prepareTree(x)
 	steps := x.steps(name)
@@ -136,9 +138,9 @@ func failEach(x *workbench, name string) {
 	x.clean()
 }
 
-// A reached counts the calls that reached the fault point that was to fail (yes), and those
-// that did not (no). A verb may pass fewer points in a later call, because directories exist
-// by then, but most points must exist.
+// A reached counts how many calls of a verb passed the fault point that was to fail (yes), and how many
+// passed fewer points (no). A call may pass fewer, for example because directories exist by then, but most
+// must reach it.
 type reached struct{ yes, no int }
 
 func (r *reached) note(was bool) {
@@ -156,8 +158,9 @@ func (r *reached) check(x *workbench) {
 	}
 }
 
-// checkAfter reopens the backend and checks the state after a call of a verb. err is the result of
-// the call; nil means that it succeeded, or that the process was killed and the outcome is unknown.
+// checkAfter reopens the backend and checks that nothing is damaged after a call of the verb called name. err
+// is the result of the call; nil means that it succeeded, or that the process was killed and the outcome is
+// unknown.
 func (x *workbench) checkAfter(name, id, when string, err error) {
 	x.Helper()
 	x.reopen()
@@ -181,8 +184,8 @@ func (x *workbench) checkAfter(name, id, when string, err error) {
 	x.removeBoth(id, again)
 }
 
-// firstAndLast returns the first and the last step of each name: large trees repeat some steps many
-// times.
+// firstAndLast returns the indexes of the first and the last fault point of each name in steps. A test fails
+// only these where failing all takes too long: large trees repeat some points many times.
 func firstAndLast(steps []string) []int {
 	first, last := map[string]int{}, map[string]int{}
 	for n, step := range steps {

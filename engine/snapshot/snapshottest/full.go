@@ -28,8 +28,8 @@ func full() []promise {
 	return all
 }
 
-// fullDisk fills the disk and then calls the verb with a little more free space each time, until it
-// succeeds.
+// fullDisk is the test that a verb leaves no damage when the disk is full. It fills the disk and then calls
+// the verb with a little more free space each time, until it succeeds.
 func fullDisk(x *workbench, name string) {
 	prepareTree(x)
 	x.write("bulk", noise(512<<10))
@@ -82,12 +82,12 @@ func noise(n int) string {
 	return string(b)
 }
 
-// A Ballast occupies the free space of a small disk. Its methods end the test if they fail.
+// A Ballast occupies the free space of a small disk, for tests of a full disk. Its methods end the test if
+// they fail.
 type Ballast interface {
 	// Fill takes all free space, including space that has become free since the last call.
 	Fill(t testing.TB)
-	// Leave frees some bytes, or all of the ballast if it is smaller, and waits until they are
-	// free.
+	// Leave frees room bytes of the ballast, or all of it if it is smaller, and waits until they can be used.
 	Leave(t testing.TB, room int64)
 }
 
@@ -99,7 +99,7 @@ func (x *workbench) ballast() Ballast {
 	return &fileBallast{path: filepath.Join(filepath.Dir(x.place.Tree.Path), "ballast")}
 }
 
-// A fileBallast is a file beside the tree.
+// A fileBallast is a [Ballast] that consists of a file beside the tree.
 type fileBallast struct {
 	path string
 	size int64
@@ -129,7 +129,8 @@ func (b *fileBallast) Fill(t testing.TB) {
 	}
 }
 
-// Leave syncs: btrfs does not reuse freed space before the running transaction has committed.
+// Leave shortens the file by room bytes and syncs: btrfs does not reuse freed space before the running
+// transaction has committed.
 func (b *fileBallast) Leave(t testing.TB, room int64) {
 	t.Helper()
 	b.size = max(0, b.size-room)

@@ -20,8 +20,9 @@ type inode struct {
 
 func keepsInodes(b snapshot.Backend) bool { return b.Facts().KeepsInodes }
 
-// inodesStay compares the inode of an unchanged file in every view. A comparison does not read
-// files that have equal inodes on both sides: a wrong claim means missed changes.
+// inodesStay checks the backend's claim Facts.KeepsInodes: an unchanged file has the same inode in every
+// view. A comparison does not read files that have equal inodes on both sides, so a wrong claim means missed
+// changes.
 func inodesStay(x *workbench) {
 	x.write("dir/file", "base")
 	x.write("other", "base")
@@ -44,7 +45,7 @@ func inodesStay(x *workbench) {
 	x.clean()
 }
 
-// inode returns the inode of the file at path in a view.
+// inode returns the inode number, size and ctime of the file at path in a view.
 func (x *workbench) inode(v snapshot.View, path string) (found inode) {
 	x.Helper()
 	x.in(v, func(dir string) {

@@ -55,7 +55,8 @@ func (x *workbench) limit(id snapshot.ForkID, n snapshot.Bytes) {
 	x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: n}))
 }
 
-// limitsHonestly checks that LimitFork agrees with CanLimit.
+// limitsHonestly is a promise of the suite: LimitFork succeeds for exactly those disk limits that CanLimit
+// accepts.
 func limitsHonestly(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
@@ -89,8 +90,8 @@ func limitsHonestly(x *workbench) {
 	x.clean()
 }
 
-// fillUntil calls add until it fails with ENOSPC or EDQUOT, and returns the number of bytes added.
-// More than enough bytes fail the test.
+// fillUntil calls add, which writes some bytes and returns how many, until it fails with ENOSPC or EDQUOT. It
+// returns the number of bytes added. More than enough bytes fail the test.
 func (x *workbench) fillUntil(what string, enough int64, add func(i int) (int64, error)) (sum int64) {
 	x.Helper()
 	for i := 0; ; i++ {
@@ -107,8 +108,8 @@ func (x *workbench) fillUntil(what string, enough int64, add func(i int) (int64,
 	}
 }
 
-// nearLimit checks that got is the limit want, less the allowed slack, or more by some directories
-// of the backend's own.
+// nearLimit checks that got, the bytes that a fork accepted, is near its limit want: at most 1 % and 1 MiB
+// less, and at most 64 KiB more, for directories of the backend's own.
 func (x *workbench) nearLimit(what string, got, want int64) {
 	x.Helper()
 	if got > want+64<<10 || got < want-want/100-1<<20 {
@@ -116,7 +117,7 @@ func (x *workbench) nearLimit(what string, got, want int64) {
 	}
 }
 
-// fillFile appends to a file until the limit stops it.
+// fillFile appends to the file name in dir until the disk limit stops it, and returns the number of bytes.
 func (x *workbench) fillFile(dir, name string) int64 {
 	x.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
@@ -136,8 +137,8 @@ func (x *workbench) append(f *os.File) int64 {
 // chunk is a block of incompressible data that tests write.
 var chunk = noise(64 << 10)
 
-// ways returns functions that add data to a fork in different ways, by name. The base must
-// have enough files of 256 KiB in "base".
+// ways returns functions that add data to the fork mounted at dir in different ways, by name, such as one
+// large file or many small ones. The base must have enough files of 256 KiB in "base".
 func ways(x *workbench, dir string) map[string]func(i int) (int64, error) {
 	write := func(name string, flags int, text string) (int64, error) {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|flags, 0o644)

@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// metadataKeepsContent changes only the metadata of files in a fork, and deletes the real ones.
+// metadataKeepsContent is a promise of the suite: a file of which a fork changed only metadata keeps its
+// content after the real file is deleted.
 func metadataKeepsContent(x *workbench) {
 	files := []string{"chmod", "times", "link", "rename"}
 	for _, name := range files {

@@ -13,9 +13,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// noticesReads changes files of the real tree and reads some of them through the fork. The backend
-// must report the changed files that were read, while the fork is mounted, and no others. A frozen
-// base shows no such file, so nothing may be reported.
+// noticesReads is a promise of the suite for [snapshot.ServerMonitor]: it changes files of the real tree and
+// reads some of them through the fork. The backend must report the changed files that were read, while the
+// fork is mounted, and no others. A frozen base shows no such file, so nothing may be reported.
 func noticesReads(x *workbench) {
 	for _, name := range []string{"changed", "unread", "still", "before"} {
 		x.write(name, "base")

@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// originalsStay changes files in a fork first and then in the real tree, and compares the yielded
-// originals with the base.
+// originalsStay is a promise of the suite for [snapshot.OriginalStore]: after files were changed in a fork
+// first and then in the real tree, the originals that the backend yields equal the base.
 func originalsStay(x *workbench) {
 	names := []string{"written", "cut", "dir/replaced", "read"}
 	for _, name := range names {

@@ -38,7 +38,8 @@ func powers() []promise {
 	}
 }
 
-// nodes returns a text with the metadata and content hash of each node in a view, by path.
+// nodes returns the metadata and content hash of each file in a view, as text by path, for comparing two
+// views.
 func (x *workbench) nodes(v snapshot.View) map[string]string {
 	x.Helper()
 	root := x.reach(v)
@@ -55,8 +56,9 @@ func (x *workbench) nodes(v snapshot.View) map[string]string {
 	return nodes
 }
 
-// covered checks that the backend lists each difference of two trees as a candidate. A listed
-// directory covers its set of names, and a name that only one side has covers its subtree.
+// covered checks that touched, the candidates that a backend lists, include each difference between the trees
+// a and b, given as by nodes. A listed directory covers its set of names, and a name that only one side has
+// covers its subtree.
 func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.Candidate, error], what string) {
 	x.Helper()
 	at, whole := map[string]bool{}, map[string]bool{}
@@ -107,7 +109,8 @@ func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.C
 	}
 }
 
-// changeAndSeal executes a script in a fork, seals it, executes another script, and calls check.
+// changeAndSeal executes a random script in a fork, seals it, executes another script, and calls check with
+// the three states: base, sealed snapshot, and fork.
 func changeAndSeal(x *workbench, seed uint64, check func(y *workbench, base, sealed, now map[string]string)) {
 	x.Helper()
 	y := newWorkbench(x.TB, x.subject, x.subject.Place)
@@ -147,7 +150,8 @@ func listsChanges(x *workbench) {
 	x.unknown(as[snapshot.ChangeLister](x.b).ListChanges(x.Context(), "no", "no"), "the changes of an unknown fork")
 }
 
-// unknown checks that a list of something unknown is an error.
+// unknown checks that listing the changes of a snapshot or fork that does not exist yields an error. what
+// describes it in failures.
 func (x *workbench) unknown(list iter.Seq2[snapshot.Candidate, error], what string) {
 	for _, err := range list {
 		if err == nil {
@@ -185,7 +189,8 @@ func (x *workbench) writeMany() {
 	}
 }
 
-// few checks that a list of what has not changed is almost empty.
+// few checks that the list of changes of something unchanged is almost empty: no whole directory, and at most
+// 5 paths. what describes it in failures.
 func (x *workbench) few(list iter.Seq2[snapshot.Candidate, error], what string) {
 	n := 0
 	for t, err := range list {

@@ -61,7 +61,7 @@ func forksOutlive(x *workbench) {
 	x.clean()
 }
 
-// data lists the directories of the backend's data.
+// data returns the directories in which the backend under test stores its data.
 func (x *workbench) data() []string {
 	if x.subject.Data != nil {
 		return x.subject.Data(x.place)
@@ -69,8 +69,8 @@ func (x *workbench) data() []string {
 	return []string{x.place.Dir}
 }
 
-// named returns the files and directories of the backend whose names contain id, at most four
-// levels deep. It does not descend into them.
+// named returns the files and directories of the backend's data whose names contain id, at most four levels
+// deep. It does not descend into them.
 func (x *workbench) named(id string) []string {
 	var found []string
 	for _, root := range x.data() {
@@ -139,8 +139,8 @@ func staysInside(x *workbench) {
 	x.clean()
 }
 
-// removesNot checks that the backend neither returns, lists nor deletes an object that is not
-// its own, although it has the name of id. The results of Remove and RemoveFork do not matter.
+// removesNot checks that the backend neither returns, lists nor deletes an object that is not its own,
+// although the object has the name of id. The results of Remove and RemoveFork do not matter.
 func (x *workbench) removesNot(id string) {
 	x.Helper()
 	if _, err := x.b.Lookup(x.Context(), snapshot.ID(id)); err == nil {

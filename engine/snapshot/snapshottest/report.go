@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The possible outcomes of a promise in the table.
+// The possible outcomes of one promise for one backend, in the table of docs/conformance.md.
 const (
 	passed  = "pass"
 	failed  = "fail"
@@ -39,7 +39,8 @@ func outcomeOf(ok, skip bool) string {
 	return passed
 }
 
-// write stores the results in the directory that SNAPFS_CONFORMANCE_OUT names.
+// write stores the results of a run of the suite as JSON in the directory that SNAPFS_CONFORMANCE_OUT names,
+// and does nothing without that variable.
 func (r *report) write(t *testing.T) {
 	dir := os.Getenv("SNAPFS_CONFORMANCE_OUT")
 	if dir == "" {

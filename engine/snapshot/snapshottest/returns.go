@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// returns rolls a fork back to its sealed snapshots and to its base, both mounted and idle.
+// returns is a promise of the suite for [snapshot.Returner]: a fork can be rolled back to its sealed
+// snapshots and to its base, both mounted and idle.
 func returns(x *workbench) {
 	back := func(to snapshot.ID, use snapshot.Use) {
 		x.Helper()

@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// sends sends a random tree, and then its changes by a random script, over a connection that breaks
-// at a random byte.
+// sends is a promise of the suite for [snapshot.Sender]: it sends a random tree, and then its changes by a
+// random script, over a connection that breaks at a random byte. The whole stream must then arrive exactly.
 func sends(x *workbench) {
 	seed := rand.Uint64()
 	x.Logf("seed %d", seed)
@@ -52,14 +52,14 @@ type transfer struct {
 	rand *rand.Rand
 }
 
-// A fullWriter accepts no byte.
+// A fullWriter is an io.Writer that accepts no byte, like a full disk.
 type fullWriter struct{}
 
 var errFull = errors.New("the writer is full")
 
 func (n fullWriter) Write([]byte) (int, error) { return 0, errFull }
 
-// stream returns the stream of a snapshot.
+// stream returns the bytes of the stream that the backend sends for s.
 func (t *transfer) stream(s snapshot.Sending) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -69,8 +69,8 @@ func (t *transfer) stream(s snapshot.Sending) []byte {
 
 var errBroken = errors.New("the connection broke")
 
-// begin returns the open directory name, new in the receiving tree, with the content of the
-// snapshot base, or empty without base. It is closed when the test ends.
+// begin creates the directory name in the receiving tree and returns it open, with the content of the
+// snapshot base, or empty if base is "". It is closed when the test ends.
 func (t *transfer) begin(name string, base snapshot.ID) *os.File {
 	t.Helper()
 	dir := filepath.Join(t.far.place.Tree.Path, name)
@@ -86,7 +86,8 @@ func apply(t *transfer, root *os.File, r io.Reader, base snapshot.ID) error {
 	return sendstream.Apply(t.Context(), root, r, sendstream.Options{OnBase: base != ""})
 }
 
-// arrives receives a stream that breaks at a random byte, and then the whole stream.
+// arrives checks that a stream of the snapshot id that breaks at a random byte is rejected, and that the
+// whole stream produces the snapshot's tree.
 func (t *transfer) arrives(id, base snapshot.ID) {
 	t.Helper()
 	stream := t.stream(snapshot.Sending{ID: id, Base: base})

@@ -16,8 +16,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// reportsServerDeath kills the server process of a fork. WaitExit must report the kill, and a new mount
-// must show all synced data. A server that ends by itself is not lost.
+// reportsServerDeath is a promise of the suite for [snapshot.ServerMonitor]: it kills the server process of a
+// fork. WaitExit must report the kill, and a new mount must show all synced data. A server that ends by
+// itself is not reported as killed.
 func reportsServerDeath(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
@@ -58,8 +59,8 @@ func reportsServerDeath(x *workbench) {
 	x.clean()
 }
 
-// lost calls do, which ends the server of the fork, and returns what WaitExit reports: whether
-// the server was killed.
+// lost calls do, which ends the server process of the fork, and returns the result of WaitExit: whether the
+// server was killed.
 func (x *workbench) lost(fork snapshot.ForkID, do func()) (lost bool) {
 	x.Helper()
 	ctx, cancel := context.WithTimeout(x.Context(), 10*time.Second)

@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A Subject is a backend under test, with the functions that set up a test.
+// A Subject is a backend for the suite to test, with the functions that set up a test. The backend's own test
+// makes it and passes it to [Run] or [Bench].
 type Subject struct {
 	// Name is the heading of its column in the table: the backend and the user.
 	Name string
@@ -41,10 +42,11 @@ type Subject struct {
 	Reach func(t testing.TB, v snapshot.View) *os.File
 }
 
-// OnDisk returns a place on the disk of /var/tmp, for [Subject.Place].
+// OnDisk returns an empty tree and a data directory for a backend, on the disk of /var/tmp. It serves as
+// [Subject.Place].
 func OnDisk(t testing.TB) snapshot.Place { return Within(t, treetest.Dir(t)) }
 
-// Within returns a place whose tree and data are both in the directory dir.
+// Within returns an empty tree and a data directory for a backend, both in the directory dir.
 func Within(t testing.TB, dir string) snapshot.Place {
 	t.Helper()
 	tree := filepath.Join(dir, "tree")
@@ -54,7 +56,8 @@ func Within(t testing.TB, dir string) snapshot.Place {
 	return snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: filepath.Join(dir, "state")}
 }
 
-// A promise is one rule that backends must follow, all of them or those that claim it, with its test.
+// A promise is one rule of package snapshot that backends must follow, all of them or those that claim it,
+// with its test.
 type promise struct {
 	name string
 	test func(*workbench)
@@ -65,8 +68,8 @@ type promise struct {
 	storage bool
 }
 
-// Run checks each promise in a subtest. In a child process that the suite has started, it executes
-// the child's task and exits instead.
+// Run checks that the backend s keeps each promise of package snapshot, in a subtest for each. In a child
+// process that the suite has started, it executes the child's task and exits instead.
 func Run(t *testing.T, s Subject) {
 	beChild(s)
 	treetest.OncePerRun(t) // root's pass runs the suite as a user too

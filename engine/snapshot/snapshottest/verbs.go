@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A verb is a method of a backend, as the tests of failures call it. It runs on the tree of
-// prepareTree, which has a snapshot named base and a fork named work.
+// A verb is a method of a backend that makes or removes something, as the tests of failures call it. They
+// call it on the tree of prepareTree, which has a snapshot named base and a fork named work.
 type verb struct {
 	// ready prepares the verb for an id; nil: no preparation.
 	ready func(x *workbench, id string)
@@ -106,7 +106,8 @@ func sealWork(use snapshot.Use) func(context.Context, snapshot.Backend, snapshot
 
 func is[T any](b snapshot.Backend) bool { _, ok := b.(T); return ok }
 
-// as returns the optional power T of a backend. The backend must have it; see is.
+// as returns the backend b as the optional interface T, such as [snapshot.Limiter], and panics if b does not
+// implement it.
 func as[T any](b snapshot.Backend) T {
 	t, ok := b.(T)
 	if !ok {
@@ -115,7 +116,8 @@ func as[T any](b snapshot.Backend) T {
 	return t
 }
 
-// prepareTree makes a tree, a capture of it named base, and a fork named work with changes.
+// prepareTree fills the real tree with some files, captures it as the snapshot base, and makes a fork of that
+// named work with changes. Tests of failures start from this.
 func prepareTree(x *workbench) {
 	x.Helper()
 	x.write("kept", "real")
@@ -132,7 +134,8 @@ func prepareTree(x *workbench) {
 	})
 }
 
-// isReal and isWork check the content of a view of the snapshot base, or of the fork work.
+// isReal checks that a view has the content of the snapshot base, as prepareTree made it. isWork checks the
+// same for the fork work.
 func (x *workbench) isReal(v snapshot.View, when string) {
 	x.Helper()
 	x.state(v, when, map[string]string{"kept": "real", "dir/edited": "real", "gone": "real", "dir/linked": "real", "link": "real", "dir/new": ""})
@@ -162,8 +165,8 @@ func (x *workbench) intact(when string) {
 	x.isWork(x.view("work"), when+", the fork")
 }
 
-// look reports whether Lookup returns the object that the verb name makes under id, and checks
-// the content of that object.
+// look reports whether the backend has the object that the verb called name makes under id, and checks its
+// content.
 func (x *workbench) look(name string, id, when string) bool {
 	x.Helper()
 	v := verbs()[name]
@@ -195,7 +198,7 @@ func (x *workbench) look(name string, id, when string) bool {
 	return true
 }
 
-// removeBoth removes the snapshot and the fork of an id, and checks that neither is listed.
+// removeBoth removes the snapshot and the fork with this id, and checks that the backend lists neither.
 func (x *workbench) removeBoth(id, when string) {
 	x.Helper()
 	x.must(x.b.RemoveFork(x.Context(), snapshot.ForkID(id)))

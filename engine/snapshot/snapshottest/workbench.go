@@ -39,7 +39,7 @@ func (s Subject) open(t testing.TB, place snapshot.Place) snapshot.Backend {
 	return b
 }
 
-// reopen opens the backend again, as the next process would.
+// reopen opens the backend again, as the next process would do, to test that nothing depends on memory.
 func (x *workbench) reopen() {
 	x.Helper()
 	x.b = x.subject.open(x, x.place)
@@ -52,7 +52,7 @@ func (x *workbench) must(err error) {
 	}
 }
 
-// fails checks that err is an *errs.Error of this kind; doing describes the call.
+// fails checks that err is an *errs.Error that matches kind; doing describes the call in failures.
 func (x *workbench) fails(err, kind error, doing string) {
 	x.Helper()
 	var e *errs.Error
@@ -85,7 +85,7 @@ func (x *workbench) capture(id snapshot.ID) snapshot.Snapshot {
 	return s
 }
 
-// stamp changes the real tree, so that the next capture is a new one.
+// stamp changes a file of the real tree, so that the backend must make a new snapshot at the next capture.
 func (x *workbench) stamp(id string) {
 	x.Helper()
 	x.write("captured-for", id)
@@ -126,7 +126,7 @@ func (x *workbench) snap(id snapshot.ID) snapshot.View {
 	return s.View
 }
 
-// in mounts the view, calls do with a path of its root, and unmounts it.
+// in mounts the view v, calls do with a path of its root, and unmounts it.
 func (x *workbench) in(v snapshot.View, do func(dir string)) {
 	x.Helper()
 	root := x.reach(v)
@@ -162,7 +162,7 @@ func (x *workbench) reach(v snapshot.View) *os.File {
 	return root
 }
 
-// write creates or replaces a file of the real tree.
+// write creates or replaces the file name of the real tree, with this text.
 func (x *workbench) write(name, text string) {
 	x.Helper()
 	x.put(x.place.Tree.Path, name, text)
@@ -175,7 +175,7 @@ func (x *workbench) put(dir, name, text string) {
 	x.must(os.WriteFile(path, []byte(text), 0o644))
 }
 
-// read returns the text of a file, "" if it does not exist.
+// read returns the text of the file name in a view, or "" if it does not exist.
 func (x *workbench) read(v snapshot.View, name string) (text string) {
 	x.Helper()
 	x.in(v, func(dir string) {
@@ -188,7 +188,7 @@ func (x *workbench) read(v snapshot.View, name string) (text string) {
 	return text
 }
 
-// has checks that the file name has the text want in a view.
+// has checks that the file name in a view has the text want. when describes the moment in failures.
 func (x *workbench) has(v snapshot.View, name, want, when string) {
 	x.Helper()
 	if got := x.read(v, name); got != want {
@@ -203,7 +203,7 @@ func short(s string) string {
 	return s
 }
 
-// clean removes all snapshots and forks and checks that the list is empty.
+// clean removes all snapshots and forks of the backend and checks that it then lists none.
 func (x *workbench) clean() {
 	x.Helper()
 	ctx := context.WithoutCancel(x.Context())

@@ -18,24 +18,26 @@ import (
 )
 
 const (
-	// LogName is the name of the log in a sandbox's directory of evidence, saltsName that of the salts.
+	// LogName is the name of the log file in a sandbox's directory of evidence, and saltsName that of the
+	// file with the salts of redacted texts.
 	LogName   = "log.jsonl"
 	saltsName = "salts.jsonl"
-	// maxLine bounds the length of a record.
+	// maxLine is the maximum length of a record in bytes. A longer one is not written.
 	maxLine = 1 << 20
 )
 
-// A Log is the log of one sandbox, in a directory of its own. It is safe for concurrent use, by any
-// number of processes.
+// A Log is the evidence log of one sandbox, a file in the sandbox's directory of evidence. It is safe for
+// concurrent use, by any number of processes.
 type Log struct{ dir, sandbox string }
 
-// At returns the log of a sandbox in a directory, whether or not it exists.
+// At returns the log, in the directory dir, of the sandbox with this id, whether or not it exists. It opens
+// no file.
 func At(dir, sandbox string) *Log { return &Log{dir: dir, sandbox: sandbox} }
 
 // Dir returns the directory of the log.
 func (l *Log) Dir() string { return l.dir }
 
-// Exists reports whether the log exists. Cost: one system call.
+// Exists reports whether the log exists, that is, whether the sandbox keeps evidence. Cost: one system call.
 func (l *Log) Exists() bool {
 	var st unix.Stat_t
 	return unix.Stat(filepath.Join(l.dir, LogName), &st) == nil
@@ -60,9 +62,9 @@ func (l *Log) Create() error {
 	return errs.With("syncing", l.dir, err)
 }
 
-// Append adds a record of a type, and with lasting puts it and all before it on stable storage. If
-// a killed writer has left an incomplete last line, a record of type [Torn] takes its place first.
-// After an error the log is as it was. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
+// Append adds a record of the type kind to the log. With lasting, this record and all before it are on stable
+// storage afterwards. If a killed writer has left an incomplete last line, a record of type [Torn] replaces
+// it first. After an error the log is as it was. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
 func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	f, err := l.open()
 	if err != nil {
@@ -72,8 +74,8 @@ func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	return l.append(f, kind, data, lasting)
 }
 
-// AppendSoon adds a record like Append, and puts it on stable storage while the caller goes on.
-// synced gets the result of that.
+// AppendSoon adds a record to the log as [Log.Append] does, and puts it on stable storage in the background,
+// since that takes long. It then calls synced with the result.
 func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) error {
 	f, err := l.open()
 	if err != nil {
@@ -90,8 +92,8 @@ func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) e
 	return nil
 }
 
-// Seal adds a record like Append, on stable storage. data gets all lines of the log, to which no
-// other process adds one meanwhile.
+// Seal adds a record about the whole log, on stable storage. data makes its content from all lines of the
+// log, to which no other process adds one meanwhile.
 func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error)) error {
 	f, err := l.open()
 	if err != nil {
@@ -114,7 +116,7 @@ func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error
 	return l.append(f, kind, values, true)
 }
 
-// append adds a record to the open and locked log.
+// append adds a record to the log f, which is open and locked.
 func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool) error {
 	end, err := l.end(f)
 	if err != nil {
@@ -142,7 +144,7 @@ func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool)
 	return nil
 }
 
-// open opens the log and locks it.
+// open opens the log's file and locks it. The caller unlocks and closes it.
 func (l *Log) open() (*os.File, error) {
 	path := filepath.Join(l.dir, LogName)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -156,14 +158,15 @@ func (l *Log) open() (*os.File, error) {
 	return f, nil
 }
 
-// A logEnd is where the next record of a log belongs: its place, its number and the digest of the
-// line before. torn is the length of an incomplete line there.
+// A logEnd describes the end of a log, where the next record belongs: its offset, its number and the digest
+// of the line before. torn is the length of an incomplete line there.
 type logEnd struct {
 	size, torn, next int64
 	prev             string
 }
 
-// end reads the last line of an open log. Cost: constant in the size of the log.
+// end reads the last line of the open log f to find where the next record belongs. Cost: constant in the size
+// of the log.
 func (l *Log) end(f *os.File) (end logEnd, err error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -198,13 +201,13 @@ func (l *Log) end(f *os.File) (end logEnd, err error) {
 	}
 }
 
-// bootID returns the identifier of this boot of the host, or "".
+// bootID returns the kernel's identifier of this boot of the host, or "". It reads it once in each process.
 var bootID = sync.OnceValue(func() string {
 	id, _ := proc.BootID()
 	return id
 })
 
-// add appends the line of a record to lines, and moves the end behind it.
+// add appends the line of a new record of the type kind to lines, in memory, and moves end behind it.
 func (l *Log) add(lines []byte, end *logEnd, kind string, data map[string]any) ([]byte, error) {
 	if data == nil {
 		data = map[string]any{}

@@ -10,18 +10,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Types of records beyond those of package events.
+// Types of log records beyond the types of events.
 const (
-	// Torn reports that the line before was incomplete, as a killed writer leaves it, and was cut off.
+	// Torn is the type of a record which says that the line before was incomplete, as a killed writer leaves
+	// it, and was cut off.
 	Torn = "snapfs.evidence.torn"
-	// DiffRecorded has the root of the tree over a manifest of changed files.
+	// DiffRecorded is the type of a record with the root hash of a manifest, which lists the changed files.
 	DiffRecorded = "snapfs.diff.recorded"
-	// Began and Ended have the digest of the signed statement of the start, and of the end.
+	// Began and Ended are the types of the records with the digest of the signed start statement and end
+	// statement.
 	Began = "snapfs.evidence.began"
 	Ended = "snapfs.evidence.ended"
 )
 
-// A Record is one line of a log.
+// A Record is one line of an evidence log: one thing that was done to a sandbox.
 type Record struct {
 	// Seq is the number of the record, from 0, without gaps.
 	Seq int64 `json:"seq"`
@@ -41,10 +43,10 @@ type Record struct {
 	Data map[string]any `json:"data"`
 }
 
-// FirstPrev is the Prev of the first record of a log.
+// FirstPrev stands in the first record of a log in place of the digest of the line before.
 var FirstPrev = strings.Repeat("0", 2*sha256.Size)
 
-// Canonical returns a value as canonical JSON (RFC 8785).
+// Canonical returns v as canonical JSON (RFC 8785): equal values give equal bytes, which can be signed.
 func Canonical(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -57,13 +59,13 @@ func Canonical(v any) ([]byte, error) {
 	return bytes.TrimSpace(text), err
 }
 
-// IsCanonical reports whether a text is canonical JSON.
+// IsCanonical reports whether text is JSON in canonical form (RFC 8785).
 func IsCanonical(text []byte) bool {
 	again := jsontext.Value(bytes.Clone(text))
 	return again.Canonicalize() == nil && bytes.Equal(again, text)
 }
 
-// Digest returns the SHA-256 digest of a line without its line break, in hexadecimal digits.
+// Digest returns the SHA-256 digest of a line of the log, without its line break, in hexadecimal digits.
 func Digest(line []byte) string {
 	sum := sha256.Sum256(line)
 	return hex.EncodeToString(sum[:])

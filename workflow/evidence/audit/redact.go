@@ -14,27 +14,29 @@ import (
 
 const digestPrefix = "sha256:"
 
-// SaltedDigest returns the digest that stands for a text in records.
+// SaltedDigest returns the digest that stands for a redacted text in records. Without the salt, nobody can
+// find the text by trying likely ones.
 func SaltedDigest(salt, text string) string {
 	sum := sha256.Sum256([]byte(salt + text))
 	return digestPrefix + hex.EncodeToString(sum[:])
 }
 
-// A salts is a line of the file of salts: the secret from which the salts of the texts of one record
-// follow, and their number.
+// A salts is a line of the file of salts. It has the secret from which the salts of the redacted texts of one
+// record are derived, and their number.
 type salts struct {
 	Secret string `json:"secret"`
 	Texts  int    `json:"texts"`
 }
 
-// salt returns the salt of text i. It tells nothing about the other salts.
+// salt returns the salt of redacted text number i. The other salts cannot be derived from it, so it can be
+// shown to others.
 func (s salts) salt(i int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", s.Secret, i))
 	return hex.EncodeToString(sum[:])
 }
 
-// Redact returns texts with a salted digest in place of each, and stores the salts. Who knows a text
-// can later show, with the salt, that a record is about that text. The texts are stored nowhere.
+// Redact returns a salted digest for each of texts, and stores the salts. A person who knows a text can later
+// show, with the salt, that a record is about it. The texts are stored nowhere.
 func (l *Log) Redact(texts []string) ([]string, error) {
 	if len(texts) == 0 {
 		return nil, nil
@@ -55,14 +57,15 @@ func (l *Log) Redact(texts []string) ([]string, error) {
 	return digests, errs.With("storing salts", path, err)
 }
 
-// A Match is a digest in the log that stands for a text, and the salt that shows it.
+// A Match is a digest in the log that stands for a redacted text, with the salt by which others can check
+// that.
 type Match struct {
 	Digest string `json:"digest"`
 	Salt   string `json:"salt"`
 }
 
-// Matches returns the digests that stand for a text by the stored salts, also those that are in no
-// record. A line that a killed writer left incomplete ends the search.
+// Matches returns the digest that each stored salt gives for text, with the salt. Most of them are in no
+// record; the caller looks which are. A line that a killed writer left incomplete ends the search.
 func (l *Log) Matches(text string) ([]Match, error) {
 	path := filepath.Join(l.dir, saltsName)
 	f, err := os.Open(path)

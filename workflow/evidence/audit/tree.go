@@ -2,13 +2,14 @@ package audit
 
 import "golang.org/x/mod/sumdb/tlog"
 
-// A Tree is a Merkle tree over lines (RFC 6962), with all its stored hashes in memory.
+// A Tree is a Merkle tree over the lines of a log or manifest (RFC 6962), with all its hashes in memory. It
+// gives short proofs that a line is in it.
 type Tree struct {
 	size   int64
 	hashes []tlog.Hash
 }
 
-// TreeOf returns the tree over lines.
+// TreeOf returns the Merkle tree over lines.
 func TreeOf(lines [][]byte) (*Tree, error) {
 	t := &Tree{hashes: make([]tlog.Hash, 0, 2*len(lines))}
 	for _, line := range lines {
@@ -21,7 +22,7 @@ func TreeOf(lines [][]byte) (*Tree, error) {
 	return t, nil
 }
 
-// ReadHashes returns stored hashes, for package tlog.
+// ReadHashes returns the hashes with these indexes. Package tlog calls it to compute roots and proofs.
 func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	list := make([]tlog.Hash, len(indexes))
 	for i, at := range indexes {
@@ -30,16 +31,17 @@ func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return list, nil
 }
 
-// Size returns the number of lines.
+// Size returns the number of lines in the tree.
 func (t *Tree) Size() int64 { return t.size }
 
-// Root returns the hash of the first n lines.
+// Root returns the root hash of the Merkle tree over the first n lines.
 func (t *Tree) Root(n int64) (tlog.Hash, error) { return tlog.TreeHash(n, t) }
 
-// Proof returns the hashes that prove that line i is in the tree.
+// Proof returns the hashes that prove, with the root hash, that line number i is in the tree.
 func (t *Tree) Proof(i int64) (tlog.RecordProof, error) { return tlog.ProveRecord(t.size, i, t) }
 
-// Continues checks that a tree of n lines with this root is the beginning of t, by a consistency proof.
+// Continues returns an error unless the first n lines of t have the Merkle root root: t then continues the
+// log that had this root.
 func (t *Tree) Continues(n int64, root tlog.Hash) error {
 	if n == 0 {
 		return nil

@@ -11,10 +11,11 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// Format is the format of a bundle, its first line names it.
+// Format names the file format of a bundle. It is in the first line of each.
 const Format = "https://github.com/snapfs/snapfs/evidence/bundle/v1"
 
-// A Bundle is the evidence of one sandbox. Lines are without their line breaks.
+// A Bundle is the complete evidence of one sandbox, as one file contains it. Lines are without their line
+// breaks.
 type Bundle struct {
 	Sandbox string
 	Key     ed25519.PublicKey
@@ -29,7 +30,7 @@ type Bundle struct {
 	Checkpoint []byte
 }
 
-// A header is the first line of a bundle.
+// A header is the first line of a bundle's file, as JSON: the key, and how many lines of each kind follow.
 type header struct {
 	Format     string  `json:"format"`
 	Sandbox    string  `json:"sandbox"`
@@ -39,7 +40,7 @@ type header struct {
 	Statements int64   `json:"statements"`
 }
 
-// Encode returns the bundle as a file.
+// Encode returns the bundle as the content of a file.
 func (b *Bundle) Encode() ([]byte, error) {
 	h := header{
 		Format: Format, Sandbox: b.Sandbox, Key: base64.StdEncoding.EncodeToString(b.Key), Records: int64(len(b.Records)),
@@ -73,7 +74,8 @@ func (b *Bundle) Encode() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Decode reads a bundle in exactly the form that Encode gives it. It checks no signature.
+// Decode parses the file of a bundle, which must have exactly the form that [Bundle.Encode] gives it. It
+// checks no signature.
 func Decode(text []byte) (*Bundle, error) {
 	lines := bytes.Split(text, []byte("\n"))
 	if len(lines) < 3 || len(lines[len(lines)-1]) > 0 {

@@ -13,11 +13,12 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// RevealFormat is the format of a Revealed.
+// RevealFormat names the format of a [Revealed] as JSON.
 const RevealFormat = "https://github.com/snapfs/snapfs/evidence/reveal/v1"
 
-// A Revealed is one changed file of a bundle, with the proof that it is in the manifest, that the
-// manifest is in the log, and that the log was signed. Of the other files it has hashes only.
+// A Revealed is one changed file of a bundle, with the proof that it is in the manifest, that the manifest is
+// in the log, and that the log was signed. It contains only hashes of the other files, so it can be given to
+// people who must not see these.
 type Revealed struct {
 	Format string `json:"format"`
 	// Entry is the line of the file in the manifest, which has Entries lines.
@@ -32,12 +33,13 @@ type Revealed struct {
 	Key         string   `json:"key"`
 }
 
-// An entry is the part of a manifest's line that Reveal reads.
+// An entry is the part of a manifest's line that [Reveal] reads: the path.
 type entry struct {
 	Path string `json:"path"`
 }
 
-// Reveal returns the last recorded entry of a path in a bundle.
+// Reveal returns the last entry that a bundle has about path, with the proof that it belongs there. It checks
+// the bundle's integrity first.
 func Reveal(bundleText []byte, path string) (Revealed, error) {
 	c, f := check(bundleText)
 	if f != nil {
@@ -94,7 +96,8 @@ func decodeProof(all []string) (p tlog.RecordProof, err error) {
 	return p, nil
 }
 
-// Check checks the proofs of a revealed entry, and that the checkpoint is signed by its key.
+// Check returns an error unless the proofs of the revealed entry are right and its checkpoint is signed by
+// its key. Whether the key is trusted is for the caller to check.
 func (r *Revealed) Check() error {
 	var record audit.Record
 	key, err := base64.StdEncoding.Strict().DecodeString(r.Key)
@@ -129,7 +132,7 @@ func (r *Revealed) Check() error {
 	return nil
 }
 
-// rootOf reads a root in hexadecimal digits.
+// rootOf parses the root hash of a Merkle tree in hexadecimal digits.
 func rootOf(digits string) (root tlog.Hash, err error) {
 	var b []byte
 	if n, serr := fmt.Sscanf(digits, "%x", &b); serr != nil || n != 1 || len(b) != len(root) {
@@ -139,7 +142,7 @@ func rootOf(digits string) (root tlog.Hash, err error) {
 	return root, nil
 }
 
-// VerifyFile returns the verdicts on a bundle, or on the JSON form of a [Revealed].
+// VerifyFile returns the verdicts on text, which is a bundle or the JSON form of a [Revealed].
 func VerifyFile(text []byte, o Options) Report {
 	var r Revealed
 	if json.Unmarshal(text, &r) != nil || r.Format != RevealFormat {

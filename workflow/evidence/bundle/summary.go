@@ -7,11 +7,11 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// Counted is the type of the record with the number of decisions on each destination.
+// Counted is the type of the record that says how often the network proxy decided on each destination.
 const Counted = "snapfs.network.counted"
 
-// Summary returns what the records of a log say in sum. The end statement has it, and Verify
-// computes it again.
+// Summary returns an overview of the records of a log: commands, promotions, limits and destinations. The end
+// statement contains it, and Verify computes it again to compare.
 func Summary(records []audit.Record) map[string]any {
 	commands, promotions, limits, destinations := []any{}, []any{}, []any{}, []any{}
 	var diff any
@@ -41,7 +41,7 @@ func Summary(records []audit.Record) map[string]any {
 	return sum
 }
 
-// pick adds those of the fields to into that from has, and returns into.
+// pick copies those of fields that from has to into, and returns into.
 func pick(from, into map[string]any, fields ...string) map[string]any {
 	for _, f := range fields {
 		if v, ok := from[f]; ok {
@@ -51,13 +51,13 @@ func pick(from, into map[string]any, fields ...string) map[string]any {
 	return into
 }
 
-// text returns a field that is a string, or "".
+// text returns the field of a record's data if it is a string, else "".
 func text(data map[string]any, field string) string {
 	s, _ := data[field].(string)
 	return s
 }
 
-// list returns a field that is a list, or nil.
+// list returns the field of a record's data if it is a list, else nil.
 func list(data map[string]any, field string) []any {
 	l, _ := data[field].([]any)
 	return l

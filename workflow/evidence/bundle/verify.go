@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// The names of the verdicts, in the order of a report.
+// The names of the verdicts on a bundle, in the order of a report.
 const (
 	Integrity    = "integrity"
 	Signer       = "signer"
@@ -22,7 +22,7 @@ const (
 	Gate         = "gate"
 )
 
-// A Verdict answers one question about a bundle.
+// A Verdict answers one question about a bundle, such as whether it was changed after it was signed.
 type Verdict struct {
 	Name string `json:"name"`
 	// Result is "yes", "no", or "not run".
@@ -32,7 +32,7 @@ type Verdict struct {
 	Why   string `json:"why"`
 }
 
-// A Report is the result of Verify.
+// A Report is the result of verifying a bundle: its sandbox and key, and the verdicts.
 type Report struct {
 	Sandbox string `json:"sandbox,omitempty"`
 	Records int64  `json:"records"`
@@ -42,7 +42,7 @@ type Report struct {
 	Verdicts []Verdict `json:"verdicts"`
 }
 
-// Options are the parameters of Verify beside the bundle.
+// Options say with which key and which earlier bundle a bundle is verified.
 type Options struct {
 	// Key is the key that the reader trusts, or nil.
 	Key ed25519.PublicKey
@@ -50,7 +50,7 @@ type Options struct {
 	Earlier []byte
 }
 
-// A fault is a reason to reject a bundle, with a name.
+// A fault is a reason to reject a bundle: a name for programs, and a text for people.
 type fault struct{ name, why string }
 
 func faultf(name, format string, values ...any) *fault {
@@ -64,7 +64,7 @@ func (f *fault) verdict(name, good string) Verdict {
 	return Verdict{name, "no", f.name, f.why}
 }
 
-// A checked is a bundle while it is verified.
+// A checked is a bundle that is being verified, with its parts decoded.
 type checked struct {
 	*Bundle
 	records    []audit.Record
@@ -74,7 +74,8 @@ type checked struct {
 	checkpoint statement.Checkpoint
 }
 
-// Verify returns the verdicts on a bundle. Without integrity there is no other verdict.
+// Verify returns the verdicts on text, the file of a bundle. If it is not as it was signed, the other
+// questions are not examined.
 func Verify(text []byte, o Options) Report {
 	c, f := check(text)
 	if f == nil && o.Earlier != nil {
@@ -102,7 +103,8 @@ func Verify(text []byte, o Options) Report {
 	return r
 }
 
-// check checks the integrity of a bundle.
+// check verifies the integrity of a bundle: that text is exactly as it was signed. It returns the decoded
+// bundle, or the first fault.
 func check(text []byte) (*checked, *fault) {
 	b, err := Decode(text)
 	if err != nil {
@@ -117,7 +119,8 @@ func check(text []byte) (*checked, *fault) {
 	return c, nil
 }
 
-// checkRecords checks the form, the order and the chain of the records.
+// checkRecords checks the form and order of the bundle's records, and that each has the digest of the one
+// before.
 func (c *checked) checkRecords() *fault {
 	prev := audit.FirstPrev
 	for i, line := range c.Records {
@@ -146,10 +149,12 @@ func (c *checked) checkRecords() *fault {
 	return nil
 }
 
-// maxSkew is how far the host's clock may run from the time since boot between two records.
+// maxSkew is how far the host's clock may differ from the time since boot between two records before the
+// clock counts as set.
 const maxSkew = time.Minute
 
-// checkClock checks that nobody has set the clock between two records.
+// checkClock checks, by the time since boot in each record, that nobody has set the host's clock between two
+// records.
 func (c *checked) checkClock() *fault {
 	var before time.Time
 	for i, r := range c.records {
@@ -173,7 +178,7 @@ func (c *checked) checkClock() *fault {
 	return nil
 }
 
-// checkCheckpoint checks that the checkpoint is that of the log.
+// checkCheckpoint checks that the bundle's signed checkpoint has the size and root hash of its log.
 func (c *checked) checkCheckpoint() *fault {
 	point, err := statement.OpenCheckpoint(c.Checkpoint, c.Sandbox, c.Key)
 	if err != nil {
@@ -186,7 +191,8 @@ func (c *checked) checkCheckpoint() *fault {
 	return c.hasRoot("checkpoint", point.Size, point.Root)
 }
 
-// hasRoot checks that the first n records have a root.
+// hasRoot checks that the first n records of the bundle have the Merkle root want. what names the signed
+// object that says so, for the fault.
 func (c *checked) hasRoot(what string, n int64, want tlog.Hash) *fault {
 	if n < 1 || n > c.tree.Size() {
 		return faultf("truncated", "the %s is of %d records, and there are %d", what, n, c.tree.Size())
@@ -198,7 +204,8 @@ func (c *checked) hasRoot(what string, n int64, want tlog.Hash) *fault {
 	return nil
 }
 
-// checkStatements checks the signatures of the statements and that they fit the log.
+// checkStatements checks the signatures of the start and end statements, and that each is about the log of
+// the bundle.
 func (c *checked) checkStatements() *fault {
 	kinds := []struct{ predicate, record string }{{statement.StartType, audit.Began}, {statement.EndType, audit.Ended}}
 	for i, line := range c.Statements {
@@ -236,7 +243,7 @@ func (c *checked) checkStatements() *fault {
 	return nil
 }
 
-// checkManifests checks that each manifest is one that a record names.
+// checkManifests checks that each manifest of the bundle is one whose root hash a record names.
 func (c *checked) checkManifests() *fault {
 	roots := c.roots()
 	if len(c.Manifests) > len(roots) {
@@ -255,10 +262,12 @@ func (c *checked) checkManifests() *fault {
 	return nil
 }
 
-// roots returns the roots of the recorded manifests, each once, in the order of the records.
+// roots returns the root hashes of the manifests that the bundle's records name, each once, in the order of
+// the records.
 func (c *checked) roots() []string { return Roots(c.records) }
 
-// Roots returns the roots of the manifests that records name, each once, in their order.
+// Roots returns the root hashes of the manifests of changed files that records name, each once, in their
+// order.
 func Roots(records []audit.Record) (all []string) {
 	seen := map[string]bool{}
 	for _, r := range records {
@@ -270,8 +279,8 @@ func Roots(records []audit.Record) (all []string) {
 	return all
 }
 
-// signer checks that the key is the one that the reader trusts. That a bundle has a key proves
-// nothing about who signed it.
+// signer returns a fault unless the bundle is signed by trusted, the key that the reader trusts. The key in a
+// bundle alone proves nothing about who signed it.
 func (c *checked) signer(trusted ed25519.PublicKey) *fault {
 	switch {
 	case trusted == nil:
@@ -282,7 +291,8 @@ func (c *checked) signer(trusted ed25519.PublicKey) *fault {
 	return nil
 }
 
-// complete checks that the log runs from the creation of the sandbox to its end statement.
+// complete returns a fault unless the log has everything from the creation of the sandbox to its end
+// statement.
 func (c *checked) complete() *fault {
 	if c.records[0].Type != events.SandboxCreated || c.sizes[0] != 1 {
 		return faultf("no-start", "the log does not begin with the sandbox's creation and the start statement")
@@ -320,7 +330,8 @@ func (c *checked) complete() *fault {
 	return nil
 }
 
-// policy compares what was recorded with the policy in the first record.
+// policy returns the verdict whether the recorded events agree with the sandbox's policy, which is in the
+// first record.
 func (c *checked) policy() Verdict {
 	settings, _ := c.records[0].Data["policy"].(map[string]any)
 	tests := 0
@@ -345,7 +356,8 @@ func (c *checked) policy() Verdict {
 	return (*fault)(nil).verdict(Policy, fmt.Sprintf("nothing recorded is against the policy; %d self-tests held", tests))
 }
 
-// continues checks that the log continues the log of an earlier bundle.
+// continues returns a fault unless the bundle's log continues the log of the earlier bundle text, with
+// nothing replaced.
 func (c *checked) continues(text []byte) *fault {
 	earlier, f := check(text)
 	switch {

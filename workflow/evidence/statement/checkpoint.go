@@ -14,19 +14,19 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// algorithm is the number of Ed25519 in the signatures of notes.
+// algorithm is the number that stands for Ed25519 in the signatures of notes (C2SP signed-note).
 const algorithm = 1
 
-// Origin returns the name of a sandbox's log in a checkpoint, and of the key there.
+// Origin returns the name that the log of a sandbox, and the key that signs it, have in a checkpoint.
 func Origin(sandbox string) string { return "snapfs/evidence/" + sandbox }
 
-// noteHash returns the hash of a key under a name, as notes have it.
+// noteHash returns the short hash by which a signed note identifies the key called name.
 func noteHash(name string, key ed25519.PublicKey) uint32 {
 	sum := sha256.Sum256([]byte(name + "\n" + string(rune(algorithm)) + string(key)))
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// A noteKey signs and verifies the notes of one log.
+// A noteKey signs and verifies checkpoints of one log, in the form that package note needs.
 type noteKey struct {
 	name    string
 	private ed25519.PrivateKey // or nil
@@ -38,7 +38,8 @@ func (k noteKey) KeyHash() uint32                  { return noteHash(k.name, k.p
 func (k noteKey) Sign(text []byte) ([]byte, error) { return ed25519.Sign(k.private, text), nil }
 func (k noteKey) Verify(text, sig []byte) bool     { return ed25519.Verify(k.public, text, sig) }
 
-// A Checkpoint is the size and the root of a sandbox's log.
+// A Checkpoint is the size and the Merkle root of a sandbox's evidence log at one moment. Signed, it fixes
+// all records so far.
 type Checkpoint struct {
 	Sandbox string
 	Size    int64
@@ -49,12 +50,13 @@ func (c Checkpoint) text() string {
 	return fmt.Sprintf("%s\n%d\n%s\n", Origin(c.Sandbox), c.Size, base64.StdEncoding.EncodeToString(c.Root[:]))
 }
 
-// SignCheckpoint returns a checkpoint as a signed note.
+// SignCheckpoint returns c as a signed note, a text with the signature of this host.
 func (k *Key) SignCheckpoint(c Checkpoint) ([]byte, error) {
 	return note.Sign(&note.Note{Text: c.text()}, noteKey{Origin(c.Sandbox), k.private, k.Public()})
 }
 
-// OpenCheckpoint verifies a note in the form that SignCheckpoint gives it, for the log of a sandbox.
+// OpenCheckpoint verifies signed, a note in the form that SignCheckpoint gives it, with key and for the log
+// of this sandbox, and returns the checkpoint.
 func OpenCheckpoint(signed []byte, sandbox string, key ed25519.PublicKey) (c Checkpoint, err error) {
 	n, err := note.Open(signed, note.VerifierList(noteKey{name: Origin(sandbox), public: key}))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// Types that are fixed by in-toto and DSSE, and the two predicate types of snapfs.
+// Types in signed statements: those that in-toto and DSSE fix, and the two predicate types of snapfs.
 const (
 	PayloadType   = "application/vnd.in-toto+json"
 	StatementType = "https://in-toto.io/Statement/v1"
@@ -18,13 +18,14 @@ const (
 	EndType       = "https://github.com/snapfs/snapfs/evidence/end/v1"
 )
 
-// A Subject is the object of a statement: a name and its digests.
+// A Subject is the object that a statement is about: a name and its digests, by algorithm.
 type Subject struct {
 	Name   string            `json:"name"`
 	Digest map[string]string `json:"digest"`
 }
 
-// A Statement is an in-toto Statement v1.
+// A Statement is a claim to be signed, in the form of in-toto Statement v1: the subject, and the content as
+// the predicate.
 type Statement struct {
 	Type          string         `json:"_type"`
 	Subject       []Subject      `json:"subject"`
@@ -32,25 +33,25 @@ type Statement struct {
 	Predicate     map[string]any `json:"predicate"`
 }
 
-// An Envelope is a DSSE envelope with one signature.
+// An Envelope is a signed statement: a DSSE envelope with one signature.
 type Envelope struct {
 	Payload     string      `json:"payload"`
 	PayloadType string      `json:"payloadType"`
 	Signatures  []Signature `json:"signatures"`
 }
 
-// A Signature is a signature of an envelope.
+// A Signature is the signature in an [Envelope], with the identifier of the key.
 type Signature struct {
 	KeyID string `json:"keyid"`
 	Sig   string `json:"sig"`
 }
 
-// preAuth returns the bytes that a DSSE signature signs.
+// preAuth returns the bytes that a DSSE signature signs for the payload body of the type kind.
 func preAuth(kind string, body []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(body), body)
 }
 
-// Sign returns a statement in an envelope, as one line of canonical JSON, and the digest of the
+// Sign signs a statement and returns the envelope, as one line of canonical JSON, and the digest of the
 // payload.
 func (k *Key) Sign(s Statement) (line []byte, digest string, err error) {
 	s.Type = StatementType
@@ -66,7 +67,7 @@ func (k *Key) Sign(s Statement) (line []byte, digest string, err error) {
 	return line, audit.Digest(body), err
 }
 
-// Open verifies an envelope in the form that Sign gives it, and returns its statement and the
+// Open verifies line, an envelope in the form that Sign gives it, with key, and returns its statement and the
 // digest of its payload.
 func Open(line []byte, key ed25519.PublicKey) (s Statement, digest string, err error) {
 	var e Envelope

@@ -15,18 +15,18 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// KeyName is the name of the file of a host's private key in its directory of evidence. PublicName
-// has the public key.
+// KeyName is the name of the file with the host's private signing key, in the directory of evidence.
+// PublicName is that of the file with the public key.
 const (
 	KeyName    = "key.pem"
 	PublicName = "key.pub"
 )
 
-// A Key is the private key of a host.
+// A Key is the private key with which a host signs evidence.
 type Key struct{ private ed25519.PrivateKey }
 
-// HostKey returns the key of a directory, and makes it if there is none. Of two processes that make
-// it, both return the same key.
+// HostKey returns the signing key stored in the directory dir, and creates it if there is none. If two
+// processes create it at once, both return the same key.
 func HostKey(dir string) (*Key, error) {
 	path := filepath.Join(dir, KeyName)
 	text, err := os.ReadFile(path)
@@ -50,8 +50,9 @@ func HostKey(dir string) (*Key, error) {
 	return &Key{ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// The DER encodings of Ed25519 keys (RFC 8410) are these bytes and 32 of the key. Package x509 would
-// bring 24 more packages into each program that opens an engine.
+// privatePrefix and publicPrefix are the bytes that precede the 32 bytes of an Ed25519 key in its DER
+// encoding (RFC 8410). Package x509, which could encode keys, would bring 24 more packages into each program
+// that opens an engine.
 var (
 	privatePrefix = []byte{0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20}
 	publicPrefix  = []byte{0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00}
@@ -61,7 +62,8 @@ func notKey(path string) error {
 	return errs.New("reading a key", path, errs.ErrCorrupt, "it is no Ed25519 key in PEM")
 }
 
-// makeKey makes a key at path, unless another process is quicker.
+// makeKey creates a signing key in the file path, unless another process is quicker, and the public key
+// beside it.
 func makeKey(dir, path string) error {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -90,17 +92,17 @@ func makeKey(dir, path string) error {
 	return errs.With("making the key of this host", path, err)
 }
 
-// Public returns the public key.
+// Public returns the public key, with which others verify the signatures.
 func (k *Key) Public() ed25519.PublicKey {
 	return ed25519.PublicKey(k.private[ed25519.PrivateKeySize-ed25519.PublicKeySize:])
 }
 
-// PublicPEM returns a public key in PEM.
+// PublicPEM returns a public key as PEM text, for a file.
 func PublicPEM(key ed25519.PublicKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: slices.Concat(publicPrefix, key)})
 }
 
-// ReadPublic reads a public key in PEM.
+// ReadPublic reads a public key from the PEM file at path.
 func ReadPublic(path string) (ed25519.PublicKey, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -117,7 +119,8 @@ func ReadPublic(path string) (ed25519.PublicKey, error) {
 	return public, nil
 }
 
-// KeyID returns the identifier of a public key: the digest of its 32 bytes.
+// KeyID returns the identifier of a public key in signatures: the SHA-256 digest of its 32 bytes, in
+// hexadecimal digits.
 func KeyID(key ed25519.PublicKey) string {
 	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:])

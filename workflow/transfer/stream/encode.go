@@ -50,7 +50,8 @@ func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.
 	return e.s.End()
 }
 
-// recreated reports whether a change removes the old node and creates a new one.
+// recreated reports whether the change c, of a path that existed, is sent as removing the old file and
+// creating a new one.
 func recreated(c *diff.Change) bool {
 	return c.Kind == diff.Modified && c.What&(diff.Type|diff.Target|diff.Device|diff.Links) != 0 &&
 		(c.What&diff.Type != 0 || !c.New.Mode.IsDir())
@@ -69,8 +70,8 @@ type encoder struct {
 	buf       []byte
 }
 
-// findUnchanged finds unchanged names of files that got further hard links. It walks the tree
-// if there may be any.
+// findUnchanged finds the unchanged names of files that got further hard links, so that these can be sent as
+// links. It walks the new tree if there may be any.
 func (e *encoder) findUnchanged(changes []diff.Change) error {
 	names, wanted, changed := map[uint64]uint32{}, map[uint64]bool{}, map[string]bool{}
 	for i := range changes {
@@ -144,8 +145,8 @@ func (e *encoder) change(c *diff.Change) error {
 	return e.s.Err()
 }
 
-// meta writes all metadata of a node, because a write clears capabilities, and a change of
-// mode changes an access control list.
+// meta writes all metadata of the changed file c. It writes all, because a write clears capabilities, and a
+// change of mode changes an access control list. made is set if the receiver has just created the file.
 func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Own(c.Path, st)
 	if !made {
@@ -166,8 +167,8 @@ func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Times(c.Path, st)
 }
 
-// content writes the commands that give a file its new content: its whole content if made is
-// set, else the parts that differ from the old tree's.
+// content writes the commands that give the file of c its new content: its whole content if made is set, else
+// only the parts that differ from the old tree's.
 func (e *encoder) content(c *diff.Change, made bool) error {
 	now, err := diff.OpenFile(int(e.new.Fd()), c.Path)
 	if err != nil {
@@ -210,7 +211,7 @@ func (e *encoder) extent(name string, f *os.File, x diff.Extent) error {
 	return e.s.Err()
 }
 
-// dirs writes the metadata of directories, from the bottom up, because creating a node in a
+// dirs writes the metadata of the changed directories, from the bottom up, because creating a file in a
 // directory changes the directory's time.
 func (e *encoder) dirs(changes []diff.Change) error {
 	dirs := map[string]*diff.Change{}
@@ -258,7 +259,7 @@ func (e *encoder) dirs(changes []diff.Change) error {
 	return e.s.Err()
 }
 
-// stat returns the attributes of a path of the new tree.
+// stat returns the metadata of the path name in the new tree.
 func (e *encoder) stat(name string) (vfs.Stat, error) {
 	if name == "." {
 		return vfs.Lstat(int(e.new.Fd()), "")

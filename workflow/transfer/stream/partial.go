@@ -20,20 +20,21 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// A Partial identifies the received part of an interrupted transfer, by the length and the
-// SHA-256 of its payload.
+// A Partial identifies the received part of an interrupted transfer: snapshot, base, and the length and
+// SHA-256 of the payload so far. The receiver names it to the sender, to resume.
 type Partial struct {
 	ID, Base string
 	Bytes    int64
 	Sum      string
 }
 
-// String returns the form that [ParsePartial] reads.
+// String returns the text form that [ParsePartial] reads, ID:BASE:BYTES:SUM.
 func (b Partial) String() string {
 	return strings.Join([]string{b.ID, b.Base, strconv.FormatInt(b.Bytes, 10), b.Sum}, ":")
 }
 
-// ParsePartial parses a Partial from another machine; ok is false for malformed text.
+// ParsePartial parses the text form of a Partial, which comes from another machine; ok is false for malformed
+// text.
 func ParsePartial(text string) (b Partial, ok bool) {
 	f := strings.Split(text, ":")
 	if len(f) != 4 || !snapshot.ValidID(f[0]) || f[1] != "" && !snapshot.ValidID(f[1]) || !validSum(f[3]) {
@@ -73,13 +74,13 @@ type PartialFile struct {
 	first     []byte
 }
 
-// spaceStep is the number of bytes after which free space is checked again.
+// spaceStep is how many bytes of a stream are stored between two checks of the free disk space.
 const spaceStep = 16 << 20
 
-// OpenPartial opens the partial file for a stream with the header l, in dir, which it creates.
-// If l resumes a transfer, the file must have that part. A stream that starts again leaves the
-// old content until it has received more, or a different frame. One process at a time can use
-// a file. Errors: errs.ErrNotFound (the part to resume from is missing or different); ErrBusy.
+// OpenPartial opens the file, in the directory dir, that stores the received part of the stream with the
+// header l, and creates it if needed. If l resumes a transfer, the file must have that part. A stream that
+// starts again leaves the old content until it has received more, or a different frame. One process at a time
+// can use a file. Errors: errs.ErrNotFound (the part to resume from is missing or different); ErrBusy.
 func OpenPartial(dir string, l Header) (*PartialFile, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, failPartial(dir, err)
@@ -111,8 +112,8 @@ func failPartial(path string, err error) error {
 	return &errs.Error{Op: "storing the partial stream", Path: path, Kind: errs.KindOfFile(err), Err: err}
 }
 
-// locked opens a file and locks it, until the caller closes it. ErrBusy: another process has
-// the lock.
+// locked opens the file at path and locks it, until the caller closes it. ErrBusy: another process has the
+// lock, or has just removed the file.
 func locked(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -129,7 +130,8 @@ func locked(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// checkLinked returns an error unless the path of f still leads to the same file.
+// checkLinked returns an error unless the path of f still leads to the same file, which another process may
+// have removed before it was locked.
 func checkLinked(f *os.File) error {
 	mine, err := f.Stat()
 	if err != nil {
@@ -150,7 +152,8 @@ func cannotResume(l Header) error {
 	}
 }
 
-// prepare prepares the opened file for a stream with the header l.
+// prepare sets up the opened file to store a stream with the header l: after the part that l resumes from, or
+// from the beginning.
 func (k *PartialFile) prepare(l Header) error {
 	if l.From == 0 {
 		return k.restart(l)
@@ -164,10 +167,12 @@ func (k *PartialFile) prepare(l Header) error {
 	return k.truncate()
 }
 
-// noSum returns a hash that computes nothing, for a stream that gets no end.
+// noSum returns a cheap hash in place of SHA-256, for a stream in a partial file, whose end with the hash is
+// never written.
 func noSum() hash.Hash { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
-// truncate cuts the file at size if replacing is set, and writes first there.
+// truncate cuts the file at the offset k.size and writes k.first there, if k.replacing is set; else it does
+// nothing.
 func (k *PartialFile) truncate() error {
 	if !k.replacing {
 		return nil
@@ -184,8 +189,8 @@ func (k *PartialFile) truncate() error {
 	return err
 }
 
-// A spaceChecked writes to the partial file as long as the disk has at least as much free
-// space as the file takes.
+// A spaceChecked is a writer to the file of a received part. It fails when the disk has less free space than
+// the file takes, so that the transfer itself has space.
 type spaceChecked struct{ k *PartialFile }
 
 func (c spaceChecked) Write(b []byte) (int, error) {
@@ -201,8 +206,8 @@ func (c spaceChecked) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// checkSpace checks at intervals that the disk has at least as much free space as the file
-// takes.
+// checkSpace returns ENOSPC if the disk has less free space than the file takes. It checks at intervals;
+// bytes is the number stored so far.
 func (k *PartialFile) checkSpace(bytes int64) error {
 	if bytes < k.checkAt {
 		return nil
@@ -222,7 +227,8 @@ func (k *PartialFile) checkSpace(bytes int64) error {
 	return nil
 }
 
-// Received returns a reader of the payload that earlier attempts stored, empty for none.
+// Received returns a reader of the payload that earlier attempts of the transfer stored; it is empty if there
+// is none.
 func (k *PartialFile) Received() (io.Reader, error) {
 	if k.earlier.Bytes == 0 {
 		return strings.NewReader(""), nil
@@ -234,8 +240,8 @@ func (k *PartialFile) Received() (io.Reader, error) {
 	return io.LimitReader(r, k.earlier.Bytes), nil
 }
 
-// Write stores more of the payload. It never fails: without space, the transfer continues and
-// the partial file is emptied to make room. See [PartialFile.Close].
+// Write stores the next bytes of the payload. It never fails: without disk space, the transfer continues and
+// the partial file is emptied. See [PartialFile.Close].
 func (k *PartialFile) Write(b []byte) (int, error) {
 	if k.err == nil {
 		k.err = k.store(b)
@@ -278,14 +284,14 @@ func (k *PartialFile) Close() (bytes int64, err error) {
 	return k.bytes, nil
 }
 
-// Drop removes the partial file.
+// Drop removes the file with the received part, after the transfer is complete or given up.
 func (k *PartialFile) Drop() error {
 	defer k.f.Close()
 	return os.Remove(k.f.Name())
 }
 
-// scan reads the complete frames of a partial file, and returns their Partial and the offset
-// of their end. Errors: ErrCorrupt.
+// scan reads the complete frames of f, a file with the received part of a stream. It returns the
+// identification of the part, and the offset of its end. Errors: ErrCorrupt.
 func scan(f *os.File) (b Partial, end int64, err error) {
 	r, l, err := Open(io.NewSectionReader(f, 0, 1<<62))
 	if err != nil {
@@ -299,8 +305,8 @@ func scan(f *os.File) (b Partial, end int64, err error) {
 	return Partial{l.ID, l.Base, n, hex.EncodeToString(sum.Sum(nil))}, r.complete, nil
 }
 
-// ListPartial lists the partial files in a directory that no process is writing, sorted by id.
-// It leaves out files of another form. Cost: it reads all of them.
+// ListPartial lists the received parts of streams in the directory dir, sorted by id, without those that a
+// process is writing and files of another form. Cost: it reads all of them.
 func ListPartial(dir string) ([]Partial, error) {
 	var all []Partial
 	err := eachPartial(dir, func(f *os.File) error {
@@ -312,8 +318,8 @@ func ListPartial(dir string) ([]Partial, error) {
 	return all, err
 }
 
-// DropOlder removes partial files last written before a time, and returns their number. Streams
-// being received stay.
+// DropOlder removes the received parts of streams in the directory dir that were last written before than,
+// and returns their number. Streams that are being received stay.
 func DropOlder(dir string, than time.Time) (n int, err error) {
 	err = eachPartial(dir, func(f *os.File) error {
 		info, err := f.Stat()
@@ -326,8 +332,8 @@ func DropOlder(dir string, than time.Time) (n int, err error) {
 	return n, err
 }
 
-// eachPartial calls do for each partial file that no other process uses. It skips files of
-// other programs, see [Unknown].
+// eachPartial calls do for each file in dir with the received part of a stream that no other process uses. It
+// skips files of other programs, see [Unknown].
 func eachPartial(dir string, do func(*os.File) error) error {
 	entries, err := entriesIn(dir)
 	failures := []error{err}
@@ -345,8 +351,8 @@ func eachPartial(dir string, do func(*os.File) error) error {
 	return errors.Join(failures...)
 }
 
-// Unknown lists the entries of a directory for partial files, or the path itself, that snapfs
-// did not create. snapfs never changes or removes them.
+// Unknown lists the entries of dir, the directory for received parts of streams, that snapfs did not create,
+// or dir itself if it is no directory. snapfs never changes or removes them.
 func Unknown(dir string) ([]string, error) {
 	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
 		return []string{dir}, nil
@@ -368,7 +374,7 @@ func Unknown(dir string) ([]string, error) {
 	return strange, errors.Join(failures...)
 }
 
-// entriesIn lists a directory; no entries if it does not exist or is no directory.
+// entriesIn lists the directory dir; it returns no entries if dir does not exist or is no directory.
 func entriesIn(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
@@ -377,11 +383,12 @@ func entriesIn(dir string) ([]os.DirEntry, error) {
 	return entries, nil
 }
 
-// errUnknown means that [OpenPartial] did not create a file.
+// errUnknown means that a file in the directory for received parts of streams is not one that [OpenPartial]
+// created.
 var errUnknown = errors.New("not a partial stream of snapfs")
 
-// lockedPartial opens and locks a partial file, until the caller closes it. Errors: those of
-// locked, and errUnknown.
+// lockedPartial opens and locks the entry e of dir, a file with the received part of a stream, until the
+// caller closes it. Errors: those of locked, and errUnknown.
 func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
 	path := filepath.Join(dir, e.Name())
 	if !e.Type().IsRegular() || !snapshot.ValidID(e.Name()) {
@@ -400,7 +407,7 @@ func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
 	return f, err
 }
 
-// checkMagic returns errUnknown unless a file starts like a stream, as far as it was written:
+// checkMagic returns errUnknown unless the file f starts like a stream of snapfs, as far as it was written:
 // after a power loss the start may be missing or zeros.
 func checkMagic(f *os.File) error {
 	info, err := f.Stat()
@@ -423,8 +430,8 @@ func checkMagic(f *os.File) error {
 	return nil
 }
 
-// A Skipper drops the prefix of a payload that the receiver has, after verifying it, and
-// passes on the rest of the payload.
+// A Skipper is a writer for the payload of a resumed stream. It drops the part at the beginning that the
+// receiver has, after verifying it, and passes on the rest.
 type Skipper struct {
 	prefix Partial
 	// begin opens the writer for the payload after the prefix.
@@ -434,17 +441,18 @@ type Skipper struct {
 	left  int64
 }
 
-// ErrOtherPrefix means that the payload does not start with the part that the receiver has.
+// ErrOtherPrefix means that the payload of a resumed stream does not start with the part that the receiver
+// has, so that it must be sent from the beginning.
 var ErrOtherPrefix = errors.New("the payload starts differently now")
 
-// NewSkipper returns a Skipper that drops the part b, then calls begin and writes the rest of
-// the payload to its result.
+// NewSkipper returns a Skipper that drops the part b of a payload, which the receiver has, then calls begin
+// and writes the rest of the payload to its result.
 func NewSkipper(b Partial, begin func() (io.Writer, error)) *Skipper {
 	return &Skipper{prefix: b, begin: begin, sum: sha256.New(), left: b.Bytes}
 }
 
-// Write processes more of the payload. Errors: ErrOtherPrefix, before begin was called; those
-// of the writer.
+// Write takes the next bytes of the payload. Errors: ErrOtherPrefix, before begin was called; those of the
+// writer that begin returned.
 func (s *Skipper) Write(b []byte) (int, error) {
 	n := int(min(s.left, int64(len(b))))
 	s.sum.Write(b[:n])

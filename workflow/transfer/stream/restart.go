@@ -12,7 +12,8 @@ import (
 // shorter attempt never truncates it. From the first difference, or from the file's end, the
 // new payload replaces the rest.
 
-// restart prepares the file for a payload that is received from its first byte.
+// restart sets up the file for a payload that is received from its first byte, although an earlier attempt
+// may have stored a part.
 func (k *PartialFile) restart(l Header) error {
 	r, had, err := Open(io.NewSectionReader(k.f, 0, 1<<62))
 	if err == nil && had.ID == l.ID && had.Base == l.Base {
@@ -27,16 +28,16 @@ func (k *PartialFile) restart(l Header) error {
 	return nil
 }
 
-// replaceFrom makes the next write replace the file from the offset at on, beginning with
-// first. Nothing changes on disk before.
+// replaceFrom makes the next write replace the file's content from the offset at on, beginning with first.
+// Nothing changes on disk before that.
 func (k *PartialFile) replaceFrom(at int64, first []byte) {
 	k.old, k.size, k.checkAt = nil, at, at
 	k.replacing, k.first = true, first
 	k.w = newWriter(spaceChecked{k}, noSum())
 }
 
-// skipEqual compares received bytes with those in the partial file, and returns the bytes that
-// it lacks. It returns an error if there is no space to store them.
+// skipEqual compares the received bytes b with those that an earlier attempt stored in the file, and returns
+// the bytes that the file lacks. It returns an error if there is no disk space to store them.
 func (k *PartialFile) skipEqual(b []byte) (rest []byte, err error) {
 	for k.old != nil && len(b) > 0 {
 		start := k.old.complete
@@ -64,7 +65,7 @@ func (k *PartialFile) skipEqual(b []byte) (rest []byte, err error) {
 	return b, nil
 }
 
-// commonPrefix returns the length of the common prefix of a and b.
+// commonPrefix returns how many bytes at the beginning of a and b are equal.
 func commonPrefix(a, b []byte) int {
 	n := min(len(a), len(b))
 	if bytes.Equal(a[:n], b[:n]) {
@@ -78,8 +79,8 @@ func commonPrefix(a, b []byte) int {
 	return n
 }
 
-// reuseOld returns the size of the earlier payload if this attempt received no more, and renews
-// the file's time.
+// reuseOld returns the size of the payload that an earlier attempt stored, if this attempt received no more,
+// and renews the file's time. Otherwise it returns 0.
 func (k *PartialFile) reuseOld() (bytes int64, err error) {
 	if k.old == nil && !k.replacing {
 		return 0, nil

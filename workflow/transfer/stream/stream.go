@@ -31,14 +31,14 @@ import (
 
 const (
 	magic = "snapfs parcel 1\n"
-	// frameSize is the maximum length in bytes of a frame that is written; most is that of a
-	// frame that is accepted.
+	// frameSize is the maximum length in bytes of a frame that is written. maxFrame is the maximum length of
+	// a frame that is accepted.
 	frameSize = 256 << 10
 	maxFrame  = 1 << 20
 )
 
-// A Header describes a stream. Its content is not trusted: [Open] checks only that names are
-// valid.
+// A Header says which snapshot a stream contains, and on which base. Its content is not trusted: [Open]
+// checks only that names are valid.
 type Header struct {
 	// Sandbox and State are the sender's names. ID is the snapshot's identity, the same on
 	// every machine: [catalog.NamedSnapshot.Identity].
@@ -81,20 +81,20 @@ func corrupt(format string, args ...any) error {
 	return &errs.Error{Op: "receive", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
-// A Writer writes a stream.
+// A Writer writes a snapshot's payload as a stream, with header and checksums.
 type Writer struct {
 	w   io.Writer
 	sum hash.Hash
 	buf []byte
 }
 
-// NewWriter starts a stream with its header.
+// NewWriter returns a Writer after writing the beginning of a stream, with the header l, to w.
 func NewWriter(w io.Writer, l Header) (*Writer, error) {
 	p := newWriter(w, sha256.New())
 	return p, p.header(l)
 }
 
-// header writes the header frame.
+// header writes the first line of the stream and the frame with the header l.
 func (p *Writer) header(l Header) error {
 	text, err := json.Marshal(l)
 	if err == nil {
@@ -140,7 +140,7 @@ func (p *Writer) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// flushRest writes the last, incomplete frame.
+// flushRest writes the last frame of the payload, which may be shorter than the others.
 func (p *Writer) flushRest() error {
 	if len(p.buf) == 8 {
 		return nil
@@ -148,7 +148,7 @@ func (p *Writer) flushRest() error {
 	return p.flush()
 }
 
-// Close ends the stream, which is incomplete without that.
+// Close writes the end of the stream, with the checksum of everything. Without it the stream is incomplete.
 func (p *Writer) Close() error {
 	if err := p.flushRest(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (p *Writer) Close() error {
 	return err
 }
 
-// A Reader reads a stream.
+// A Reader reads the payload of a stream and checks the checksums.
 type Reader struct {
 	r    io.Reader
 	sum  hash.Hash
@@ -173,7 +173,8 @@ type Reader struct {
 	broken         bool
 }
 
-// Open reads the header of a stream. Errors: errs.ErrCorrupt, and those of r.
+// Open reads the header of the stream r, and returns a reader of its payload. Errors: errs.ErrCorrupt, and
+// those of r.
 func Open(r io.Reader) (*Reader, Header, error) {
 	p := &Reader{r: r, sum: sha256.New()}
 	var l Header
@@ -190,7 +191,8 @@ func Open(r io.Reader) (*Reader, Header, error) {
 	return p, l, l.check()
 }
 
-// readMagic reads the first line.
+// readMagic reads the first line of the stream, which names the format, and returns an error if it is another
+// one.
 func (p *Reader) readMagic() error {
 	start := make([]byte, len(magic))
 	n, err := io.ReadFull(p.r, start)
@@ -207,7 +209,7 @@ func (p *Reader) readMagic() error {
 	return err
 }
 
-// get fills b from the stream.
+// get reads the next len(b) bytes of the stream into b. ErrCorrupt: the stream ends before.
 func (p *Reader) get(b []byte) error {
 	_, err := io.ReadFull(p.r, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -218,7 +220,7 @@ func (p *Reader) get(b []byte) error {
 	return err
 }
 
-// next reads the next frame into rest, which is empty after the last frame.
+// next reads the next frame of the stream into p.rest and checks it. p.rest is empty after the last frame.
 func (p *Reader) next() error {
 	var head [8]byte
 	if err := p.get(head[:]); err != nil {
@@ -244,7 +246,7 @@ func (p *Reader) next() error {
 	return nil
 }
 
-// Read reads the payload. It returns io.EOF only if everything arrived as it was sent.
+// Read reads the payload of the stream. It returns io.EOF only if everything arrived as it was sent.
 func (p *Reader) Read(b []byte) (int, error) {
 	if len(p.rest) == 0 && p.err == nil {
 		if p.err = p.next(); p.err == nil && len(p.rest) == 0 {
@@ -261,8 +263,8 @@ func (p *Reader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Broken reports whether the stream ended early or was damaged: the payload read so far is a
-// prefix of the sent one.
+// Broken reports whether the stream ended early or was damaged, so that the transfer can be resumed: the
+// payload read so far is the beginning of the sent one.
 func (p *Reader) Broken() bool { return p.broken }
 
 func (p *Reader) verify() error {
