@@ -1,6 +1,7 @@
 package logfile
 
-// Mentions are the inodes and names for which some logs have any record.
+// Mentions are the inodes and names for which the logs of some layers have any record: all that these layers
+// may have changed.
 type Mentions struct {
 	Inodes map[uint64]struct{}
 	Names  map[Name]struct{}
