@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A liveBackend is a backend with live bases. It saves originals of the files that a fork changes.
+// A liveBackend is a backend with live bases: unchanged files are read from the real tree as it is now. It
+// saves the bytes that files had before a fork changed them.
 type liveBackend struct{ *backend }
 
 var _ snapshot.OriginalStore = liveBackend{}

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// make creates an inode with the owner of the requesting process.
+// make creates the inode that what describes, owned by the requesting process, and fills the reply out.
 func (r raw) make(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -91,8 +91,8 @@ func (r raw) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32
 	return answer(all.String(), dest)
 }
 
-// answer copies an attribute value into the reply dest, and returns its size. If dest is empty
-// it only returns the size.
+// answer copies the value of an extended attribute into the reply dest, and returns its size. If dest is
+// empty it only returns the size.
 func answer(value string, dest []byte) (uint32, fuse.Status) {
 	if len(dest) > 0 && len(dest) < len(value) {
 		return uint32(len(value)), fuse.ERANGE
