@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A LowerServer serves lower trees by a process, so that the overlay's lower layer is a served
-// mount and not a path of the real tree.
+// A LowerServer is a process that serves real trees as FUSE mounts. The lowest layer of the overlay is then
+// such a mount, not the path of the real tree. Package overlayfuse provides one.
 type LowerServer interface {
 	// Holds returns the reason why the tree at path cannot be served, or nil.
 	Holds(path string) error

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The states of a workspace on a pool.
+// The states of a workspace on a pool. Those other than imported and adopted exist only during an operation,
+// or after it was killed.
 const (
 	imported = "imported" // the pool has a copy of it
 	moving   = "moving"   // an adoption is renaming the directory
@@ -57,7 +58,7 @@ func (p *Pool) lockFile(path string) string {
 
 func (p *Pool) lockTree(path string) (func(), error) { return lock(p.lockFile(path)) }
 
-// record reads the record of a workspace. Errors: fs.ErrNotExist.
+// record reads the record of the workspace at path, which says how the pool holds it. Errors: fs.ErrNotExist.
 func (p *Pool) record(path string) (record, error) {
 	var r record
 	err := readJSON(p.recordFile(path), &r)
@@ -92,7 +93,7 @@ func (p *Pool) records() ([]record, error) {
 	return all, nil
 }
 
-// A Status is the state of a pool.
+// A Status describes a pool for the user: its sizes, its workspaces and what uses it.
 type Status struct {
 	Name, Image, Mount string
 	// Size is the limit of the pool's size, OnDisk the present size of its file, Free the space
@@ -152,7 +153,7 @@ func (p *Pool) Status() (Status, error) {
 	return s, failed("reading the status of the pool", p.Name, "", err)
 }
 
-// escape returns path with the characters that separate fields of fstab(5) escaped.
+// escape returns path as fstab(5) writes it: with the characters that separate fields escaped.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
 }

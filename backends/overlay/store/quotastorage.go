@@ -29,8 +29,8 @@ type QuotaStorage interface {
 	Swept() error
 }
 
-// Inner returns the path, relative to the directory of a layer, of the directory that the
-// QuotaStorage makes; "" without one.
+// Inner returns the path, relative to the directory of a layer, of the directory that the QuotaStorage makes
+// for the layer's content; "" without a QuotaStorage.
 func (s *Store) Inner() string {
 	if s.Storage == nil {
 		return ""
@@ -38,7 +38,7 @@ func (s *Store) Inner() string {
 	return "/held"
 }
 
-// makeInner makes the directory of the QuotaStorage in a layer.
+// makeInner makes the directory of the QuotaStorage for the content of a layer.
 func (s *Store) makeInner(layer string) error {
 	if s.Storage == nil {
 		return nil
