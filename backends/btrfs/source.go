@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A source is the place of a tree on its filesystem.
+// A source says where on its btrfs filesystem a tree is, and where the data of its snapshots belongs.
 type source struct {
 	// root is the root of the subvolume that contains the tree. within is the path of the tree
 	// relative to root, or ".".

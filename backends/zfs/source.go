@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A source is the dataset and path at which a tree is stored.
+// A source says in which ZFS dataset, and at which path in it, a tree is stored.
 type source struct {
 	// dataset is the dataset's name as in zfs(8).
 	dataset string

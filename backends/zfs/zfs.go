@@ -65,8 +65,8 @@ func checkUsable(tree string) error {
 	return checkName(src)
 }
 
-// A Backend stores snapshots and forks as ZFS datasets. Any number of backends, in any number
-// of processes, may use the same state directory at once.
+// A Backend stores snapshots and forks as ZFS datasets. [Open] makes one. Any number of backends, in any
+// number of processes, may use the same state directory at once.
 type Backend struct {
 	// dir is the backend's directory in the state directory.
 	dir string
