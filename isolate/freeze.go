@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A thawer is a function that undoes a freeze.
+// A thawer is a function that undoes a freeze of a container: its processes continue.
 type thawer func() error
 
 // Freeze stops every process in the container and returns once all of them have stopped. It uses the freezer of
@@ -51,8 +51,8 @@ func (c *Container) Freeze(ctx context.Context) error {
 	return launch.HostError("freezing", err)
 }
 
-// syncShown makes FUSE mounts with mapped ids write back dirty mapped pages. The caller has
-// frozen all processes that could write.
+// syncShown makes the FUSE mounts of the container whose ids a process maps write back changed mapped pages,
+// so that the trees are complete on the host. The caller has frozen all processes that could write.
 func (c *Container) syncShown() error {
 	for _, root := range c.shown {
 		if err := unix.Syncfs(int(root.Fd())); err != nil {
@@ -110,7 +110,8 @@ func (c *Container) Clear(ctx context.Context) error {
 	}
 }
 
-// stop freezes by cgroup if possible and otherwise by signals. The thawer is never nil.
+// stop stops all processes of the container, by the cgroup freezer if possible and otherwise by signals. The
+// thawer, which continues them, is never nil.
 func (c *Container) stop(ctx context.Context) (thawer, error) {
 	if f, ok := c.freezer(); ok {
 		return func() error { return f.write(f.off) }, f.freeze(ctx)
@@ -118,7 +119,7 @@ func (c *Container) stop(ctx context.Context) (thawer, error) {
 	return c.stopEach(ctx)
 }
 
-// freezer returns the freezer of the first cgroup that has one.
+// freezer returns the freezer of the first of the container's cgroups that has one.
 func (c *Container) freezer() (freezer, bool) {
 	for _, dir := range c.cgroups {
 		for _, f := range []freezer{
@@ -243,8 +244,8 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 	})
 }
 
-// maxSleepPolls is how often stopEach may find a process in uninterruptible sleep before it
-// counts as stopped: 0.1 s.
+// maxSleepPolls is how often stopEach may find a process in uninterruptible sleep before it counts as
+// stopped. With the pauses in between that takes 0.1 s.
 const maxSleepPolls = 16
 
 // signalAll makes pid 1 send a signal to every other process in the container. The caller holds reqMu.
@@ -262,7 +263,8 @@ func (c *Container) signalAll(sig unix.Signal) error {
 	}
 }
 
-// broadcast adds the steps of a request to signal every process except pid 1.
+// broadcast adds the steps of a request by which pid 1 sends the signal sig to every other process. It
+// returns the first of them.
 func (b *builder) broadcast(sig int) launch.Step {
 	msg, _, _, seq, _ := b.Message(reportStarted, 0)
 	b.Stage, b.Last, b.OnErr = "signalling", 0, b.p1.die.At

@@ -19,7 +19,7 @@ type hostFacts struct {
 	birth    int   // descriptor of the v2 cgroup to create pid 1 in, or -1
 }
 
-// callerFacts collects the facts that the fork of pid 1 needs.
+// callerFacts collects the facts about this process and the cgroups of spec that the fork of pid 1 needs.
 func callerFacts(spec *Spec) hostFacts {
 	h := hostFacts{uid: os.Geteuid(), gid: os.Getegid(), birth: -1}
 	var st unix.Statfs_t
@@ -33,7 +33,7 @@ func callerFacts(spec *Spec) hostFacts {
 	return h
 }
 
-// probeHost collects the facts that only later steps need.
+// probeHost collects the facts about the kernel that only later steps of pid 1 need, after its fork.
 func (b *builder) probeHost() error {
 	b.host.landlock = landlockABI()
 	return b.LookAround()

@@ -14,9 +14,9 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// A Prepared is a container whose pid 1 already creates the parts that every container has,
-// while the supervisor finds out which trees it needs. Exactly one of Start and Close must be
-// called.
+// A Prepared is a container whose pid 1 already creates the parts that every container has, while the
+// supervisor finds out which trees the container needs. [Prepare] makes it. Exactly one of Start and Close
+// must be called.
 type Prepared struct {
 	container *Container
 	command   *Command
@@ -121,8 +121,8 @@ func (p *Prepared) Close() error {
 	return nil
 }
 
-// fail ends pid 1 and returns the error that pid 1 recorded in the image, or err if there is
-// none.
+// fail ends pid 1 of a container that could not be prepared, and returns the error that pid 1 recorded in its
+// image, or err if there is none.
 func (p *Prepared) fail(err error) error {
 	p.container.kill()
 	p.container.end()

@@ -80,7 +80,8 @@ func (b *builder) giveUp() {
 	b.filterCalls()
 }
 
-// Scopes of Landlock, from ABI 6 (linux/landlock.h).
+// The kernel's Landlock scopes, which deny abstract sockets and signals, and the ABI that has them
+// (linux/landlock.h).
 const (
 	scopeABI            = 6
 	scopeAbstractSocket = 1
@@ -100,8 +101,8 @@ func (b *builder) scope() {
 	b.Do(unix.SYS_CLOSE, b.Of(rules))
 }
 
-// filterCalls adds the step that loads the system call filter. The table is part of the program's data, so pid
-// 1 has it at the same address.
+// filterCalls adds the step by which pid 1 loads the system call filter. The filter's table is part of the
+// program's data, so pid 1, a fork of the program, has it at the same address.
 func (b *builder) filterCalls() {
 	b.Stage = "loading the system call filter"
 	program := b.Take(16)

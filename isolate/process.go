@@ -30,8 +30,8 @@ type Process struct {
 
 func newProcess() *Process { return &Process{done: make(chan struct{}), pidfd: -1} }
 
-// begin records that the process has started, and end that it has ended. Container.serve calls
-// each once, in this order.
+// begin records that the process has started; pidfd and pty are its descriptors, or -1. Its counterpart end
+// records that the process has ended. Container.serve calls each once, in this order.
 func (p *Process) begin(pidfd, pty int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,7 +26,7 @@ type Rlimit struct {
 	Cur, Max uint64
 }
 
-// rlimitNames are the names in getrlimit(2), by number.
+// rlimitNames are the names of resource limits in getrlimit(2), by the number of the resource.
 var rlimitNames = [...]string{
 	"CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE",
 	"MEMLOCK", "AS", "LOCKS", "SIGPENDING", "MSGQUEUE", "NICE", "RTPRIO", "RTTIME",

@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// setRlimits sets the limits of commands started from now on. No hard limit may be higher than
-// the supervisor's own, which would need CAP_SYS_RESOURCE over the host.
+// setRlimits sets the resource limits of commands started from now on. No hard limit may be higher than the
+// supervisor's own, which would need CAP_SYS_RESOURCE over the host.
 func (b *builder) setRlimits(list []Rlimit) error {
 	for _, r := range list {
 		var own unix.Rlimit
@@ -61,8 +61,8 @@ func (b *builder) limitForks() {
 	b.Stage = stage
 }
 
-// limitCommand adds the steps by which a command's process sets its own limits, just before it
-// executes the command. Later steps need no memory or descriptors.
+// limitCommand adds the steps by which a command's process sets its own resource limits, just before it
+// executes the program. Later steps need no memory or descriptors.
 func (b *builder) limitCommand() {
 	b.Stage = "setting limits"
 	for _, r := range b.rlimits {

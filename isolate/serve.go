@@ -47,8 +47,8 @@ func (c *Container) serve() {
 	c.builder.Free()
 }
 
-// end waits for pid 1, which the kernel reaps after every other process of its namespace, and closes all
-// descriptors.
+// end waits for the end of pid 1, which the kernel reaps after every other process of its namespace, and
+// closes all descriptors of the container.
 func (c *Container) end() {
 	if c.pid > 0 {
 		for {
@@ -80,7 +80,8 @@ func (c *Container) end() {
 	}
 }
 
-// startError returns the reason why pid 1 ended before the container was complete.
+// startError returns the reason why pid 1 ended before the container was complete: the error that it
+// recorded, or that it was killed.
 func (c *Container) startError() error {
 	where, errno := c.builder.Failure()
 	if errno == 0 {
@@ -174,7 +175,8 @@ func rightsOf(control []byte) []int {
 	return fds
 }
 
-// sendRequest wakes pid 1 to execute a request that is in the image already.
+// sendRequest wakes pid 1, over its control socket ctl, to execute the request with this number, which is in
+// the image already. rights is the control message with the descriptors to pass.
 func sendRequest(ctl, number int, rights []byte) syscall.Errno {
 	var data [4]byte
 	binary.NativeEndian.PutUint32(data[:], uint32(number))
