@@ -28,10 +28,12 @@ type Planner struct {
 	CloseLater  []*os.File              // mounts and directories to close once the trees are complete
 }
 
-// firstFreeFD is the number from which on pid 1 has no descriptors at its start.
+// firstFreeFD is the descriptor number from which on pid 1 has none open at its start, so that steps can name
+// them beforehand.
 const firstFreeFD = 1000
 
-// NewPlanner returns a planner that adds steps to im.
+// NewPlanner returns a planner that adds the steps for the file tree of spec to the image im of a container's
+// pid 1.
 func NewPlanner(im *launch.Image, spec Spec) *Planner {
 	return &Planner{Image: im, Spec: spec, around: surroundings{freeFD: firstFreeFD}}
 }

@@ -41,8 +41,8 @@ const (
 	offsetArch   = 4
 )
 
-// assemble returns the filter of an architecture: a part for each of its ABIs, selected by the first
-// instructions, and denial for every other ABI.
+// assemble returns the system call filter for the architecture goarch: a part for each of its ABIs, selected
+// by the first instructions, and denial for every other ABI.
 func assemble(goarch string) ([]netbpf.RawInstruction, error) {
 	all := []netbpf.Instruction{netbpf.LoadAbsolute{Off: offsetArch, Size: 4}}
 	for _, a := range abis[goarch] {
@@ -59,9 +59,9 @@ func assemble(goarch string) ([]netbpf.RawInstruction, error) {
 	return netbpf.Assemble(all)
 }
 
-// A rule is the decision for one system call. Without conditions it is action; with
-// conditions, the call is allowed if one of them holds and denied otherwise. A call whose
-// argument arg has one of the values never in its low half is always denied.
+// A rule is the filter's decision for one system call. Without conditions it is action; with conditions, the
+// call is allowed if one of them holds and denied otherwise. A call whose argument arg has one of the values
+// never in its low half is always denied.
 type rule struct {
 	action bpf.Action
 	when   []bpf.ArgumentConditions
@@ -135,8 +135,8 @@ func (r rule) assemble(p *bpf.Program, number uint32) {
 	p.Ret(deny)
 }
 
-// rules returns the profile for this ABI, by call number. Calls that the profile does not mention are denied;
-// numbers above all known ones are not listed.
+// rules returns the decisions of the seccomp profile for this ABI, by system call number. Calls that the
+// profile does not mention are denied; numbers above all known ones are not listed.
 func (a abi) rules() ([]rule, error) {
 	highest := 0
 	for number := range a.info.SyscallNumbers {
@@ -180,10 +180,10 @@ var terminalCalls = []uint32{
 	unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCEXCL, unix.TIOCSETD, unix.TIOCVHANGUP, unix.TIOCCONS, tiocsLockTermios,
 }
 
-// tiocsLockTermios is TIOCSLCKTRMIOS of asm-generic/ioctls.h.
+// tiocsLockTermios is the number of the ioctl TIOCSLCKTRMIOS of asm-generic/ioctls.h.
 const tiocsLockTermios = 0x5457
 
-// harden denies those calls that the profile allows but a sandbox must not make.
+// harden changes rules to deny those calls that the profile allows but a sandbox must not make.
 func (a abi) harden(rules []rule) {
 	ioctl := &rules[a.info.SyscallNames["ioctl"]]
 	ioctl.arg, ioctl.never = 1, append([]uint32{btrfsSnapCreateV2, btrfsSubvolCreateV2}, terminalCalls...)
@@ -227,8 +227,8 @@ func (r *rule) add(s specs.LinuxSyscall) error {
 	return nil
 }
 
-// applies reports whether an entry of the profile applies to this ABI. Every kernel that can run a container is
-// younger than the kernels that the profile's conditions name.
+// applies reports whether the entry s of the seccomp profile applies to this ABI. Every kernel that can run a
+// container is younger than the kernels that the profile's conditions name.
 func (a abi) applies(s *moby.Syscall) bool {
 	if f := s.Includes; f != nil {
 		if len(f.Arches) > 0 && !slices.Contains(f.Arches, a.name) {
