@@ -200,9 +200,9 @@ func printable(line string) bool {
 	return !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
-// harmless reports whether programs on the host may read the entry of git's configuration, whoever wrote it.
-// A remote such as "ext::COMMAND" names a program, also with quotes or a backslash between, which git
-// removes. The index of a repository with another hash than SHA-1 cannot be checked.
+// harmless reports whether programs on the host may read the entry of git's configuration even if a container
+// wrote it. A remote such as "ext::COMMAND" names a program, also with quotes or a backslash between, which
+// git removes. The index of a repository with another hash than SHA-1 cannot be checked.
 func harmless(e *entry) bool {
 	if e.section == "extensions" && e.key == "objectformat" && !strings.EqualFold(e.value, "sha1") {
 		return false
