@@ -44,8 +44,8 @@ func (b *builder) optional(what string, s launch.Step) {
 	b.optionals = append(b.optionals, optionalStep{c, what})
 }
 
-// maps adds the steps by which pid 1 maps the only user and group of its new user namespace. A process may
-// map its own ids without any privilege, once it has given up setgroups(2) (user_namespaces(7)).
+// maps adds the system calls by which pid 1 maps the only user and group of its new user namespace. A process
+// may map its own ids without any privilege, once it has given up setgroups(2) (user_namespaces(7)).
 func (b *builder) maps() {
 	b.Stage = "mapping the user"
 	uid, gid := strconv.Itoa(b.host.uid), strconv.Itoa(b.host.gid)
@@ -60,9 +60,10 @@ func (b *builder) writeFile(path, content string) {
 	b.Do(unix.SYS_CLOSE, b.Of(fd))
 }
 
-// enterCgroups adds the steps that move pid 1 into the cgroups of version 1, which clone3 cannot place it in.
-// Pid 1 writes its only thread to tasks: to move a whole process through cgroup.procs, the kernel first blocks
-// every fork and exit of the machine (cgroup_threadgroup_rwsem in kernel/cgroup/cgroup.c), for 10 ms.
+// enterCgroups adds the system calls that move pid 1 into the cgroups of version 1, which clone3 cannot place
+// it in. Pid 1 writes its only thread to tasks: to move a whole process through cgroup.procs, the kernel
+// first blocks every fork and exit of the machine (cgroup_threadgroup_rwsem in kernel/cgroup/cgroup.c), for
+// 10 ms.
 func (b *builder) enterCgroups() {
 	b.Stage = "entering the cgroup"
 	for _, dir := range b.host.cgroups {
@@ -72,8 +73,8 @@ func (b *builder) enterCgroups() {
 	}
 }
 
-// becomeRoot adds the steps by which pid 1, still the host's root, which the new user namespace does not map,
-// becomes root of that namespace.
+// becomeRoot adds the system calls by which pid 1, still the host's root, which the new user namespace does
+// not map, becomes root of that namespace.
 func (b *builder) becomeRoot() {
 	b.Stage = "becoming root of the sandbox"
 	b.Do(unix.SYS_SETGROUPS, launch.Num(0), launch.Num(0))
@@ -81,16 +82,16 @@ func (b *builder) becomeRoot() {
 	b.Do(unix.SYS_SETRESUID, launch.Num(0), launch.Num(0), launch.Num(0))
 }
 
-// seal adds the steps that make pid 1 unreadable to all but the host's root, because its memory is a copy of
-// the supervisor's, and that tie its life to the supervisor's thread. A change of user undoes both.
+// seal adds the system calls that make pid 1 unreadable to all but the host's root, because its memory is a
+// copy of the supervisor's, and that tie its life to the supervisor's thread. A change of user undoes both.
 func (b *builder) seal() {
 	b.Stage = "protecting pid 1"
 	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(0))
 	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_PDEATHSIG), launch.Num(unix.SIGKILL))
 }
 
-// forget adds the steps by which pid 1 blanks its copy of the supervisor's command line, which every process
-// in the container could read in /proc/1/cmdline, and takes a name of its own.
+// forget adds the system calls by which pid 1 blanks its copy of the supervisor's command line, which every
+// process in the container could read in /proc/1/cmdline, and takes a name of its own.
 func (b *builder) forget() {
 	b.Stage = "naming pid 1"
 	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_NAME), b.Str("snapfs-init"))
@@ -104,7 +105,7 @@ func (b *builder) forget() {
 	}
 }
 
-// loopback adds the steps by which pid 1 brings up the network interface lo.
+// loopback adds the system calls by which pid 1 brings up the network interface lo.
 func (b *builder) loopback() {
 	b.Stage = "bringing up the loopback interface"
 	ifreq := make([]byte, 40)
@@ -115,8 +116,8 @@ func (b *builder) loopback() {
 	b.Do(unix.SYS_CLOSE, b.Of(s))
 }
 
-// closeAll adds the steps by which pid 1 closes every descriptor that it has inherited, except those in keep,
-// and opens the container's /dev/null as 0, 1 and 2.
+// closeAll adds the system calls by which pid 1 closes every descriptor that it has inherited, except those
+// in keep, and opens the container's /dev/null as 0, 1 and 2.
 func (b *builder) closeAll(keep []int) {
 	b.Stage = "closing descriptors"
 	slices.Sort(keep)

@@ -86,10 +86,10 @@ func closeAll(fds []int) {
 	}
 }
 
-// Exec runs another command in the container, under the same restrictions.
+// Exec runs command in the container, under the same restrictions as its other processes.
 //
-// Cost: a fork and exec. Errors: as [Prepared.Start]; [errs.ErrClosed]; [errs.ErrBusy] while the
-// container is frozen.
+// Cost: a fork and exec. Errors: as [Prepared.Start]; [errs.ErrClosed]; [errs.ErrBusy] while the container is
+// frozen.
 func (c *Container) Exec(ctx context.Context, command Command) (*Process, error) {
 	if err := command.check(c.builder.spec); err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (c *Container) awaitReport() (r report, ok bool) {
 	}
 }
 
-// PID returns the pid of pid 1 on the host.
+// PID returns the process id, on the host, of the container's pid 1.
 func (c *Container) PID() int { return c.pid }
 
 // Level returns the protections that are in force in the container.
@@ -244,7 +244,7 @@ func (c *Container) Close(ctx context.Context) error {
 	}
 }
 
-// kill ends pid 1; the kernel then ends every process in its pid namespace.
+// kill ends the container's pid 1; the kernel then ends every process in its pid namespace.
 func (c *Container) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

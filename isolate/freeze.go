@@ -62,7 +62,8 @@ func (c *Container) syncShown() error {
 	return nil
 }
 
-// Thaw continues the processes. Thawing a container that is not frozen does nothing. Errors: [errs.ErrDenied].
+// Thaw lets the processes that Freeze stopped continue. Thawing a container that is not frozen does nothing.
+// Errors: [errs.ErrDenied].
 func (c *Container) Thaw(context.Context) error {
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()
@@ -134,9 +135,9 @@ func (c *Container) freezer() (freezer, bool) {
 	return freezer{}, false
 }
 
-// A freezer is the cgroup directory whose file stops and continues every process in it:
-// cgroup.freeze in version 2 (Documentation/admin-guide/cgroup-v2.rst), freezer.state in
-// version 1 (cgroup-v1/freezer-subsystem.rst).
+// A freezer is the directory of a control group with the file that stops and continues every process in it:
+// cgroup.freeze in version 2 (Documentation/admin-guide/cgroup-v2.rst), freezer.state in version 1
+// (cgroup-v1/freezer-subsystem.rst).
 type freezer struct {
 	dir                   *os.File
 	file, on, off         string
@@ -263,7 +264,7 @@ func (c *Container) signalAll(sig unix.Signal) error {
 	}
 }
 
-// broadcast adds the steps of a request by which pid 1 sends the signal sig to every other process. It
+// broadcast adds the system calls of a request by which pid 1 sends the signal sig to every other process. It
 // returns the first of them.
 func (b *builder) broadcast(sig int) launch.Step {
 	msg, _, _, seq, _ := b.Message(reportStarted, 0)
@@ -275,15 +276,15 @@ func (b *builder) broadcast(sig int) launch.Step {
 	return first
 }
 
-// A threadState is the state letter of one thread in the container, as in /proc/PID/stat; pid
-// is the thread's process on the host.
+// A threadState is the state of one thread in the container, as the letter in /proc/PID/stat, by which
+// stopEach sees that it has stopped. pid is the thread's process on the host.
 type threadState struct {
 	pid   int
 	state byte
 }
 
-// descendants lists the threads of all processes below pid 1, parents before children. It needs
-// CONFIG_PROC_CHILDREN, which all distributions set.
+// descendants lists the threads of all processes below the process pid, a container's pid 1, parents before
+// children. It needs CONFIG_PROC_CHILDREN, which all distributions set.
 func descendants(pid int) []threadState {
 	var all []threadState
 	queue := []int{pid}
@@ -327,9 +328,9 @@ func stateOf(file string) (byte, bool) {
 	return stat[end+2], true
 }
 
-// release kills and thaws a frozen container that Close ends: a frozen cgroup of version 1 delivers no signal
-// until it thaws. No process runs an instruction before it dies. Processes that SIGSTOP stopped die as they
-// are.
+// release kills a frozen container that Close ends and lets it continue, because a frozen cgroup of version 1
+// delivers no signal before. No process runs an instruction before it dies. Processes that SIGSTOP stopped
+// die as they are.
 func (c *Container) release() {
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostFacts are the caller's ids and the kernel's and cgroups' properties that a builder
-// needs. The supervisor collects them, because pid 1 can only execute prepared steps.
+// hostFacts are the ids of this process and the properties of the kernel and cgroups on which the system
+// calls of a container's pid 1 depend. The supervisor collects them, because pid 1 can only execute a
+// prepared list.
 type hostFacts struct {
 	uid, gid int
 	landlock int   // ABI, 0 without

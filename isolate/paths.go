@@ -56,9 +56,9 @@ func (b *builder) checkPaths() error {
 	}
 }
 
-// allowPaths adds the steps that let the container execute only the programs of Spec.Execute, and write only to the
-// paths of Spec.Writable, by Landlock. The ruleset also handles renames between directories and allows them
-// everywhere, because otherwise every rename between directories would fail.
+// allowPaths adds the system calls that let the container execute only the programs of Spec.Execute, and
+// write only to the paths of Spec.Writable, by Landlock. The ruleset also handles renames between directories
+// and allows them everywhere, because otherwise every rename between directories would fail.
 func (b *builder) allowPaths() {
 	if b.spec.Execute == nil && b.spec.Writable == nil {
 		return
@@ -94,8 +94,8 @@ func (b *builder) allowPaths() {
 	b.Do(unix.SYS_CLOSE, b.Of(rules))
 }
 
-// allow adds the steps that add a rule for path to the Landlock ruleset rules, if the path exists: the rights
-// directory for a directory with everything below it, or file for a file.
+// allow adds the system calls that add a rule for path to the Landlock ruleset rules, if the path exists: the
+// rights directory for a directory with everything below it, or file for a file.
 func (b *builder) allow(rules launch.Cell, path string, directory, file uint64) {
 	open := b.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), b.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path).Tolerate(unix.ENOENT, unix.EACCES)
 	fd := open.Result()
@@ -114,8 +114,8 @@ func (b *builder) allow(rules launch.Cell, path string, directory, file uint64) 
 	b.Last = done.At
 }
 
-// rule adds the steps that give the Landlock ruleset rules a rule with the rights access for path, which is
-// open as fd.
+// rule adds the system calls that give the Landlock ruleset rules a rule with the rights access for path,
+// which is open as fd.
 func (b *builder) rule(rules launch.Cell, path string, fd launch.Cell, access uint64) (first, last launch.Step) {
 	at := b.Take(16) // struct landlock_path_beneath_attr, packed: the rights, then the descriptor
 	b.Put64(at, access)

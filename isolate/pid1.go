@@ -24,8 +24,8 @@ type report struct {
 	fds                        []int
 }
 
-// A pid1 is the part of an image that is the main loop of a container's pid 1: it reaps ended
-// processes, reports to the supervisor, and executes the supervisor's requests.
+// A pid1 is the part of an image, a prepared list of system calls, that is the main loop of a container's pid
+// 1: it reaps ended processes, reports to the supervisor, and executes the supervisor's requests.
 type pid1 struct {
 	ctl     int         // pid 1's end of the control socket
 	pts     int         // descriptor of the root of the container's devpts
@@ -41,8 +41,8 @@ type pid1 struct {
 
 const maxRequestFDs = 3
 
-// dying adds the step by which pid 1 exits, and makes it the one that follows any error of the steps added
-// after it.
+// dying adds the system call by which pid 1 exits, and makes it the one that follows any error of the steps
+// added after it.
 func (b *builder) dying() {
 	b.Stage = "ending"
 	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(1))
@@ -107,7 +107,7 @@ func (b *builder) serve() {
 	b.Last = 0
 }
 
-// watch adds the steps by which pid 1 opens a signalfd that wakes it when a process ends.
+// watch adds the system calls by which pid 1 opens a signalfd that wakes it when a process ends.
 func (b *builder) watch() {
 	b.Stage = "watching for ended processes"
 	ended := b.Words(1 << (unix.SIGCHLD - 1))

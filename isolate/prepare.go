@@ -23,10 +23,10 @@ type Prepared struct {
 	streams   []int
 }
 
-// Prepare starts pid 1 of a container. Prepare and [Prepared.Start] together cost about three times
-// a fork and exec. Errors: [*errs.Error]; [*CommandError] when the command cannot be executed. The
-// fields IDs, Network, Edge, TmpLimits, BestEffort and Cgroups of spec must have their final
-// values; Prepare ignores the others.
+// Prepare starts the pid 1 of a container, which creates the parts that do not depend on its trees;
+// [Prepared.Start] completes it. Both together cost about three times a fork and exec. Errors: [*errs.Error];
+// [*CommandError] when the command cannot be executed. The fields IDs, Network, Edge, TmpLimits, BestEffort
+// and Cgroups of spec must have their final values; Prepare ignores the others.
 func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
 	if err := check(ctx, spec, command); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Process is a program that Start or Exec started in a container.
+// A Process is a program that [Prepared.Start] or [Container.Exec] started in a container.
 type Process struct {
 	done chan struct{}
 
@@ -132,7 +132,7 @@ func (p *Process) hostPID() (int, error) {
 	return 0, nil
 }
 
-// PTY returns the supervisor's end of the process's terminal, or nil. Reading it fails with
+// PTY returns the supervisor's end of the process's terminal, or nil if it has none. Reading it fails with
 // EIO once no process in the container has the terminal open. [Process.Close] closes it.
 func (p *Process) PTY() *os.File { return p.pty }
 

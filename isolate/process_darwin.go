@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Process is a program that Start or Exec started in a container.
+// A Process is a program that [Prepared.Start] or [Container.Exec] started under a sandbox-exec profile.
 type Process struct {
 	pid    int
 	done   chan struct{}

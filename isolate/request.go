@@ -20,9 +20,9 @@ type execResult struct {
 	closed  []launch.Cell // for each candidate, whether its directory can be searched; or 0
 }
 
-// command adds the steps by which pid 1 starts a command and reports that, and returns the
-// first step. The child shares pid 1's memory until it executes the command (vfork), so that
-// its errors are found in the image.
+// command adds the system calls by which pid 1 starts the command c and reports that. It returns the first of
+// them, and where the results will be. The child shares pid 1's memory until it executes the command (vfork),
+// so that its errors are found in the image.
 func (b *builder) command(c Command) (first launch.Step, l execResult) {
 	slave, nfds := b.NewCell(-1), 1 // -1 leaves a stream as /dev/null, as in pid 1
 	if c.TTY != nil {
@@ -59,7 +59,7 @@ func (c *Command) streams(slave launch.Cell, handed []launch.Cell) []launch.Cell
 	return list
 }
 
-// report adds the steps by which pid 1 ends a request: it closes the descriptors streams, sends the
+// report adds the system calls by which pid 1 ends a request: it closes the descriptors streams, sends the
 // supervisor message as reply, and closes fds. request is where the number of the request goes. It returns
 // the first step.
 func (b *builder) report(message launch.Arg, request launch.Cell, streams, fds []launch.Cell) (first launch.Step) {
@@ -76,8 +76,8 @@ func (b *builder) report(message launch.Arg, request launch.Cell, streams, fds [
 	return first
 }
 
-// terminal adds the steps by which pid 1 opens a terminal for the command c in the container's own devpts,
-// whatever the container has done to its /dev. Its two ends go to master and slave.
+// terminal adds the system calls by which pid 1 opens a terminal for the command c in the container's own
+// devpts, whatever the container has done to its /dev. Its two ends go to master and slave.
 func (b *builder) terminal(c Command, master, slave launch.Cell) {
 	b.Stage = "opening a terminal"
 	b.Do(unix.SYS_OPENAT, launch.Num(b.p1.pts), b.Str("ptmx"), launch.Num(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)).To(master)

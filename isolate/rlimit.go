@@ -52,7 +52,8 @@ func amount(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// checkRlimits returns an error for limits that no host can have.
+// checkRlimits returns an error if a limit in list is of an unknown resource, is given twice, or has a soft
+// limit above the hard one.
 func checkRlimits(list []Rlimit) error {
 	seen := map[int]bool{}
 	for _, r := range list {

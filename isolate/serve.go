@@ -94,8 +94,8 @@ func (c *Container) startError() error {
 	return &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno, Hints: hints}
 }
 
-// handle updates the container's state from one report, passes it to the request that waits
-// for it, and closes its remaining descriptors.
+// handle updates the container's state from the report r of pid 1, passes r to the request that waits for it,
+// and closes its remaining descriptors.
 func (c *Container) handle(r report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,8 @@ func (c *Container) handle(r report) {
 	closeAll(r.fds)
 }
 
-// take returns descriptor i of the report, which the caller then owns; -1 if there is none.
+// take returns the descriptor i that pid 1 sent with the report, which the caller then owns; -1 if there is
+// none.
 func (r *report) take(i int) int {
 	if i >= len(r.fds) {
 		return -1

@@ -68,7 +68,7 @@ type Spec struct {
 	BestEffort bool
 }
 
-// Network is the network of a container.
+// Network is the kind of network that a container has.
 type Network string
 
 // The networks that a container can have.

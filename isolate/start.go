@@ -38,8 +38,8 @@ func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
 	return pid, pidfd, nil
 }
 
-// equip maps the ids of pid 1, whose process id is pid, and adds the steps that create the parts that every
-// container has. ctl is the supervisor's end of the control socket.
+// equip maps the ids of pid 1, whose process id is pid, and adds the system calls that create the parts that
+// every container has. ctl is the supervisor's end of the control socket.
 func (b *builder) equip(pid, ctl int) error {
 	if err := b.probeHost(); err != nil {
 		return err
@@ -66,8 +66,9 @@ func (b *builder) equip(pid, ctl int) error {
 	return b.resume(ctl, nil)
 }
 
-// complete adds the rest of the image: the trees of spec, the privileges that pid 1 drops, its main loop, and
-// the start of the command unless command is nil. streams are the command's descriptors in pid 1.
+// complete adds the rest of pid 1's system calls: for the trees of spec, the privileges that pid 1 drops, its
+// main loop, and the start of the command unless command is nil. streams are the command's descriptors in pid
+// 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (execResult, error) {
 	b.spec, b.Planner.Spec = spec, spec.trees()
 	if err := errors.Join(b.setRlimits(spec.Rlimits), b.checkPaths()); err != nil {
@@ -106,8 +107,8 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (execResu
 	return l, planError(b.Err)
 }
 
-// await adds the step at which pid 1 waits for the supervisor's resume. The supervisor may write the steps
-// after it meanwhile.
+// await adds the system call at which pid 1 waits for the supervisor's resume. The supervisor may write the
+// steps after it meanwhile.
 func (b *builder) await() {
 	data := b.Words(b.Addr(int(b.NewCell(0))), 1)
 	b.receive(b.Words(0, 0, data.V, 1, 0, 0, 0))
@@ -159,9 +160,9 @@ var unshared = [...]struct {
 	{unix.CLONE_NEWIPC, "ipc"}, {unix.CLONE_NEWUTS, "uts"}, {unix.CLONE_NEWCGROUP, "cgroup"}, {unix.CLONE_NEWNET, "net"},
 }
 
-// unshare adds the steps by which pid 1 creates the namespaces in unshared. It is in its cgroups by then, so
-// that its cgroup namespace begins there. A best effort does without namespaces that the kernel lacks, but
-// never without the network namespace.
+// unshare adds the system calls by which pid 1 creates the namespaces in unshared. It is in its cgroups by
+// then, so that its cgroup namespace begins there. A best effort does without namespaces that the kernel
+// lacks, but never without the network namespace.
 func (b *builder) unshare() {
 	b.Stage = "making namespaces"
 	all := 0
@@ -177,8 +178,8 @@ func (b *builder) unshare() {
 	b.Do(unix.SYS_UNSHARE, launch.Num(all))
 }
 
-// limit adds the step by which pid 1 restores the limit of open files that the supervisor was started with.
-// Earlier steps may need more.
+// limit adds the system call by which pid 1 restores the limit of open files that the supervisor was started
+// with. Earlier steps may need more.
 func (b *builder) limit() {
 	b.Stage = "setting limits"
 	if limit, ok := nofile.Given(); ok {
@@ -186,7 +187,7 @@ func (b *builder) limit() {
 	}
 }
 
-// sendRoot adds the step by which pid 1 sends the supervisor the descriptors of the container's root
+// sendRoot adds the system call by which pid 1 sends the supervisor the descriptors of the container's root
 // directory and of its TUN device.
 func (b *builder) sendRoot() {
 	b.Stage = "handing over the root"

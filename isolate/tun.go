@@ -41,10 +41,10 @@ func (c *Container) Tun() *os.File {
 	return os.NewFile(uintptr(fd), tunDevice) // non-blocking since it was opened
 }
 
-// makeEdge adds the steps by which pid 1 creates the network interface of [NetworkEdge] and sets it up, up to
-// the last route. They run while pid 1 is still the user that started it, because the device may be root's
-// alone, and in its network namespace, because the interface belongs to the namespace of the process that
-// opens the device (tun_chr_open of drivers/net/tun.c).
+// makeEdge adds the system calls by which pid 1 creates the network interface of [NetworkEdge] and sets it
+// up, up to the last route. They run while pid 1 is still the user that started it, because the device may be
+// root's alone, and in its network namespace, because the interface belongs to the namespace of the process
+// that opens the device (tun_chr_open of drivers/net/tun.c).
 func (b *builder) makeEdge() {
 	e := b.spec.Edge
 	b.Stage = "opening the network device"
@@ -82,10 +82,10 @@ func (b *builder) makeEdge() {
 	b.Do(unix.SYS_CLOSE, b.Of(s))
 }
 
-// netlink adds the steps by which pid 1 sends rtnetlink messages to the kernel and receives its reply, and
-// returns the step that fails with the first error. The kernel executes the messages in turn and acknowledges
-// only errors and the last message, so the first reply is the first error or success (rtnetlink(7),
-// netlink(7)).
+// netlink adds the system calls by which pid 1 sends rtnetlink messages to the kernel and receives its reply,
+// and returns the step that fails with the first error. The kernel executes the messages in turn and
+// acknowledges only errors and the last message, so the first reply is the first error or success
+// (rtnetlink(7), netlink(7)).
 func (b *builder) netlink(socket launch.Cell, messages ...[]byte) launch.Step {
 	last := messages[len(messages)-1]
 	flags := binary.NativeEndian.Uint16(last[6:])

@@ -93,9 +93,8 @@ func openTrees(ctx context.Context, list []Mount, to purpose) ([]*os.File, error
 	return views, nil
 }
 
-// asView returns what to mount to read m without writing to it: its overlay with the upper as
-// the topmost read-only layer. If m has no overlay, or only one layer, overlay is nil and
-// plain is the directory to bind.
+// asView returns which mount shows m read-only: an overlay like that of m with its upper as the topmost
+// read-only layer. If m has no overlay, or only one layer, overlay is nil and plain is the directory to bind.
 func asView(m Mount) (overlay *Overlay, plain string) {
 	if m.Overlay == nil {
 		return nil, m.Source

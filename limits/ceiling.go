@@ -67,7 +67,7 @@ func (c *Ceiling) lowerCPUs(quota, period string) {
 	}
 }
 
-// readTrimmed returns the content of a file in dir without blanks around it, or "" if it
+// readTrimmed returns the content of a file of the control group in dir without blanks around it, or "" if it
 // cannot be read.
 func readTrimmed(dir, file string) string {
 	text, err := os.ReadFile(filepath.Join(dir, file))

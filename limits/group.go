@@ -296,9 +296,9 @@ func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 	return nil
 }
 
-// Close removes the control groups. The processes should have ended or been killed: Close waits at most five
-// seconds for dying ones. An error names the groups that remain, and Close may be called again. Closing a
-// closed group does nothing. Cost: 0.3 ms.
+// Close removes the group's control groups. The container's processes should have ended or been killed: Close
+// waits at most five seconds for dying ones. An error names the groups that remain, and Close may be called
+// again. Closing a closed group does nothing. Cost: 0.3 ms.
 func (g *Group) Close(ctx context.Context) error {
 	g.watcher.stop()
 	ctx, cancel := context.WithTimeout(ctx, maxWait)

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy is a mounted tree of control groups (cgroups(7)), as this process sees it.
+// A hierarchy is a mounted tree of control groups (cgroups(7)) in which limits can be set, as this process
+// sees it.
 type hierarchy struct {
 	version     int
 	controllers []string // of version 1; for version 2 see enable

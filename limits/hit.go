@@ -58,8 +58,8 @@ func (g *Group) hit(part Part) {
 	g.counts.hits = append(g.counts.hits, c)
 }
 
-// LimitHit returns the limit that the container was killed for, or else the last limit that was hit. It first
-// reads the kernel's counters.
+// LimitHit returns the limit that the container was killed for, or else the last limit that its processes
+// hit; false if none. It first reads the kernel's counters.
 func (g *Group) LimitHit() (LimitHit, bool) {
 	g.life.RLock()
 	defer g.life.RUnlock()

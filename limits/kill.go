@@ -123,7 +123,7 @@ func empty(members []*member) bool {
 	return true
 }
 
-// killEach kills the processes of the group one by one.
+// killEach kills the processes of the control group one by one, on kernels without cgroup.kill.
 func (m *member) killEach() error {
 	procs, err := m.procs()
 	if err != nil {

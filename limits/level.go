@@ -24,9 +24,9 @@ func (g *Group) Level() []Enforcement {
 	return slices.Clone(g.enforced)
 }
 
-// Rlimits returns the limits that every process of the container must have before it starts. RLIMIT_NPROC
-// counts the processes of a user in a user namespace, including pid 1, so it must be set in the container's own
-// namespace.
+// Rlimits returns the limits for setrlimit(2) that every process of the container must have before it starts.
+// RLIMIT_NPROC counts the processes of a user in a user namespace, including pid 1, so it must be set in the
+// container's own namespace.
 func (g *Group) Rlimits() []Rlimit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -213,7 +213,7 @@ func processors() int {
 	return runtime.NumCPU()
 }
 
-// countList returns the number of elements of a kernel list like "0-3,6", or 0 for an invalid list.
+// countList returns how many numbers a list of the kernel like "0-3,6" stands for, or 0 for an invalid list.
 func countList(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {

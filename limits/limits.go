@@ -30,7 +30,7 @@ type Limits struct {
 	Files int64
 }
 
-// Part is the name of one limit.
+// Part is the name of one limit, such as "memory", in messages and flags.
 type Part string
 
 // The names of the limits, in the order of the fields of [Limits]. snapfs's flags have the same names.
@@ -112,7 +112,7 @@ type entry struct {
 	text string
 }
 
-// entries lists the limits that are set.
+// entries lists the limits that are set, with their values as text.
 func (l Limits) entries() []entry {
 	var list []entry
 	add := func(there bool, p Part, text func() string) {

@@ -202,7 +202,7 @@ func (m *member) number(file string) (int64, bool) {
 	return n, err == nil
 }
 
-// field reads the number in the line "name number" of a control group's file.
+// field reads the number in the line "name number" of a file of the control group; false if there is none.
 func (m *member) field(file, name string) (int64, bool) {
 	text, err := m.read(file)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Driver returns the driver with which the engine finds and opens this backend.
+// Driver returns the driver of the btrfs backend, by which the engine finds and opens it.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: "btrfs", Automatic: true, Filesystem: "btrfs", Open: Open}
 }
 
-// Open returns the backend for place.Tree. It writes nothing. Errors: ErrNotFound; ErrNotSupported
-// (the tree is not on btrfs or belongs to another user, or the filesystem has full quota groups);
-// ErrDenied.
+// Open returns the btrfs backend for the tree place.Tree. It writes nothing. Errors: ErrNotFound;
+// ErrNotSupported (the tree is not on btrfs or belongs to another user, or the filesystem has full quota
+// groups); ErrDenied.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return open("btrfs", place, place.Tree.Path)
 }
@@ -131,7 +131,8 @@ func checkUsable(src source) error {
 	return nil
 }
 
-// Facts returns the properties of this backend: frozen bases, and so on.
+// Facts returns the properties of this backend that the engine and the user need, such as that bases are
+// frozen.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
 		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,

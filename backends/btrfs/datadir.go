@@ -176,11 +176,11 @@ func unique() string {
 
 var next atomic.Uint64
 
-// open returns a descriptor of a directory inside the data directory, which the caller closes. It follows no
-// symbolic link.
+// open returns a descriptor of the directory at path in the data directory, which the caller closes. It
+// follows no symbolic link.
 func (r dataDir) open(path string) (int, error) { return openIn(r.fd, path) }
 
-// list returns the names in the directory path.
+// list returns the names of the entries in the directory at path in the data directory.
 func (r dataDir) list(path string) ([]string, error) {
 	fd, err := r.open(path)
 	if err != nil {

@@ -99,8 +99,8 @@ func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error 
 	return nil
 }
 
-// Bounds of the rate at which Sweep deletes subvolumes. The commit of the next creation has to
-// execute all pending deletions, and would otherwise take seconds.
+// Bounds of the rate at which Sweep deletes btrfs subvolumes: a pause after so many. The commit of the next
+// creation has to execute all pending deletions, and would otherwise take seconds.
 const (
 	sweepBatch = 8
 	sweepPause = 20 * time.Millisecond
@@ -180,8 +180,8 @@ func (r dataDir) rest(ctx context.Context) error {
 	}
 }
 
-// destroy deletes the directory or file at path, in the trash, with all its content. It may run concurrently in
-// several processes.
+// destroy deletes the file or directory at path, a removed snapshot or fork in the trash, with all its
+// content. It may run concurrently in several processes.
 func (r dataDir) destroy(path string) error {
 	dir, err := r.open(path)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
@@ -211,7 +211,8 @@ func (r dataDir) destroy(path string) error {
 	return nil
 }
 
-// destroyIn deletes dir/name, whose path is path/name: a file, a subvolume, or a directory with its content.
+// destroyIn deletes the entry name of the directory dir, whose path is path, in the trash: a file, a
+// subvolume, or a directory with its content.
 func (r dataDir) destroyIn(dir int, path, name string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

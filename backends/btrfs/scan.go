@@ -166,8 +166,8 @@ func entries(fd int, ino uint64) (map[string]child, error) {
 	return all, err
 }
 
-// nested compares the subvolumes nested in the two trees. If one is a snapshot of the other, it
-// yields their differences, otherwise the whole subvolume.
+// nested compares the subvolumes nested in the two trees of the scan. If one is a snapshot of the other, it
+// yields their differences, otherwise the whole subvolume as changed.
 func (s *scan) nested() error {
 	all := map[string]bool{}
 	for _, side := range []*side{s.a, s.b} {

@@ -35,8 +35,8 @@ func sep(dir string) string {
 	return "/"
 }
 
-// findSource finds the subvolume that contains tree, and the place of .snapfs, by examining the directories from
-// tree up to the top of its mount.
+// findSource finds the btrfs subvolume that contains tree, and the directory for the backend's data .snapfs,
+// by examining the directories from tree up to the top of its mount.
 func findSource(tree string) (source, error) {
 	var s source
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {

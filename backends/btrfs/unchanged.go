@@ -71,8 +71,8 @@ func (c *capture) flush() bool {
 	}
 }
 
-// manyChanges is the number of changed inodes from which on the tree counts as changed without
-// checking whether they lie in it.
+// manyChanges is the number of changed inodes in a subvolume from which on the tree in it counts as changed
+// without checking whether they lie in it.
 const manyChanges = 256
 
 // changedSince reports whether the tree may have changed after the transaction born, as far as changes are on

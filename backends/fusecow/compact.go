@@ -30,9 +30,9 @@ const (
 	// replacesFile is the path, in a merged layer, of the list of the layers that it replaces, one per line.
 	// The file exists until the records of all snapshots and forks name the merged layer.
 	replacesFile = "/instead"
-	// supersededFile marks a layer that a merged one has replaced. A process that has just
-	// read an older record may be about to open the layer, so a sweep removes it only after a
-	// grace period.
+	// supersededFile is a file in a layer that says that a merged one has replaced it. A process that has
+	// just read an older record may be about to open the layer, so a sweep removes it only after a grace
+	// period.
 	supersededFile = "/superseded"
 	grace          = time.Minute
 	// unmergeableFile, in the lowest of some layers, lists the layers that merging them failed for, one per

@@ -15,20 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Freezer makes frozen states of trees, each readable in a directory of its own that nobody can change.
-// Errors are those of [snapshot.Backend.Capture].
+// A Freezer makes frozen states of directory trees, as by snapshots of the filesystem. Each is readable in a
+// directory of its own that nobody can change. Errors are those of [snapshot.Backend.Capture].
 type Freezer interface {
 	// Holds returns nil if the tree at a path can be frozen, or the reason why not. It creates nothing.
 	Holds(ctx context.Context, tree string) error
-	// Name returns a name for the next state of a tree, which is never used again. It creates nothing.
+	// Name returns a name for the next frozen state of a tree, which is never used again. It creates nothing.
 	Name(tree string) (state string, err error)
-	// Freeze creates a state under a name from Name, of the tree as it is now. Thaw removes what an error or a
-	// kill leaves behind.
+	// Freeze creates a frozen state of the tree as it is now, under the name state, which Name returned. Thaw
+	// removes the remains of an error or a kill.
 	Freeze(ctx context.Context, tree, state string) error
-	// Path returns the directory in which this process can read a state.
+	// Path returns the directory in which this process can read a frozen state.
 	Path(state string) (string, error)
-	// Thaw deletes states for good, complete or not. It returns those that are still in use, which have to
-	// wait. It ignores states that do not exist or are not ours. Thaw can be repeated.
+	// Thaw deletes frozen states for good, complete or not. It returns those that are still in use, which
+	// have to wait. It ignores states that do not exist or are not ours. Thaw can be repeated.
 	Thaw(ctx context.Context, states []string) (busy []string, err error)
 }
 

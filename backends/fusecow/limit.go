@@ -47,12 +47,11 @@ func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 	return fmt.Sprintf("share-%x", h.Sum64())
 }
 
-// LimitPlace names the directory in which forks can share a limit, for [snapshot.Limiter].
+// LimitPlace returns a name of the directory in which forks can share a disk limit, for [snapshot.Limiter].
 func (b *backend) LimitPlace() string { return name + " " + b.dir }
 
-// CanLimit returns the reason why a fork cannot be limited to l, or nil, for
-// [snapshot.Limiter]. Any user can limit bytes and inodes, if the filesystem reports
-// immediately how much space a file occupies.
+// CanLimit returns the reason why a fork cannot have the disk limit l, or nil, for [snapshot.Limiter]. Any
+// user can limit bytes and inodes, if the filesystem reports immediately how much space a file occupies.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
@@ -173,7 +172,8 @@ func (b *backend) unchargeLayers(dropped, current *record) {
 	}
 }
 
-// unchargeTop removes the usage of a record's topmost layer from the quota that the record names, if any.
+// unchargeTop subtracts the topmost layer of the fork with record r from the disk usage in the quota file
+// that r names, if any.
 func (b *backend) unchargeTop(r *record) {
 	if r.Limit == nil {
 		return

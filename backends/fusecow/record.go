@@ -92,8 +92,8 @@ func (r *record) merged(from, to int, layer string) record {
 	return next
 }
 
-// read reads the record of a fork or of a snapshot at path. Errors: those of files, and *errs.Error in an
-// *fs.PathError.
+// read reads the record at path, the file that stands for a fork or, without fork, a snapshot. Errors: those
+// of files, and *errs.Error in an *fs.PathError.
 func read(path string, fork bool) (record, error) {
 	var r record
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)

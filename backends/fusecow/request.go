@@ -75,8 +75,7 @@ func failureReply(err error) (a reply) {
 	return a
 }
 
-// err returns the error that a reply carries, or nil. EBUSY means that the request may be
-// repeated.
+// err returns the error that a server's reply carries, or nil. EBUSY means that the request may be repeated.
 func (a *reply) err() error {
 	switch {
 	case a.Failure == "":
@@ -93,7 +92,7 @@ func (a *reply) err() error {
 	return because(kind, a.Path, a.Failure, a.Hints...)
 }
 
-// errNotServed means that no process serves the fork.
+// errNotServed means that no server process has the fork mounted.
 var errNotServed = errors.New("no process serves the fork")
 
 // requestLayer sends a request to the process that serves the layer, and returns the mount in its reply, or

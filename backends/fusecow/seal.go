@@ -103,8 +103,8 @@ func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next 
 
 var _ snapshot.Returner = (*backend)(nil)
 
-// Return takes a fork back to the state of a snapshot, for [snapshot.Returner]. Cost: reading the logs of the snapshot's layers, and for a fork in use
-// a look at each inode that the kernel knows.
+// Return takes a fork back to the state of the snapshot to, for [snapshot.Returner]. Cost: reading the logs
+// of the snapshot's layers, and for a fork in use a look at each inode that the kernel knows.
 func (b *backend) Return(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
 	return fail("returning", string(fork), b.returnFork(ctx, fork, to, use))
 }

@@ -22,14 +22,14 @@ const StarterFD = 3
 // A MountedFS is a FUSE filesystem that this process serves. Package mount implements it; it is an interface
 // so that this package does not load go-fuse.
 type MountedFS interface {
-	// MountAgain returns another mount, with MOUNT_ATTR_* flags.
+	// MountAgain returns another detached mount of the filesystem, with the MOUNT_ATTR_* flags attr.
 	MountAgain(attr uint64) (*os.File, error)
 	// Flush writes all changes to the layer, including those of mapped pages.
 	Flush() error
-	// Switch replaces the filesystem by next, and closes the old one. It calls then at the point of no return.
-	// After an error before that point nothing has changed.
+	// Switch replaces the served filesystem by next, another state, and closes the old one. It calls then
+	// when all that can be undone is done. After an error before that point nothing has changed.
 	Switch(next *layer.FS, then func() error) error
-	// Wait returns after the last mount is gone.
+	// Wait returns after the last mount of the filesystem is gone.
 	Wait()
 	// Close closes the FUSE connection. Call it after Wait.
 	Close()

@@ -67,8 +67,8 @@ func (b *backend) lockForkFile(ctx context.Context, id snapshot.ForkID) (*os.Fil
 	})
 }
 
-// waitLock calls try on the open lock file until it gets the lock, and returns the file, which holds it. It
-// returns an error when ctx ends.
+// waitLock calls try on the open lock file until try gets its lock, and returns the file, which holds the
+// lock. It returns an error when ctx ends.
 func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.File, error) {
 	f, err := b.openLock()
 	if err != nil {
@@ -178,7 +178,8 @@ func ids[T ~string](dir string) ([]T, error) {
 	return found, err
 }
 
-// newLayer creates an empty layer for the fork id. The caller holds the lock.
+// newLayer creates an empty layer directory for the changes of the fork id, and returns its name. The caller
+// holds the lock.
 func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, error) {
 	if err := fault.Point(ctx, "make the layer"); err != nil {
 		return "", err
@@ -196,7 +197,8 @@ func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, err
 	return name, nil
 }
 
-// discard moves path into the trash. If that fails, a later Sweep finds path.
+// discard moves the file or directory at path into the trash, for Sweep to delete. If that fails, a later
+// Sweep finds it at path.
 func (b *backend) discard(path string) {
 	_ = vfs.RenameNew(path, b.dir+"/trash/"+uniqueName(""))
 }

@@ -24,12 +24,14 @@ type Trees struct {
 	dir string // has a socket for each fork
 }
 
-// NewTrees returns Trees with its sockets in dir, which it creates when needed. program is as in [Driver].
+// NewTrees returns Trees whose servers listen at sockets in dir, which it creates when needed. program
+// returns the command line of the server program, as in [Driver].
 func NewTrees(dir string, program func() ([]string, error)) *Trees {
 	return &Trees{b: &backend{program: program}, dir: dir}
 }
 
-// Holds returns nil if the tree at path can be served, or the reason why not. Cost: some system calls.
+// Holds returns nil if the tree at path can be served over FUSE, or the reason why not. Cost: some system
+// calls.
 func (t *Trees) Holds(path string) error {
 	err := checkFUSE()
 	if err == nil {
@@ -65,7 +67,7 @@ func (t *Trees) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 	return waitEnd(ctx, path) && unix.Access(path, unix.F_OK) == nil
 }
 
-// Forget removes the socket that the killed server of a fork's lower may have left.
+// Forget removes the socket that a killed server of the fork's lower layers may have left.
 func (t *Trees) Forget(fork snapshot.ForkID) {
 	if snapshot.ValidID(string(fork)) {
 		_ = os.Remove(t.socketPath(fork)) // usually there is none
@@ -106,8 +108,8 @@ func (s lowerView) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	return fd, fail("mounting", string(s.fork), err)
 }
 
-// requestView returns a detached mount of the view from the server at path; the caller closes it.
-// ErrNotSupported: the server is of an older snapfs.
+// requestView returns a detached mount of a view, one part of a served tree, from the server that listens at
+// path; the caller closes it. ErrNotSupported: the server is of an older snapfs.
 func (s lowerView) requestView(path string) (*os.File, error) {
 	root, a, err := requestReply(path, request{Mount: true, View: s.view})
 	if err == nil && a.View != s.view { // two mounts of one filesystem cannot be two layers

@@ -111,8 +111,8 @@ func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.removeRecord(ctx, string(id), b.snapshotPath(id), false))
 }
 
-// RemoveFork implements [snapshot.Backend]. It also removes the fork's writable layer at once,
-// because no snapshot names it. ErrBusy: the fork is served, that is, in use.
+// RemoveFork removes the fork id, for [snapshot.Backend]. It also removes the fork's writable layer at once,
+// because no snapshot names it. ErrBusy: the fork is mounted by a server, that is, in use.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), b.removeFork(ctx, id))
 }

@@ -154,7 +154,8 @@ func (b *backend) lowerPath(r *record) (string, error) {
 	return b.freezer.Path(r.State)
 }
 
-// options returns the options with which [layer.Open] opens the layers of a record.
+// options returns the options with which [layer.Open] opens the layers that a snapshot's or fork's record
+// names.
 func (b *backend) options(r *record) (layer.Options, error) {
 	lower, err := b.lowerPath(r)
 	return b.optionsOn(lower, r), err

@@ -53,7 +53,7 @@ func (b *backend) listChanges(x, y *store.Record, yield func(snapshot.Candidate,
 	return diff.ListChanges(b.mode(), b.treesOf(x), b.treesOf(y), y.Tree, yield)
 }
 
-// treesOf returns the directories with the content of a record's layers, topmost first.
+// treesOf returns the directories with the content of the layers that the record r names, topmost first.
 func (b *backend) treesOf(r *store.Record) []string {
 	var trees []string
 	if r.Fork {

@@ -42,8 +42,8 @@ func (b *backend) checkLower(path string) error {
 	return b.checkMounts(path, f.Type == "overlay")
 }
 
-// whyNoLower returns the reason why a filesystem cannot hold a lower layer, or "". Overlayfs reads
-// from almost any; the contract also needs the clock of this machine.
+// whyNoLower returns the reason why the filesystem f cannot hold a lower layer of an overlay, or "".
+// Overlayfs reads from almost any; the contract of snapshots also needs times by the clock of this machine.
 func whyNoLower(f mount.Filesystem) string {
 	switch {
 	case f.IsNetwork():
@@ -118,7 +118,7 @@ func (b *backend) tooDeep(path string) bool {
 	return errors.Is(err, unix.EINVAL)
 }
 
-// checkUpper returns the reason why an upper layer cannot be in dir, or nil. If dir does not
+// checkUpper returns the reason why an upper layer of overlayfs cannot be in dir, or nil. If dir does not
 // exist yet, it checks the nearest parent that does.
 func checkUpper(dir string) error {
 	f, err := mount.FilesystemOf(dir)
@@ -135,8 +135,8 @@ func checkUpper(dir string) error {
 	return nil
 }
 
-// whyNoUpper returns the reason why a filesystem cannot hold an upper layer, or "". An upper needs
-// whiteouts, RENAME_EXCHANGE and extended attributes.
+// whyNoUpper returns the reason why the filesystem f cannot hold an upper layer of overlayfs, or "". An upper
+// needs whiteouts, RENAME_EXCHANGE and extended attributes.
 func whyNoUpper(f mount.Filesystem) string {
 	switch {
 	case f.ReadOnly:

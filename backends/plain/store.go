@@ -37,7 +37,7 @@ func (b *backend) path(k kind, name string) string { return filepath.Join(b.dir,
 
 func (b *backend) treePath(k kind, id string) string { return filepath.Join(b.dir, k.dir, id, "tree") }
 
-// uniqueName returns a unique name for the trash.
+// uniqueName returns a unique name, which begins with prefix, for an entry of the trash.
 func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }
 
 // begin makes the directory <id>.part of the snapshot or fork m, with its mark, to be filled with the copy.

@@ -62,7 +62,8 @@ func (c *copier) ascend() error {
 	return nil
 }
 
-// reopen opens the directory of this level again, as the parent of its subdirectory child.
+// reopen opens the directory of this level again, which was closed to save descriptors, as the parent of its
+// subdirectory child.
 func (l *level) reopen(child *level) error {
 	src, err := openRead(child.src, "..", unix.O_DIRECTORY)
 	if err != nil {

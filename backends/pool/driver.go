@@ -69,8 +69,8 @@ func (b *backend) Facts() snapshot.Facts {
 	return f
 }
 
-// Capture implements [snapshot.Backend]: it updates the pool's copy and snapshots that. The
-// snapshot stands for the instant at which Capture began.
+// Capture makes the snapshot id of a tree, for [snapshot.Backend]: it updates the pool's copy of the tree and
+// snapshots that. The snapshot stands for the instant at which Capture began.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	var s snapshot.Snapshot
 	err := b.withCurrentCopy(ctx, tree, func(began time.Time) (err error) {
@@ -95,7 +95,8 @@ func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return s, f, err
 }
 
-// Fork implements [snapshot.Backend], after checking that the host has space for a new fork.
+// Fork makes the fork id of the snapshot from, for [snapshot.Backend], after checking that the host's disk
+// has space for a new fork.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	if err := b.pool.Growing(ctx, id); err != nil {
 		return snapshot.Fork{}, err
@@ -103,8 +104,7 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.Backend.Fork(ctx, from, id)
 }
 
-// Maintain implements [snapshot.Maintainer]: it limits the pool's forks to the space that the
-// host has.
+// Maintain limits the pool's forks together to the space that the host's disk has, for [snapshot.Maintainer].
 func (b *backend) Maintain(ctx context.Context) error { return b.pool.Maintain(ctx) }
 
 // withCurrentCopy updates the pool's copy of the tree, unless the tree is adopted, and calls do while it

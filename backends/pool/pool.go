@@ -29,7 +29,7 @@ const least snapshot.Bytes = 256 << 20
 
 const format = 1
 
-// Main is the name of the default pool.
+// Main is the name of the pool that is used if none is named.
 const Main = "main"
 
 // A Pool is a mounted btrfs in a file, which holds copies of workspaces and their snapshots and forks.

@@ -27,7 +27,8 @@ const (
 	leftOff  = "returned" // the copy back is complete, and is being renamed
 )
 
-// A record describes one workspace on the pool, as JSON.
+// A record describes one workspace on the pool, as JSON in a file of its own: where it is, and whether the
+// pool has a copy or the workspace itself.
 type record struct {
 	Format int       `json:"format"`
 	Path   string    `json:"path"`
@@ -107,7 +108,7 @@ type Status struct {
 	InUse []string
 }
 
-// A TreeStatus describes one workspace on a pool.
+// A TreeStatus describes for the user one workspace that is on a pool.
 type TreeStatus struct {
 	Path string
 	// Adopted is set if the workspace itself is on the pool; otherwise the pool has a copy of
@@ -122,7 +123,7 @@ type TreeStatus struct {
 	Fstab string
 }
 
-// Status describes the pool.
+// Status returns the pool's sizes, its workspaces and what uses it, for the user.
 func (p *Pool) Status() (Status, error) {
 	s := Status{Name: p.Name, Image: p.image(), Mount: p.mnt()}
 	var st unix.Stat_t

@@ -41,8 +41,8 @@ const (
 // datasets. Paths are relative to it, and are opened without following symbolic links.
 type dataDir struct{ *os.File }
 
-// enter opens the backend's directory; the caller closes it. Before the first write there is none:
-// fs.ErrNotExist.
+// enter opens the backend's directory in the state directory; the caller closes it. Before the first write
+// there is none: fs.ErrNotExist.
 func (b *Backend) enter() (dataDir, error) {
 	f, err := os.OpenFile(b.dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	return dataDir{f}, err

@@ -22,7 +22,7 @@ const (
 	homeName = ".snapfs"
 )
 
-// uniqueMax is the longest unique number: 64 bits in base 36.
+// uniqueMax is the length of the longest unique number in the name of a dataset: 64 bits in base 36.
 const uniqueMax = 13
 
 func unique() string { return strconv.FormatUint(rand.Uint64(), 36) }

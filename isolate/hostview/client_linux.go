@@ -90,7 +90,8 @@ func Dial(control string) (*Conn, error) {
 	return &Conn{c}, nil
 }
 
-// Close closes the connection. If the view has left a directory and not entered another, it ends.
+// Close closes the connection to the view's process. If the view has left its directory and not entered
+// another, its process ends.
 func (c *Conn) Close() error { return c.c.Close() }
 
 // Leave makes the view's process close everything of the container, so that the container can end. The view

@@ -18,7 +18,7 @@ type Source struct {
 // Close closes the descriptors of this process.
 func (s *Source) Close() {}
 
-// A Conn is a connection to a view's process.
+// A Conn is a connection to the process that serves a view of a container's directory; here there is none.
 type Conn struct{}
 
 // OpenTree always fails: only Linux has containers.

@@ -110,8 +110,8 @@ func truncate(fd int, size int64, kill bool) error {
 	return dropSetID(f, kill)
 }
 
-// dropSetID clears the set-id bits that a write by a user other than root clears, if kill is
-// set.
+// dropSetID clears, if kill is set, those set-id bits of the file fd that a write by a user other than root
+// clears.
 func dropSetID(fd int, kill bool) error {
 	if !kill {
 		return nil

@@ -13,7 +13,8 @@ type idMap struct{ disk, shown, size uint32 }
 // Size is how many user ids, and how many group ids, are mapped.
 const Size = 1 << 16
 
-// nobody is the invalid id. The kernel shows it as the owner, and grants it nothing.
+// nobody is the invalid user or group id. The mount shows it for an id that is not mapped; the kernel grants
+// it nothing.
 const nobody = 1<<32 - 1
 
 // higherBy returns the map that shows ids on disk higher by base.
@@ -27,7 +28,7 @@ func lowerBy(base uint32) idMap {
 	return idMap{disk: base, size: Size}
 }
 
-// toShown returns the shown id for an id on disk; nobody if it is not mapped.
+// toShown returns the id that the mount shows for a user or group id on disk; nobody if it is not mapped.
 func (s idMap) toShown(id uint32) uint32 {
 	if id < s.disk || id-s.disk >= s.size {
 		return nobody
@@ -35,7 +36,8 @@ func (s idMap) toShown(id uint32) uint32 {
 	return id - s.disk + s.shown
 }
 
-// toDisk returns the id on disk for a shown id. EOVERFLOW: it is not mapped.
+// toDisk returns the user or group id on disk for an id that a process of the mount uses. EOVERFLOW: it is
+// not mapped.
 func (s idMap) toDisk(id uint32) (uint32, error) {
 	if id < s.shown || id-s.shown >= s.size {
 		return 0, unix.EOVERFLOW
@@ -43,7 +45,8 @@ func (s idMap) toDisk(id uint32) (uint32, error) {
 	return id - s.shown + s.disk, nil
 }
 
-// toShownStrict does the same as toShown, but returns EOVERFLOW for an id that is not mapped.
+// toShownStrict returns the id that the mount shows for an id on disk as toShown does, but EOVERFLOW for one
+// that is not mapped.
 func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	if id = s.toShown(id); id == nobody {
 		return 0, unix.EOVERFLOW
@@ -60,7 +63,7 @@ const (
 
 func isACL(name string) bool { return name == aclAccess || name == aclDefault }
 
-// mapXattr returns the value of an extended attribute with each id in it replaced by the
+// mapXattr returns the value of the extended attribute name with each user and group id in it replaced by the
 // result of by. EOVERFLOW: an id cannot be mapped.
 func mapXattr(name string, value []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	if isACL(name) {

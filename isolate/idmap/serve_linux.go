@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/internal/spare"
 )
 
-// MaxRead is the largest read or write in one request. The filesystem must be mounted with it.
+// MaxRead is the largest read or write, in bytes, in one FUSE request. The filesystem must be mounted with
+// this value as max_read.
 const MaxRead = 1 << 20
 
 // The descriptor numbers under which a server process gets its files.

@@ -94,7 +94,7 @@ func opensByHandle(root, at int) bool {
 	return err == nil
 }
 
-// openPath opens a name in a directory with O_PATH, whatever its type. The caller closes the
+// openPath opens the entry name of the directory dir with O_PATH, whatever its type. The caller closes the
 // descriptor.
 func openPath(dir int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -195,8 +195,8 @@ func (t *table) forget(id, times uint64) {
 	}
 }
 
-// with calls do with an inode and an O_PATH descriptor of it, which is valid until do returns.
-// ESTALE: the inode is gone.
+// with calls do with the inode id of the table and an O_PATH descriptor of it, which is valid until do
+// returns. ESTALE: the inode is gone.
 func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	if t.gate != nil {
 		t.gate.enter()

@@ -70,8 +70,8 @@ func (v *View) Leave() {
 	v.s.t.clear()
 }
 
-// Enter shows the directory tree in place of the one that the view has left, with ids lower by base. After an error
-// the view is without a directory, and requests go on waiting.
+// Enter shows the directory tree in place of the one that [View.Leave] left, with ids lower by base. After an
+// error the view is without a directory, and requests go on waiting.
 func (v *View) Enter(tree *os.File, base uint32) error {
 	if err := v.s.t.reset(tree); err != nil {
 		return fmt.Errorf("opening the tree: %w", err)

@@ -33,7 +33,7 @@ type Image struct {
 	Err   error
 }
 
-// A Purpose describes a step in errors: the stage to which the step belongs, such as "mounting
+// A Purpose says in an error what a failed system call of an image was for: the stage, such as "mounting
 // /proc", and a file or "".
 type Purpose struct {
 	at          int
@@ -75,7 +75,7 @@ type Cell int
 // environment, which is about the kernel's own limit. Unused pages take no memory.
 const imageSize = 8 << 20
 
-// NewImage maps an empty image; Free unmaps it. Cost: 10 µs.
+// NewImage maps memory for an empty image of system calls; Free unmaps it. Cost: 10 µs.
 func NewImage() (*Image, error) {
 	mem, err := unix.Mmap(-1, 0, imageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -127,8 +127,8 @@ func (im *Image) Addr(off int) uint64 {
 // long.
 var ErrImageFull = errors.New("arguments and environment are too long")
 
-// Take reserves n zero bytes, aligned to 8, and returns their offset. Without space it sets
-// im.Err to ErrImageFull.
+// Take reserves n zero bytes of the image, aligned to 8, for data, and returns their offset. Without space it
+// sets im.Err to ErrImageFull.
 func (im *Image) Take(n int) int {
 	at := im.used
 	if n > im.end-at-8 {
@@ -146,7 +146,7 @@ func (im *Image) Put64(off int, v uint64) { binary.NativeEndian.PutUint64(im.mem
 // Put32 stores v at the offset off of the image.
 func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem[off:], v) }
 
-// Get returns the present value of a cell.
+// Get returns the present value of the cell c, which the executing process may have set.
 func (im *Image) Get(c Cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
 
 // An Arg is an argument of a system call in an image: a number, or a cell from which the executing process
@@ -162,31 +162,33 @@ func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) Arg { return Arg{V
 // Of returns an argument whose value is the content that the cell has at the time of the call.
 func (im *Image) Of(c Cell) Arg { return Arg{V: im.Addr(int(c)), cell: true} }
 
-// At returns an argument whose value is the address of a cell.
+// At returns an argument of a system call whose value is the address of the cell c, for the kernel to read or
+// write it.
 func (im *Image) At(c Cell) Arg { return Arg{V: im.Addr(int(c))} }
 
-// NewCell reserves a cell with the initial value v.
+// NewCell reserves a cell, an int32 in the image, with the initial value v.
 func (im *Image) NewCell(v int32) Cell {
 	c := im.Take(4)
 	im.Put32(c, uint32(v))
 	return Cell(c)
 }
 
-// Bytes appends data to the image and returns its address.
+// Bytes appends data to the image and returns its address, as an argument of a system call.
 func (im *Image) Bytes(data ...byte) Arg {
 	at := im.Take(len(data))
 	copy(im.mem[at:], data)
 	return Num(im.Addr(at))
 }
 
-// Str appends a NUL-terminated string to the image and returns its address.
+// Str appends s, NUL-terminated, to the image and returns its address, as an argument of a system call.
 func (im *Image) Str(s string) Arg {
 	at := im.Take(len(s) + 1)
 	copy(im.mem[at:], s)
 	return Num(im.Addr(at))
 }
 
-// Words appends 64-bit numbers to the image, for structures, and returns their address.
+// Words appends 64-bit numbers, such as the fields of a structure, to the image and returns their address, as
+// an argument of a system call.
 func (im *Image) Words(vs ...uint64) Arg {
 	at := im.Take(8 * len(vs))
 	if im.Err == nil {
@@ -197,7 +199,8 @@ func (im *Image) Words(vs ...uint64) Arg {
 	return Num(im.Addr(at))
 }
 
-// Strs appends a nil-terminated array of strings to the image and returns its address.
+// Strs appends a nil-terminated array of strings, such as execve's, to the image and returns its address, as
+// an argument of a system call.
 func (im *Image) Strs(list []string) Arg {
 	vs := make([]uint64, len(list)+1)
 	for i, s := range list {
@@ -254,19 +257,19 @@ func (s Step) Path(p string) Step {
 	return s
 }
 
-// Into makes the step store its result in a new cell, and returns both.
+// Into makes the system call s store its result in a new cell, and returns both.
 func (s Step) Into() (Step, Cell) {
 	c := s.im.NewCell(-1)
 	return s.To(c), c
 }
 
-// To makes the step store its result in c.
+// To makes the system call s store its result in the cell c.
 func (s Step) To(c Cell) Step {
 	s.im.Put64(s.At+stepResult, s.im.Addr(int(c)))
 	return s
 }
 
-// Result makes the step store its result in a new cell, and returns that cell.
+// Result makes the system call s store its result in a new cell, and returns that cell.
 func (s Step) Result() Cell {
 	_, c := s.Into()
 	return c
@@ -280,17 +283,17 @@ func (s Step) Tolerate(errnos ...syscall.Errno) Step {
 	return s
 }
 
-// Next sets the step that follows a positive result.
+// Next sets the step that the process executes after s if the result of s is positive.
 func (s Step) Next(to Step) Step { s.im.Put64(s.At+stepNext, s.im.Addr(to.At)); return s }
 
-// Zero sets the step that follows a result of zero.
+// Zero sets the step that the process executes after s if the result of s is zero.
 func (s Step) Zero(to Step) Step { s.im.Put64(s.At+stepZero, s.im.Addr(to.At)); return s }
 
 // Fail sets the step that follows an error of s. The error is recorded for [Image.Failure]; Expect does not
 // record it.
 func (s Step) Fail(to Step) Step { s.im.Put64(s.At+stepFail, s.im.Addr(to.At)); return s }
 
-// IgnoreErrors makes every error count as success; the result still holds it.
+// IgnoreErrors makes every error of the system call s count as success; the stored result still holds it.
 func (s Step) IgnoreErrors() Step { return s.Tolerate(quietAll) }
 
 // Expect sets the step that follows an error of s which is no failure: it is not recorded for
@@ -303,7 +306,8 @@ func (s Step) Expect(to Step) Step {
 // Jump appends a step that makes no system call, and whose next step is set later.
 func (im *Image) Jump() Step { return im.Do(Load, Num(1)) }
 
-// Failure returns the step that failed and its error, once the process has ended.
+// Failure returns the purpose of the system call that failed, and its error, once the process that executes
+// the image has ended. errno is 0 if none failed.
 func (im *Image) Failure() (where Purpose, errno syscall.Errno) {
 	at := binary.NativeEndian.Uint64(im.mem[headFailed:])
 	if at == 0 {

@@ -25,7 +25,7 @@ func (im *Image) StartPID1(first Step, flags uint64, group int) (pid, pidfd, thr
 	return pid, pidfd, thread, err
 }
 
-// ReleaseThread allows a thread to end after the end of the pid 1 that it forked.
+// ReleaseThread allows the thread that StartPID1 returned to end, after the pid 1 that it forked has ended.
 func ReleaseThread(thread int) {
 	forkers.mu.Lock()
 	defer forkers.mu.Unlock()

@@ -106,8 +106,9 @@ func (pl *Planner) fuseLayer(key layerKey) *os.File {
 	return nil
 }
 
-// served mounts a Served tree with the ids of userns, detached; the caller closes it. If FUSE
-// does not support id-mapped mounts (before Linux 6.12), a second FUSE process maps them.
+// served mounts the Served tree of m, which a FUSE process shows, with the ids of userns, detached; the
+// caller closes it. If FUSE does not support id-mapped mounts (before Linux 6.12), a second FUSE process maps
+// them.
 func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	tree, err := MountServed(ctx, m, attr, userns)
 	if !errors.Is(err, errUnmappable) || pl.Spec.MapIDs == nil {
@@ -121,8 +122,9 @@ func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.
 	return pl.serveMapped(ctx, m.Target, plain, attr, err)
 }
 
-// base mounts all[i], a Base layer of the overlay at target, with the ids of userns; the
-// caller closes it. If a FUSE process maps the ids, later calls return the same mount.
+// base mounts all[i], one of the lowest layers of the overlay at target that a FUSE process shows, with the
+// ids of userns; the caller closes it. If another FUSE process maps the ids, later calls return the same
+// mount.
 func (pl *Planner) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
 	key := layerKey{target: target, served: i}
 	if m := pl.fuseLayer(key); m != nil {
@@ -164,7 +166,7 @@ func (pl *Planner) ShownRoots() (roots []*os.File) {
 	return roots
 }
 
-// CloseFiles closes files and ignores errors.
+// CloseFiles closes each of files and ignores errors.
 func CloseFiles(files []*os.File) {
 	for _, f := range files {
 		f.Close()

@@ -254,9 +254,9 @@ func shiftOwners(root int, parents []parent, ids IDs) error {
 	return nil
 }
 
-// hiddenByPID1 adds the steps by which pid 1 mounts the layer that hides m.Hidden, in a user namespace of
-// [Same], which may make whiteouts (vfs_mknod in fs/namei.c, Linux 5.8). It returns the name of the layer; ""
-// if nothing is hidden.
+// hiddenByPID1 adds the system calls by which pid 1 mounts the layer that hides m.Hidden, in a user namespace
+// of Same, which may make whiteouts (vfs_mknod in fs/namei.c, Linux 5.8). It returns the name of the layer;
+// "" if nothing is hidden.
 func (pl *Planner) hiddenByPID1(m Mount) string {
 	if len(m.Hidden) == 0 || pl.Spec.IDs != Same {
 		return ""

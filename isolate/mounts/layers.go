@@ -18,8 +18,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Layers collects the id-mapped mounts that are the layers of one overlay. Before Linux 6.15
-// each must be attached, in a temporary mount namespace of a single thread.
+// A Layers makes and holds the id-mapped mounts that are the layers of one overlay. Before Linux 6.15 each
+// must be attached, in a temporary mount namespace of a single thread.
 type Layers struct {
 	Userns *os.File
 	// mapByFUSE mounts the directory path, which cannot be id-mapped for the reason why,
@@ -32,8 +32,9 @@ type Layers struct {
 	mounts    []*os.File
 }
 
-// overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be
-// id-mapped. The caller closes the detached mount, the planner those of the layers.
+// overlayOf mounts the overlay of m from id-mapped layers, because an overlay itself cannot be id-mapped.
+// attr are its MOUNT_ATTR_* flags; userns has the mapping. The caller closes the detached mount, the planner
+// those of the layers.
 func (pl *Planner) overlayOf(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	target, o := m.Target, *m.Overlay
 	l := &Layers{Userns: userns, root: pl.rootMount(userns), hidden: pl.hiddenLayer(target, userns)}
@@ -201,9 +202,8 @@ func (pl *Planner) rootMount(userns *os.File) *os.File {
 	return pl.rootCopy
 }
 
-// find mounts the directory path with mapped ids, writable, and returns a path to it. It uses
-// rootMount if possible, because removing a mount of its own would take the kernel
-// milliseconds.
+// find mounts the directory path, a writable layer of the overlay, with mapped ids, and returns a path to it.
+// It uses rootMount if possible, because removing a mount of its own would take the kernel milliseconds.
 func (l *Layers) find(path string) (string, error) {
 	if l.root != nil && !l.attached {
 		if f := l.onRoot(path); f != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// pin adds the steps by which pid 1 mounts dirs, the parents of hidden paths in a tree, onto themselves,
-// because a mount point cannot be renamed (rename(2), EBUSY). Otherwise a command could move the directory,
-// and the next container of the same trees would hide nothing. Mounts inside the tree are attached after its
-// pins.
+// pin adds the system calls by which pid 1 mounts dirs, the parents of hidden paths in a tree, onto
+// themselves, because a mount point cannot be renamed (rename(2), EBUSY). Otherwise a command could move the
+// directory, and the next container of the same trees would hide nothing. Mounts inside the tree are attached
+// after its pins.
 func (pl *Planner) pin(dirs []string) {
 	stage := pl.Stage
 	pl.Stage = "keeping what is hidden in its place"

@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A premount is a mount that the supervisor makes for a container: a Served tree, or, under
+// A premount is a mount that the supervisor makes and sends to a container's pid 1: a Served tree, or, under
 // [Own], one that the container's user namespace could not mount, such as an id-mapped mount.
 type premount struct {
 	mount Mount
@@ -90,7 +90,7 @@ func (pl *Planner) MapIDs(pid int) error {
 	return nil
 }
 
-// MakePremounts makes the mounts that PlanPremounts listed and returns their descriptors, in
+// MakePremounts makes the mounts that PlanPremounts listed, for pid 1, and returns their descriptors, in
 // order. The planner closes them and all others that it opened, also after an error.
 //
 // Cost: 0.2 ms for an overlay.
@@ -145,9 +145,9 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 	}
 }
 
-// Mapped clones the mount at path, id-mapped by userns unless that is nil, with the flags
-// attr. The caller closes the detached mount. The error wraps errUnmappable if the filesystem
-// does not support id mapping.
+// Mapped makes a detached copy of the mount at path, with ids mapped as in the user namespace userns unless
+// that is nil, and with the MOUNT_ATTR_* flags attr. The caller closes it. The error wraps errUnmappable if
+// the filesystem does not support id mapping.
 func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	m, err := mount.CloneTree(path)
 	if err != nil {
@@ -169,9 +169,9 @@ func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	return m, nil
 }
 
-// MountServed mounts a Served tree with the ids of userns, detached; the caller closes it.
-// Devices and set-id bits have no effect in it. A mount that an ordinary user made cannot get
-// other flags or ids afterwards.
+// MountServed mounts the Served tree of m, which a FUSE process shows, with the ids of userns, detached; the
+// caller closes it. Devices and set-id bits have no effect in it. A mount that an ordinary user made cannot
+// get other flags or ids afterwards.
 func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	fd, err := m.Served.Mount(ctx, attr&unix.MOUNT_ATTR_RDONLY != 0)
 	if err != nil {

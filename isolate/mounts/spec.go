@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Spec is the part of a container's policy that its file tree depends on. The fields are those of isolate.Spec.
+// Spec is the part of a container's policy that determines its file tree. The fields are those of
+// isolate.Spec, which describes them.
 type Spec struct {
 	Mounts      []Mount
 	Tmp         string
@@ -125,8 +126,8 @@ type Overlay struct {
 	OneFilesystem bool
 }
 
-// Alone returns the layer of a read-only overlay with only one layer, which can be bound
-// instead; "" for other overlays.
+// Alone returns the only layer of a read-only overlay, which can be bind-mounted instead; "" if there are
+// more layers or an upper.
 func (o *Overlay) Alone() string {
 	if o.Upper == "" && len(o.Base) == 0 && len(o.Lower) == 1 {
 		return o.Lower[0]
@@ -145,8 +146,8 @@ type IDs struct {
 // MaxFurther is how many ids beyond the range 0 to Size-1 a container can have, see [IDs].
 const MaxFurther = 4
 
-// Same maps only the caller's own user and group, to themselves; all other ids appear as nobody. It needs no
-// privilege.
+// Same maps only the user and group of the calling process, to themselves; all other ids appear as nobody in
+// the container. It needs no privilege.
 var Same = IDs{}
 
 // Own returns a mapping of the ids 0 to 65535 inside to 65536 ids of the host from base on,
@@ -169,10 +170,10 @@ func (i IDs) With(id uint32) IDs {
 	return i
 }
 
-// Has reports whether an id of the container is mapped.
+// Has reports whether the container's user or group id is mapped to an id of the host.
 func (i IDs) Has(id uint32) bool { return id < i.Size || slices.Contains(i.Further[:], id) }
 
-// lines returns the mapping in the form of /proc/PID/uid_map.
+// lines returns the mapping of ids in the form of /proc/PID/uid_map.
 func (i IDs) lines() string {
 	lines := fmt.Sprintf("0 %d %d\n", i.Base, i.Size)
 	for k, id := range i.Further {
@@ -228,7 +229,7 @@ func (m Mount) String() string {
 	return b.String()
 }
 
-// Check returns an error if the mount contradicts itself or is incomplete.
+// Check returns an error if the fields of the mount contradict each other or one is missing.
 func (m Mount) Check() error {
 	if err := CheckPath(m.Target); err != nil {
 		return err

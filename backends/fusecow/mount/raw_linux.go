@@ -54,7 +54,7 @@ func (r raw) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { r.pass.close(in.No
 // nothing to write then.
 func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
-// forever is the time for which the kernel may cache names and attributes, because only this
+// forever is the time for which the kernel may cache names and attributes of the mount, because only this
 // server changes them.
 const forever = 365 * 24 * time.Hour
 

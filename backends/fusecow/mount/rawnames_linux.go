@@ -33,7 +33,7 @@ func (r raw) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, o
 	return r.make(h, layer.New{Name: name, Mode: unix.S_IFLNK | 0o777, Target: target}, out)
 }
 
-// Tmpfile creates a file without a name, which Link may give it later.
+// Tmpfile creates a file without a name (O_TMPFILE), which Link may give it later.
 func (r raw) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
 	return r.make(&in.InHeader, layer.New{Mode: unix.S_IFREG | in.Mode&0o7777, Umask: in.Umask}, &out.EntryOut)
 }

@@ -51,7 +51,8 @@ func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out
 	return c.entry(out, e, err)
 }
 
-// shows reports whether e is in the cached view, and drops the kernel reference if it is not.
+// shows reports whether e, a looked-up inode, is in the cached view, and drops the kernel's reference to it
+// if it is not.
 func (c cachedView) shows(e *layer.Entry) bool {
 	if c.f.View(e.ID) == layer.Cached {
 		return true
@@ -60,7 +61,7 @@ func (c cachedView) shows(e *layer.Entry) bool {
 	return false
 }
 
-// GetAttr returns the attributes of an inode, also of the whiteout.
+// GetAttr returns the attributes of an inode, also of the whiteout device that stands for missing names.
 func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == whiteout {
 		return attr(out, &whiteoutAttr, nil)

@@ -209,7 +209,7 @@ func (r *detacher) removeRedirects(what []snapshot.Borrowed) error {
 	return store.PathError("syncfs", r.tree, unix.Syncfs(int(r.upper.Fd())))
 }
 
-// link makes another hard link to a file in the upper layer, unless the name exists.
+// link makes a hard link to a file in the upper layer under the name that l says, unless the name exists.
 func (r *detacher) link(l linkOf) error {
 	dir, err := store.OpenIn(r.upper, path.Dir(l.name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

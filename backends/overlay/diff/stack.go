@@ -65,7 +65,7 @@ func (l *Layers) Open(trees []string) error {
 	return nil
 }
 
-// Close closes the layers.
+// Close closes the root directories of the layers.
 func (l *Layers) Close() {
 	for _, f := range l.roots {
 		if f != nil {

@@ -316,7 +316,7 @@ func (m labeller) file(dir int, entry []byte) error {
 	return store.PathError("give a project to", string(entry), projquota.Set(fd, m.id, false))
 }
 
-// ProjectOf returns the project id of a layer, or 0 if it has none in snapfs's range.
+// ProjectOf returns the quota project id of a layer, or 0 if it has none in snapfs's range.
 func (p Projects) ProjectOf(layer string) uint32 {
 	if p.Store.UserXattr || p.Store.Storage != nil {
 		return 0
@@ -342,8 +342,8 @@ func (p Projects) DropWork(layer string) {
 	p.Store.ToTrash(p.Store.WorkPath(layer)) // a layer without a work directory is frozen
 }
 
-// unlimit removes the limits of a layer's project, if it has one. A project id without limits has
-// no effect, and is free again when the last file with it has gone.
+// unlimit removes the limits of the quota project to which the files of a layer belong, if there is one. A
+// project id without limits has no effect, and is free again when the last file with it has gone.
 func (p Projects) unlimit(layer string) error {
 	if id := p.ProjectOf(layer); id != 0 {
 		return p.UnlimitProject(layer, id)

@@ -104,7 +104,7 @@ func (s *Store) countIn(dir string, k recordCache, c *LiveLayers) error {
 	return nil
 }
 
-// Frozen lists the layers in use that are no upper layers.
+// Frozen lists the layers in use that no fork writes to: all but the upper layers.
 func (c *LiveLayers) Frozen() (list []string) {
 	for layer := range c.Used {
 		if !c.Upper[layer] {

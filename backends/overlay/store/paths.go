@@ -14,7 +14,7 @@ func (s *Store) SnapshotPath(id snapshot.ID) string { return s.Dir + "/snapshots
 // ForkPath returns the path of the file with the record of a fork.
 func (s *Store) ForkPath(id snapshot.ForkID) string { return s.Dir + "/forks/" + string(id) }
 
-// LayerPath returns the directory of a layer.
+// LayerPath returns the path of the directory of the layer of this name.
 func (s *Store) LayerPath(layer string) string { return s.Dir + "/layers/" + layer }
 
 // TreePath returns the directory with the content of a layer: overlayfs's upperdir or one of

@@ -158,7 +158,8 @@ func (s *Store) Lock(ctx context.Context, how int) (unlock func(), err error) {
 	return func() { unlockFD(fd) }, nil
 }
 
-// unlockFD releases the lock of a descriptor at once, also where a forked process has a copy of it, and closes it.
+// unlockFD releases the lock that the descriptor fd holds at once, also where a forked process has a copy of
+// fd, and closes fd.
 func unlockFD(fd int) {
 	_ = unix.Flock(fd, unix.LOCK_UN) // closing does the same, if later
 	unix.Close(fd)
@@ -179,7 +180,8 @@ func (s *Store) LockLayer(ctx context.Context, layer string) (unlock func(), err
 	return func() { unlockFD(fd) }, nil
 }
 
-// ToTrash moves path into the trash. If that fails, Sweep finds path later.
+// ToTrash moves the file or directory at path into the trash, to be deleted later. If that fails, Sweep finds
+// it at path.
 func (s *Store) ToTrash(path string) {
 	_ = vfs.RenameNew(path, filepath.Join(s.Dir, "trash", UniqueName("")))
 }

@@ -119,9 +119,10 @@ func comment(line string) bool {
 	return line == "" || line[0] == '#' || line[0] == ';'
 }
 
-// config returns a file of git's configuration with a comment sign in place of the first byte of each line that the
-// host must not read. The length stays, since git asks for it first. A file without any section sets nothing, and
-// stays as it is; so does one that the user has written in a directory that is no repository.
+// config returns text, a file of git's configuration, with a comment sign in place of the first byte of each
+// line that could make git run a command. The length stays, since git asks for it first. A file without any
+// section sets nothing, and stays as it is; so does one that the user has written in a directory that is no
+// repository.
 func (g *Guard) config(path string, text []byte) []byte {
 	if !hasSection(text) {
 		return text

@@ -36,8 +36,8 @@ type Guard struct {
 	View string
 }
 
-// Checks reports whether a Guard checks the regular files of a name. A symbolic link of such a name is not for the
-// host to follow: it leads to a text under another name.
+// Checks reports whether the Guard checks regular files of this name, because git reads them. A symbolic link
+// of such a name must not be followed: it leads to a text under another name.
 func (g *Guard) Checks(name string) bool {
 	switch name {
 	case "config", "config.worktree", ".git", "commondir", "git-rebase-todo":
@@ -90,10 +90,10 @@ func (g *Guard) real(path string) []byte {
 	return text
 }
 
-// pointer returns the text of a file that names a directory of git's, after a prefix, with that directory as
-// an absolute path in the view. Git follows an absolute path from wherever it stands, and a relative one from
-// a directory that the container may move. A path out of the workspace stays if the real file has the same
-// text.
+// pointer returns the text of a file, such as .git, that names another directory of git's after a prefix. It
+// makes that an absolute path in the view: git follows an absolute path from wherever it stands, and a
+// relative one from a directory that the container may move. A path out of the workspace stays if the real
+// file has the same text.
 func (g *Guard) pointer(path string, text []byte, prefix string) ([]byte, error) {
 	to, ok := strings.CutPrefix(string(text), prefix)
 	to = strings.Trim(to, " \t\r\n")

@@ -52,7 +52,7 @@ func quotedWords(text string) bool {
 
 func has(list, word string) bool { return word != "" && strings.Contains(list, " "+word+" ") }
 
-// unquote returns a value without quotes and backslashes.
+// unquote returns a value of one of git's files without quotes and backslashes.
 func unquote(value string) string {
 	return strings.NewReplacer(`"`, "", `'`, "", `\`, "").Replace(value)
 }
@@ -96,7 +96,8 @@ func (g *Guard) checkState(name, path string, text []byte) error {
 	return nil
 }
 
-// mergeOption reports whether a word is an option of a merge strategy, such as "ours" or "subtree=a/b".
+// mergeOption reports whether a word is an option of a git merge strategy that the host may use, such as
+// "ours" or "subtree=a/b".
 func mergeOption(word string) bool {
 	option, _, _ := strings.Cut(word, "=")
 	return has(mergeOptions, option) && !strings.ContainsAny(word, " \t\r\n")

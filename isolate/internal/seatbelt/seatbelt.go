@@ -28,7 +28,8 @@ type Policy struct {
 	Network bool
 }
 
-// devices are files to which most programs write and that store nothing.
+// devices are device files to which most programs write and that store nothing, so every profile allows
+// writing to them.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper"}
 
 // Text returns the sandbox-exec(1) profile of the policy. An error names a path that a profile cannot

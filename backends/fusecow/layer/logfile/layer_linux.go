@@ -94,8 +94,8 @@ func Open(path string, top bool) (_ *Layer, err error) {
 	return d, nil
 }
 
-// initLog writes the magic word to a new log, or to one whose creator was killed. A longer log stays as it is,
-// and counts as empty until it is read.
+// initLog writes the magic word to a new log of the layer, or to one whose creator was killed. A longer log
+// stays as it is, and counts as empty until it is read.
 func (d *Layer) initLog() error {
 	d.Size = int64(len(Magic))
 	st, err := d.Log.Stat()
@@ -124,7 +124,7 @@ func WithExclusive(path string, do func() error) error {
 	return do()
 }
 
-// Close closes the layer, which unlocks it.
+// Close closes the layer's files, which releases its lock.
 func (d *Layer) Close() {
 	if d.Log != nil {
 		d.Log.Close()
@@ -166,7 +166,8 @@ func (d *Layer) Frames(do func(records []byte) error) error {
 	return nil
 }
 
-// Records calls do with the kind of each record in the log. do must read exactly the rest of the record from r.
+// Records calls do with the kind of each record in the layer's log, in order. do must read exactly the rest
+// of the record from r.
 func (d *Layer) Records(do func(kind byte, r *Reader)) error {
 	return d.Frames(func(records []byte) error {
 		for r := NewReader(records); r.More(); {
@@ -188,7 +189,7 @@ func (d *Layer) Append(records []byte) error {
 	return nil
 }
 
-// Sync writes the whole log to stable storage.
+// Sync writes the whole log of the layer to stable storage.
 func (d *Layer) Sync() error {
 	if err := d.syncDir(); err != nil {
 		return err
@@ -246,8 +247,8 @@ func ContentPath(id uint64) string {
 	return "data/" + strconv.FormatUint(id>>9&0xff, 16) + "/" + strconv.FormatUint(id, 16)
 }
 
-// OpenContent returns a descriptor of the content file of inode id, which the caller closes; with make it creates
-// or empties the file.
+// OpenContent returns a descriptor of the file with the content of inode id in the layer, which the caller
+// closes; flags are those of open(2). With make it creates or empties the file.
 func (d *Layer) OpenContent(id uint64, flags int, make bool) (int, error) {
 	name := ContentPath(id)
 	if make {
@@ -300,7 +301,7 @@ func (d *Layer) readShard(data int, name string, do func(id uint64, st *vfs.Stat
 	return err
 }
 
-// HasContent reports whether the layer has any content files.
+// HasContent reports whether the layer has content files of any inode.
 func (d *Layer) HasContent() (bool, error) {
 	some := errors.New("some")
 	err := d.Contents(func(uint64, *vfs.Stat) error { return some })
@@ -310,7 +311,7 @@ func (d *Layer) HasContent() (bool, error) {
 	return false, err
 }
 
-// RemoveContent deletes the content of inode id, if it exists.
+// RemoveContent deletes the file with the content of inode id, if it exists.
 func (d *Layer) RemoveContent(id uint64) error {
 	if err := unix.Unlinkat(d.FD, ContentPath(id), 0); err != nil && err != unix.ENOENT {
 		return err
@@ -338,9 +339,9 @@ func IsLayer(path string) bool {
 	return err == nil && st.IsRegular()
 }
 
-// TryLock keeps other processes from opening the layer at path as a top layer until release is called, and
-// reports whether the layer is clean. Cost: a few system calls. Errors: unix.EBUSY (it is open as a top layer),
-// and those of files.
+// TryLock keeps other processes from opening the layer at path for writing until release is called, and
+// reports whether the layer was closed cleanly. Cost: a few system calls. Errors: unix.EBUSY (it is open for
+// writing), and those of files.
 func TryLock(path string) (clean bool, release func(), err error) {
 	log, err := lockLog(path, os.O_RDONLY)
 	if err != nil {
@@ -354,7 +355,7 @@ func TryLock(path string) (clean bool, release func(), err error) {
 	return clean, func() { vfs.Unlock(log) }, nil
 }
 
-// isClean reports whether the last frame of a log marks the layer as clean.
+// isClean reports whether the last frame of a layer's log says that the layer was closed cleanly.
 func isClean(log *os.File) (bool, error) {
 	st, err := log.Stat()
 	if err != nil || st.Mode()&uncleanBit != 0 {

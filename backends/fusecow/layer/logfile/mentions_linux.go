@@ -18,8 +18,8 @@ func NewMentions() Mentions {
 	return Mentions{map[uint64]struct{}{}, map[Name]struct{}{}}
 }
 
-// Add adds the inodes and names that the log of the layer at path records. It skips removed
-// inodes, because their names are recorded too.
+// Add adds the inodes and names that the log of the layer at path records, all that this layer may have
+// changed. It skips removed inodes, because their names are recorded too.
 func (m *Mentions) Add(path string) error {
 	return readRecords(path, func(kind byte, r *Reader) {
 		switch kind {

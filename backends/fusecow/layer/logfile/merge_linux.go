@@ -180,7 +180,7 @@ func (m *merger) linkUnlogged() error {
 	return nil
 }
 
-// layerAt returns the path of the merged layer that occupies the index at.
+// layerAt returns the path of the layer to merge that occupies the layer index at.
 func (m *merger) layerAt(at Index) string {
 	i := m.from
 	for m.Index(i) < at {

@@ -14,7 +14,8 @@ const (
 	KindName   = 'e' // a directory has this name; inode 0 is a whiteout
 	KindUnname = 'u' // a directory shows the lower's entry under this name again
 	KindClean  = 'c' // the layer is clean
-	// KindOriginal is the kind of a record with the original of a lower file; see [Original].
+	// KindOriginal is the kind of a log record with the state that a lower file had before the fork changed
+	// it; see [Original].
 	KindOriginal = 'o'
 	KindSparse   = 'p' // the extent sources of an inode's content; follows its record
 
@@ -51,7 +52,7 @@ func (w *Writer) file(id Identity) {
 // raw appends a log record of that kind whose fields are already encoded.
 func (w *Writer) raw(kind byte, fields []byte) { *w = append(append(*w, kind), fields...) }
 
-// Inode appends a record of the state of the inode n.
+// Inode appends a log record of the whole state of the inode n.
 func (w *Writer) Inode(n *Inode) {
 	*w = append(*w, KindInode)
 	for _, v := range []uint32{n.Mode, n.UID, n.GID, n.Nlink, n.Rdev} {
@@ -120,10 +121,10 @@ type Reader struct {
 // NewReader returns a Reader that decodes the records of a log frame.
 func NewReader(records []byte) *Reader { return &Reader{rest: records} }
 
-// More reports whether another record follows.
+// More reports whether another log record follows.
 func (r *Reader) More() bool { return len(r.rest) > 0 }
 
-// Kind decodes the kind of the next record.
+// Kind decodes the kind of the next log record, one of the constants KindInode and so on.
 func (r *Reader) Kind() byte {
 	k := r.rest[0]
 	r.rest = r.rest[1:]
@@ -178,7 +179,7 @@ func (r *Reader) time() Time { return At(r.int(), uint32(r.num())) }
 
 func (r *Reader) file() Identity { return Identity{Ino: r.num(), Born: r.time()} }
 
-// Inode decodes the state of an inode.
+// Inode decodes a log record of the state of an inode.
 func (r *Reader) Inode() (n Inode) {
 	for _, p := range []*uint32{&n.Mode, &n.UID, &n.GID, &n.Nlink, &n.Rdev} {
 		*p = uint32(r.num())
@@ -220,7 +221,7 @@ func (r *Reader) Sparse() (id uint64, p Sparse) {
 	return id, p
 }
 
-// Skip skips the fields of a record of that kind.
+// Skip skips the fields of a log record of that kind, whose kind was read already.
 func (r *Reader) Skip(kind byte) {
 	switch kind {
 	case KindClean:

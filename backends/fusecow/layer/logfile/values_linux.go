@@ -60,7 +60,8 @@ func FileIdentity(st *vfs.Stat) Identity {
 	return Identity{Ino: st.Ino, Born: At(st.BTime.Sec, st.BTime.Nsec)}
 }
 
-// An Inode is the state of an inode as a log records it.
+// An Inode is the state of an inode as the log of a layer records it: its attributes, and where its content
+// is.
 type Inode struct {
 	ID                          uint64
 	Mode, UID, GID, Nlink, Rdev uint32

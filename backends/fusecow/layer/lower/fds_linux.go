@@ -38,10 +38,11 @@ type FD struct {
 	cached bool
 }
 
-// NewFDCache returns a cache of at most that many descriptors.
+// NewFDCache returns a cache of at most that many open file descriptors.
 func NewFDCache(most int) *FDCache { return &FDCache{limit: most, all: map[Key]*list.Element{}} }
 
-// Get returns the descriptor for key, from the cache or from open. The caller must release it with Put.
+// Get returns an open descriptor of the file that key names, from the cache or from open. The caller must
+// release it with Put.
 func (c *FDCache) Get(key Key, open func() (int, error)) (*FD, error) {
 	if d := c.find(key); d != nil {
 		return d, nil
@@ -107,7 +108,7 @@ func (c *FDCache) Drop(key Key) {
 	}
 }
 
-// DropAll empties the cache.
+// DropAll removes all descriptors from the cache; those without users are closed at once.
 func (c *FDCache) DropAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ type Version struct {
 // maxReads is how many paths of read files are remembered at most. Each takes about 150 bytes.
 const maxReads = 100_000
 
-// add records the state of the file at path, if it is opened for the first time.
+// add records the state st of the lower file at path, if this file is opened for the first time.
 func (r *firstReads) add(path string, st *vfs.Stat) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -51,8 +51,8 @@ const (
 	maxTime    = time.Second
 )
 
-// NewLinkSearch returns a search in tree that calls found with each name. An error of found ends
-// the search, and Run returns it.
+// NewLinkSearch returns a search for hard links in tree that calls found with each name. An error of found
+// ends the search, and Run returns it.
 func NewLinkSearch(tree *Tree, found func(name *Ref) error) *LinkSearch {
 	return &LinkSearch{
 		tree: tree, wanted: map[uint64]*wantedLinks{}, devices: map[uint32]bool{}, done: map[string]bool{}, found: found,
@@ -103,10 +103,10 @@ func (s *LinkSearch) listedAs(name *Ref) (bool, error) {
 	return false, nil
 }
 
-// Run searches below the directories of the known names, then below their parents, and so on
-// to the root. It lists each directory once. Cost: in proportion to the entries near the names
-// if all links are there, else to those of the whole lower, up to the bounds. Directories that
-// were removed meanwhile or that this process may not list are left out.
+// Run searches for the missing hard links below the directories of the known names, then below their parents,
+// and so on to the root. It lists each directory once. Cost: in proportion to the entries near the names if
+// all links are there, else to those of the whole lower, up to the bounds. Directories that were removed
+// meanwhile or that this process may not list are left out.
 func (s *LinkSearch) Run() error {
 	s.end = time.Now().Add(s.Time)
 	tops := map[string]bool{}
@@ -214,8 +214,8 @@ func (s *LinkSearch) check(w *wantedLinks, dir *Ref, name string) error {
 	return errAllFound
 }
 
-// unreachable reports whether err means that there is nothing to find at a path: it is gone, or
-// this process may not look.
+// unreachable reports whether err means that a search finds nothing at a path: it is gone, or this process
+// may not look.
 func unreachable(err error) bool {
 	for _, kind := range []error{fs.ErrNotExist, fs.ErrPermission, unix.ESTALE, unix.ENOTDIR, unix.ELOOP} {
 		if errors.Is(err, kind) {

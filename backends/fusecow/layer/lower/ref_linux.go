@@ -54,7 +54,7 @@ func (t *Tree) OmitRootDev(id logfile.Identity) logfile.Identity {
 	return id
 }
 
-// RefAt returns the Ref of path. Its parents have names but no identity, which avoids a
+// RefAt returns the Ref of the lower inode at path. Its parents have names but no identity, which avoids a
 // stat(2) for each. refs caches the Refs made so far.
 func RefAt(refs map[string]*Ref, path string) *Ref {
 	if o := refs[path]; o != nil {

@@ -54,7 +54,7 @@ func Open(path string, fds *FDCache, since vfs.Timestamp) (*Tree, vfs.Stat, erro
 // Close closes the descriptor of the root. The owner of the FDCache closes the other descriptors.
 func (t *Tree) Close() { unix.Close(t.root) }
 
-// RootFD returns the O_PATH descriptor of the root, which stays open until Close.
+// RootFD returns the O_PATH descriptor of the lower's root directory, which stays open until Close.
 func (t *Tree) RootFD() int { return t.root }
 
 // openRoot returns an O_PATH descriptor of the lower directory without its submounts, through a detached copy

@@ -38,7 +38,7 @@ type header struct {
 // A Slot counts the usage of one layer in a quota file. key identifies the layer; 0 is a free slot.
 type Slot struct{ key, Bytes, Inodes, _ atomic.Int64 }
 
-// ErrDamaged reports a damaged quota file.
+// ErrDamaged means that a quota file, which counts the disk usage of layers, is damaged.
 var ErrDamaged = errors.New("the quota file is damaged")
 
 const (
@@ -114,7 +114,7 @@ func (q *Quota) Used() (sum Usage) {
 
 func (q *Quota) inUse() int64 { return min(q.head.slots.Load(), int64(len(q.slots))) }
 
-// SetUsage sets the usage of the layer at path, which must not be open.
+// SetUsage sets the counter of the layer at path, which must not be open, to u.
 func (q *Quota) SetUsage(path string, u Usage) error {
 	s, err := q.Slot(path)
 	if err == nil {
@@ -164,13 +164,13 @@ func keyOf(path string) int64 {
 	return int64(h.Sum64()>>1) | 1
 }
 
-// Set replaces the usage of the slot by u.
+// Set replaces the disk usage that the slot counts for its layer by u.
 func (s *Slot) Set(u Usage) {
 	s.Bytes.Store(u.Bytes)
 	s.Inodes.Store(u.Inodes)
 }
 
-// Usage returns the usage that the slot counts.
+// Usage returns the disk usage that the slot counts for its layer.
 func (s *Slot) Usage() Usage { return Usage{s.Bytes.Load(), s.Inodes.Load()} }
 
 // Free returns how many bytes and inodes may still be added before the limit is reached.

@@ -110,7 +110,7 @@ func CopyFile(dst, src int, clone bool) error {
 	return err
 }
 
-// Dup returns a file with a duplicate of a descriptor.
+// Dup returns a file with a duplicate of the descriptor fd, for the caller to close.
 func Dup(fd int) (*os.File, error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	return os.NewFile(uintptr(dup), "content"), err

@@ -20,8 +20,8 @@ var capabilities = []string{
 	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SYS_CHROOT", "CAP_MKNOD", "CAP_AUDIT_WRITE", "CAP_SETFCAP",
 }
 
-// An abi is a system call interface of the kernel: its call numbers, and its name in the
-// profile.
+// An abi is a system call interface of the kernel, such as that of 32-bit programs: its call numbers, and its
+// name in the seccomp profile.
 type abi struct {
 	info *arch.Info
 	name string
@@ -69,9 +69,9 @@ type rule struct {
 	never  []uint32
 }
 
-// part returns the filter instructions of this ABI, as a search tree over the call numbers. A
-// linear list would load slowly, because the kernel emulates a filter for every number to
-// cache those that are always allowed.
+// part returns the filter instructions for the system calls of this ABI, as a search tree over the call
+// numbers. A linear list would load slowly, because the kernel emulates a filter for every number to cache
+// those that are always allowed.
 func (a abi) part() ([]netbpf.Instruction, error) {
 	rules, err := a.rules()
 	if err != nil {
@@ -164,17 +164,17 @@ func (a abi) rules() ([]rule, error) {
 	return rules, nil
 }
 
-// btrfsSnapCreateV2 and btrfsSubvolCreateV2 are ioctls that create subvolumes in quota groups
-// of the caller's choice. Anybody may pass an empty list, so that no quota limits the
+// btrfsSnapCreateV2 and btrfsSubvolCreateV2 are ioctls that create btrfs subvolumes in quota groups of the
+// caller's choice; the filter denies them. Anybody may pass an empty list, so that no quota limits the
 // subvolume (fs/btrfs/ioctl.c, Linux 6.18). The older ioctls have no such list.
 const (
 	btrfsSnapCreateV2   = 0x50009417
 	btrfsSubvolCreateV2 = 0x50009418
 )
 
-// terminalCalls are ioctls that insert input into a terminal, or take it from its other users: lock
-// it, change its line discipline, hang it up, lock its modes, or divert the console's output
-// (ioctl_tty(2)). No shell, editor or multiplexer needs one of them. TIOCSCTTY is not among them,
+// terminalCalls are ioctls that the filter denies because they insert input into a terminal, or take it from
+// its other users: lock it, change its line discipline, hang it up, lock its modes, or divert the console's
+// output (ioctl_tty(2)). No shell, editor or multiplexer needs one of them. TIOCSCTTY is not among them,
 // because each terminal's first process calls it; to steal a terminal by it takes root of the host.
 var terminalCalls = []uint32{
 	unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCEXCL, unix.TIOCSETD, unix.TIOCVHANGUP, unix.TIOCCONS, tiocsLockTermios,
