@@ -206,7 +206,7 @@ func (f *FS) createContent(d *stackedLayer, id uint64) (int, error) {
 
 const wholeFile = 1<<63 - 1
 
-// Write writes data at off to the inode id, which loses the privileges lose. It may write less than all.
+// Write writes data at off to the inode id, which loses some privileges. It may write less than all.
 func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (done int, err error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -331,7 +331,7 @@ func (f *FS) resize(n *inode, size int64) error {
 	return f.truncate(n, size)
 }
 
-// Fallocate does fallocate(2) with mode on the content of the inode id, which loses the privileges lose.
+// Fallocate does fallocate(2) with mode on the content of the inode id, and takes away the privileges lose.
 func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges) error {
 	n, err := f.inodeByID(id)
 	if err != nil {

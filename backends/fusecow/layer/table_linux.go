@@ -52,7 +52,7 @@ func (f *FS) isSameInode(n *inode, dir *lower.Ref, name string, st *vfs.Stat) bo
 // maxAliases is how many further lower names (hard links) are remembered for one inode; each takes memory.
 const maxAliases = 8
 
-// addAlias records a further lower name of n, needed when the first name is gone from the lower.
+// addAlias records a further lower name (a hard link) of n, for when the first name is gone from the lower.
 func (f *FS) addAlias(n *inode, dir *lower.Ref, name string) {
 	if n.isDir() || n.lower.IsEntry(dir, name) || len(f.aliases[n]) == maxAliases {
 		return

@@ -74,7 +74,7 @@ func (c cachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.Di
 	return c.listPlus(in, out, c.shows)
 }
 
-// Open answers ENOSYS, after which the kernel opens files without a request.
+// Open answers the kernel's open request with ENOSYS, after which the kernel opens files without a request.
 func (cachedView) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
 	return fuse.ENOSYS
 }

@@ -84,7 +84,8 @@ func (l *Layers) root() Stack {
 	return s
 }
 
-// child looks up name in the directory parent as overlayfs does, but only in the layers with index from or more.
+// child looks up name in the directory parent through the layers, as overlayfs does. It skips the layers with
+// an index below from.
 func (l *Layers) child(parent *Stack, name string, from int) (Stack, error) {
 	n := len(l.roots)
 	s := Stack{at: make([]string, n+1), end: parent.end, Has: make([]bool, n), Top: -1, data: -1}
@@ -172,8 +173,8 @@ func (l *Layers) redirect(s *Stack, j int, node *os.File) error {
 	return nil
 }
 
-// Locate looks up the path name, from the root, as overlayfs does, but only in the layers with index from or
-// more.
+// Locate looks up the path name through the layers, from the root, as overlayfs does. It skips the layers
+// with an index below from.
 func (l *Layers) Locate(name string, from int) (Stack, error) {
 	s := l.root()
 	for part := range strings.SplitSeq(name, "/") {

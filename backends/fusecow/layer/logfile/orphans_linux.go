@@ -159,7 +159,8 @@ func (d *Layer) ReadLog() ([]byte, error) {
 // damagedAt returns the error of a log of of bytes that is damaged at byte at, before its end.
 func damagedAt(at, of int) error { return fmt.Errorf("%w at byte %d of %d", ErrDamaged, at, of) }
 
-// frameAt returns the records of the frame at offset at of a log; ok is false if that is no whole frame.
+// frameAt returns the records of the frame, a group of log records with a checksum, at offset at of the log
+// all; ok is false if there is no whole frame.
 func frameAt(all []byte, at int) (records []byte, ok bool) {
 	if len(all)-at < 8 {
 		return nil, false
