@@ -54,8 +54,9 @@ type dataDir struct{ fd int }
 
 func (r dataDir) close() { unix.Close(r.fd) }
 
-// enter opens the data directory in .snapfs, after it has checked owner, mode and mark of .snapfs. The caller
-// must close it. Before the first write there is none: fs.ErrNotExist.
+// enter opens the data directory in .snapfs, after it has checked that .snapfs is this user's: its owner,
+// mode and ownership mark (a file). The caller must close it. Before the first write there is none:
+// fs.ErrNotExist.
 func (b *Backend) enter() (dataDir, error) {
 	path := b.home()
 	hidden, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -30,9 +30,9 @@ type entry struct {
 // there.
 const newborn = "new."
 
-// begin makes the directory of the snapshot or fork id, as kind says, with the mark m, and returns it open.
-// It makes both in the trash and then renames them, so that such a directory never lacks its mark. Errors:
-// ErrExists.
+// begin makes the directory of the snapshot or fork id, as kind says, and returns it open. m is its mark, the
+// text file that describes it. It makes both in the trash and then renames them, so that such a directory
+// never lacks its mark. Errors: ErrExists.
 func (r dataDir) begin(ctx context.Context, kind, id string, m mark) (*entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapsho
 	return list, fail("looking through", string(fork), err)
 }
 
-// Detach copies into a fork's layer the content that the entries what still read from the real tree, for
+// Detach copies into a fork's layer the content that the entries in what still read from the real tree, for
 // [snapshot.Detacher]. Through a mount of the fork it makes the kernel copy the entries up, and after the
 // unmount it removes the redirects of directories. In this order, a kill at any point leaves the fork with
 // the content it showed.

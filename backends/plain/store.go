@@ -40,7 +40,8 @@ func (b *backend) treePath(k kind, id string) string { return filepath.Join(b.di
 // uniqueName returns a unique name, which begins with prefix, for an entry of the trash.
 func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }
 
-// begin makes the directory <id>.part of the snapshot or fork m, with its mark, to be filled with the copy.
+// begin makes the directory <id>.part of the snapshot or fork m, with the text file that describes it, to be
+// filled with the copy.
 func (b *backend) begin(ctx context.Context, m mark) error {
 	for _, dir := range []string{b.trash(), b.path(m.kind, "")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -58,8 +59,8 @@ func (b *backend) begin(ctx context.Context, m mark) error {
 	return nil
 }
 
-// makeMarked makes the directory born, in the trash, with the mark m in it, and renames it to <id>.part, so
-// that no such directory lacks its mark.
+// makeMarked makes the directory born in the trash, writes m into it, the text file that describes the
+// snapshot or fork, and renames it to <id>.part, so that no such directory lacks that file.
 func makeMarked(ctx context.Context, born string, m mark) error {
 	steps := []struct {
 		what string
@@ -125,8 +126,8 @@ func (b *backend) discard(k kind, name string) {
 	}
 }
 
-// read reads the mark in the directory name of the kind k, which must be that of the snapshot or fork id.
-// ErrNotFound: there is no such directory, or it is another program's.
+// read reads the mark in the directory name of the kind k, the text file that describes the snapshot or fork
+// id. ErrNotFound: there is no such directory, or it is another program's.
 func (b *backend) read(k kind, id, name string) (mark, error) {
 	dir := b.path(k, name)
 	fd, err := unix.Open(dir, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -137,8 +137,9 @@ func snapAndHold(ctx context.Context, all []cloned, meanwhile func() error) erro
 	return errors.Join(held, err)
 }
 
-// entries makes the directories and marks of all snapshots in the state directory, and then calls do, which
-// makes the ZFS snapshots. It mounts nothing. After an error none of the directories remains.
+// entries makes the directories of all snapshots in the state directory, each with its mark (the text file
+// that describes it), and then calls do, which makes the ZFS snapshots. It mounts nothing. After an error
+// none of the directories remains.
 func (r dataDir) entries(ctx context.Context, all []cloned, do func() error) error {
 	if len(all) == 0 {
 		return do()

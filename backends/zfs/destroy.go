@@ -13,8 +13,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// destroyProgram is a ZFS channel program (zfs-program(8)), which the kernel runs in one transaction: no
-// other change happens between its check of a dataset's mark and the destruction.
+// destroyProgram is a ZFS channel program (zfs-program(8)), which the kernel runs in one transaction: it
+// destroys datasets after it has checked snapfs's mark, a property of each. No other change happens between
+// check and destruction.
 //
 //go:embed destroy.lua
 var destroyProgram string
@@ -28,8 +29,8 @@ type destroyed struct {
 }
 
 // destroy destroys the ZFS datasets in pool of the removed snapshots and forks in list. A dataset that does
-// not exist, or has another mark than the list says, is skipped. A snapshot with clones is destroyed with the
-// last of them. Cost: a process and a transaction group.
+// not exist, or whose property with snapfs's mark has another value than the list says, is skipped. A
+// snapshot with clones is destroyed with the last of them. Cost: a process and a transaction group.
 func destroy(ctx context.Context, pool string, list []trashEntry) (said destroyed, err error) {
 	args := []string{"program", "-j", pool, "-"}
 	for _, d := range list {

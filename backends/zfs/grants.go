@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needed lists the zfs-allow(8) permissions that an ordinary user needs for making a snapshot with a mark,
-// and for holding, releasing and destroying it. Destroying needs the permission mount too.
+// needed lists the zfs-allow(8) permissions that an ordinary user needs for making a snapshot with snapfs's
+// user property, and for holding, releasing and destroying it. Destroying needs the permission mount too.
 var needed = []string{"snapshot", "userprop", "hold", "release", "destroy", "mount"}
 
 // delegated returns the reason why this ordinary user cannot make and destroy snapshots of the

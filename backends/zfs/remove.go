@@ -164,7 +164,8 @@ func (r dataDir) sweep(ctx context.Context) error {
 const together = 100
 
 // sweepPart destroys some removed snapshots and forks of one pool. The directory of one whose dataset does
-// not exist, or lacks snapfs's mark, is deleted; one whose dataset is still needed is left to a later sweep.
+// not exist, or is not marked as snapfs's, is deleted; one whose dataset is still needed is left to a later
+// sweep.
 func (r dataDir) sweepPart(ctx context.Context, pool string, list []trashEntry) error {
 	held, err := existing(ctx, list)
 	if err != nil {
@@ -290,7 +291,8 @@ func (r dataDir) young(entry string) bool {
 	return err != nil || time.Since(st.MTime.Time()) < makerTimeout
 }
 
-// existing returns the names of those ZFS snapshots in list that exist and have the mark that the list says.
+// existing returns the names of those ZFS snapshots in list that exist and have the user property of snapfs
+// with the value that the list says.
 func existing(ctx context.Context, list []trashEntry) (names []string, err error) {
 	args := []string{"get", "-H", "-p", "-s", "local", "-o", "name,value", property}
 	want := map[string]string{}
@@ -330,7 +332,7 @@ func release(ctx context.Context, names []string) error {
 }
 
 // erase deletes the directory of a removed snapshot or fork whose dataset is gone. It deletes no directory
-// that has more content than the mark.
+// that holds more than the mark, the text file that describes the snapshot or fork.
 func (r dataDir) erase(entry string) error {
 	if err := unix.Unlinkat(r.fd(), entry, 0); err == nil || err == unix.ENOENT {
 		return nil

@@ -56,8 +56,8 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	}, err
 }
 
-// takeOne makes the snapshot m: its directory and mark in the state directory, and the ZFS snapshot of the
-// dataset that contains the directory from. After an error there is neither.
+// takeOne makes the snapshot m: its directory in the state directory, with the text file that describes it,
+// and the ZFS snapshot of the dataset that contains the directory from. After an error there is neither.
 func (r dataDir) takeOne(ctx context.Context, m mark, from string) error {
 	return r.make(ctx, m, func() error {
 		return snapAndHold(ctx, []cloned{{tree: from, base: m}}, func() error { return nil })
@@ -147,8 +147,8 @@ func forkOfMark(base mark, id string) mark {
 	return m
 }
 
-// makeFork makes the fork m: its directory and mark, and a clone of the snapshot base, which it mounts. After
-// an error none of them remains.
+// makeFork makes the fork m: its directory, with the text file that describes it, and a clone of the snapshot
+// base, which it mounts. After an error none of them remains.
 func (r dataDir) makeFork(ctx context.Context, base, m mark) error {
 	return r.make(ctx, m, func() error {
 		err := r.clone(ctx, base.dataset, m)
@@ -177,8 +177,8 @@ func (r dataDir) clone(ctx context.Context, base string, m mark) error {
 	return err
 }
 
-// make makes the directory and mark of the snapshot or fork m, calls do, which makes the dataset, and mounts
-// that. After an error the directory is gone.
+// make makes the directory of the snapshot or fork m, with the text file that describes it, calls do, which
+// makes the dataset, and mounts that. After an error the directory is gone.
 func (r dataDir) make(ctx context.Context, m mark, do func() error) error {
 	return r.entry(ctx, m, func() error {
 		err := do()
@@ -192,8 +192,8 @@ func (r dataDir) make(ctx context.Context, m mark, do func() error) error {
 	})
 }
 
-// entry makes the directory and mark of the snapshot or fork m, and calls do, which makes the dataset. After
-// an error the directory is gone.
+// entry makes the directory of the snapshot or fork m, with the text file that describes it, and calls do,
+// which makes the dataset. After an error the directory is gone.
 func (r dataDir) entry(ctx context.Context, m mark, do func() error) error {
 	if err := r.begin(ctx, m); err != nil {
 		return err
@@ -208,8 +208,9 @@ func (r dataDir) entry(ctx context.Context, m mark, do func() error) error {
 // datasets exist.
 func (r dataDir) giveUp(entry string) error { return r.discardAs(entry, undone) }
 
-// begin makes the directory of the snapshot or fork m, with the mark, in the trash, and then renames it to
-// its place. The directory survives a power loss, because a dataset made for it does too. Errors: ErrExists.
+// begin makes the directory of the snapshot or fork m, with the text file that describes it, in the trash,
+// and then renames it to its place. The directory survives a power loss, because a dataset made for it does
+// too. Errors: ErrExists.
 func (r dataDir) begin(ctx context.Context, m mark) error {
 	if err := ctx.Err(); err != nil {
 		return err

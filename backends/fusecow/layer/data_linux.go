@@ -331,7 +331,7 @@ func (f *FS) resize(n *inode, size int64) error {
 	return f.truncate(n, size)
 }
 
-// Fallocate does fallocate(2) with mode on the content of the inode id, and takes away the privileges lose.
+// Fallocate does fallocate(2) with mode on the content of the inode id, which loses the privileges of lose.
 func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges) error {
 	n, err := f.inodeByID(id)
 	if err != nil {

@@ -5,7 +5,7 @@ package layer
 type View uint8
 
 const (
-	// Whole is the view of the whole lower. As the view of an inode it means that none is
+	// Whole is the one mount that shows the whole lower. As the view of an inode it means that none is
 	// assigned yet.
 	Whole View = iota
 	// Cached is the view with directories, and with small files that have no extended attributes or further

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Detach makes a fork independent of the entries what of the lower tree that it reads under another name. It
-// copies them into upper, the fork's upper layer: mounted mounts the fork, and the kernel copies there. Then
-// it removes their redirects.
+// Detach makes a fork independent of those entries of the lower tree, listed in what, that it reads under
+// another name. It copies them into upper, the fork's upper layer: mounted mounts the fork, and the kernel
+// copies there. Then it removes their redirects.
 func Detach(ctx context.Context, how Mode, upper, tree string, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, upper)
 	if err != nil {
@@ -60,8 +60,8 @@ type fileID struct{ dev, ino uint64 }
 // A linkOf is a name in the upper layer that has to become a hard link to the file first.
 type linkOf struct{ name, first string }
 
-// copyAll lets the kernel copy the entries what up, in a mount of the fork whose root is the descriptor root.
-// It first checks the free space.
+// copyAll lets the kernel copy up the entries in what, in a mount of the fork whose root is the descriptor
+// root. It first checks the free space.
 func (r *detacher) copyAll(root int, what []snapshot.Borrowed) error {
 	for _, do := range []func(dir int, last, name string, st *vfs.Stat) error{r.countBytes, r.copyUp} {
 		clear(r.first)
@@ -183,8 +183,8 @@ func (r *detacher) copyUp(dir int, last, name string, st *vfs.Stat) error {
 	return unix.Close(fd)
 }
 
-// removeRedirects removes the redirect attributes of the entries what from the upper layer, which must not be
-// mounted.
+// removeRedirects removes the redirect attributes of the entries in what from the upper layer, which must not
+// be mounted.
 func (r *detacher) removeRedirects(what []snapshot.Borrowed) error {
 	for _, l := range r.links {
 		if err := r.link(l); err != nil {

@@ -213,8 +213,8 @@ func noQuotas(err error) bool {
 	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
 }
 
-// freeProject returns a project id that no layer on the filesystem of fd uses. Two concurrent calls return
-// different ids, except once in millions of calls.
+// freeProject returns a quota project id, for a new limit, that no layer on the filesystem of fd uses. Two
+// concurrent calls return different ids, except once in millions of calls.
 func freeProject(fd int) (uint32, error) {
 	for {
 		id := firstProject + rand.Uint32N(projectCount)
