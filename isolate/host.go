@@ -50,8 +50,9 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// commandLine returns the address and size of this program's arguments, which the kernel stores consecutively:
-// the strings of os.Args still point there, unless the program changed them.
+// commandLine returns the address and size of this program's arguments in memory, which the kernel stores
+// consecutively, so that they can be blanked. The strings of os.Args still point there, unless the program
+// changed them.
 func commandLine() (start uintptr, size int) {
 	for i, a := range os.Args {
 		at := uintptr(unsafe.Pointer(unsafe.StringData(a)))

@@ -35,8 +35,8 @@ const (
 	// period.
 	supersededFile = "/superseded"
 	grace          = time.Minute
-	// unmergeableFile, in the lowest of some layers, lists the layers that merging them failed for, one per
-	// line, so that no sweep tries again.
+	// unmergeableFile is a file in the lowest of some layers that cannot be merged into one. It lists these
+	// layers, one per line, so that no sweep tries again.
 	unmergeableFile = "/apart"
 )
 

@@ -124,8 +124,8 @@ func (f *FS) destroy(n *inode) {
 	}
 }
 
-// makeDirty makes n dirty: from now on this table, not the lower, has its attributes, and the log will record
-// it. EDQUOT means that the quota allows no more log records.
+// makeDirty makes n dirty: from now on the inode table, not the lower, has its attributes, and the log
+// records it. EDQUOT means that the quota allows no more log records.
 func (f *FS) makeDirty(n *inode) error {
 	if n.recordedIn != f.top() && !f.readOnly {
 		if err := f.checkLogSpace(n.recordSize(), 1); err != nil {

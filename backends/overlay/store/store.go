@@ -197,7 +197,7 @@ func flock(ctx context.Context, fd, how int) error {
 	})
 }
 
-// EmptyTrash deletes the content of the trash.
+// EmptyTrash deletes the removed layers and records that are in the trash.
 func (s *Store) EmptyTrash(ctx context.Context) error {
 	var o trash.Options
 	if s.Storage != nil {
