@@ -12,8 +12,9 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// A builder assembles the image of a container: every system call that its pid 1 makes, from
-// the first instruction to its request loop.
+// A builder assembles the image of a container: the list of every system call that its pid 1 makes, called
+// steps, from the first instruction to the loop in which it waits for requests. Pid 1 is a fork of this
+// process that executes the image.
 type builder struct {
 	*mounts.Planner
 	spec      Spec
@@ -26,14 +27,15 @@ type builder struct {
 	nproc     *unix.Rlimit // the supervisor's own limit, once pid 1 has another one
 }
 
-// An optionalStep is a step of the image whose failure [Spec.BestEffort] tolerates.
+// An optionalStep is a system call of pid 1 for a protection whose failure [Spec.BestEffort] tolerates.
+// result is where pid 1 stores its error, part the name of the protection.
 type optionalStep struct {
 	result launch.Cell
 	part   string
 }
 
-// optional marks the step s as part of the protection what, which a best effort can do
-// without.
+// optional lets the step s fail under [Spec.BestEffort], and notes that s is part of the protection called
+// what, so that its failure is reported.
 func (b *builder) optional(what string, s launch.Step) {
 	if !b.spec.BestEffort {
 		return
@@ -42,8 +44,8 @@ func (b *builder) optional(what string, s launch.Step) {
 	b.optionals = append(b.optionals, optionalStep{c, what})
 }
 
-// maps adds the steps that map the only user and group of the new user namespace. A process may map its own ids
-// without any privilege, once it has given up setgroups(2) (user_namespaces(7)).
+// maps adds the system calls by which pid 1 maps the only user and group of its new user namespace. A process
+// may map its own ids without any privilege, once it has given up setgroups(2) (user_namespaces(7)).
 func (b *builder) maps() {
 	b.Stage = "mapping the user"
 	uid, gid := strconv.Itoa(b.host.uid), strconv.Itoa(b.host.gid)
@@ -58,9 +60,10 @@ func (b *builder) writeFile(path, content string) {
 	b.Do(unix.SYS_CLOSE, b.Of(fd))
 }
 
-// enterCgroups adds the steps that move pid 1 into the cgroups of version 1, which clone3 cannot place it in.
-// Pid 1 writes its only thread to tasks: to move a whole process through cgroup.procs, the kernel first blocks
-// every fork and exit of the machine (cgroup_threadgroup_rwsem in kernel/cgroup/cgroup.c), for 10 ms.
+// enterCgroups adds the system calls that move pid 1 into the cgroups of version 1, which clone3 cannot place
+// it in. Pid 1 writes its only thread to tasks: to move a whole process through cgroup.procs, the kernel
+// first blocks every fork and exit of the machine (cgroup_threadgroup_rwsem in kernel/cgroup/cgroup.c), for
+// 10 ms.
 func (b *builder) enterCgroups() {
 	b.Stage = "entering the cgroup"
 	for _, dir := range b.host.cgroups {
@@ -70,8 +73,8 @@ func (b *builder) enterCgroups() {
 	}
 }
 
-// becomeRoot adds the steps by which the process, still the host's root, which the new user namespace does not
-// map, becomes root of that namespace.
+// becomeRoot adds the system calls by which pid 1, still the host's root, which the new user namespace does
+// not map, becomes root of that namespace.
 func (b *builder) becomeRoot() {
 	b.Stage = "becoming root of the sandbox"
 	b.Do(unix.SYS_SETGROUPS, launch.Num(0), launch.Num(0))
@@ -79,16 +82,16 @@ func (b *builder) becomeRoot() {
 	b.Do(unix.SYS_SETRESUID, launch.Num(0), launch.Num(0), launch.Num(0))
 }
 
-// seal adds the steps that make the process unreadable to all but the host's root, because its memory is a copy
-// of the supervisor's, and that tie its life to the supervisor's thread. A change of user undoes both.
+// seal adds the system calls that make pid 1 unreadable to all but the host's root, because its memory is a
+// copy of the supervisor's, and that tie its life to the supervisor's thread. A change of user undoes both.
 func (b *builder) seal() {
 	b.Stage = "protecting pid 1"
 	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(0))
 	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_PDEATHSIG), launch.Num(unix.SIGKILL))
 }
 
-// forget adds the steps that blank the copy of the supervisor's command line, which every process in the
-// container could read in /proc/1/cmdline, and give pid 1 a name.
+// forget adds the system calls by which pid 1 blanks its copy of the supervisor's command line, which every
+// process in the container could read in /proc/1/cmdline, and takes a name of its own.
 func (b *builder) forget() {
 	b.Stage = "naming pid 1"
 	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_NAME), b.Str("snapfs-init"))
@@ -102,7 +105,7 @@ func (b *builder) forget() {
 	}
 }
 
-// loopback adds the steps that bring up the interface lo.
+// loopback adds the system calls by which pid 1 brings up the network interface lo.
 func (b *builder) loopback() {
 	b.Stage = "bringing up the loopback interface"
 	ifreq := make([]byte, 40)
@@ -113,8 +116,8 @@ func (b *builder) loopback() {
 	b.Do(unix.SYS_CLOSE, b.Of(s))
 }
 
-// closeAll adds the steps that close every descriptor except those in keep, and open the container's /dev/null
-// as 0, 1 and 2.
+// closeAll adds the system calls by which pid 1 closes every descriptor that it has inherited, except those
+// in keep, and opens the container's /dev/null as 0, 1 and 2.
 func (b *builder) closeAll(keep []int) {
 	b.Stage = "closing descriptors"
 	slices.Sort(keep)

@@ -84,8 +84,8 @@ func badCommand(why string) error {
 	return &errs.Error{Op: "checking the command", Kind: errs.ErrInvalid, Err: errors.New(why)}
 }
 
-// files returns those of the three streams that are set, and for each its descriptor number in
-// the command: 0, 1 or 2.
+// files returns those of the command's three standard streams that are set, and for each its descriptor
+// number in the command: 0, 1 or 2.
 func (c *Command) files() (files []*os.File, places []int) {
 	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
 		if f != nil {

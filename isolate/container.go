@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Container is a set of namespaces with processes in it. All methods are safe for concurrent
-// use.
+// A Container is a set of namespaces with processes in it, which [Prepared.Start] makes and Close ends. All
+// methods are safe for concurrent use.
 type Container struct {
 	level   Level
 	cgroups []*os.File
@@ -52,8 +52,8 @@ func planError(err error) error {
 	return err
 }
 
-// duplicate duplicates the streams of the command to descriptors above 2, because pid 1 uses
-// 0, 1 and 2 itself. The caller closes them, also after an error.
+// duplicate duplicates the files of the command's standard streams to descriptors above 2, because pid 1 uses
+// 0, 1 and 2 itself. The caller closes the duplicates, also after an error.
 func (c *Command) duplicate() ([]int, error) {
 	var fds []int
 	files, _ := c.files()
@@ -67,9 +67,9 @@ func (c *Command) duplicate() ([]int, error) {
 	return fds, nil
 }
 
-// letReopen allows everyone to open the anonymous pipes among the streams, as a command does
-// that writes to /dev/stderr. They belong to a user whom a container with ids of its own does
-// not have, and only who may inspect a process with the pipe can reach it.
+// letReopen allows everyone to open the anonymous pipes among the standard streams, for a command that writes
+// to /dev/stderr. The pipes belong to a user whom a container with ids of its own does not have, and only who
+// may inspect a process with the pipe can reach it.
 func (c *Command) letReopen(ids IDs) {
 	files, _ := c.files()
 	for _, f := range files {
@@ -86,10 +86,10 @@ func closeAll(fds []int) {
 	}
 }
 
-// Exec runs another command in the container, under the same restrictions.
+// Exec runs command in the container, under the same restrictions as its other processes.
 //
-// Cost: a fork and exec. Errors: as [Prepared.Start]; [errs.ErrClosed]; [errs.ErrBusy] while the
-// container is frozen.
+// Cost: a fork and exec. Errors: as [Prepared.Start]; [errs.ErrClosed]; [errs.ErrBusy] while the container is
+// frozen.
 func (c *Container) Exec(ctx context.Context, command Command) (*Process, error) {
 	if err := command.check(c.builder.spec); err != nil {
 		return nil, err
@@ -116,15 +116,15 @@ func (c *Container) Exec(ctx context.Context, command Command) (*Process, error)
 	return c.launched(l)
 }
 
-// nextRegion returns the one of the image's two regions that the last request did not use. The
-// caller holds reqMu.
+// nextRegion returns the part of the image into which the next request to pid 1 is written: the one of two
+// that the last request did not use. The caller holds reqMu.
 func (c *Container) nextRegion() launch.Region {
 	c.current = 1 - c.current
 	return c.regions[c.current]
 }
 
-// submit sends pid 1 a request whose steps begin at first. It does not wait for the reply. The
-// caller holds reqMu.
+// submit sends pid 1 a request, written into the image, whose first system call is first. It does not wait
+// for the reply. command is the one to start, or nil. The caller holds reqMu.
 func (c *Container) submit(first launch.Step, command *Command) error {
 	c.builder.p1.enter.Next(first)
 	c.builder.resetInbox()
@@ -159,8 +159,8 @@ func (c *Container) submit(first launch.Step, command *Command) error {
 	return nil
 }
 
-// launched waits for the report of the last request and returns the process that it started,
-// or the error of its start. The caller closes the process.
+// launched waits for the report of the last request to start a command, and returns the process that it
+// started, or the error of its start, which l locates. The caller closes the process.
 func (c *Container) launched(l execResult) (*Process, error) {
 	r, ok := c.awaitReport()
 	if !ok {
@@ -181,8 +181,8 @@ func (c *Container) launched(l execResult) (*Process, error) {
 	return p, nil
 }
 
-// awaitReport waits for the report of a request or for the end of the container. A report that pid 1 sent
-// before it ended is returned too: the command has run and must not be started again.
+// awaitReport waits for pid 1's report of a request; ok is false if the container ended instead. A report
+// that pid 1 sent before it ended is returned too: the command has run and must not be started again.
 func (c *Container) awaitReport() (r report, ok bool) {
 	select {
 	case r = <-c.reports:
@@ -197,10 +197,10 @@ func (c *Container) awaitReport() (r report, ok bool) {
 	}
 }
 
-// PID returns the pid of pid 1 on the host.
+// PID returns the process id, on the host, of the container's pid 1.
 func (c *Container) PID() int { return c.pid }
 
-// Level returns the protections that are in force.
+// Level returns the protections that are in force in the container.
 func (c *Container) Level() Level { return c.level }
 
 // Root opens the container's "/" as an O_PATH directory on the host, with every mount below it. The caller
@@ -244,7 +244,7 @@ func (c *Container) Close(ctx context.Context) error {
 	}
 }
 
-// kill ends pid 1; the kernel then ends every process in its pid namespace.
+// kill ends the container's pid 1; the kernel then ends every process in its pid namespace.
 func (c *Container) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

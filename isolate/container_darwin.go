@@ -13,14 +13,14 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// errLinux is the cause of every [errs.ErrNotSupported] on macOS.
+// errLinux is the cause in every error of kind [errs.ErrNotSupported] that this package returns on macOS.
 var errLinux = errors.New("needs Linux")
 
 func unsupported(op string) error {
 	return &errs.Error{Op: op, Kind: errs.ErrNotSupported, Err: errLinux}
 }
 
-// A Prepared is a container that is not created yet.
+// A Prepared is a container that is not created yet, as on Linux; on macOS it holds only the command.
 type Prepared struct{ command *Command }
 
 // Prepare checks the command. On macOS a container needs no other preparation.

@@ -78,7 +78,7 @@ func (c *Container) dial(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 	return net.FileConn(f)
 }
 
-// socket makes pid 1 open a TCP socket in the container's network and returns it,
+// socket makes pid 1 open a TCP socket of this address family in the container's network and returns it,
 // non-blocking; the caller closes it.
 func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 	const op = "opening a socket"
@@ -116,7 +116,8 @@ func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 	}
 }
 
-// openSocket adds the steps by which pid 1 opens a socket and passes it out, and returns the first of them.
+// openSocket adds the system calls by which pid 1 opens a TCP socket of this address family and sends it to
+// the supervisor. It returns the first of them.
 func (b *builder) openSocket(family int) (first launch.Step) {
 	opened, _, _, seq, fds := b.Message(reportSocket, 1)
 	report := b.report(opened, seq, nil, fds)

@@ -7,7 +7,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// EdgeAddrs are the addresses of a container's interface to the proxy, with [NetworkEdge].
+// EdgeAddrs are the addresses of a container's network interface, with [NetworkEdge]; the proxy is at its
+// other end.
 type EdgeAddrs struct {
 	// V4 and V6 are the container's own addresses with the prefix of the link. The zero value omits that
 	// family; at least one must be set.

@@ -14,7 +14,8 @@ func closed(op string) error {
 	return errs.New(op, "", errs.ErrClosed, "the sandbox has ended")
 }
 
-// A CommandError reports that a command could not be executed.
+// A CommandError is the error of a command that could not be executed in a container, such as one that does
+// not exist.
 type CommandError struct {
 	// Path is the command as the caller gave it.
 	Path string
@@ -53,8 +54,8 @@ func (e *CommandError) Is(kind error) bool {
 // Unwrap returns the errno.
 func (e *CommandError) Unwrap() error { return e.Errno }
 
-// ExitCode returns the status of a shell: 127 for a command that does not exist, 126 for one that cannot be
-// executed.
+// ExitCode returns the exit status with which a shell reports such an error: 127 for a command that does not
+// exist, 126 for one that cannot be executed.
 func (e *CommandError) ExitCode() int {
 	if e.Errno == syscall.ENOENT || e.Errno == syscall.ENOTDIR {
 		return 127

@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A thawer is a function that undoes a freeze.
+// A thawer is a function that undoes a freeze of a container: its processes continue.
 type thawer func() error
 
 // Freeze stops every process in the container and returns once all of them have stopped. It uses the freezer of
@@ -51,8 +51,8 @@ func (c *Container) Freeze(ctx context.Context) error {
 	return launch.HostError("freezing", err)
 }
 
-// syncShown makes FUSE mounts with mapped ids write back dirty mapped pages. The caller has
-// frozen all processes that could write.
+// syncShown makes the FUSE mounts of the container whose ids a process maps write back changed mapped pages,
+// so that the trees are complete on the host. The caller has frozen all processes that could write.
 func (c *Container) syncShown() error {
 	for _, root := range c.shown {
 		if err := unix.Syncfs(int(root.Fd())); err != nil {
@@ -62,7 +62,8 @@ func (c *Container) syncShown() error {
 	return nil
 }
 
-// Thaw continues the processes. Thawing a container that is not frozen does nothing. Errors: [errs.ErrDenied].
+// Thaw lets the processes that Freeze stopped continue. Thawing a container that is not frozen does nothing.
+// Errors: [errs.ErrDenied].
 func (c *Container) Thaw(context.Context) error {
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()
@@ -110,7 +111,8 @@ func (c *Container) Clear(ctx context.Context) error {
 	}
 }
 
-// stop freezes by cgroup if possible and otherwise by signals. The thawer is never nil.
+// stop stops all processes of the container, by the cgroup freezer if possible and otherwise by signals. The
+// thawer, which continues them, is never nil.
 func (c *Container) stop(ctx context.Context) (thawer, error) {
 	if f, ok := c.freezer(); ok {
 		return func() error { return f.write(f.off) }, f.freeze(ctx)
@@ -118,7 +120,7 @@ func (c *Container) stop(ctx context.Context) (thawer, error) {
 	return c.stopEach(ctx)
 }
 
-// freezer returns the freezer of the first cgroup that has one.
+// freezer returns the freezer of the first of the container's cgroups that has one.
 func (c *Container) freezer() (freezer, bool) {
 	for _, dir := range c.cgroups {
 		for _, f := range []freezer{
@@ -133,9 +135,9 @@ func (c *Container) freezer() (freezer, bool) {
 	return freezer{}, false
 }
 
-// A freezer is the cgroup directory whose file stops and continues every process in it:
-// cgroup.freeze in version 2 (Documentation/admin-guide/cgroup-v2.rst), freezer.state in
-// version 1 (cgroup-v1/freezer-subsystem.rst).
+// A freezer is the directory of a control group with the file that stops and continues every process in it:
+// cgroup.freeze in version 2 (Documentation/admin-guide/cgroup-v2.rst), freezer.state in version 1
+// (cgroup-v1/freezer-subsystem.rst).
 type freezer struct {
 	dir                   *os.File
 	file, on, off         string
@@ -243,8 +245,8 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 	})
 }
 
-// maxSleepPolls is how often stopEach may find a process in uninterruptible sleep before it
-// counts as stopped: 0.1 s.
+// maxSleepPolls is how often stopEach may find a process in uninterruptible sleep before it counts as
+// stopped. With the pauses in between that takes 0.1 s.
 const maxSleepPolls = 16
 
 // signalAll makes pid 1 send a signal to every other process in the container. The caller holds reqMu.
@@ -262,7 +264,8 @@ func (c *Container) signalAll(sig unix.Signal) error {
 	}
 }
 
-// broadcast adds the steps of a request to signal every process except pid 1.
+// broadcast adds the system calls of a request by which pid 1 sends the signal sig to every other process. It
+// returns the first of them.
 func (b *builder) broadcast(sig int) launch.Step {
 	msg, _, _, seq, _ := b.Message(reportStarted, 0)
 	b.Stage, b.Last, b.OnErr = "signalling", 0, b.p1.die.At
@@ -273,15 +276,15 @@ func (b *builder) broadcast(sig int) launch.Step {
 	return first
 }
 
-// A threadState is the state letter of one thread in the container, as in /proc/PID/stat; pid
-// is the thread's process on the host.
+// A threadState is the state of one thread in the container, as the letter in /proc/PID/stat, by which
+// stopEach sees that it has stopped. pid is the thread's process on the host.
 type threadState struct {
 	pid   int
 	state byte
 }
 
-// descendants lists the threads of all processes below pid 1, parents before children. It needs
-// CONFIG_PROC_CHILDREN, which all distributions set.
+// descendants lists the threads of all processes below the process pid, a container's pid 1, parents before
+// children. It needs CONFIG_PROC_CHILDREN, which all distributions set.
 func descendants(pid int) []threadState {
 	var all []threadState
 	queue := []int{pid}
@@ -325,9 +328,9 @@ func stateOf(file string) (byte, bool) {
 	return stat[end+2], true
 }
 
-// release kills and thaws a frozen container that Close ends: a frozen cgroup of version 1 delivers no signal
-// until it thaws. No process runs an instruction before it dies. Processes that SIGSTOP stopped die as they
-// are.
+// release kills a frozen container that Close ends and lets it continue, because a frozen cgroup of version 1
+// delivers no signal before. No process runs an instruction before it dies. Processes that SIGSTOP stopped
+// die as they are.
 func (c *Container) release() {
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// cloneError returns the error for a failed fork of pid 1, with hints.
+// cloneError returns the error for a failed fork of a container's pid 1, with hints for the user.
 func cloneError(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
@@ -36,6 +36,7 @@ func cloneError(err error) error {
 }
 
 // hintsFor returns the commands that lift the usual restrictions on user namespaces, if this host has them.
+// errno is the error of starting a container.
 func hintsFor(errno syscall.Errno) []string {
 	if errno != unix.EPERM && errno != unix.EACCES && errno != unix.ENOSPC {
 		return nil

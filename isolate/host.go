@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostFacts are the caller's ids and the kernel's and cgroups' properties that a builder
-// needs. The supervisor collects them, because pid 1 can only execute prepared steps.
+// hostFacts are the ids of this process and the properties of the kernel and cgroups on which the system
+// calls of a container's pid 1 depend. The supervisor collects them, because pid 1 can only execute a
+// prepared list.
 type hostFacts struct {
 	uid, gid int
 	landlock int   // ABI, 0 without
@@ -19,7 +20,7 @@ type hostFacts struct {
 	birth    int   // descriptor of the v2 cgroup to create pid 1 in, or -1
 }
 
-// callerFacts collects the facts that the fork of pid 1 needs.
+// callerFacts collects the facts about this process and the cgroups of spec that the fork of pid 1 needs.
 func callerFacts(spec *Spec) hostFacts {
 	h := hostFacts{uid: os.Geteuid(), gid: os.Getegid(), birth: -1}
 	var st unix.Statfs_t
@@ -33,7 +34,7 @@ func callerFacts(spec *Spec) hostFacts {
 	return h
 }
 
-// probeHost collects the facts that only later steps need.
+// probeHost collects the facts about the kernel that only later steps of pid 1 need, after its fork.
 func (b *builder) probeHost() error {
 	b.host.landlock = landlockABI()
 	return b.LookAround()
@@ -49,8 +50,9 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// commandLine returns the address and size of this program's arguments, which the kernel stores consecutively:
-// the strings of os.Args still point there, unless the program changed them.
+// commandLine returns the address and size of this program's arguments in memory, which the kernel stores
+// consecutively, so that they can be blanked. The strings of os.Args still point there, unless the program
+// changed them.
 func commandLine() (start uintptr, size int) {
 	for i, a := range os.Args {
 		at := uintptr(unsafe.Pointer(unsafe.StringData(a)))

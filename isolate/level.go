@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A Level is the protection in force in a container. With [Spec.BestEffort] it may be less
+// A Level describes the protections that are in force in a container. With [Spec.BestEffort] they may be less
 // than the Spec requires.
 type Level struct {
 	// IDs says which users of the host the users in the container are.
@@ -37,7 +37,7 @@ type Level struct {
 	Missing []string
 }
 
-// String returns the whole level as one line of text.
+// String returns all protections of the level as one line of text, for the user.
 func (l Level) String() string {
 	parts := []string{
 		"ids " + l.IDs.String(),

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/internal/seatbelt"
 )
 
-// always lists the protections of every container on Linux that the sandbox of macOS does not
+// always lists the protections that every container has on Linux and that the sandbox of macOS does not
 // provide.
 var always = []string{"a view of its own of the machine's files", "processes out of sight", "filter of system calls"}
 
@@ -33,7 +33,8 @@ func (s Spec) lacking() []string {
 	return list
 }
 
-// settle returns the level in force, or an error if something is lacking without [Spec.BestEffort].
+// settle returns the level of protection in force, or an error if macOS lacks a part of it and
+// [Spec.BestEffort] is not set.
 func (s Spec) settle() (Level, error) {
 	list := s.lacking()
 	if !s.BestEffort {
@@ -48,8 +49,8 @@ func (s Spec) settle() (Level, error) {
 	return Level{IDs: Same, Network: s.Network, Missing: list}, nil
 }
 
-// profile returns the text for sandbox-exec, which allows writes to the copies of the trees and to the
-// temporary directories.
+// profile returns the profile for sandbox-exec(1), which allows writes only to the copies of the trees and to
+// the temporary directories.
 func (s Spec) profile() (string, error) {
 	p := seatbelt.Policy{Network: s.Network == NetworkHost}
 	tmp := os.TempDir()
@@ -78,8 +79,8 @@ func (s Spec) profile() (string, error) {
 	return text, nil
 }
 
-// place returns the host path of a path inside the container: in the copy of the innermost
-// tree that contains it.
+// place returns the host path of the path inside of a container: in the copy of the innermost tree that
+// contains it.
 func (s Spec) place(inside string) string {
 	best := Mount{Target: "/", Source: "/"}
 	for _, m := range s.Mounts {

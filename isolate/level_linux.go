@@ -2,14 +2,14 @@ package isolate
 
 import "slices"
 
-// Names of the protections that a best effort may do without.
+// Names of the protections that a container may lack under [Spec.BestEffort].
 const (
 	partSeccomp = "seccomp"
 	partCgroup  = "cgroup"
 )
 
-// level returns the level in force after pid 1 has succeeded: all that spec asks for, except the parts in
-// missing.
+// level returns the level of protection in force after pid 1 has succeeded: all that spec asks for, except
+// the parts in missing. landlock is the kernel's Landlock ABI.
 func (s Spec) level(landlock int, missing []string) Level {
 	l := Level{
 		IDs: s.IDs, Network: s.Network, NoNewPrivs: true, Landlock: landlock, Cgroups: len(s.Cgroups), Missing: missing,
@@ -37,7 +37,7 @@ func (s Spec) level(landlock int, missing []string) Level {
 	return l
 }
 
-// missing returns the names of the protections whose optional steps failed.
+// missing returns the names of the protections that the container lacks, because their optional steps failed.
 func (b *builder) missing() []string {
 	var parts []string
 	for _, s := range b.optionals {

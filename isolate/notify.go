@@ -80,9 +80,8 @@ func ownMount(root, dir *os.File) (bool, error) {
 	return r.Dev != d.Dev, err
 }
 
-// asRoot calls do with the fsuid and fsgid of the container's root, base on the host, because
-// in a filesystem mounted in the container no other id can own a file (EOVERFLOW). With base 0
-// the ids stay.
+// asRoot calls do with the fsuid and fsgid of the container's root, the id base on the host, because in a
+// filesystem mounted in the container no other id can own a file (EOVERFLOW). With base 0 the ids stay.
 func asRoot(base int, do func() error) error {
 	if base == 0 {
 		return do()

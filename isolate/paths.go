@@ -11,22 +11,25 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// linkers are the dynamic linkers, which the kernel executes as the interpreter of most programs.
+// linkers are the paths of dynamic linkers, which the kernel executes as the interpreter of most programs, so
+// a container that may execute only some programs may execute these too.
 var linkers = [...]string{
 	"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1",
 }
 
-// alwaysWritable are the container's own directories. The kernel itself guards /proc.
+// alwaysWritable are the container's own directories, to which Spec.Writable always allows writes. The kernel
+// itself guards /proc.
 var alwaysWritable = [...]string{"/tmp", "/dev", "/run", "/proc"}
 
 const (
-	// executeABI is the first Landlock ABI with the right to rename between directories, which an older one always
-	// denies.
+	// executeABI is the Landlock ABI that Spec.Execute needs: the first with the right to rename between
+	// directories, which an older one always denies.
 	executeABI = 2
-	// writeABI is the first Landlock ABI with the right to truncate.
+	// writeABI is the Landlock ABI that Spec.Writable needs: the first with the right to truncate.
 	writeABI = 3
 
-	// writeFile are the rights to write to a file, and writeBeneath those to change files of a directory.
+	// writeFile are the Landlock rights to write to a file, and writeBeneath those to change files of a
+	// directory.
 	writeFile    = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	writeBeneath = writeFile | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
 		unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
@@ -53,9 +56,9 @@ func (b *builder) checkPaths() error {
 	}
 }
 
-// allowPaths adds the steps that let the container execute only the programs of Spec.Execute, and write only to the
-// paths of Spec.Writable, by Landlock. The ruleset also handles renames between directories and allows them
-// everywhere, because otherwise every rename between directories would fail.
+// allowPaths adds the system calls that let the container execute only the programs of Spec.Execute, and
+// write only to the paths of Spec.Writable, by Landlock. The ruleset also handles renames between directories
+// and allows them everywhere, because otherwise every rename between directories would fail.
 func (b *builder) allowPaths() {
 	if b.spec.Execute == nil && b.spec.Writable == nil {
 		return
@@ -91,8 +94,8 @@ func (b *builder) allowPaths() {
 	b.Do(unix.SYS_CLOSE, b.Of(rules))
 }
 
-// allow adds the steps that give the ruleset a rule for a directory with everything below it, or with fewer rights
-// for a file, if the path exists.
+// allow adds the system calls that add a rule for path to the Landlock ruleset rules, if the path exists: the
+// rights directory for a directory with everything below it, or file for a file.
 func (b *builder) allow(rules launch.Cell, path string, directory, file uint64) {
 	open := b.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), b.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path).Tolerate(unix.ENOENT, unix.EACCES)
 	fd := open.Result()
@@ -111,7 +114,8 @@ func (b *builder) allow(rules launch.Cell, path string, directory, file uint64) 
 	b.Last = done.At
 }
 
-// rule adds the steps that add a rule for path, which is open as fd.
+// rule adds the system calls that give the Landlock ruleset rules a rule with the rights access for path,
+// which is open as fd.
 func (b *builder) rule(rules launch.Cell, path string, fd launch.Cell, access uint64) (first, last launch.Step) {
 	at := b.Take(16) // struct landlock_path_beneath_attr, packed: the rights, then the descriptor
 	b.Put64(at, access)

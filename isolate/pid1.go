@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Reports of pid 1 to its supervisor, each a message on the control socket.
+// The kinds of reports that pid 1 sends to its supervisor, each a message on the control socket.
 const (
 	reportRoot    = 1 // the container's tree is complete; with descriptors of its root and its TUN device
 	reportStarted = 2 // a request succeeded; with the process's descriptors
@@ -24,8 +24,8 @@ type report struct {
 	fds                        []int
 }
 
-// A pid1 is the part of an image that is the main loop of a container's pid 1: it reaps ended
-// processes, reports to the supervisor, and executes the supervisor's requests.
+// A pid1 is the part of an image, a prepared list of system calls, that is the main loop of a container's pid
+// 1: it reaps ended processes, reports to the supervisor, and executes the supervisor's requests.
 type pid1 struct {
 	ctl     int         // pid 1's end of the control socket
 	pts     int         // descriptor of the root of the container's devpts
@@ -41,8 +41,8 @@ type pid1 struct {
 
 const maxRequestFDs = 3
 
-// dying adds the step by which pid 1 exits, and makes it the one that follows any error of the
-// steps after it.
+// dying adds the system call by which pid 1 exits, and makes it the one that follows any error of the steps
+// added after it.
 func (b *builder) dying() {
 	b.Stage = "ending"
 	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(1))
@@ -52,7 +52,7 @@ func (b *builder) dying() {
 	b.OnErr = exit.At
 }
 
-// newInbox reserves the memory into which pid 1 receives requests. The supervisor resets it
+// newInbox reserves the memory into which pid 1 receives the supervisor's requests. The supervisor resets it
 // before each request, because the kernel writes to it.
 func (b *builder) newInbox() {
 	data := b.NewCell(0)
@@ -76,8 +76,8 @@ func (b *builder) resetInbox() {
 	}
 }
 
-// serve adds the main loop, to which the other steps return. Reports are sent in the order of events: a process
-// is reported as started before it is reported as ended, and the container as idle after all of them.
+// serve adds the main loop of pid 1, to which all requests return. Reports are sent in the order of events: a
+// process is reported as started before it is reported as ended, and the container as idle after all of them.
 func (b *builder) serve() {
 	b.Stage = "waiting"
 	b.Last = 0
@@ -107,7 +107,7 @@ func (b *builder) serve() {
 	b.Last = 0
 }
 
-// watch adds the steps that wake pid 1 when a process ends.
+// watch adds the system calls by which pid 1 opens a signalfd that wakes it when a process ends.
 func (b *builder) watch() {
 	b.Stage = "watching for ended processes"
 	ended := b.Words(1 << (unix.SIGCHLD - 1))

@@ -14,19 +14,19 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// A Prepared is a container whose pid 1 already creates the parts that every container has,
-// while the supervisor finds out which trees it needs. Exactly one of Start and Close must be
-// called.
+// A Prepared is a container whose pid 1 already creates the parts that every container has, while the
+// supervisor finds out which trees the container needs. [Prepare] makes it. Exactly one of Start and Close
+// must be called.
 type Prepared struct {
 	container *Container
 	command   *Command
 	streams   []int
 }
 
-// Prepare starts pid 1 of a container. Prepare and [Prepared.Start] together cost about three times
-// a fork and exec. Errors: [*errs.Error]; [*CommandError] when the command cannot be executed. The
-// fields IDs, Network, Edge, TmpLimits, BestEffort and Cgroups of spec must have their final
-// values; Prepare ignores the others.
+// Prepare starts the pid 1 of a container, which creates the parts that do not depend on its trees;
+// [Prepared.Start] completes it. Both together cost about three times a fork and exec. Errors: [*errs.Error];
+// [*CommandError] when the command cannot be executed. The fields IDs, Network, Edge, TmpLimits, BestEffort
+// and Cgroups of spec must have their final values; Prepare ignores the others.
 func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
 	if err := check(ctx, spec, command); err != nil {
 		return nil, err
@@ -121,8 +121,8 @@ func (p *Prepared) Close() error {
 	return nil
 }
 
-// fail ends pid 1 and returns the error that pid 1 recorded in the image, or err if there is
-// none.
+// fail ends pid 1 of a container that could not be prepared, and returns the error that pid 1 recorded in its
+// image, or err if there is none.
 func (p *Prepared) fail(err error) error {
 	p.container.kill()
 	p.container.end()

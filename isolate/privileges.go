@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A capability is a capability that root has inside a container with [Own], over the
-// container's own namespaces.
+// A capability is one of the kernel's capabilities (capabilities(7)) that root has inside a container with
+// [Own], over the container's own namespaces.
 type capability struct {
 	number int
 	name   string
@@ -49,9 +49,9 @@ func (s Spec) capabilities() uint64 {
 	return set
 }
 
-// giveUp adds the steps by which pid 1, and so every process in the container, drops all
-// privileges that the Spec does not give. The system call filter is loaded last, because it
-// forbids most calls of the other steps.
+// giveUp adds the system calls by which pid 1, and so every process in the container, drops all privileges
+// that the Spec does not give. The system call filter is loaded last, because it forbids most calls of the
+// other steps.
 func (b *builder) giveUp() {
 	set := b.spec.capabilities()
 	b.Stage = "dropping capabilities"
@@ -80,16 +80,17 @@ func (b *builder) giveUp() {
 	b.filterCalls()
 }
 
-// Scopes of Landlock, from ABI 6 (linux/landlock.h).
+// The kernel's Landlock scopes, which deny abstract sockets and signals, and the ABI that has them
+// (linux/landlock.h).
 const (
 	scopeABI            = 6
 	scopeAbstractSocket = 1
 	scopeSignal         = 2
 )
 
-// scope adds the steps that deny the container the host's abstract sockets, by Landlock, and,
-// in addition to the pid namespace, signals to the host's processes. The whole container is
-// one domain, because every process descends from pid 1.
+// scope adds the system calls that deny the container the host's abstract sockets, by Landlock, and, in
+// addition to the pid namespace, signals to the host's processes. The whole container is one domain, because
+// every process descends from pid 1.
 func (b *builder) scope() {
 	if b.host.landlock < scopeABI {
 		return
@@ -100,8 +101,8 @@ func (b *builder) scope() {
 	b.Do(unix.SYS_CLOSE, b.Of(rules))
 }
 
-// filterCalls adds the step that loads the system call filter. The table is part of the program's data, so pid
-// 1 has it at the same address.
+// filterCalls adds the system call by which pid 1 loads the system call filter. The filter's table is part of
+// the program's data, so pid 1, a fork of the program, has it at the same address.
 func (b *builder) filterCalls() {
 	b.Stage = "loading the system call filter"
 	program := b.Take(16)

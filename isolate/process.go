@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Process is a program that Start or Exec started in a container.
+// A Process is a program that [Prepared.Start] or [Container.Exec] started in a container.
 type Process struct {
 	done chan struct{}
 
@@ -30,8 +30,8 @@ type Process struct {
 
 func newProcess() *Process { return &Process{done: make(chan struct{}), pidfd: -1} }
 
-// begin records that the process has started, and end that it has ended. Container.serve calls
-// each once, in this order.
+// begin records that the process has started; pidfd and pty are its descriptors, or -1. Its counterpart end
+// records that the process has ended. Container.serve calls each once, in this order.
 func (p *Process) begin(pidfd, pty int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *Process) hostPID() (int, error) {
 	return 0, nil
 }
 
-// PTY returns the supervisor's end of the process's terminal, or nil. Reading it fails with
+// PTY returns the supervisor's end of the process's terminal, or nil if it has none. Reading it fails with
 // EIO once no process in the container has the terminal open. [Process.Close] closes it.
 func (p *Process) PTY() *os.File { return p.pty }
 

@@ -15,15 +15,15 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Process is a program that Start or Exec started in a container.
+// A Process is a program that [Prepared.Start] or [Container.Exec] started under a sandbox-exec profile.
 type Process struct {
 	pid    int
 	done   chan struct{}
 	status Status
 }
 
-// Exec runs a command under the container's profile, in the copy of its working directory. Errors: as [Prepared.Start];
-// [errs.ErrClosed].
+// Exec runs a command under the container's sandbox-exec profile, in the copy of its working directory.
+// Errors: as [Prepared.Start]; [errs.ErrClosed].
 func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 	if err := c.check(b.spec); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// await waits for a command to end and records its status.
+// await waits for the command p to end, whose process is proc, and records its status.
 func (c *Container) await(p *Process, proc *os.Process) {
 	state, err := proc.Wait()
 	c.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// An execResult locates, in an image, the results of a request to start a command.
+// An execResult says where in pid 1's memory image the results of starting a command are.
 type execResult struct {
 	name    string
 	reached launch.Cell   // 1 once only execve is left
@@ -20,9 +20,9 @@ type execResult struct {
 	closed  []launch.Cell // for each candidate, whether its directory can be searched; or 0
 }
 
-// command adds the steps by which pid 1 starts a command and reports that, and returns the
-// first step. The child shares pid 1's memory until it executes the command (vfork), so that
-// its errors are found in the image.
+// command adds the system calls by which pid 1 starts the command c and reports that. It returns the first of
+// them, and where the results will be. The child shares pid 1's memory until it executes the command (vfork),
+// so that its errors are found in the image.
 func (b *builder) command(c Command) (first launch.Step, l execResult) {
 	slave, nfds := b.NewCell(-1), 1 // -1 leaves a stream as /dev/null, as in pid 1
 	if c.TTY != nil {
@@ -47,8 +47,9 @@ func (b *builder) command(c Command) (first launch.Step, l execResult) {
 	return first, l
 }
 
-// streams returns the cells of the three streams: cells of handed in the order of files for those that the
-// command sets, slave for the others.
+// streams returns where pid 1 stores the descriptors of the command's three standard streams: those of
+// handed, in the order of files, for the streams that the command sets, slave (the terminal or /dev/null) for
+// the others.
 func (c *Command) streams(slave launch.Cell, handed []launch.Cell) []launch.Cell {
 	list := []launch.Cell{slave, slave, slave}
 	_, places := c.files()
@@ -58,8 +59,9 @@ func (c *Command) streams(slave launch.Cell, handed []launch.Cell) []launch.Cell
 	return list
 }
 
-// report adds the steps that close the descriptors of a request and then reply to it. In this
-// order, the next request, which may come right after the reply, can use the same cells.
+// report adds the system calls by which pid 1 ends a request: it closes the descriptors streams, sends the
+// supervisor message as reply, and closes fds. request is where the number of the request goes. It returns
+// the first step.
 func (b *builder) report(message launch.Arg, request launch.Cell, streams, fds []launch.Cell) (first launch.Step) {
 	b.Stage, b.Last, b.OnErr = "reporting", 0, b.p1.die.At
 	first = b.Do(launch.Load, b.Of(b.p1.request)).To(request)
@@ -74,8 +76,8 @@ func (b *builder) report(message launch.Arg, request launch.Cell, streams, fds [
 	return first
 }
 
-// terminal adds the steps that open a terminal of the container's own devpts, whatever the container has done
-// to its /dev.
+// terminal adds the system calls by which pid 1 opens a terminal for the command c in the container's own
+// devpts, whatever the container has done to its /dev. Its two ends go to master and slave.
 func (b *builder) terminal(c Command, master, slave launch.Cell) {
 	b.Stage = "opening a terminal"
 	b.Do(unix.SYS_OPENAT, launch.Num(b.p1.pts), b.Str("ptmx"), launch.Num(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)).To(master)
@@ -89,8 +91,8 @@ func (b *builder) terminal(c Command, master, slave launch.Cell) {
 	b.Stage = "starting the command"
 }
 
-// child adds the steps of the new process. An error ends it with status 127; the supervisor reads the error
-// from the image.
+// child adds the steps of the process that pid 1 forks for the command c. An error ends that process with
+// status 127; the supervisor reads the error from the image.
 func (b *builder) child(c Command, slave launch.Cell, streams []launch.Cell, fork launch.Step) execResult {
 	b.Last = 0
 	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(127))
@@ -135,8 +137,8 @@ func (b *builder) become(c Command) {
 	b.Do(unix.SYS_SETRESUID, launch.Num(c.UID), launch.Num(c.UID), launch.Num(c.UID))
 }
 
-// execute adds, for each path that the command may have inside the container, a step that
-// tries to execute it.
+// execute adds, for each path at which the command's program may be inside the container, a step that tries
+// to execute it.
 func (b *builder) execute(c Command) execResult {
 	b.Stage = "executing the command"
 	l := execResult{name: c.Args[0], reached: b.NewCell(0)}
@@ -156,7 +158,7 @@ func (b *builder) execute(c Command) execResult {
 	return l
 }
 
-// outcome returns nil if the command runs, and otherwise the error of its start.
+// outcome returns nil if the command whose results l locates runs, and otherwise the error of its start.
 func (b *builder) outcome(l execResult) error {
 	if b.Get(l.reached) == 0 {
 		where, errno := b.Failure()
@@ -179,7 +181,8 @@ func (b *builder) outcome(l execResult) error {
 	return missing
 }
 
-// candidates returns the paths that execvp(3) would try, in its order.
+// candidates returns the paths that execvp(3) would try for the program name, in its order: those in PATH of
+// env.
 func candidates(name string, env []string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}

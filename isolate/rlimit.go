@@ -26,7 +26,7 @@ type Rlimit struct {
 	Cur, Max uint64
 }
 
-// rlimitNames are the names in getrlimit(2), by number.
+// rlimitNames are the names of resource limits in getrlimit(2), by the number of the resource.
 var rlimitNames = [...]string{
 	"CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE",
 	"MEMLOCK", "AS", "LOCKS", "SIGPENDING", "MSGQUEUE", "NICE", "RTPRIO", "RTTIME",
@@ -52,7 +52,8 @@ func amount(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// checkRlimits returns an error for limits that no host can have.
+// checkRlimits returns an error if a limit in list is of an unknown resource, is given twice, or has a soft
+// limit above the hard one.
 func checkRlimits(list []Rlimit) error {
 	seen := map[int]bool{}
 	for _, r := range list {

@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// setRlimits sets the limits of commands started from now on. No hard limit may be higher than
-// the supervisor's own, which would need CAP_SYS_RESOURCE over the host.
+// setRlimits sets the resource limits of commands started from now on. No hard limit may be higher than the
+// supervisor's own, which would need CAP_SYS_RESOURCE over the host.
 func (b *builder) setRlimits(list []Rlimit) error {
 	for _, r := range list {
 		var own unix.Rlimit
@@ -42,9 +42,9 @@ func (b *builder) setRlimits(list []Rlimit) error {
 	return nil
 }
 
-// limitForks adds the step that limits how many processes pid 1 may fork. No other limit is
-// set on pid 1, because it could kill pid 1 (CPU) or make it miss a request (NOFILE). The hard
-// limit allows a later increase.
+// limitForks adds the system call that limits how many processes pid 1 may fork. No other limit is set on pid
+// 1, because it could kill pid 1 (CPU) or make it miss a request (NOFILE). The hard limit allows a later
+// increase.
 func (b *builder) limitForks() {
 	if b.nproc == nil {
 		return
@@ -61,8 +61,8 @@ func (b *builder) limitForks() {
 	b.Stage = stage
 }
 
-// limitCommand adds the steps by which a command's process sets its own limits, just before it
-// executes the command. Later steps need no memory or descriptors.
+// limitCommand adds the system calls by which a command's process sets its own resource limits, just before
+// it executes the program. Later steps need no memory or descriptors.
 func (b *builder) limitCommand() {
 	b.Stage = "setting limits"
 	for _, r := range b.rlimits {

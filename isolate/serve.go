@@ -47,8 +47,8 @@ func (c *Container) serve() {
 	c.builder.Free()
 }
 
-// end waits for pid 1, which the kernel reaps after every other process of its namespace, and closes all
-// descriptors.
+// end waits for the end of pid 1, which the kernel reaps after every other process of its namespace, and
+// closes all descriptors of the container.
 func (c *Container) end() {
 	if c.pid > 0 {
 		for {
@@ -80,7 +80,8 @@ func (c *Container) end() {
 	}
 }
 
-// startError returns the reason why pid 1 ended before the container was complete.
+// startError returns the reason why pid 1 ended before the container was complete: the error that it
+// recorded, or that it was killed.
 func (c *Container) startError() error {
 	where, errno := c.builder.Failure()
 	if errno == 0 {
@@ -93,8 +94,8 @@ func (c *Container) startError() error {
 	return &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno, Hints: hints}
 }
 
-// handle updates the container's state from one report, passes it to the request that waits
-// for it, and closes its remaining descriptors.
+// handle updates the container's state from the report r of pid 1, passes r to the request that waits for it,
+// and closes its remaining descriptors.
 func (c *Container) handle(r report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +128,8 @@ func (c *Container) handle(r report) {
 	closeAll(r.fds)
 }
 
-// take returns descriptor i of the report, which the caller then owns; -1 if there is none.
+// take returns the descriptor i that pid 1 sent with the report, which the caller then owns; -1 if there is
+// none.
 func (r *report) take(i int) int {
 	if i >= len(r.fds) {
 		return -1
@@ -174,7 +176,8 @@ func rightsOf(control []byte) []int {
 	return fds
 }
 
-// sendRequest wakes pid 1 to execute a request that is in the image already.
+// sendRequest wakes pid 1, over its control socket ctl, to execute the request with this number, which is in
+// the image already. rights is the control message with the descriptors to pass.
 func sendRequest(ctl, number int, rights []byte) syscall.Errno {
 	var data [4]byte
 	binary.NativeEndian.PutUint32(data[:], uint32(number))

@@ -68,7 +68,7 @@ type Spec struct {
 	BestEffort bool
 }
 
-// Network is the network of a container.
+// Network is the kind of network that a container has.
 type Network string
 
 // The networks that a container can have.
@@ -88,21 +88,22 @@ const (
 )
 
 type (
-	// A Mount is a tree of a container: see [mounts.Mount].
+	// A Mount is a directory tree that a container shows: see [mounts.Mount].
 	Mount = mounts.Mount
 	// A Hidden is a directory with entries that a tree does not show: see [mounts.Hidden].
 	Hidden = mounts.Hidden
-	// A StandIn is in place of an entry that a tree does not show: see [mounts.StandIn].
+	// A StandIn is an empty file or the like in place of an entry that a tree does not show: see
+	// [mounts.StandIn].
 	StandIn = mounts.StandIn
-	// An Overlay is a mount of overlayfs: see [mounts.Overlay].
+	// An Overlay is a mount of overlayfs in a container: see [mounts.Overlay].
 	Overlay = mounts.Overlay
-	// IDs maps the ids of a container: see [mounts.IDs].
+	// IDs says to which ids of the host the user and group ids in a container are mapped: see [mounts.IDs].
 	IDs = mounts.IDs
-	// An IDMapper starts a process that maps ids by FUSE: see [mounts.IDMapper].
+	// An IDMapper starts a process that shows a tree with mapped ids, over FUSE: see [mounts.IDMapper].
 	IDMapper = mounts.IDMapper
 )
 
-// The kinds of stand-ins: see [mounts.StandInKind].
+// The kinds of files that replace an entry that a tree does not show: see [mounts.StandInKind].
 const (
 	EmptyDir  = mounts.EmptyDir
 	EmptyFile = mounts.EmptyFile
@@ -115,10 +116,10 @@ var Same = IDs{}
 // Own maps the ids of a container to 65536 ids of the host from base on: see [mounts.Own].
 var Own = mounts.Own
 
-// MaxFurther is how many ids beyond those a container can have.
+// MaxFurther is how many ids beyond the 65536 of [Own] a container can have.
 const MaxFurther = mounts.MaxFurther
 
-// trees returns the part of the policy that the file tree depends on.
+// trees returns the part of the policy that determines the container's file tree, for package mounts.
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{
 		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, ReadOnly: s.ReadOnly, NoExec: s.NoExec, Resolver: s.Resolver, IDs: s.IDs,

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// fork starts pid 1 with the steps that precede equip. supervisor is the supervisor's end of the control
-// socket. The kernel kills pid 1 when this thread ends: see [launch.OnOwnThread].
+// fork starts pid 1 with the first steps, up to those that equip adds. supervisor is the supervisor's end of
+// the control socket. The kernel kills pid 1 when this thread ends: see [launch.OnOwnThread].
 func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
 	b.dying()
 	b.Stage = "starting pid 1"
@@ -38,7 +38,8 @@ func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
 	return pid, pidfd, nil
 }
 
-// equip maps the ids of pid 1 and adds the steps that create the parts that every container has.
+// equip maps the ids of pid 1, whose process id is pid, and adds the system calls that create the parts that
+// every container has. ctl is the supervisor's end of the control socket.
 func (b *builder) equip(pid, ctl int) error {
 	if err := b.probeHost(); err != nil {
 		return err
@@ -65,8 +66,9 @@ func (b *builder) equip(pid, ctl int) error {
 	return b.resume(ctl, nil)
 }
 
-// complete adds the rest of the image: the trees of spec, the privileges that pid 1 drops, its main loop, and
-// the start of the command unless command is nil. streams are the command's descriptors in pid 1.
+// complete adds the rest of pid 1's system calls: for the trees of spec, the privileges that pid 1 drops, its
+// main loop, and the start of the command unless command is nil. streams are the command's descriptors in pid
+// 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (execResult, error) {
 	b.spec, b.Planner.Spec = spec, spec.trees()
 	if err := errors.Join(b.setRlimits(spec.Rlimits), b.checkPaths()); err != nil {
@@ -105,8 +107,8 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (execResu
 	return l, planError(b.Err)
 }
 
-// await adds the step at which pid 1 waits for resume. The supervisor may write the steps
-// after it meanwhile.
+// await adds the system call at which pid 1 waits for the supervisor's resume. The supervisor may write the
+// steps after it meanwhile.
 func (b *builder) await() {
 	data := b.Words(b.Addr(int(b.NewCell(0))), 1)
 	b.receive(b.Words(0, 0, data.V, 1, 0, 0, 0))
@@ -116,7 +118,8 @@ func (b *builder) receive(message launch.Arg) {
 	b.Do(unix.SYS_RECVMSG, launch.Num(b.p1.ctl), message, launch.Num(unix.MSG_CMSG_CLOEXEC)).Zero(b.p1.die)
 }
 
-// resume makes pid 1 continue after await, and sends it the descriptors fds.
+// resume makes pid 1 continue after the step that await added, and sends it the descriptors fds through the
+// control socket ctl.
 func (b *builder) resume(ctl int, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -128,7 +131,8 @@ func (b *builder) resume(ctl int, fds []int) error {
 	return nil
 }
 
-// sendPremounts makes the mounts that pid 1 waits for and sends them through the control socket ctl.
+// sendPremounts makes those mounts of the container that the supervisor has to make, for which pid 1 waits,
+// and sends their descriptors through the control socket ctl.
 func (b *builder) sendPremounts(ctx context.Context, ctl int) error {
 	fds, err := b.MakePremounts(ctx)
 	if err == nil {
@@ -138,7 +142,7 @@ func (b *builder) sendPremounts(ctx context.Context, ctl int) error {
 	return err
 }
 
-// freeNumber returns the lowest number above 2 that is not in used.
+// freeNumber returns the lowest descriptor number above 2 that is not in used.
 func freeNumber(used []int) int {
 	n := 3
 	for slices.Contains(used, n) {
@@ -147,7 +151,8 @@ func freeNumber(used []int) int {
 	return n
 }
 
-// unshared lists the namespaces that pid 1 creates after the fork.
+// unshared lists the namespaces of a container that pid 1 creates itself after its fork, with their names in
+// /proc/PID/ns.
 var unshared = [...]struct {
 	flag int
 	name string
@@ -155,9 +160,9 @@ var unshared = [...]struct {
 	{unix.CLONE_NEWIPC, "ipc"}, {unix.CLONE_NEWUTS, "uts"}, {unix.CLONE_NEWCGROUP, "cgroup"}, {unix.CLONE_NEWNET, "net"},
 }
 
-// unshare adds the steps that create the namespaces in unshared. The process is in its cgroups
-// by then, so that its cgroup namespace begins there. A best effort does without namespaces
-// that the kernel lacks, but never without the network namespace.
+// unshare adds the system calls by which pid 1 creates the namespaces in unshared. It is in its cgroups by
+// then, so that its cgroup namespace begins there. A best effort does without namespaces that the kernel
+// lacks, but never without the network namespace.
 func (b *builder) unshare() {
 	b.Stage = "making namespaces"
 	all := 0
@@ -173,8 +178,8 @@ func (b *builder) unshare() {
 	b.Do(unix.SYS_UNSHARE, launch.Num(all))
 }
 
-// limit adds the step that restores the limit of open files that the supervisor was started with. Earlier steps
-// of pid 1 may need more.
+// limit adds the system call by which pid 1 restores the limit of open files that the supervisor was started
+// with. Earlier steps may need more.
 func (b *builder) limit() {
 	b.Stage = "setting limits"
 	if limit, ok := nofile.Given(); ok {
@@ -182,7 +187,8 @@ func (b *builder) limit() {
 	}
 }
 
-// sendRoot adds the step that sends the root of the container's tree and its TUN device to the supervisor.
+// sendRoot adds the system call by which pid 1 sends the supervisor the descriptors of the container's root
+// directory and of its TUN device.
 func (b *builder) sendRoot() {
 	b.Stage = "handing over the root"
 	own := []launch.Cell{b.RootTree()}

@@ -41,10 +41,10 @@ func (c *Container) Tun() *os.File {
 	return os.NewFile(uintptr(fd), tunDevice) // non-blocking since it was opened
 }
 
-// makeEdge adds the steps that create the interface and set it up, up to the last route. They run while the
-// process is still the user that started it, because the device may be root's alone, and in its network
-// namespace, because the interface belongs to the namespace of the process that opens the device (tun_chr_open
-// of drivers/net/tun.c).
+// makeEdge adds the system calls by which pid 1 creates the network interface of [NetworkEdge] and sets it
+// up, up to the last route. They run while pid 1 is still the user that started it, because the device may be
+// root's alone, and in its network namespace, because the interface belongs to the namespace of the process
+// that opens the device (tun_chr_open of drivers/net/tun.c).
 func (b *builder) makeEdge() {
 	e := b.spec.Edge
 	b.Stage = "opening the network device"
@@ -82,10 +82,10 @@ func (b *builder) makeEdge() {
 	b.Do(unix.SYS_CLOSE, b.Of(s))
 }
 
-// netlink adds the steps that send rtnetlink messages to the kernel and receive its reply, and
-// returns the step that fails with the first error. The kernel executes the messages in turn
-// and acknowledges only errors and the last message, so the first reply is the first error or
-// success (rtnetlink(7), netlink(7)).
+// netlink adds the system calls by which pid 1 sends rtnetlink messages to the kernel and receives its reply,
+// and returns the step that fails with the first error. The kernel executes the messages in turn and
+// acknowledges only errors and the last message, so the first reply is the first error or success
+// (rtnetlink(7), netlink(7)).
 func (b *builder) netlink(socket launch.Cell, messages ...[]byte) launch.Step {
 	last := messages[len(messages)-1]
 	flags := binary.NativeEndian.Uint16(last[6:])
@@ -115,9 +115,9 @@ func addressMessage(family byte, own netip.Prefix) []byte {
 	return rtMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:], attr(unix.IFA_LOCAL, a...), attr(unix.IFA_ADDRESS, a...))
 }
 
-// ownRouteMessage returns the message that adds the route to the container's own address, so
-// that the kernel accepts packets to it at once. The kernel adds an IPv6 route itself, but
-// later (addrconf_dad_work of net/ipv6/addrconf.c), and drops packets until then.
+// ownRouteMessage returns the rtnetlink message that adds the route to the container's own address, so that
+// the kernel accepts packets to it at once. The kernel adds an IPv6 route itself, but later
+// (addrconf_dad_work of net/ipv6/addrconf.c), and drops packets until then.
 func ownRouteMessage(own netip.Prefix) []byte {
 	a := own.Addr()
 	m := [unix.SizeofRtMsg]byte{unix.AF_INET6, byte(a.BitLen()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_KERNEL, unix.RT_SCOPE_HOST, unix.RTN_LOCAL}
@@ -125,14 +125,16 @@ func ownRouteMessage(own netip.Prefix) []byte {
 		attr(unix.RTA_DST, a.AsSlice()...), attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, edgeIndex)...))
 }
 
-// routeMessage returns the message that adds the default route.
+// routeMessage returns the rtnetlink message that adds the default route through gateway for the address
+// family.
 func routeMessage(family byte, gateway netip.Addr) []byte {
 	m := [unix.SizeofRtMsg]byte{family, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST}
 	return rtMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:],
 		attr(unix.RTA_GATEWAY, gateway.AsSlice()...), attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, edgeIndex)...))
 }
 
-// rtMessage returns an rtnetlink message made of parts, whose lengths are multiples of 4.
+// rtMessage returns an rtnetlink message of the type kind, whose body is parts, each with a length that is a
+// multiple of 4.
 func rtMessage(kind, flags uint16, parts ...[]byte) []byte {
 	body := slices.Concat(parts...)
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
@@ -150,7 +152,7 @@ func attr(kind uint16, value ...byte) []byte {
 
 func nested(kind uint16, attrs []byte) []byte { return attr(kind|unix.NLA_F_NESTED, attrs...) }
 
-// edgeHints returns the commands that make the TUN device usable.
+// edgeHints returns the commands that make the TUN device usable, if errno and path are those of opening it.
 func edgeHints(path string, errno syscall.Errno) []string {
 	switch {
 	case path != tunDevice:

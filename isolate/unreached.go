@@ -22,9 +22,9 @@ func (c *Container) Unreached() bool {
 	return false
 }
 
-// unreached reports whether the kernel's counters hold packets without a route, or datagrams to
-// a port of the container that nothing listens on, as of a local name server. The counters are
-// lines of values that each follow a line of names, or, for IPv6, lines of a name and a value.
+// unreached reports whether counters, the text of the kernel's network counters, hold packets without a
+// route, or datagrams to a port of the container that nothing listens on, as of a local name server. The
+// counters are lines of values that each follow a line of names, or, for IPv6, lines of a name and a value.
 func unreached(counters string) bool {
 	counts := func(name, value string) bool {
 		return value != "0" && slices.Contains([]string{"OutNoRoutes", "NoPorts", "Ip6OutNoRoutes", "Udp6NoPorts"}, name)

@@ -33,15 +33,15 @@ func OpenViews(ctx context.Context, list []Mount) ([]*os.File, error) {
 	return openTrees(ctx, list, purpose{viewMount | unix.MOUNT_ATTR_RDONLY, asView})
 }
 
-// OpenForks does the same as [OpenViews] with write access for this process: an overlay is
-// mounted with its upper layer, which must not be mounted anywhere else. For root, writes are
-// on the disk when the descriptor has been closed; otherwise the overlay is volatile, and its
-// work directory records that.
+// OpenForks opens the trees of list as [OpenViews] does, but with write access for this process: an overlay
+// is mounted with its upper layer, which must not be mounted anywhere else. For root, writes are on the disk
+// when the descriptor has been closed; otherwise the overlay is volatile, and its work directory records
+// that.
 func OpenForks(ctx context.Context, list []Mount) ([]*os.File, error) {
 	return openTrees(ctx, list, purpose{viewMount, asFork})
 }
 
-// A purpose says how trees are opened: as views or as forks.
+// A purpose says how trees are opened: to be read, by [OpenViews], or to be written, by [OpenForks].
 type purpose struct {
 	attr uint64 // mount attributes
 	// of returns the overlay to mount for m or, if that is nil, the plain directory to bind.
@@ -93,9 +93,8 @@ func openTrees(ctx context.Context, list []Mount, to purpose) ([]*os.File, error
 	return views, nil
 }
 
-// asView returns what to mount to read m without writing to it: its overlay with the upper as
-// the topmost read-only layer. If m has no overlay, or only one layer, overlay is nil and
-// plain is the directory to bind.
+// asView returns which mount shows m read-only: an overlay like that of m with its upper as the topmost
+// read-only layer. If m has no overlay, or only one layer, overlay is nil and plain is the directory to bind.
 func asView(m Mount) (overlay *Overlay, plain string) {
 	if m.Overlay == nil {
 		return nil, m.Source
@@ -130,8 +129,8 @@ func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 	return m, err
 }
 
-// mountAbove mounts the overlay ov above the Base layers of o, and returns the detached mount,
-// which the caller closes.
+// mountAbove mounts the overlay ov above the Base layers of o, which it mounts first, and returns the
+// detached mount, which the caller closes.
 func mountAbove(ctx context.Context, ov mount.Overlay, o *Overlay) (*os.File, error) {
 	base, err := mountBase(ctx, o)
 	defer mounts.CloseFiles(base)
@@ -161,8 +160,8 @@ func (to purpose) at(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// openAsUser forks a process in a user namespace that mounts the overlays, and stores the descriptors in views
-// at the indexes places.
+// openAsUser forks a process in a user namespace that mounts the overlays, as an ordinary user cannot do
+// otherwise. It stores the descriptors of the mounts in views at the indexes places.
 func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []int, views []*os.File) error {
 	im, err := launch.NewImage()
 	if err != nil {
@@ -213,7 +212,8 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 	return nil
 }
 
-// mountBases mounts the Base of each overlay. The caller closes the mounts, also after an error.
+// mountBases mounts the Base, the lowest layers, of each overlay. The caller closes the mounts, also after an
+// error.
 func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, err error) {
 	bases = make([][]*os.File, len(overlays))
 	for i, o := range overlays {
@@ -224,7 +224,7 @@ func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, e
 	return bases, nil
 }
 
-// mountBase mounts the Base of o. The caller closes the mounts, also after an error.
+// mountBase mounts the Base, the lowest layers, of o. The caller closes the mounts, also after an error.
 func mountBase(ctx context.Context, o *Overlay) (base []*os.File, err error) {
 	for _, s := range o.Base {
 		m, err := mounts.MountServed(ctx, Mount{Served: s}, unix.MOUNT_ATTR_RDONLY, nil)

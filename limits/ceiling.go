@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// CeilingHere returns the limits of all visible control groups above this process. Cost: about 0.2 ms. Errors:
-// those of reading /proc/self.
+// CeilingHere returns the limits that apply to this process: those of all visible control groups above it.
+// Cost: about 0.2 ms. Errors: those of reading /proc/self.
 func CeilingHere() (c Ceiling, err error) {
 	list, err := hierarchies()
 	if err != nil {
@@ -31,12 +31,12 @@ func CeilingHere() (c Ceiling, err error) {
 	return c, nil
 }
 
-// boundless is the smallest value of a version 1 limit file that means no limit.
+// boundless is the smallest value, in bytes, of a memory limit file of cgroup version 1 that means no limit.
 const boundless = 1 << 60
 
-// lowerMemory lowers c.Memory and c.MemoryLeft to the memory limit of the group in dir and
-// what is unused below it. limit and used are names of files in dir, and cache is the line of
-// memory.stat whose bytes count as unused.
+// lowerMemory lowers c.Memory and c.MemoryLeft to the memory limit of the control group in dir and the part
+// of it that is unused. limit and used are names of files in dir, and cache is the line of memory.stat whose
+// bytes count as unused.
 func (c *Ceiling) lowerMemory(dir, limit, used, cache string) {
 	most, err := strconv.ParseInt(readTrimmed(dir, limit), 10, 64)
 	if err != nil || most >= boundless {
@@ -57,7 +57,7 @@ func (c *Ceiling) lowerMemory(dir, limit, used, cache string) {
 	c.Memory, c.MemoryLeft = lowest(c.Memory, most), lowest(c.MemoryLeft, max(most-in, 0))
 }
 
-// lowerCPUs lowers c.CPUs to quota divided by period, the texts of a processor limit, unless
+// lowerCPUs lowers c.CPUs to quota divided by period, the texts of a control group's processor limit, unless
 // these set none.
 func (c *Ceiling) lowerCPUs(quota, period string) {
 	q, err := strconv.ParseFloat(quota, 64)
@@ -67,7 +67,7 @@ func (c *Ceiling) lowerCPUs(quota, period string) {
 	}
 }
 
-// readTrimmed returns the content of a file in dir without blanks around it, or "" if it
+// readTrimmed returns the content of a file of the control group in dir without blanks around it, or "" if it
 // cannot be read.
 func readTrimmed(dir, file string) string {
 	text, err := os.ReadFile(filepath.Join(dir, file))

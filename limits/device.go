@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disks returns the whole disk of each device, because a partition has no rate limits of its
-// own.
+// disks returns the whole disk of each of these device numbers, without duplicates, because a partition has
+// no rate limits of its own.
 func disks(devices []uint64) ([]uint64, error) {
 	var list []uint64
 	for _, dev := range devices {
@@ -64,9 +64,9 @@ func readDev(file string) (uint64, error) {
 	return unix.Mkdev(major, minor), nil
 }
 
-// DisksOf returns the disks that hold a file or directory, for [Options.Devices]: those of its filesystem, all
-// of them for a btrfs with several. The error matches [errs.ErrNotSupported] if the filesystem has no disk or does
-// not name it. Cost: 0.1 ms.
+// DisksOf returns the device numbers of the disks that hold the file or directory at path, for
+// [Options.Devices]: those of its filesystem, all of them for a btrfs with several. The error matches
+// [errs.ErrNotSupported] if the filesystem has no disk or does not name it. Cost: 0.1 ms.
 func DisksOf(path string) ([]uint64, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st); err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// closed returns the error of a group that was closed or whose sandbox has ended.
+// closed returns the error of the operation op on a group that was closed or whose sandbox has ended.
 func closed(op string) error {
 	return errs.New(op, "", errs.ErrClosed, "the group is closed")
 }
 
-// failed returns the error for a system call on a kernel file. ENOENT and EINVAL mean that the
+// failed returns the error for a system call on a control group's file. ENOENT and EINVAL mean that the
 // kernel has no such limit or does not accept the value.
 func failed(op, path string, err error) *errs.Error {
 	var inner *fs.PathError

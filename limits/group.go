@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Group holds the limits of one container, from before its start until after its end. Its
-// methods are safe for concurrent use.
+// A Group holds the limits of one container, and the control groups that enforce them, from before its start
+// until after its end. [Start] makes it. Its methods are safe for concurrent use.
 type Group struct {
 	id  string
 	o   Options
@@ -42,13 +42,12 @@ type Group struct {
 	watcher watcher
 }
 
-// Start creates the control groups for l; without limits it creates none. The caller closes
-// the group, even if the container never starts. id is the sandbox's id, of letters, digits
-// and "._-"; a supervisor has one group for each id at a time.
+// Start creates the control groups that enforce l on a container; without limits it creates none. The caller
+// closes the group, even if the container never starts. id is the sandbox's id, of letters, digits and "._-";
+// a supervisor has one group for each id at a time.
 //
-// Cost: 0.5 ms, with every limit. Errors, after which nothing is left behind:
-// [errs.ErrInvalid]; [errs.ErrNotSupported] for a limit that this host cannot enforce;
-// [errs.ErrDenied]; [errs.ErrBusy].
+// Cost: 0.5 ms, with every limit. Errors, after which nothing is left behind: [errs.ErrInvalid];
+// [errs.ErrNotSupported] for a limit that this host cannot enforce; [errs.ErrDenied]; [errs.ErrBusy].
 func Start(ctx context.Context, id string, l Limits, o Options) (*Group, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -90,8 +89,8 @@ func (g *Group) start(ctx context.Context, l Limits) error {
 	return g.watch()
 }
 
-// makeCgroups creates a control group in every hierarchy, whether or not a limit needs it, so that limits can
-// be set later, everything is counted, and all processes can be stopped and killed at once.
+// makeCgroups creates a control group in every cgroup hierarchy, whether or not a limit in l needs it, so
+// that limits can be set later, everything is counted, and all processes can be stopped and killed at once.
 func (g *Group) makeCgroups(ctx context.Context, l Limits) error {
 	self, err := proc.Identify(os.Getpid())
 	if err != nil {
@@ -132,7 +131,7 @@ func (g *Group) makeCgroups(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// find returns the control group of g that has at least one of the controllers, or nil.
+// find returns that control group of the container which has at least one of the cgroup controllers, or nil.
 func (g *Group) find(controllers ...string) *member {
 	for _, m := range g.members {
 		if slices.ContainsFunc(controllers, m.has) {
@@ -142,7 +141,7 @@ func (g *Group) find(controllers ...string) *member {
 	return nil
 }
 
-// unified returns the control group of version 2, or nil.
+// unified returns the container's control group of cgroup version 2, or nil.
 func (g *Group) unified() *member {
 	for _, m := range g.members {
 		if m.version == 2 {
@@ -167,8 +166,8 @@ func (g *Group) Cgroups() []*os.File {
 	return dirs
 }
 
-// Attach sets the pid, in this process's namespace, of pid 1 of the container, and starts the
-// watcher. It returns an error if the process is not in [Group.Cgroups], because no limit
+// Attach sets the pid, in this process's namespace, of pid 1 of the container, and starts the watcher, which
+// notices limits that are hit. It returns an error if the process is not in [Group.Cgroups], because no limit
 // would apply.
 func (g *Group) Attach(pid int) error {
 	g.life.Lock()
@@ -199,7 +198,7 @@ func (g *Group) Attach(pid int) error {
 	return nil
 }
 
-// inside returns an error if a live process is not in every control group of g.
+// inside returns an error if the live process pid is not in every control group of g.
 func (g *Group) inside(pid int) error {
 	if len(g.members) == 0 {
 		return nil
@@ -276,8 +275,9 @@ func (g *Group) Set(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// checkFixed returns an error for a changed limit that each process got when it started. A
-// limit that the watcher enforces too may become lower.
+// checkFixed returns an error if l changes a limit that each process got when it started (rlimit), and that
+// therefore cannot change now. held is how l would be enforced. A limit that the watcher enforces too may
+// become lower.
 func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 	if g.pid == 0 {
 		return nil
@@ -296,9 +296,9 @@ func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 	return nil
 }
 
-// Close removes the control groups. The processes should have ended or been killed: Close waits at most five
-// seconds for dying ones. An error names the groups that remain, and Close may be called again. Closing a
-// closed group does nothing. Cost: 0.3 ms.
+// Close removes the group's control groups. The container's processes should have ended or been killed: Close
+// waits at most five seconds for dying ones. An error names the groups that remain, and Close may be called
+// again. Closing a closed group does nothing. Cost: 0.3 ms.
 func (g *Group) Close(ctx context.Context) error {
 	g.watcher.stop()
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
@@ -321,7 +321,7 @@ func (g *Group) Close(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// maxWait bounds the wait for operations that normally take milliseconds.
+// maxWait bounds the wait for operations on control groups that normally take milliseconds.
 const maxWait = 5 * time.Second
 
 func validID(id string) bool {

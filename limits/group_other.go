@@ -17,8 +17,8 @@ var errLinux = errors.New("needs Linux")
 // A Group holds the limits of one container. Only Linux enforces any.
 type Group struct{ enforced []Enforcement }
 
-// Start creates a group. Each limit is an error that matches [errs.ErrNotSupported], unless
-// [Options.BestEffort] is set.
+// Start creates a group that enforces nothing: each limit is an error that matches [errs.ErrNotSupported],
+// unless [Options.BestEffort] is set.
 func Start(_ context.Context, _ string, l Limits, o Options) (*Group, error) {
 	g := &Group{}
 	if err := l.Check(); err != nil {

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy is a mounted tree of control groups (cgroups(7)), as this process sees it.
+// A hierarchy is a mounted tree of control groups (cgroups(7)) in which limits can be set, as this process
+// sees it.
 type hierarchy struct {
 	version     int
 	controllers []string // of version 1; for version 2 see enable
@@ -23,9 +24,9 @@ type hierarchy struct {
 	own         string   // the directory of this process's own group, or "" if it is not visible
 }
 
-// hierarchies returns the hierarchies with controllers that snapfs uses, version 1 first. If a
-// hierarchy is mounted more than once, it prefers a mount that shows the caller's own group.
-// Cost: two reads, and a statfs for each.
+// hierarchies returns the cgroup hierarchies with controllers that snapfs uses, version 1 first. If a
+// hierarchy is mounted more than once, it prefers a mount that shows the caller's own group. Cost: two reads,
+// and a statfs for each.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -61,8 +62,8 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// ownGroups parses /proc/PID/cgroup: the path of the group for each controller of version 1, and for version 2
-// under "".
+// ownGroups parses the text of /proc/PID/cgroup: it returns the path of the process's group by controller of
+// cgroup version 1, and for version 2 under "".
 func ownGroups(text string) map[string]string {
 	own := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -77,7 +78,7 @@ func ownGroups(text string) map[string]string {
 	return own
 }
 
-// readHierarchy returns the hierarchy of a mount; false for other mounts and for hierarchies
+// readHierarchy returns the cgroup hierarchy that is mounted as m; false for other mounts and for hierarchies
 // without a controller that snapfs uses.
 func readHierarchy(m mount.Point) (h hierarchy, ok bool) {
 	h.mount = m.Path
@@ -97,15 +98,15 @@ func readHierarchy(m mount.Point) (h hierarchy, ok bool) {
 	return h, len(h.controllers) > 0
 }
 
-// mounted reports whether the hierarchy is visible at its mount point.
+// mounted reports whether the hierarchy is visible at its mount point, which another mount may cover.
 func (h hierarchy) mounted() bool {
 	var st unix.Statfs_t
 	return unix.Statfs(h.mount, &st) == nil &&
 		(h.version == 2 && st.Type == unix.CGROUP2_SUPER_MAGIC || h.version == 1 && st.Type == unix.CGROUP_SUPER_MAGIC)
 }
 
-// locate returns the directory of a group, given its path in /proc/self/cgroup, below a mount. The mount may
-// show only a part of the hierarchy, or more of it than this process's cgroup namespace does
+// locate returns the directory, below the mount m, of the control group that /proc/self/cgroup calls path.
+// The mount may show only a part of the hierarchy, or more of it than this process's cgroup namespace does
 // (cgroup_namespaces(7)). It returns "" if the mount does not show the group.
 func locate(m mount.Point, path string) string {
 	switch {
@@ -121,9 +122,8 @@ func locate(m mount.Point, path string) string {
 	return ""
 }
 
-// search returns the directory of the cgroup namespace's root below a mount whose root is
-// above the namespace, by as many levels as m.Root says: it is the group that contains this
-// process.
+// search returns the directory of the group path if the root of the mount m is above this process's cgroup
+// namespace, by as many levels as m.Root says. It looks for the group that contains this process.
 func search(m mount.Point, path string) string {
 	levels := strings.Count(m.Root, "/..")
 	candidates, err := filepath.Glob(m.Path + strings.Repeat("/*", levels) + strings.TrimSuffix(path, "/"))
@@ -140,14 +140,14 @@ func search(m mount.Point, path string) string {
 	return ""
 }
 
-// parent is the name of the directory of version 2 in which root creates its groups. They need
-// one, because a process cannot stay in a group that gives controllers to other groups
+// parent is the name of the directory of cgroup version 2 in which root creates the groups of containers.
+// They need one, because a process cannot stay in a group that gives controllers to other groups
 // (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
 const parent = "snapfs"
 
-// candidates returns the directories in which a group may be created, best first, each with the directories
-// above it that must enable controllers. If no controllers are needed, a group may also be below one with
-// processes.
+// candidates returns the directories in which a control group may be created, best first, each after the
+// directories above it that must enable controllers. If no controllers are needed, a group may also be below
+// one with processes.
 func (h hierarchy) candidates(controllers bool) [][]string {
 	if h.version == 1 {
 		return nonEmpty(h.own)
@@ -171,8 +171,9 @@ func nonEmpty(dir string) [][]string {
 	return [][]string{{dir}}
 }
 
-// delegated reports whether a group of version 2 was delegated to this user. A group that systemd manages is
-// not, independent of its owner (systemd, docs/CGROUP_DELEGATION.md).
+// delegated reports whether the control group (version 2) in dir was delegated to this user, who may then
+// create groups in it. A group that systemd manages is not, independent of its owner (systemd,
+// docs/CGROUP_DELEGATION.md).
 func delegated(dir string) bool {
 	if managed(dir) {
 		return false
@@ -185,14 +186,14 @@ func delegated(dir string) bool {
 	return true
 }
 
-// vacant reports whether the group itself contains no process.
+// vacant reports whether the control group in dir itself contains no process; groups below it do not count.
 func vacant(dir string) bool {
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	return err == nil && len(procs) == 0
 }
 
-// enable enables as many of the wanted controllers as possible for the groups in dir. It returns the
-// controllers that these then have, and why others are missing.
+// enable enables as many of the wanted cgroup controllers as possible for the groups in dir. It returns the
+// controllers that these groups then have. lacks says why others are missing.
 func enable(dir string, wanted []string) (given []string, lacks, err error) {
 	if len(wanted) == 0 {
 		return nil, nil, nil

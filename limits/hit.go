@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// newLimitHit returns the description of a limit that was hit.
+// newLimitHit returns the description of the limit part of l, which was hit.
 func newLimitHit(part Part, l Limits) LimitHit {
 	c := LimitHit{Part: part}
 	for _, a := range l.entries() {
@@ -28,7 +28,7 @@ func newLimitHit(part Part, l Limits) LimitHit {
 	return c
 }
 
-// A counts records which limits were hit. Group.mu guards it.
+// A counts records which limits of a container were hit. Group.mu guards it.
 type counts struct {
 	hits           []LimitHit
 	reported       []Part
@@ -40,11 +40,11 @@ type counts struct {
 	cost           time.Duration // duration of the last check of all processes
 }
 
-// forget makes the next hit of each limit count again, after the limits have changed.
+// forget makes the next hit of each limit be reported again, after the limits have changed.
 func (t *counts) forget() { t.reported = nil }
 
-// hit records that a limit was hit, once until the limits change. Processes that start after the container was
-// killed are killed too.
+// hit records that the limit part was hit, once until the limits change. If the limit kills the container,
+// processes that start afterwards are killed too.
 func (g *Group) hit(part Part) {
 	c := newLimitHit(part, g.l)
 	g.counts.kill = g.counts.kill || c.Killed
@@ -58,8 +58,8 @@ func (g *Group) hit(part Part) {
 	g.counts.hits = append(g.counts.hits, c)
 }
 
-// LimitHit returns the limit that the container was killed for, or else the last limit that was hit. It first
-// reads the kernel's counters.
+// LimitHit returns the limit that the container was killed for, or else the last limit that its processes
+// hit; false if none. It first reads the kernel's counters.
 func (g *Group) LimitHit() (LimitHit, bool) {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -81,7 +81,8 @@ func (g *Group) LimitHit() (LimitHit, bool) {
 	return hits[len(hits)-1], true
 }
 
-// check records the limits that were hit since the last check. The caller holds mu.
+// check reads the kernel's counters and records the limits that were hit since the last check. The caller
+// holds mu.
 func (g *Group) check() {
 	if m := g.find("memory"); m != nil && g.l.Memory != 0 && g.outOfMemory(m) {
 		g.hit(PartMemory)
@@ -103,8 +104,8 @@ func (g *Group) check() {
 	g.checkWatched()
 }
 
-// outOfMemory reports whether the kernel killed a process because the group itself, not a
-// group above it or the host, was out of memory.
+// outOfMemory reports whether the kernel killed a process because the control group m itself, not a group
+// above it or the host, was out of memory.
 func (g *Group) outOfMemory(m *member) bool {
 	var killed int64
 	var own bool
@@ -121,8 +122,8 @@ func (g *Group) outOfMemory(m *member) bool {
 	return own && more
 }
 
-// reached reports whether a counter of version 1 was ever at its limit. The counter of refusals, failcnt, does
-// not work on some kernels.
+// reached reports whether a counter of cgroup version 1, called counter, was ever at its limit. The kernel's
+// counter of refusals, failcnt, does not work on some kernels.
 func (m *member) reached(counter string, limit int64) bool {
 	const slack = 1 << 20 // the kernel charges in batches
 	peak, ok := m.number(counter + "max_usage_in_bytes")

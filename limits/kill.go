@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/poll"
 )
 
-// kill kills every process in the container. The caller holds life.
+// kill kills every process in the container. The caller holds the mutex life.
 func (g *Group) kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -27,7 +27,8 @@ func (g *Group) kill(ctx context.Context) error {
 	return killGroups(ctx, g.members)
 }
 
-// killWithout kills a container that has no control group.
+// killWithout kills every process of a container that has no control group: through Options.KillAll or,
+// without that, by killing its pid 1.
 func (g *Group) killWithout(ctx context.Context) error {
 	switch {
 	case g.o.KillAll != nil:
@@ -49,7 +50,8 @@ func (g *Group) killWithout(ctx context.Context) error {
 	})
 }
 
-// killGroups kills all processes in control groups of one name, repeatedly until none is left.
+// killGroups kills all processes in members, the control groups of one container, repeatedly until none is
+// left.
 func killGroups(ctx context.Context, members []*member) error {
 	return until(ctx, func() (bool, error) {
 		if empty(members) {
@@ -62,8 +64,8 @@ func killGroups(ctx context.Context, members []*member) error {
 	})
 }
 
-// killAtOnce kills all processes of the groups through cgroup.kill, and reports whether that
-// exists: version 2, Linux 5.14.
+// killAtOnce kills all processes of these control groups through the file cgroup.kill, and reports whether
+// that exists: version 2, Linux 5.14.
 func killAtOnce(members []*member) bool {
 	for _, m := range members {
 		if m.version == 2 && m.write("cgroup.kill", "1") == nil {
@@ -73,7 +75,8 @@ func killAtOnce(members []*member) bool {
 	return false
 }
 
-// killOneByOne freezes the groups, so that no process forks, kills each process, and thaws the groups.
+// killOneByOne freezes these control groups, so that no process forks, kills each process, and thaws the
+// groups.
 func killOneByOne(members []*member) error {
 	for _, m := range members {
 		switch {
@@ -91,7 +94,8 @@ func killOneByOne(members []*member) error {
 	return thaw(members)
 }
 
-// thaw thaws the groups; in version 1 frozen processes receive no signal.
+// thaw lets the processes of these control groups continue, since frozen processes of cgroup version 1
+// receive no signal.
 func thaw(members []*member) error {
 	for _, m := range members {
 		file, value := "freezer.state", "THAWED"
@@ -119,7 +123,7 @@ func empty(members []*member) bool {
 	return true
 }
 
-// killEach kills the processes of the group one by one.
+// killEach kills the processes of the control group one by one, on kernels without cgroup.kill.
 func (m *member) killEach() error {
 	procs, err := m.procs()
 	if err != nil {
@@ -133,8 +137,8 @@ func (m *member) killEach() error {
 	return nil
 }
 
-// killMember kills a process if it is still in the group of that name, because its pid may
-// have been reused.
+// killMember kills the process pid if it is still in the control group of that name, because its pid may have
+// been reused.
 func killMember(pid int, name string) error {
 	if pid <= 0 {
 		return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrDenied, Err: errors.New("it contains a process of an outer pid namespace")}
@@ -161,7 +165,8 @@ func quiet(err error) error {
 	return err
 }
 
-// until calls ask until it returns true or an error, or ctx ends.
+// until calls ask repeatedly until it returns true or an error, or ctx ends: ErrBusy after a deadline, else
+// ErrInterrupted.
 func until(ctx context.Context, ask func() (bool, error)) error {
 	err := poll.Until(ctx, 100*time.Microsecond, 20*time.Millisecond, ask)
 	switch {

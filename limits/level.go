@@ -17,16 +17,16 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Level returns how each limit is enforced, in the order of [Limits].
+// Level returns how each limit of the container is enforced, in the order of [Limits].
 func (g *Group) Level() []Enforcement {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.enforced)
 }
 
-// Rlimits returns the limits that every process of the container must have before it starts. RLIMIT_NPROC
-// counts the processes of a user in a user namespace, including pid 1, so it must be set in the container's own
-// namespace.
+// Rlimits returns the limits for setrlimit(2) that every process of the container must have before it starts.
+// RLIMIT_NPROC counts the processes of a user in a user namespace, including pid 1, so it must be set in the
+// container's own namespace.
 func (g *Group) Rlimits() []Rlimit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -40,8 +40,9 @@ func (g *Group) Rlimits() []Rlimit {
 	return list
 }
 
-// rlimits returns the limits that setrlimit(2) enforces or supports. It omits those that the
-// caller's own hard limit enforces already, because no process can increase it.
+// rlimits returns, by limit, the values for setrlimit(2) with which each process enforces or supports the
+// limits l, whose enforcement is held. It omits those that the caller's own hard limit enforces already,
+// because no process can increase it.
 func rlimits(l Limits, held []Enforcement) map[Part]Rlimit {
 	all := map[Part]Rlimit{}
 	add := func(part Part, resource int, n int64) {
@@ -66,7 +67,7 @@ func rlimits(l Limits, held []Enforcement) map[Part]Rlimit {
 	return all
 }
 
-// Texts for Enforcement.Note.
+// Texts for Enforcement.Note, which explain to the user how a limit is enforced.
 const (
 	noteCounted   = "counted by the kernel, enforced by snapfs"
 	noteSwap      = "this kernel does not count swapped memory"
@@ -75,8 +76,8 @@ const (
 	noteFiles     = "more than the host allows one process: no effect here"
 )
 
-// plan decides how each limit is enforced. It returns an error for the first limit that this
-// host cannot enforce.
+// plan decides how each limit of l is enforced. It returns an error for the first limit that this host cannot
+// enforce.
 func (g *Group) plan(l Limits) ([]Enforcement, error) {
 	var list []Enforcement
 	for _, a := range l.entries() {
@@ -174,7 +175,7 @@ func (g *Group) planRate(part Part) (Enforcement, *errs.Error) {
 	return Enforcement{By: m.by()}, nil
 }
 
-// whyWeaker returns a text that says why no control group enforces the limit of this
+// whyWeaker returns a text for the user that says why no control group enforces the limit of this cgroup
 // controller.
 func (g *Group) whyWeaker(controller string) string {
 	if why := g.why[controller]; why != nil {
@@ -183,7 +184,8 @@ func (g *Group) whyWeaker(controller string) string {
 	return "no control group: no controller " + controller
 }
 
-// unsupported returns the error for a limit that cannot be enforced, with hints.
+// unsupported returns the error for the limit part, which cannot be enforced because one of the cgroup
+// controllers is missing, with hints.
 func (g *Group) unsupported(part Part, controllers ...string) *errs.Error {
 	e := &errs.Error{Op: "limiting " + string(part), Kind: errs.ErrNotSupported, Err: errors.New("no control group can be created for it")}
 	for _, c := range controllers {
@@ -201,8 +203,8 @@ func (m *member) there(file string) bool {
 	return unix.Faccessat(m.fd, file, unix.F_OK, 0) == nil
 }
 
-// processors returns the number of online processors. A process can run on any of them, also
-// if this process may not (sched_setaffinity(2)).
+// processors returns the number of online processors of the host. A process can run on any of them, also if
+// this process may not (sched_setaffinity(2)).
 func processors() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online") // like 0-3,6
 	if n := countList(strings.TrimSpace(string(text))); err == nil && n > 0 {
@@ -211,7 +213,7 @@ func processors() int {
 	return runtime.NumCPU()
 }
 
-// countList returns the number of elements of a kernel list like "0-3,6", or 0 for an invalid list.
+// countList returns how many numbers a list of the kernel like "0-3,6" stands for, or 0 for an invalid list.
 func countList(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {

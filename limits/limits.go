@@ -30,10 +30,10 @@ type Limits struct {
 	Files int64
 }
 
-// Part is the name of one limit.
+// Part is the name of one limit, such as "memory", in messages and flags.
 type Part string
 
-// The names of the limits, in the order of [Limits]. snapfs's flags have the same names.
+// The names of the limits, in the order of the fields of [Limits]. snapfs's flags have the same names.
 const (
 	PartCPUs      Part = "cpus"
 	PartMemory    Part = "memory"
@@ -46,7 +46,7 @@ const (
 	PartFiles     Part = "files"
 )
 
-// The lowest limits with which a container can start.
+// The lowest limits, of bytes, processes and open files, with which a container can start.
 const (
 	minMemory = 1 << 20
 	minPIDs   = 2 // pid 1 and a command
@@ -74,7 +74,7 @@ func (l Limits) Check() error {
 	return l.checkRates(bad)
 }
 
-// checkRates returns the result of bad for the first invalid rate, or nil.
+// checkRates returns the result of bad for the first invalid limit of reading and writing disks, or nil.
 func (l Limits) checkRates(bad func(Part, string) error) error {
 	for _, io := range l.rates() {
 		if io.value < 0 || io.value > units.MaxSize {
@@ -84,7 +84,7 @@ func (l Limits) checkRates(bad func(Part, string) error) error {
 	return nil
 }
 
-// A rate is one of the four limits of input and output, with its names in version 1
+// A rate is one of the four limits of reading and writing disks, with its file or key in cgroup version 1
 // (Documentation/admin-guide/cgroup-v1/blkio-controller.rst) and version 2
 // (Documentation/admin-guide/cgroup-v2.rst, io.max).
 type rate struct {
@@ -106,13 +106,13 @@ func (l Limits) anyRate() bool {
 	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
 }
 
-// An entry is a limit that is set, with its value as text.
+// An entry is one limit that is set in a [Limits], with its value as text.
 type entry struct {
 	part Part
 	text string
 }
 
-// entries lists the limits that are set.
+// entries lists the limits that are set, with their values as text.
 func (l Limits) entries() []entry {
 	var list []entry
 	add := func(there bool, p Part, text func() string) {

@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/internal/poll"
 )
 
-// A member is the control group of a Group in one hierarchy.
+// A member is the control group of a [Group] in one cgroup hierarchy, with the files that set its limits.
 type member struct {
 	version     int
 	controllers []string
@@ -31,12 +31,12 @@ type member struct {
 	parent      string // the directory of this package above it, or ""
 }
 
-// newMember creates a control group in the best directory of a hierarchy: the first in which
-// it has all the wanted controllers, else the first at all, which can still kill and count.
-// why is the reason that a controller is missing.
+// newMember creates a control group called name in the best directory of the hierarchy h: the first in which
+// it has all the wanted controllers, else the first at all, which can still kill and count. why is the reason
+// that a controller is missing.
 //
-// After an error nothing is left except enabled controllers. The error's kind is
-// errs.ErrInterrupted if ctx's fault plan caused it.
+// After an error nothing is left except enabled controllers. The error's kind is errs.ErrInterrupted if ctx's
+// fault plan caused it.
 func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (m *member, why error) {
 	places := h.candidates(len(wanted) > 0)
 	if len(places) == 0 {
@@ -59,9 +59,9 @@ func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (
 	return nil, why
 }
 
-// makeIn creates a group in the last directory of a chain. Another supervisor may remove that directory as soon
-// as it is empty; then makeIn starts over. With all, a missing controller is an error; otherwise lacks is the
-// reason that a controller is missing from m.
+// makeIn creates a control group called name in the last directory of chain, whose directories it creates
+// first. Another supervisor may remove that directory as soon as it is empty; then makeIn starts over. With
+// all, a missing controller is an error; otherwise lacks is the reason that a controller is missing from m.
 func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, wanted []string, all bool) (m *member, lacks error) {
 	last := len(chain) - 1
 	m = &member{version: h.version, controllers: h.controllers, path: filepath.Join(chain[last], name)}
@@ -95,7 +95,7 @@ func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, want
 	return m, lacks
 }
 
-// open opens the directory of the group, without Go's poller, which does not support it.
+// open opens the directory of the control group, without Go's poller, which does not support it.
 func (m *member) open() error {
 	fd, err := unix.Open(m.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -105,8 +105,8 @@ func (m *member) open() error {
 	return nil
 }
 
-// prepare creates the directories and enables controllers, in version 2. lacks is the reason that a controller
-// is missing.
+// prepare creates the directories of chain, above the control group m, and enables the wanted controllers for
+// it, in version 2. lacks is the reason that a controller is missing.
 func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *member) (lacks, err error) {
 	if h.version == 1 {
 		return nil, nil
@@ -127,7 +127,7 @@ func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *membe
 	return lacks, nil
 }
 
-// step is a fault point, at which a test can make the operation fail; its error is one of this
+// step is a fault point called what, at which a test can make the operation fail; its error is one of this
 // package.
 func step(ctx context.Context, what string) error {
 	if err := fault.Point(ctx, what); err != nil {
@@ -146,7 +146,7 @@ func asError(op, path string, err error) *errs.Error {
 
 func (m *member) has(controller string) bool { return slices.Contains(m.controllers, controller) }
 
-// by returns the kind of enforcement that this group provides.
+// by returns the kind of enforcement that this control group provides: [ByCgroup2] or [ByCgroup1].
 func (m *member) by() By {
 	if m.version == 1 {
 		return ByCgroup1
@@ -154,7 +154,7 @@ func (m *member) by() By {
 	return ByCgroup2
 }
 
-// write writes a value to a file of the group.
+// write writes value to a file of the control group.
 func (m *member) write(file, value string) error {
 	fd, err := unix.Openat(m.fd, file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -167,7 +167,7 @@ func (m *member) write(file, value string) error {
 	return nil
 }
 
-// read returns the content of a file of the group. Cost: 5 to 20 µs.
+// read returns the content of a file of the control group. Cost: 5 to 20 µs.
 func (m *member) read(file string) ([]byte, error) {
 	fd, err := unix.Openat(m.fd, file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -192,7 +192,7 @@ func (m *member) read(file string) ([]byte, error) {
 	}
 }
 
-// number reads a file that holds one number.
+// number reads a file of the control group that holds one number; false if it does not.
 func (m *member) number(file string) (int64, bool) {
 	text, err := m.read(file)
 	if err != nil {
@@ -202,7 +202,7 @@ func (m *member) number(file string) (int64, bool) {
 	return n, err == nil
 }
 
-// field reads the number in the line "name number" of a control group's file.
+// field reads the number in the line "name number" of a file of the control group; false if there is none.
 func (m *member) field(file, name string) (int64, bool) {
 	text, err := m.read(file)
 	if err != nil {
@@ -222,7 +222,7 @@ func field(text []byte, name string) (int64, bool) {
 	return 0, false
 }
 
-// procs lists the processes in the group; processes of an outer pid namespace are 0.
+// procs lists the pids of the processes in the control group; those of an outer pid namespace are 0.
 func (m *member) procs() ([]int, error) {
 	text, err := m.read("cgroup.procs")
 	if err != nil {
@@ -237,8 +237,7 @@ func (m *member) procs() ([]int, error) {
 	return list, nil
 }
 
-// remove removes the group, which must be empty. It waits a short time for processes that are
-// ending.
+// remove removes the control group, which must be empty. It waits a short time for processes that are ending.
 func (m *member) remove() error {
 	if m.dir != nil {
 		m.dir.Close()
@@ -253,7 +252,7 @@ func (m *member) remove() error {
 	return nil
 }
 
-// removeSoon removes the group as soon as the last process in it has ended.
+// removeSoon removes the control group as soon as the last process in it has ended.
 func (m *member) removeSoon(ctx context.Context) error {
 	var err error
 	_ = poll.Until(ctx, 100*time.Microsecond, 20*time.Millisecond, func() (bool, error) {
@@ -269,7 +268,7 @@ func (m *member) removeSoon(ctx context.Context) error {
 	return failed("removing a control group", m.path, err)
 }
 
-// occupants returns why a closed group cannot be removed: the processes in it, as text.
+// occupants returns a text that says why a closed control group cannot be removed: the processes in it.
 func (m *member) occupants() string {
 	procs, err := os.ReadFile(m.path + "/cgroup.procs")
 	if err != nil || len(procs) == 0 {

@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A notices holds the files through which the kernel reports a hit limit, in one epoll
-// instance. (Inotify also works, but takes 10 ms to close.)
+// A notices holds the files through which the kernel reports that a limit was hit, in one epoll instance.
+// (Inotify also works, but takes 10 ms to close.)
 type notices struct {
 	epoll *os.File
 	files []*os.File
 }
 
-// subscribe opens the files that report hit limits: a counter's file reports EPOLLPRI when it changes, and
-// version 1 reports memory through an eventfd (Documentation/admin-guide/cgroup-v1/memory.rst, "OOM Control").
-// It returns nil if no control group can report.
+// subscribe opens the files through which the kernel reports limits that are hit: a counter's file reports
+// EPOLLPRI when it changes, and version 1 reports memory through an eventfd
+// (Documentation/admin-guide/cgroup-v1/memory.rst, "OOM Control"). It returns nil if no control group can
+// report.
 func (g *Group) subscribe() (*notices, error) {
 	pids, memory := g.find("pids"), g.find("memory")
 	if pids == nil && memory == nil {
@@ -51,8 +52,8 @@ func (g *Group) subscribe() (*notices, error) {
 	return n, nil
 }
 
-// counter opens the file of a group's counter and adds it to the epoll instance, which then
-// reports each change (EPOLLPRI). It adds nothing if the kernel has no such file.
+// counter opens file, a counter of the control group m, and adds it to the epoll instance, which then reports
+// each change (EPOLLPRI). It adds nothing if the kernel has no such file.
 func (n *notices) counter(epoll int, m *member, file string) error {
 	f, err := os.Open(m.path + "/" + file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +70,8 @@ func (n *notices) counter(epoll int, m *member, file string) error {
 	return n.add(epoll, f, unix.EPOLLPRI)
 }
 
-// eventfd adds the eventfd of version 1 that reports exhausted memory.
+// eventfd adds to the epoll instance an eventfd through which cgroup version 1 reports that the memory of m
+// is exhausted.
 func (n *notices) eventfd(epoll int, m *member) error {
 	control, err := os.Open(m.path + "/memory.oom_control")
 	if err != nil {
@@ -93,7 +95,7 @@ func (n *notices) add(epoll int, f *os.File, what uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, int(f.Fd()), &event))
 }
 
-// listen wakes the watcher at each notice, until the notices are closed.
+// listen makes the watcher check the limits at each report of the kernel, until n is closed.
 func (w *watcher) listen(n *notices) {
 	conn, err := n.epoll.SyscallConn()
 	for err == nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// costFactor bounds the watcher's CPU time to a tenth of one processor: it waits ten times as
+// costFactor bounds the CPU time of the watcher of limits to a tenth of one processor: it waits ten times as
 // long as a check takes.
 const costFactor = 10
 
@@ -43,7 +43,7 @@ func descendants(pid int) []int {
 	return list
 }
 
-// cpuTimeOf returns the CPU time of the processes and of their reaped children: fields 14 to 17 of
+// cpuTimeOf returns the CPU time of the processes pids and of their reaped children: fields 14 to 17 of
 // /proc/PID/stat, proc(5).
 func cpuTimeOf(pids []int) time.Duration {
 	var sum int64
@@ -61,8 +61,8 @@ func cpuTimeOf(pids []int) time.Duration {
 	return time.Duration(sum) * tick
 }
 
-// memfdsOf returns what lies in the files in memory that the processes have open (memfd_create(2)), each counted
-// once. Pss counts only what is mapped of them.
+// memfdsOf returns the bytes in the files in memory that the processes have open (memfd_create(2)), each
+// counted once. The kernel's Pss counts only the mapped part of them.
 func memfdsOf(pids []int) int64 {
 	seen := map[uint64]bool{}
 	var sum int64
@@ -86,8 +86,8 @@ func memfdsOf(pids []int) int64 {
 	return sum
 }
 
-// mappedOf returns the part of the processes' exact memory that is files of the devices, or of memfd_create(2). It
-// reads every mapping of each process, which costs up to a millisecond.
+// mappedOf returns how many bytes of the processes' exact memory are files on these devices, or of
+// memfd_create(2). It reads every mapping of each process, which costs up to a millisecond.
 func mappedOf(pids []int, devices []uint64) int64 {
 	var sum int64
 	for _, pid := range pids {
@@ -112,8 +112,8 @@ func mappedOf(pids []int, devices []uint64) int64 {
 	return sum
 }
 
-// memoryOf returns the resident and swapped memory of the processes. If counting shared pages for each process
-// exceeds limit, it computes the exact value, which is expensive.
+// memoryOf returns the resident and swapped memory of the processes, in bytes. It counts shared pages for
+// each process; only if that exceeds limit, it computes the exact value, which is expensive.
 func memoryOf(pids []int, limit int64) int64 {
 	sum := sumOf(pids, "status", "VmRSS:", "VmSwap:")
 	if limit != 0 && sum > limit {
@@ -122,7 +122,8 @@ func memoryOf(pids []int, limit int64) int64 {
 	return sum
 }
 
-// sumOf adds up lines like "VmRSS:   123 kB" of a file of each process, in bytes.
+// sumOf adds up the lines called names, like "VmRSS: 123 kB", of a file in /proc of each process, and returns
+// bytes.
 func sumOf(pids []int, file string, names ...string) int64 {
 	var sum int64
 	for _, pid := range pids {

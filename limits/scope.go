@@ -26,14 +26,14 @@ import (
 // docs/CGROUP_DELEGATION.md). This process then lives in that scope, in a group beside those of its containers,
 // because a group cannot hold both processes and controllers.
 
-// ownGroup is the name of the group in this process's systemd scope to which the process moves
-// itself.
+// ownGroup is the name of the control group in this process's systemd scope to which the process moves
+// itself, so that the scope can give controllers to other groups.
 const ownGroup = "keeper"
 
 // scopeTime bounds the wait for systemd, which takes some milliseconds to create a scope.
 const scopeTime = 5 * time.Second
 
-// wants lists the controllers that the limits need.
+// wants lists the cgroup controllers that the limits need.
 func (l Limits) wants() []string {
 	var list []string
 	for _, c := range []struct {
@@ -47,9 +47,9 @@ func (l Limits) wants() []string {
 	return list
 }
 
-// withScope returns the hierarchies. If the limits need controllers of version 2 and this
-// process may create no group there, it first requests a scope from systemd, in which it may.
-// Cost of a request: 10 to 20 ms, once in the life of this process.
+// withScope returns the cgroup hierarchies to use for l, from found. If the limits need controllers of
+// version 2 and this process may create no group there, it first requests a scope from the user's systemd, in
+// which it may. Cost of a request: 10 to 20 ms, once in the life of this process.
 func withScope(ctx context.Context, found []hierarchy, l Limits) ([]hierarchy, error) {
 	if os.Geteuid() == 0 || len(found) == 0 {
 		return found, nil
@@ -71,7 +71,7 @@ func withScope(ctx context.Context, found []hierarchy, l Limits) ([]hierarchy, e
 	return hierarchies()
 }
 
-// enterScope moves this process into a new systemd scope.
+// enterScope moves this process into a new systemd scope, in which it may create control groups.
 func enterScope(ctx context.Context, h hierarchy) error {
 	ctx, cancel := context.WithTimeout(ctx, scopeTime)
 	defer cancel()
@@ -103,8 +103,8 @@ func enterScope(ctx context.Context, h hierarchy) error {
 	return vfs.WriteFile(own+"/cgroup.procs", strconv.Itoa(self.PID))
 }
 
-// requestScope makes the user's systemd create a scope with this process in it, and waits for it. The scope
-// ends with its last process.
+// requestScope makes the user's systemd create a scope called name with this process in it, and waits for it.
+// The scope ends with its last process.
 func requestScope(ctx context.Context, name string) error {
 	conn, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(systemdSocket()), dbus.WithContext(ctx))
 	if err != nil {
@@ -140,7 +140,8 @@ func requestScope(ctx context.Context, name string) error {
 	return jobDone(ctx, ended, job)
 }
 
-// jobDone waits until systemd reports the end of a job: JobRemoved(id, job, unit, result).
+// jobDone waits until systemd reports the end of the job by the signal JobRemoved(id, job, unit, result) on
+// ended. It returns an error if the job failed.
 func jobDone(ctx context.Context, ended <-chan *dbus.Signal, job dbus.ObjectPath) error {
 	for {
 		select {
@@ -170,7 +171,8 @@ func systemdSocket() string {
 	return dir + "/systemd/private"
 }
 
-// managed reports whether a systemd manages the groups in dir.
+// managed reports whether a systemd manages the control groups in dir, so that snapfs must not create any
+// there.
 func managed(dir string) bool {
 	return strings.HasSuffix(dir, ".slice") || unix.Faccessat(unix.AT_FDCWD, dir+"/init.scope", unix.F_OK, 0) == nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A setting is a file of a control group and the value to write for a limit.
+// A setting is a file of a control group and the value to write to it for a limit.
 type setting struct {
 	part     Part
 	m        *member
@@ -29,7 +29,7 @@ type setting struct {
 // period is the interval of processor quotas in microseconds, the kernel's default.
 const period = 100_000
 
-// settings returns a file and value for each limit that control groups enforce, in the same
+// settings returns the control group file and value for each limit that control groups enforce, in the same
 // order for any l. A limit that is not set gets the value for no limit.
 func (g *Group) settings(l Limits) []setting {
 	var list []setting
@@ -69,9 +69,9 @@ func cpuSetting(m *member, cpus float64) setting {
 	return setting{part: PartCPUs, m: m, file: "cpu.max", value: or(quota, "max") + " " + strconv.Itoa(period)}
 }
 
-// memorySettings returns the settings of a memory limit. In version 1 the limit with swap is a
-// second one, never below the first; in version 2 swap is disabled, and the kernel kills all
-// processes of the group together.
+// memorySettings returns the settings of the control group m for a memory limit of that many bytes. In
+// version 1 the limit with swap is a second one, never below the first; in version 2 swap is disabled, and
+// the kernel kills all processes of the group together.
 func memorySettings(m *member, bytes int64) []setting {
 	if m.version == 1 {
 		return []setting{
@@ -90,7 +90,7 @@ func memorySettings(m *member, bytes int64) []setting {
 	}
 }
 
-// mostPIDs is the largest value of pids.max (PID_MAX_LIMIT, include/linux/threads.h).
+// mostPIDs is the largest value that the kernel accepts in pids.max (PID_MAX_LIMIT, include/linux/threads.h).
 const mostPIDs = 4 << 20
 
 // capped returns n, or 0 for no limit if n exceeds the kernel's maximum most. The kernel would
@@ -109,7 +109,7 @@ func or(n int64, none string) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// apply writes the values of to that differ from those of from into the control groups' files.
+// apply writes those settings of to that differ from the present ones, from, into the control groups' files.
 // After an error, which names the limit, the previous values are in force.
 func apply(ctx context.Context, from, to []setting) error {
 	var done []setting
@@ -159,8 +159,8 @@ func refused(k setting, err error) error {
 	return e
 }
 
-// reclaim frees memory of a group before a lower limit is set in version 2, where the kernel
-// would kill processes instead of refusing the limit.
+// reclaim makes the control group m (version 2) give back memory until it uses at most bytes, before a lower
+// limit is set: the kernel would kill processes instead of refusing the limit. ErrBusy: more is in use.
 func reclaim(m *member, bytes int64) error {
 	if m == nil || m.version == 1 || bytes == 0 {
 		return nil

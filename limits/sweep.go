@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A groupName is the name of a control group: the sandbox's id, and the process that created
-// it and removes it.
+// A groupName is the name of a control group: the sandbox's id, and the process that created the group and
+// has to remove it.
 type groupName struct {
 	id    string
 	owner proc.Process
@@ -30,7 +30,8 @@ func (n groupName) String() string {
 	return namePrefix + n.id + "-" + strconv.Itoa(n.owner.PID) + "-" + strconv.FormatUint(n.owner.Start, 10)
 }
 
-// parseGroupName parses a name, which must be in the exact form of String.
+// parseGroupName parses the name of a control group, which must be in the exact form of String; false for the
+// name of another program's group.
 func parseGroupName(name string) (groupName, bool) {
 	rest, ok := strings.CutPrefix(name, namePrefix)
 	i := strings.LastIndexByte(rest, '-')
@@ -47,9 +48,9 @@ func parseGroupName(name string) (groupName, bool) {
 	return k, err1 == nil && err2 == nil && pid > 0 && validID(k.id) && k.String() == name
 }
 
-// Sweep kills the processes in control groups of killed supervisors and removes the groups. It ignores groups
-// without a [groupName], groups of other users, and groups of supervisors that may be alive, here or, judging
-// by the processes of this machine, in another pid namespace.
+// Sweep kills the processes in control groups of killed supervisors and removes these groups. It ignores
+// groups without a [groupName], groups of other users, and groups of supervisors that may be alive, here or,
+// judging by the processes of this machine, in another pid namespace.
 //
 // Cost: 20 µs for each control group of the machine. Errors name the groups that remain; Sweep continues with
 // the others.
@@ -84,7 +85,7 @@ func Sweep(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// groups calls f for each group below dir that this package made.
+// groups calls f for each control group below dir that this package made, with its directory and name.
 func groups(dir string, f func(path string, k groupName)) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -108,7 +109,8 @@ func ours(path string) bool {
 	return unix.Lstat(path, &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// sweepOne removes the groups of one supervisor that has no process here.
+// sweepOne kills and removes members, the control groups k, whose supervisor does not run in this pid
+// namespace. It does nothing if the supervisor may run in another one.
 func sweepOne(ctx context.Context, k groupName, members []*member) error {
 	defer func() {
 		for _, m := range members {

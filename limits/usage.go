@@ -11,8 +11,8 @@ import (
 
 func known[T any](value T, ok bool) Known[T] { return Known[T]{value, ok} }
 
-// Usage measures the resources in use. Cost: 0.1 ms with control groups; without, 50 µs for each process.
-// Errors: [errs.ErrClosed].
+// Usage measures the resources that the container uses. Cost: 0.1 ms with control groups; without, 50 µs for
+// each process. Errors: [errs.ErrClosed].
 func (g *Group) Usage() (Usage, error) {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -103,8 +103,8 @@ func (m *member) memory() (now, peak Known[int64]) {
 	return known(n+swapped, ok), known(m.number("memory.peak"))
 }
 
-// disk adds to u the amounts read and written: in version 2 from a line "8:0 rbytes=1 ..." for
-// each device, in version 1 from a line "8:0 Read 1" for each device and kind.
+// disk adds to u the amounts that the control group read from and wrote to disks: in version 2 from a line
+// "8:0 rbytes=1 ..." for each device, in version 1 from a line "8:0 Read 1" for each device and kind.
 func (m *member) disk(u *Usage) {
 	if m.version == 2 {
 		text, err := m.read("io.stat")
@@ -136,8 +136,8 @@ func (m *member) disk(u *Usage) {
 	u.Read, u.Written, u.ReadOps, u.WriteOps = sum(volume, "Read"), sum(volume, "Write"), sum(ops, "Read"), sum(ops, "Write")
 }
 
-// pressure reads the pressure file of a resource, with lines "some avg10=0.00 ..." and "full
-// avg10=0.00 ...".
+// pressure reads how long processes of the control group waited for the resource of, from its pressure file,
+// with lines "some avg10=0.00 ..." and "full avg10=0.00 ...".
 func (m *member) pressure(of string) Known[Pressure] {
 	text, err := m.read(of + ".pressure")
 	if err != nil {

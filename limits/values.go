@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Options are the settings of a group besides its limits.
+// Options are the settings of a [Group] besides its limits.
 type Options struct {
 	// Devices are the devices of the container's files, as stat(2) numbers them; rates apply to the whole disk
 	// of each. A device number that is not a disk's is an error; [DisksOf] finds the disks of such a
@@ -35,20 +35,20 @@ type Options struct {
 // By says how a limit is enforced.
 type By string
 
-// The kinds of enforcement, strongest first.
+// The ways to enforce a limit, strongest first.
 const (
 	// ByCgroup2 and ByCgroup1 mean that a control group limits all processes together.
 	ByCgroup2 By = "cgroup v2"
 	ByCgroup1 By = "cgroup v1"
-	// ByRlimit means that the kernel limits each process separately.
+	// ByRlimit means that the kernel limits each process separately (setrlimit(2)).
 	ByRlimit By = "rlimit"
 	// ByWatcher means that this process checks the usage and acts, as long as it lives.
 	ByWatcher By = "watched"
-	// ByNothing means that the limit is not enforced ([Options.BestEffort]).
+	// ByNothing means that the limit is not enforced, which [Options.BestEffort] allows.
 	ByNothing By = "nothing"
 )
 
-// An Enforcement says how one limit is enforced.
+// An Enforcement says how one limit of a container is enforced, for the user.
 type Enforcement struct {
 	Part Part
 	// Value is the limit as text, such as "512M".
@@ -60,13 +60,13 @@ type Enforcement struct {
 	Moot bool
 }
 
-// An Rlimit is a limit of each process, for setrlimit(2).
+// An Rlimit is a limit of each process of a container, in the form of setrlimit(2).
 type Rlimit struct {
 	Resource int
 	Cur, Max uint64
 }
 
-// A LimitHit describes a limit that was hit.
+// A LimitHit describes for the user a limit of a container that was hit.
 type LimitHit struct {
 	Part Part
 	// Value is the limit as text, such as "2G".
@@ -109,15 +109,16 @@ type Usage struct {
 	PressureCPU, PressureMemory, PressureIO Known[Pressure]
 }
 
-// Pressure is a share of time, in percent (Documentation/accounting/psi.rst).
+// Pressure is the share of time in which processes waited for a resource, in percent
+// (Documentation/accounting/psi.rst).
 type Pressure struct {
 	// Some is the share of time in which at least one process waited; Full that in which all
 	// did.
 	Some, Full float64
 }
 
-// A Ceiling holds the limits of the control groups that contain this process. A resource
-// without a limit is not Known.
+// A Ceiling holds the limits of the control groups that contain this process, such as those of a container in
+// which snapfs itself runs. [CeilingHere] finds them. A resource without a limit is not Known.
 type Ceiling struct {
 	// Memory is the lowest memory limit; MemoryLeft is the least memory left below one of the
 	// limits, in bytes, where the page cache counts as free.

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A watcher waits for the kernel's notices and for times to check, and enforces limits.
+// A watcher checks the limits of a group when the kernel reports a hit or a time comes, and enforces those
+// that no control group enforces.
 type watcher struct {
 	wake      chan struct{} // holds one value
 	quit      context.Context
@@ -25,7 +26,7 @@ func (w *watcher) init() {
 	w.quit, w.cancel = context.WithCancel(context.Background())
 }
 
-// poke makes the watcher check now, without waiting for that.
+// poke makes the watcher check the limits now, and does not wait for the check.
 func (w *watcher) poke() {
 	select {
 	case w.wake <- struct{}{}:
@@ -44,7 +45,7 @@ func (w *watcher) stop() {
 	})
 }
 
-// watch starts the watcher's goroutines, which stop ends.
+// watch starts the goroutines that check the limits, which stop ends.
 func (g *Group) watch() error {
 	notices, err := g.subscribe()
 	if err != nil {
@@ -57,15 +58,15 @@ func (g *Group) watch() error {
 	return nil
 }
 
-// Numbers and intervals of the watcher's checks. A notice may arrive before the kernel has
-// counted its event.
+// How often, and how fast, the watcher checks after a report of the kernel, which may arrive before the
+// kernel has counted its event; and the interval of its other checks.
 const (
 	pollsAfterNotice = 8
 	firstPoll        = 500 * time.Microsecond // doubled after each poll
 	pollInterval     = 50 * time.Millisecond
 )
 
-// loop checks the limits when the kernel or a timer wakes it, until the group closes.
+// loop checks the limits when the kernel reports a hit or a timer ends, until the group closes.
 func (g *Group) loop() {
 	defer g.resume()
 	hurry, soon := 0, firstPoll
@@ -97,8 +98,8 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// poll checks the limits once, enforces them, and returns when to check again, or zero to wait
-// for a notice.
+// poll checks the limits once, enforces them, and returns after which time to check again, or zero to wait
+// for a report of the kernel.
 func (g *Group) poll() time.Duration {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -121,7 +122,8 @@ func (g *Group) poll() time.Duration {
 	return shorter(wait, g.throttle(g.watcher.quit))
 }
 
-// nextPoll returns the earliest time that a watched limit could be hit, or 0.
+// nextPoll returns the shortest time after which a limit that only the watcher enforces could be hit, or 0 if
+// there is none.
 func (g *Group) nextPoll() time.Duration {
 	wait := g.nextWatched()
 	if g.l.CPUTime == 0 {

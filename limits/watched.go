@@ -20,7 +20,7 @@ type throttler struct {
 	stopped bool
 }
 
-// Intervals and bounds of a throttler.
+// Intervals and bounds of a [throttler], which limits processors by pausing the container.
 const (
 	burst    = 100 * time.Millisecond // the longest time that unused credit accumulates for
 	busyPoll = 10 * time.Millisecond  // the resolution of /proc/PID/stat
@@ -47,12 +47,13 @@ func (m *throttler) update(now time.Time, used time.Duration, cpus float64) (sto
 	return false, pollInterval
 }
 
-// throttled reports whether a throttler limits processors. The caller holds mu.
+// throttled reports whether a throttler, not a control group, limits the container's processors. The caller
+// holds mu.
 func (g *Group) throttled() bool {
 	return g.pid != 0 && g.l.CPUs != 0 && g.find("cpu") == nil && g.o.Pause != nil && g.o.Resume != nil
 }
 
-// throttle pauses or resumes the container as its throttler says, and returns when to call it
+// throttle pauses or resumes the container as its throttler says, and returns after which time to call it
 // again, or 0. If pausing fails, the next call tries again. The caller holds the mutex life.
 func (g *Group) throttle(ctx context.Context) time.Duration {
 	m := &g.watcher.throttler
@@ -90,7 +91,7 @@ func (g *Group) throttle(ctx context.Context) time.Duration {
 	return max(wait, least)
 }
 
-// resume resumes the container before the group closes or kills it.
+// resume lets a container that the throttler has paused continue, before the group is closed or killed.
 func (g *Group) resume() {
 	if g.watcher.throttler.stopped {
 		_ = g.o.Resume(context.Background()) // after Close the processes have ended, or their owner handles them
@@ -98,8 +99,8 @@ func (g *Group) resume() {
 	}
 }
 
-// checkWatched counts the memory and the processes of a group that no control group counts, and
-// reports a limit that is exceeded or reached.
+// checkWatched measures the memory and the processes of the container where no control group counts them, and
+// records a limit that is exceeded or reached.
 func (g *Group) checkWatched() {
 	memory, pids := g.watched()
 	if !memory && !pids {
@@ -120,8 +121,9 @@ func (g *Group) checkWatched() {
 	g.counts.cost = time.Since(start)
 }
 
-// memory returns the memory of the processes together with what the container holds in files in memory. As
-// [memoryOf], it is exact only if it exceeds limit: what processes map of such files is in both.
+// memory returns the bytes that the processes use together with those that the container holds in files in
+// memory. As [memoryOf], it is exact only if it exceeds limit: the part of such files that processes map
+// counts in both.
 func (g *Group) memory(pids []int, limit int64) int64 {
 	stored, devices := memfdsOf(pids), []uint64(nil)
 	if g.o.Stored != nil {
@@ -135,9 +137,9 @@ func (g *Group) memory(pids []int, limit int64) int64 {
 	return used
 }
 
-// ProcessFailed must be called when a process of the container has ended with an error, before
-// the others are ended. If no control group counts processes, it checks whether the limit of
-// processes was reached, because the process may have hit it between two checks.
+// ProcessFailed must be called when a process of the container has ended with an error, before the others are
+// ended. If no control group counts processes, it checks whether the limit of processes was reached: the
+// process may have hit it between two checks.
 func (g *Group) ProcessFailed() {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -151,8 +153,8 @@ func (g *Group) ProcessFailed() {
 	}
 }
 
-// watched reports which limits only the watcher can find to be hit, not the kernel. The caller
-// holds mu.
+// watched reports for memory and processes whether only the watcher, not the kernel, can find that the limit
+// is hit. The caller holds mu.
 func (g *Group) watched() (memory, pids bool) {
 	if g.pid == 0 {
 		return false, false
@@ -161,8 +163,8 @@ func (g *Group) watched() (memory, pids bool) {
 		g.l.PIDs != 0 && g.find("pids") == nil && !slices.Contains(g.counts.reported, PartPIDs)
 }
 
-// nextWatched returns when to check the watched limits again, or 0. The interval grows with the cost of a
-// check.
+// nextWatched returns after which time to check again the limits that only the watcher enforces, or 0 if
+// there are none. The interval grows with the cost of a check.
 func (g *Group) nextWatched() time.Duration {
 	if memory, pids := g.watched(); !memory && !pids {
 		return 0

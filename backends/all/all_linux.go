@@ -14,8 +14,9 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Drivers lists all backends, best first. The first that accepts a tree is chosen, except for
-// plain, which copies every file and must be named. notice is as in [run.Beside], for snapfs-fuse.
+// Drivers lists the drivers of all backends, best first. The first that accepts a tree is chosen, except for
+// plain, which copies every file and must be named. notice reports a problem of the program snapfs-fuse to
+// the user, as in [run.Beside].
 func Drivers(notice func(text string)) []snapshot.Driver {
 	server := func() ([]string, error) { return run.Beside("snapfs-fuse", notice) }
 	return []snapshot.Driver{

@@ -7,6 +7,6 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// Drivers lists all backends of this system. Only plain, which copies every file, needs no feature
-// of Linux; it is never chosen automatically.
+// Drivers lists the drivers of all backends of this system. Only plain, which copies every file, needs no
+// feature of Linux; it is never chosen automatically.
 func Drivers(func(text string)) []snapshot.Driver { return []snapshot.Driver{plain.Driver()} }

@@ -15,27 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Driver returns the driver with which the engine finds and opens this backend.
+// Driver returns the driver of the btrfs backend, by which the engine finds and opens it.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: "btrfs", Automatic: true, Filesystem: "btrfs", Open: Open}
 }
 
-// Open returns the backend for place.Tree. It writes nothing. Errors: ErrNotFound; ErrNotSupported
-// (the tree is not on btrfs or belongs to another user, or the filesystem has full quota groups);
-// ErrDenied.
+// Open returns the btrfs backend for the tree place.Tree. It writes nothing. Errors: ErrNotFound;
+// ErrNotSupported (the tree is not on btrfs or belongs to another user, or the filesystem has full quota
+// groups); ErrDenied.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return open("btrfs", place, place.Tree.Path)
 }
 
-// OpenFrom opens the backend for a tree that has an equal copy in the directory from: it
-// captures from, and its results name place.Tree. Its errors name the backend as name. Package
-// pool uses it.
+// OpenFrom opens the backend for the tree place.Tree, which has an equal copy on btrfs in the directory from:
+// it captures from, and its results name place.Tree. Its errors name the backend as name. Package pool uses
+// it.
 func OpenFrom(_ context.Context, name string, place snapshot.Place, from string) (*Backend, error) {
 	return open(name, place, from)
 }
 
-// A Backend stores snapshots and forks on one btrfs filesystem. Any number of backends, in any
-// number of processes, may use the same place at once.
+// A Backend stores snapshots and forks as subvolumes of one btrfs filesystem. [Open] makes one. Any number of
+// backends, in any number of processes, may use the same place at once.
 type Backend struct {
 	name string
 	// top is the directory that contains .snapfs; hidden is the name of .snapfs there; key
@@ -80,8 +80,8 @@ func open(name string, place snapshot.Place, from string) (*Backend, error) {
 	return b, nil
 }
 
-// findData finds .snapfs for a tree that no longer exists, starting at the nearest existing
-// parent directory. It returns false if there is none.
+// findData finds the data directory .snapfs for a tree that no longer exists, starting at dir, its nearest
+// existing parent directory. It returns false if there is none.
 func (b *Backend) findData(dir string) bool {
 	for ; ; dir = filepath.Dir(dir) {
 		src, err := findSource(dir)
@@ -99,7 +99,8 @@ func (b *Backend) findData(dir string) bool {
 	}
 }
 
-// checkUsable returns the reason why this process cannot snapshot the subvolume of src, or nil.
+// checkUsable returns the reason why this process cannot snapshot the subvolume in which src says that the
+// tree is, or nil.
 func checkUsable(src source) error {
 	if uid := os.Geteuid(); uid != 0 && (int(src.owner) != uid || src.home == "") {
 		return &errs.Error{
@@ -130,7 +131,8 @@ func checkUsable(src source) error {
 	return nil
 }
 
-// Facts returns the properties of this backend: frozen bases, and so on.
+// Facts returns the properties of this backend that the engine and the user need, such as that bases are
+// frozen.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
 		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,
@@ -138,10 +140,11 @@ func (b *Backend) Facts() snapshot.Facts {
 	}
 }
 
-// home returns the directory .snapfs, which no sandbox may see.
+// home returns the path of the directory .snapfs with the backend's data, which no sandbox may see.
 func (b *Backend) home() string { return b.top + sep(b.top) + b.hidden }
 
-// fail wraps err in an [*errs.Error] with its operation and path. A nil err stays nil.
+// fail wraps err in an [*errs.Error] with the operation op, the id of a snapshot or fork, and a path. A nil
+// err stays nil.
 func (b *Backend) fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err

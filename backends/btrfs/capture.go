@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A capture is one running call of Capture or Clone. It holds open the data directory and the root of the
-// captured subvolume, until done.
+// A capture is the state of one running Capture or Clone. It holds open the data directory and the root of
+// the captured subvolume, until done is called.
 type capture struct {
 	*Backend
 	dataDir
@@ -65,14 +65,15 @@ func (c *capture) mark(taken time.Time) mark {
 	return mark{kind: snapshots, tree: c.tree.Path, within: c.within, taken: taken, from: c.info.UUID.String()}
 }
 
-// Capture implements [snapshot.Backend]: it makes a read-only snapshot of the subvolume, in one
-// transaction commit. If the subvolume is unchanged since the last capture of this tree, it returns
-// that snapshot.
+// Capture makes the snapshot id of a tree, for [snapshot.Backend]: a read-only btrfs snapshot of its
+// subvolume, in one transaction commit. If the subvolume is unchanged since the last capture of this tree, it
+// returns that snapshot.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	return b.CaptureAsOf(ctx, tree, id, vfs.Now())
 }
 
-// CaptureAsOf does the same as Capture, and records taken as the time of the snapshot.
+// CaptureAsOf is [Backend.Capture] with taken as the time that the snapshot records, for a tree that is a
+// copy made then.
 func (b *Backend) CaptureAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, taken time.Time) (snapshot.Snapshot, error) {
 	if err := valid(id); err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)
@@ -97,8 +98,8 @@ func (b *Backend) CaptureAsOf(ctx context.Context, tree snapshot.Tree, id snapsh
 	return b.snapshotOf(id, m), nil
 }
 
-// takeSnapshot snapshots the captured subvolume into the entry e. It first records the snapshot id as the latest
-// of its tree, so that one commit covers both.
+// takeSnapshot makes a btrfs snapshot of the captured subvolume in the directory e. It first records the
+// snapshot id as the latest of its tree, so that one commit covers both.
 func (c *capture) takeSnapshot(ctx context.Context, e *entry, id snapshot.ID) error {
 	if err := fault.Point(ctx, "record it as the latest"); err != nil {
 		return err

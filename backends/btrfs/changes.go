@@ -17,15 +17,15 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// ListChanges implements [snapshot.ChangeLister]: it searches the btrfs tree for items that
-// transactions after the base have written. Only root may. It first syncs the filesystem.
-// Cost: the sync, and 0.2 ms for each changed file.
+// ListChanges yields the paths at which a fork may differ from its snapshot base, for
+// [snapshot.ChangeLister]: it searches btrfs's metadata for items that transactions after the base have
+// written. Only root may. It first syncs the filesystem. Cost: the sync, and 0.2 ms for each changed file.
 func (b *Backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(ctx, snapshots, string(base), forks, string(fork))
 }
 
-// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots. ErrNotSupported:
-// they do not descend from one subvolume.
+// ListChangesBetween yields the paths at which the snapshots x and y may differ, for [snapshot.ChangeLister].
+// ErrNotSupported: they do not descend from one subvolume.
 func (b *Backend) ListChangesBetween(ctx context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(ctx, snapshots, string(x), snapshots, string(y))
 }
@@ -39,10 +39,11 @@ func (b *Backend) compare(ctx context.Context, kindA, a, kindB, z string) iter.S
 	}
 }
 
-// errEnough ends a search after the caller has stopped the iteration.
+// errEnough ends a search for changes after the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// A side is one of the two trees that a scan compares: the open root of its subvolume, and the tree in it.
+// A side is one of the two directory trees in which a scan looks for differences: the open root of its
+// subvolume, and the tree in it.
 type side struct {
 	fd     int // the root of the subvolume
 	top    int // the tree, a directory of the subvolume
@@ -79,8 +80,8 @@ func (r dataDir) side(kind, id string) (*side, error) {
 	return s, err
 }
 
-// commonTransaction returns the transaction up to which two lines of descent are equal, and false if they have
-// no common ancestor.
+// commonTransaction returns the number of the btrfs transaction up to which two subvolumes are equal, from
+// their ancestors a and b, and false if they have no common ancestor.
 func commonTransaction(a, b []ancestor) (uint64, bool) {
 	at, related := uint64(0), false
 	for i := range min(len(a), len(b)) {

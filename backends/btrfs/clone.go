@@ -17,15 +17,16 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Clone implements [snapshot.Cloner]. Two threads make the snapshot and the fork at once. Both
-// subvolumes carry the transaction number of their commit; if the numbers are equal, so are the
-// subvolumes. If they differ, and the source changed in between, Clone makes the fork again from
+// Clone makes the snapshot id of a tree and its first fork at once, for [snapshot.Cloner]. Two threads make
+// one subvolume each. Both subvolumes carry the transaction number of their commit; if the numbers are equal,
+// so are the subvolumes. If they differ, and the source changed in between, Clone makes the fork again from
 // the snapshot.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	return b.CloneAsOf(ctx, tree, id, fork, vfs.Now())
 }
 
-// CloneAsOf does the same as Clone, and records taken as the time of the snapshot.
+// CloneAsOf is [Backend.Clone] with taken as the time that the snapshot records, for a tree that is a copy
+// made then.
 func (b *Backend) CloneAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID, taken time.Time) (snapshot.Snapshot, snapshot.Fork, error) {
 	s, f, err := b.clone(ctx, tree, id, fork, taken)
 	if err != nil {
@@ -70,12 +71,12 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.snapshotOf(id, sm), b.forkOf(fork, fm), nil
 }
 
-// waiting bounds how long the thread of the snapshot and that of the fork wait for each other,
-// so that one commit covers both.
+// waiting is how long Clone's thread that makes the snapshot and the one that makes the fork wait for each
+// other at most, so that one commit covers both.
 const waiting = 200 * time.Microsecond
 
-// prelude records the new snapshot as the latest of its tree, before Clone calls the snapshot
-// ioctls.
+// prelude records the new snapshot id as the latest of its tree, before Clone makes the btrfs snapshots, so
+// that one commit covers all.
 func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
 	if err := fault.Point(ctx, "record it as the latest"); err != nil {
 		return err
@@ -86,7 +87,7 @@ func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
 	return fault.Point(ctx, "snapshot the subvolume twice")
 }
 
-// pair makes the snapshot of the captured subvolume in the entry se, and an equal fork in fe.
+// pair makes the snapshot id of the captured subvolume in the directory se, and an equal fork in fe.
 func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error {
 	if nested, err := nestedIn(c.src, c.within); err != nil {
 		return err
@@ -121,8 +122,8 @@ func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error
 	return c.remake(ctx, se, fe)
 }
 
-// equal reports whether one commit made both copies of the source, or no change happened between
-// their commits. Only root can detect the latter.
+// equal reports whether the subvolumes x and y, two copies of one source, have the same content: one commit
+// made both, or no change happened between their commits. Only root can detect the latter.
 func (c *capture) equal(x, y *entry) bool {
 	a, errA := x.born()
 	b, errB := y.born()
@@ -153,7 +154,7 @@ func (e *entry) born() (btrfs.Subvolume, error) {
 	return btrfs.Info(fd)
 }
 
-// remake replaces the tree of the fork fe by a writable copy of the snapshot se.
+// remake replaces the fork fe, which differs from the snapshot se, by a writable copy of se.
 func (c *capture) remake(ctx context.Context, se, fe *entry) error {
 	sm, info, err := c.loadAt(se.path)
 	if err != nil {

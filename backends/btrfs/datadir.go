@@ -32,7 +32,8 @@ const (
 	markName  = "mark"
 )
 
-// hiddenName returns ".snapfs", or a name with this user's id if .snapfs belongs to another user.
+// hiddenName returns the name of this user's data directory in the directory top: ".snapfs", or a name with
+// the user's id if .snapfs belongs to another user.
 func hiddenName(top string) string {
 	st, err := vfs.Lstat(unix.AT_FDCWD, top+sep(top)+hiddenDir)
 	if err != nil || int(st.UID) == os.Geteuid() {
@@ -47,14 +48,15 @@ func hash(s string) string {
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
-// A dataDir is the open subdirectory of .snapfs for this state directory. Paths are relative
-// to it.
+// A dataDir is the open subdirectory of .snapfs that holds the snapshots and forks of one state directory.
+// Paths are relative to it.
 type dataDir struct{ fd int }
 
 func (r dataDir) close() { unix.Close(r.fd) }
 
-// enter opens the data directory, after it has checked owner, mode and mark of .snapfs. The caller must close it.
-// Before the first write there is none: fs.ErrNotExist.
+// enter opens the data directory in .snapfs, after it has checked that .snapfs is this user's: its owner,
+// mode and ownership mark (a file). The caller must close it. Before the first write there is none:
+// fs.ErrNotExist.
 func (b *Backend) enter() (dataDir, error) {
 	path := b.home()
 	hidden, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -80,7 +82,7 @@ func (b *Backend) enter() (dataDir, error) {
 	return dataDir{fd}, nil
 }
 
-// openOrCreate opens the data directory as enter does, and creates it if it does not exist.
+// openOrCreate opens the data directory in .snapfs as enter does, and creates it if it does not exist.
 func (b *Backend) openOrCreate() (dataDir, error) {
 	r, err := b.enter()
 	if !errors.Is(err, os.ErrNotExist) {
@@ -153,8 +155,9 @@ func (b *Backend) buildHidden(top int) error {
 	return err
 }
 
-// removeIncomplete removes remains of killed processes beside path. Beside .snapfs, in a directory
-// with other users' files, it removes only subvolumes of this user.
+// removeIncomplete removes remains that killed processes left beside path while they made it; with subvolume
+// they are subvolumes. Beside .snapfs, in a directory with other users' files, it removes only subvolumes of
+// this user.
 func removeIncomplete(path string, subvolume bool) {
 	left, _ := filepath.Glob(path + ".*-*-*")
 	for _, half := range left {
@@ -166,18 +169,19 @@ func removeIncomplete(path string, subvolume bool) {
 	}
 }
 
-// unique returns a new unique name that contains the identity of this process.
+// unique returns a new unique name that contains the identity of this process, so that others see whether it
+// still runs.
 func unique() string {
 	return proc.Name() + "-" + strconv.FormatUint(next.Add(1), 36)
 }
 
 var next atomic.Uint64
 
-// open returns a descriptor of a directory inside the data directory, which the caller closes. It follows no
-// symbolic link.
+// open returns a descriptor of the directory at path in the data directory, which the caller closes. It
+// follows no symbolic link.
 func (r dataDir) open(path string) (int, error) { return openIn(r.fd, path) }
 
-// list returns the names in the directory path.
+// list returns the names of the entries in the directory at path in the data directory.
 func (r dataDir) list(path string) ([]string, error) {
 	fd, err := r.open(path)
 	if err != nil {
@@ -188,8 +192,8 @@ func (r dataDir) list(path string) ([]string, error) {
 	return dir.Readdirnames(-1)
 }
 
-// discard moves the entry at path to the trash, under a unique name that begins with as. An entry that does not
-// exist is no error.
+// discard moves the entry at path to the trash, under a unique name that begins with as. An entry that does
+// not exist is no error. Sweep deletes it.
 func (r dataDir) discard(path, as string) error {
 	err := unix.Renameat2(r.fd, path, r.fd, trash+"/"+as+"."+unique(), unix.RENAME_NOREPLACE)
 	if err == unix.ENOENT || err == nil {

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DetectDrift implements [snapshot.DriftDetector] for root, like ListChanges: it first syncs the filesystem. A
-// subvolume nested in the tree is compared separately, since the instant of its own snapshot; a
-// nested subvolume that was replaced since is yielded with Tree set. If another subvolume is at the
-// tree's path now: ErrNotSupported.
+// DetectDrift yields the paths of the real tree that changed since the snapshot id, for
+// [snapshot.DriftDetector]. Only root may; it first syncs the filesystem. A subvolume nested in the tree is
+// compared separately, since the instant of its own snapshot; a nested subvolume that was replaced since is
+// yielded with Tree set. If another subvolume is at the tree's path now: ErrNotSupported.
 func (b *Backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		err := b.scanReal(ctx, string(id), func(t snapshot.Candidate) bool { return yield(t, nil) })
@@ -53,7 +53,7 @@ func (b *Backend) scanReal(ctx context.Context, id string, emit func(snapshot.Ca
 	return b.scanSides(ctx, real, base, emit)
 }
 
-// realSide opens the real tree for a scan. The caller must close the result.
+// realSide opens the real tree, to compare it with a snapshot. The caller must close the result.
 func (b *Backend) realSide(tree string) (*side, error) {
 	if tree == b.tree {
 		tree = b.from

@@ -18,18 +18,21 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// An entry is the directory of a snapshot or fork that is being made.
+// An entry is the open directory of a snapshot or fork that is being made, with a mark (a text file that
+// describes it) and later the subvolume.
 type entry struct {
 	data dataDir
 	path string // relative to the data directory
 	fd   int
 }
 
-// newborn is the name prefix of incomplete entries in the trash.
+// newborn is the name prefix, in the trash, of directories of snapshots and forks that are just being made
+// there.
 const newborn = "new."
 
-// begin makes the directory of an entry, with the mark m, and returns the entry open. It makes them in the trash
-// and then renames them, so that an entry never lacks its mark. Errors: ErrExists.
+// begin makes the directory of the snapshot or fork id, as kind says, and returns it open. m is its mark, the
+// text file that describes it. It makes both in the trash and then renames them, so that such a directory
+// never lacks its mark. Errors: ErrExists.
 func (r dataDir) begin(ctx context.Context, kind, id string, m mark) (*entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -73,7 +76,7 @@ func renameNew(dir int, from, to string) error {
 	}
 }
 
-// valid returns ErrNotSupported if any of the ids is malformed.
+// valid returns ErrNotSupported if any of the ids of snapshots or forks is malformed.
 func valid[T ~string](ids ...T) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(string(id)) {
@@ -90,7 +93,7 @@ func (e *entry) close() {
 	}
 }
 
-// giveUp removes the entry after an error: its directory, mark and copied subvolumes.
+// giveUp removes a half-made snapshot or fork after an error: its directory, mark and copied subvolumes.
 func (e *entry) giveUp() error {
 	e.close()
 	if unix.Unlinkat(e.data.fd, e.path+"/"+markName, 0) == nil &&
@@ -100,9 +103,9 @@ func (e *entry) giveUp() error {
 	return e.data.discard(e.path, "half")
 }
 
-// copyFrom makes the entry's tree a snapshot of the subvolume whose root is open as src, including
-// the subvolumes nested in its directory within. Atomic: the tree gets its name when it is
-// complete.
+// copyFrom makes the subvolume of a new snapshot or fork: a btrfs snapshot of the subvolume whose root is
+// open as src, including the subvolumes nested in its directory within. Atomic: the new subvolume gets its
+// name when it is complete.
 func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly bool) error {
 	nested, err := nestedIn(src, within)
 	if err != nil {
@@ -154,8 +157,8 @@ func snapshotInto(src, dir int, name string, readOnly bool) error {
 	return nil
 }
 
-// copyNested replaces the empty directories that a snapshot has in place of nested subvolumes
-// by snapshots of those subvolumes, recursively. The paths in nested are relative to within.
+// copyNested replaces the empty directories that the btrfs snapshot dst of src has in place of nested
+// subvolumes by snapshots of those subvolumes, recursively. The paths in nested are relative to within.
 func copyNested(ctx context.Context, src, dst int, within string, nested []string, readOnly bool) error {
 	for _, path := range nested {
 		if err := ctx.Err(); err != nil {
@@ -214,8 +217,9 @@ func copyNestedOne(ctx context.Context, src, dst int, path string, readOnly bool
 	return btrfs.SetReadOnly(to, true)
 }
 
-// replaceStub replaces an empty directory by a snapshot of the subvolume from. The mtime of the parent
-// stays, because the user has not changed it.
+// replaceStub replaces the empty directory name in parent, which a btrfs snapshot has in place of a nested
+// subvolume, by a snapshot of that subvolume, open as from. The mtime of the parent stays, because the user
+// has not changed it.
 func replaceStub(from, parent int, name string) error {
 	st, err := vfs.Lstat(parent, "")
 	if err != nil {
@@ -237,8 +241,8 @@ func replaceStub(from, parent int, name string) error {
 	return nil
 }
 
-// nestedIn lists the subvolumes nested in the directory within of the subvolume src, relative to
-// within. It omits snapfs's own.
+// nestedIn lists the btrfs subvolumes nested in the directory within of the subvolume open as src. The paths
+// are relative to within. It omits snapfs's own.
 func nestedIn(src int, within string) ([]string, error) {
 	dir := src
 	if within != "." {

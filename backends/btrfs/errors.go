@@ -36,7 +36,8 @@ func kindOf(err error) error {
 	return errs.ErrNotSupported
 }
 
-// hintsFor returns the default hints for errors of a kind, about the directory path.
+// hintsFor returns the default hints, commands that may help the user, for errors of a kind about the
+// directory path.
 func hintsFor(kind error, path string) []string {
 	if path == "" {
 		path = "."

@@ -18,8 +18,8 @@ import (
 
 func baseName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// descent returns the ancestors of the subvolume that a mark describes, which was created by
-// the transaction born.
+// descent returns the ancestors of the subvolume of the snapshot or fork that m describes, which the btrfs
+// transaction born created.
 func (m mark) descent(born uint64) []ancestor {
 	line := m.line[:len(m.line):len(m.line)]
 	if m.from != "" {
@@ -28,8 +28,8 @@ func (m mark) descent(born uint64) []ancestor {
 	return line
 }
 
-// load reads the mark of a complete entry and the attributes of its subvolume. Errors:
-// ErrNotFound, ErrCorrupt.
+// load reads the mark, the text file that describes the snapshot or fork id, and the attributes of its
+// subvolume; kind is the parent directory. Errors: ErrNotFound, ErrCorrupt.
 func (r dataDir) load(kind, id string) (mark, btrfs.Subvolume, error) {
 	if !snapshot.ValidID(id) {
 		return mark{}, btrfs.Subvolume{}, notFound("not a valid id")
@@ -74,8 +74,8 @@ func (r dataDir) has(kind, id string) bool {
 	return unix.Faccessat(r.fd, kind+"/"+id, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// Fork implements [snapshot.Backend]. Cost: one transaction commit, or a rename of 20 µs if
-// [Backend.Prefork] has made a fork in advance.
+// Fork makes the fork id of the snapshot from, for [snapshot.Backend]. Cost: one transaction commit, or a
+// rename of 20 µs if [Backend.Prefork] has made a fork in advance.
 func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	f, err := b.fork(ctx, from, id)
 	return f, b.fail("forking", string(id), err)
@@ -102,14 +102,15 @@ func (b *Backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.forkOf(id, fm), err
 }
 
-// forkMark returns the mark for a fork of the snapshot from, whose mark is m and whose
-// subvolume info describes.
+// forkMark returns the description to store of a fork of the snapshot from, whose description is m and whose
+// subvolume is info.
 func forkMark(from snapshot.ID, m mark, info btrfs.Subvolume) mark {
 	m.kind, m.base, m.line, m.from = forks, string(from), m.descent(info.Born), ""
 	return m
 }
 
-// makeFork makes the entry id of this kind, a writable copy of the snapshot from.
+// makeFork makes a writable copy of the snapshot from under the name id, with the description m. kind is
+// forks, or the directory for forks that are made in advance.
 func (r dataDir) makeFork(ctx context.Context, from, kind, id string, m mark) error {
 	src, err := r.open(snapshots + "/" + from + "/" + treeName)
 	if err != nil {
@@ -127,8 +128,8 @@ func (r dataDir) makeFork(ctx context.Context, from, kind, id string, m mark) er
 	return nil
 }
 
-// Seal implements [snapshot.Backend]: it snapshots the fork atomically, in use or not, and the
-// fork stays in place.
+// Seal makes the snapshot id of a fork, for [snapshot.Backend]: a btrfs snapshot, which is atomic, whether
+// the fork is in use or not. The fork stays in place.
 func (b *Backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, _ snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.seal(ctx, fork, id)
 	return s, b.fail("sealing", string(fork), err)
@@ -170,7 +171,7 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(id, sm), nil
 }
 
-// replaceMark replaces the mark of an entry. Atomic.
+// replaceMark replaces the text file that describes the snapshot or fork at path by m. Atomic.
 func (r dataDir) replaceMark(ctx context.Context, path string, m mark) error {
 	if err := fault.Point(ctx, "write the new base"); err != nil {
 		return err
@@ -187,13 +188,13 @@ func (r dataDir) replaceMark(ctx context.Context, path string, m mark) error {
 	return nil
 }
 
-// Lookup implements [snapshot.Backend]: it returns the snapshot with this id.
+// Lookup returns the snapshot with this id, for [snapshot.Backend].
 func (b *Backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
 	m, err := b.find(snapshots, string(id))
 	return b.snapshotOf(id, m), b.fail("looking up", string(id), err)
 }
 
-// LookupFork implements [snapshot.Backend]: it returns the fork with this id.
+// LookupFork returns the fork with this id, for [snapshot.Backend].
 func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	m, err := b.find(forks, string(id))
 	return b.forkOf(id, m), b.fail("looking up", string(id), err)

@@ -16,16 +16,17 @@ import (
 	"github.com/snapfs/snapfs/internal/qgroup"
 )
 
-// LimitPlace implements [snapshot.Limiter]: forks on one filesystem can share a limit, so it
-// names the filesystem.
+// LimitPlace returns a name of the btrfs filesystem, for [snapshot.Limiter]: forks on one filesystem can
+// share a disk limit.
 func (b *Backend) LimitPlace() string { return qgroup.Place(b.top) }
 
-// Own declares that the filesystem belongs to snapfs alone, so that [Backend.LimitFork] may
-// turn simple quotas on. Elsewhere that is the owner's decision, because kernels before Linux
-// 6.7 refuse to mount the filesystem afterwards.
+// Own declares that the filesystem belongs to snapfs alone, so that [Backend.LimitFork] may turn btrfs's
+// simple quotas on. Elsewhere that is the owner's decision, because kernels before Linux 6.7 refuse to mount
+// the filesystem afterwards.
 func (b *Backend) Own() { b.own = true }
 
-// CanLimit implements [snapshot.Limiter]: root can limit bytes by simple quotas.
+// CanLimit returns the reason why forks cannot have the disk limit l, or nil, for [snapshot.Limiter]: only
+// root can limit bytes, by btrfs's simple quotas.
 func (b *Backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
@@ -67,10 +68,10 @@ func (b *Backend) canLimit(fd int, l snapshot.DiskLimit) error {
 	return nil
 }
 
-// LimitFork implements [snapshot.Limiter]. Writes past the limit fail with EDQUOT, not ENOSPC.
-// Deleted and overwritten data counts until the next commit; a write that lacks space starts one. A
-// partly overwritten extent counts as a whole. In a full fork a file can be removed, but not
-// truncated, because that needs space.
+// LimitFork sets the disk limit of a fork, for [snapshot.Limiter]. Writes past the limit fail with EDQUOT,
+// not ENOSPC. Deleted and overwritten data counts until the next commit; a write that lacks space starts one.
+// A partly overwritten extent counts as a whole. In a full fork a file can be removed, but not truncated,
+// because that needs space.
 func (b *Backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	return b.fail("limiting", string(fork), b.limitFork(ctx, string(fork), l))
 }
@@ -117,7 +118,8 @@ func (b *Backend) limitFork(ctx context.Context, fork string, l snapshot.DiskLim
 	return err
 }
 
-// Gauge implements [snapshot.Limiter]: it returns the bytes charged to the fork's quota group.
+// Gauge returns the bytes that count for the fork's disk limit now, for [snapshot.Limiter]: those charged to
+// its quota group.
 func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	n, err := b.gauge(string(fork))
 	return snapshot.DiskLimit{Bytes: snapshot.Bytes(n)}, b.fail("measuring", string(fork), err)
@@ -143,7 +145,8 @@ func (b *Backend) gauge(fork string) (int64, error) {
 	return qgroup.Used(r.fd, groups[0])
 }
 
-// unlimit dissolves the quota group that belongs to one subvolume alone, whose root is open.
+// unlimit dissolves the quota group that belongs to the subvolume with the open root alone, before the
+// subvolume is deleted.
 func (r dataDir) unlimit(root int) error {
 	info, err := btrfs.Info(root)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A mark is the text file that describes an entry. It is written before its subvolume is made,
+// A mark is the text file that describes a snapshot or fork. It is written before the subvolume is made,
 // whose commit makes it durable:
 //
 //	snapfs btrfs 1
@@ -41,7 +41,8 @@ type mark struct {
 	line []ancestor
 }
 
-// An ancestor is a subvolume, with the transaction whose state of it was copied.
+// An ancestor is a subvolume from which a snapshot or fork descends, with the number of the btrfs transaction
+// whose state of it was copied. Two subvolumes with a common ancestor can be compared from there on.
 type ancestor struct {
 	uuid string
 	at   uint64

@@ -8,7 +8,8 @@ import (
 	"github.com/snapfs/snapfs/internal/btrfs"
 )
 
-// A namer finds the paths of inodes, relative to the tree.
+// A namer finds the paths, relative to the tree, of inodes that a search of btrfs's metadata has found
+// changed.
 type namer struct {
 	fd   int
 	dirs map[uint64]string // "" for a directory outside the tree
@@ -16,12 +17,13 @@ type namer struct {
 	known map[uint64][]btrfs.Name
 }
 
-// newNamer returns a namer for inodes of the subvolume fd, relative to the directory top.
+// newNamer returns a namer for inodes of the subvolume fd. Its paths are relative to the directory with inode
+// number top.
 func newNamer(fd int, top uint64) *namer {
 	return &namer{fd: fd, dirs: map[uint64]string{top: "."}, known: map[uint64][]btrfs.Name{}}
 }
 
-// paths returns all paths of an inode inside the tree.
+// paths returns all paths, inside the tree, of the inode with number ino.
 func (n *namer) paths(ino uint64) ([]string, error) {
 	if dir, ok := n.dirs[ino]; ok {
 		if dir == "" {
@@ -46,8 +48,8 @@ func (n *namer) paths(ino uint64) ([]string, error) {
 	return paths, nil
 }
 
-// dir returns the path, in the searched subvolume, of the directory with inode number ino, or
-// "" if the directory is outside the tree.
+// dir returns the path, relative to the tree, of the directory with inode number ino, or "" if the directory
+// is outside the tree. depth counts its recursion.
 func (n *namer) dir(ino uint64, depth int) (string, error) {
 	if path, ok := n.dirs[ino]; ok {
 		return path, nil
@@ -72,7 +74,8 @@ func (n *namer) dir(ino uint64, depth int) (string, error) {
 	return path, nil
 }
 
-// dropIfIncomplete drops the collected names of an inode unless there are as many as it has links.
+// dropIfIncomplete drops the names that a search has found for the inode ino, unless there are as many as it
+// has links; the rest is then looked up.
 func (n *namer) dropIfIncomplete(ino, links uint64) {
 	if uint64(len(n.known[ino])) != links {
 		delete(n.known, ino)

@@ -16,11 +16,11 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// preforkWorkers is the number of concurrent fork creations, which share commits.
+// preforkWorkers is how many forks are made at once in advance; concurrent creations share a btrfs commit.
 const preforkWorkers = 8
 
-// Prefork implements [snapshot.Preforker]: it makes forks of the snapshot from in advance
-// until at least n exist. Remove removes them with the snapshot.
+// Prefork makes forks of the snapshot from in advance until at least n exist, for [snapshot.Preforker], so
+// that Fork only has to rename one. Remove removes them with the snapshot.
 func (b *Backend) Prefork(ctx context.Context, from snapshot.ID, n int) error {
 	return b.fail("preforking", string(from), b.prefork(ctx, from, n))
 }
@@ -54,7 +54,7 @@ func (b *Backend) prefork(ctx context.Context, from snapshot.ID, n int) error {
 	return errors.Join(errs...)
 }
 
-// ready returns the names of the complete preforks in the directory shelf.
+// ready returns the names of the complete forks that were made in advance in the directory shelf.
 func (r dataDir) ready(shelf string) []string {
 	var whole []string
 	for name := range r.eachReady(shelf, 0) {
@@ -63,8 +63,8 @@ func (r dataDir) ready(shelf string) []string {
 	return whole
 }
 
-// eachReady yields the names of the complete preforks in the directory shelf, starting at an index. It checks
-// each prefork only when it yields it.
+// eachReady yields the names of the complete forks that were made in advance in the directory shelf, starting
+// at the index from. It checks each only when it yields it.
 func (r dataDir) eachReady(shelf string, from int) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		all, err := r.list(shelf)
@@ -87,8 +87,8 @@ func (r dataDir) hasReadyMade(from string) bool {
 	return false
 }
 
-// claimReadyMade renames a prefork of the snapshot from to the fork id. If another process
-// takes that prefork first, it tries the next; false if none is left. Errors: ErrExists.
+// claimReadyMade makes a fork that was made in advance of the snapshot from the fork id, by renaming it. If
+// another process takes that one first, it tries the next; false if none is left. Errors: ErrExists.
 func (r dataDir) claimReadyMade(ctx context.Context, from, id string) (bool, error) {
 	start := int(next.Add(1)) // so that concurrent calls try different ones first
 	for name := range r.eachReady(stock+"/"+from, start) {

@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/internal/subvol"
 )
 
-// List implements [snapshot.Backend]: it returns the ids of all snapshots and forks.
+// List returns the ids of all snapshots and forks, for [snapshot.Backend].
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -51,8 +51,8 @@ func names[T ~string](r dataDir, kind string) ([]T, error) {
 	return ids, err
 }
 
-// hasMark reports whether an entry has the mark of its kind. Other files and directories are never
-// touched, whatever their names.
+// hasMark reports whether the snapshot or fork id, in the directory kind, has this backend's ownership mark.
+// Other files and directories are never touched, whatever their names.
 func (r dataDir) hasMark(kind, id string) bool {
 	if kind == stock {
 		kind = snapshots // stock/<id> belongs to the snapshot id
@@ -61,14 +61,14 @@ func (r dataDir) hasMark(kind, id string) bool {
 	return err == nil && m.kind == kind || errors.Is(err, errs.ErrCorrupt)
 }
 
-// Remove implements [snapshot.Backend]: it renames the snapshot and its preforks into the
-// trash; [Backend.Sweep] frees the space.
+// Remove removes the snapshot id, for [snapshot.Backend]: it renames it, and forks made of it in advance,
+// into the trash; [Backend.Sweep] frees the space.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), stock, snapshots))
 }
 
-// RemoveFork implements [snapshot.Backend]: it renames the fork into the trash. It cannot
-// detect whether the fork is in use.
+// RemoveFork removes the fork id, for [snapshot.Backend], by renaming it into the trash. It cannot detect
+// whether the fork is in use.
 func (b *Backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), forks))
 }
@@ -99,16 +99,17 @@ func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error 
 	return nil
 }
 
-// Bounds of the rate at which Sweep deletes subvolumes. The commit of the next creation has to
-// execute all pending deletions, and would otherwise take seconds.
+// Bounds of the rate at which Sweep deletes btrfs subvolumes: a pause after so many. The commit of the next
+// creation has to execute all pending deletions, and would otherwise take seconds.
 const (
 	sweepBatch = 8
 	sweepPause = 20 * time.Millisecond
-	// sweepQueue is the largest number of removed subvolumes that may wait for the cleaner.
+	// sweepQueue is the largest number of removed subvolumes that may wait for the kernel's cleaner thread
+	// before Sweep deletes more.
 	sweepQueue = 64
 )
 
-// Sweep implements [snapshot.Backend]: it deletes the trash. The space of the last deletions
+// Sweep deletes the snapshots and forks in the trash, for [snapshot.Backend]. The space of the last deletions
 // is free after the filesystem's commit interval of 30 seconds.
 func (b *Backend) Sweep(ctx context.Context) error {
 	r, err := b.enter()
@@ -122,8 +123,8 @@ func (b *Backend) Sweep(ctx context.Context) error {
 	return b.fail("sweeping", "", r.sweep(ctx))
 }
 
-// Pending implements [snapshot.Backend]. It always returns true, because every removal leaves
-// a subvolume in the trash.
+// Pending reports whether Sweep has work, for [snapshot.Backend]. It always returns true, because every
+// removal leaves a subvolume in the trash.
 func (b *Backend) Pending() bool { return true }
 
 func (r dataDir) sweep(ctx context.Context) error {
@@ -155,7 +156,7 @@ func (r dataDir) sweep(ctx context.Context) error {
 	return qgroup.Sweep(r.fd)
 }
 
-// rest waits until at most sweepQueue removed subvolumes wait for the filesystem's cleaner.
+// rest pauses Sweep until at most sweepQueue (64) removed subvolumes wait for the kernel's cleaner thread.
 func (r dataDir) rest(ctx context.Context) error {
 	pause := time.NewTimer(sweepPause)
 	defer pause.Stop()
@@ -179,8 +180,8 @@ func (r dataDir) rest(ctx context.Context) error {
 	}
 }
 
-// destroy deletes the directory or file at path, in the trash, with all its content. It may run concurrently in
-// several processes.
+// destroy deletes the file or directory at path, a removed snapshot or fork in the trash, with all its
+// content. It may run concurrently in several processes.
 func (r dataDir) destroy(path string) error {
 	dir, err := r.open(path)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
@@ -210,7 +211,8 @@ func (r dataDir) destroy(path string) error {
 	return nil
 }
 
-// destroyIn deletes dir/name, whose path is path/name: a file, a subvolume, or a directory with its content.
+// destroyIn deletes the entry name of the directory dir, whose path is path, in the trash: a file, a
+// subvolume, or a directory with its content.
 func (r dataDir) destroyIn(dir int, path, name string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A scan finds the differences between the trees a and b, which were equal at the transaction
-// since.
+// A scan finds the differences between the trees a and b, which were equal at the btrfs transaction since,
+// and calls emit with each path.
 type scan struct {
 	ctx   context.Context
 	since uint64
@@ -64,8 +64,8 @@ func searchError(err error) error {
 	return err
 }
 
-// changed lists the inodes of one side that existed at since and have changed after it, and which
-// of them are directories. Newer inodes are found by their names in changed directories. The search
+// changed lists the inodes of one side that existed at the transaction since and have changed after it, and
+// which of them are directories. Newer inodes are found by their names in changed directories. The search
 // stores the names that it passes in names.
 func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error) {
 	if side.info.ReadOnly && side.info.Born <= s.since {
@@ -101,8 +101,8 @@ func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error)
 	return old, dirs, err
 }
 
-// emitNames yields the paths of an inode. For a directory, compareDir yields the differing names in
-// it.
+// emitNames yields the paths of the changed inode ino. If it is a directory, compareDir yields the names in
+// it that differ.
 func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 	paths, err := names.paths(ino)
 	for _, path := range paths {
@@ -113,8 +113,8 @@ func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 	return err
 }
 
-// compareDir yields the names of a directory that only one tree has, or that are different
-// inodes in the two. The whole subtrees at these names may differ.
+// compareDir yields the names of the directory ino that only one of the two trees has, or that are different
+// inodes in them. The whole subtrees at these names may differ.
 func (s *scan) compareDir(names *namer, ino uint64) error {
 	at, err := names.paths(ino)
 	if err != nil || len(at) == 0 {
@@ -148,7 +148,8 @@ type child struct {
 	subvolume bool
 }
 
-// entries reads a directory of a subvolume; the map is empty if the directory does not exist.
+// entries reads the directory with inode number ino of the subvolume fd; the map is empty if it does not
+// exist.
 func entries(fd int, ino uint64) (map[string]child, error) {
 	all := map[string]child{}
 	r := btrfs.Range{MinObject: ino, MaxObject: ino, MinType: btrfs.DirIndex, MaxType: btrfs.DirIndex}
@@ -165,8 +166,8 @@ func entries(fd int, ino uint64) (map[string]child, error) {
 	return all, err
 }
 
-// nested compares the subvolumes nested in the two trees. If one is a snapshot of the other, it
-// yields their differences, otherwise the whole subvolume.
+// nested compares the subvolumes nested in the two trees of the scan. If one is a snapshot of the other, it
+// yields their differences, otherwise the whole subvolume as changed.
 func (s *scan) nested() error {
 	all := map[string]bool{}
 	for _, side := range []*side{s.a, s.b} {
@@ -229,7 +230,8 @@ func below(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// nestedSide opens the subvolume path inside dir as a tree to compare. The caller must close the result.
+// nestedSide opens the nested subvolume at path in dir, to compare it with its counterpart. The caller must
+// close the result.
 func nestedSide(dir int, path string) (*side, error) {
 	s := &side{within: ".", ino: btrfs.RootInode}
 	var err error

@@ -15,12 +15,12 @@ import (
 	"github.com/snapfs/snapfs/internal/btrfs"
 )
 
-// SendForm implements [snapshot.Sender]: the format is btrfs's own send stream, which every
+// SendForm returns the format that Send writes, for [snapshot.Sender]: btrfs's own send stream, which every
 // snapfs can read.
 func (b *Backend) SendForm() snapshot.Form { return snapshot.FormCommands }
 
-// Send implements [snapshot.Sender] by the kernel's send (see btrfs.Send). It needs root, and
-// a tree that is a whole subvolume.
+// Send writes a snapshot to w, for [snapshot.Sender], by the kernel's send (see btrfs.Send). It needs root,
+// and a tree that is a whole subvolume.
 func (b *Backend) Send(ctx context.Context, w io.Writer, s snapshot.Sending) error {
 	return b.fail("sending", string(s.ID), b.send(ctx, w, s))
 }
@@ -51,8 +51,8 @@ func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 	return pump(ctx, w, func(out int) error { return btrfs.Send(tree, out, parent) })
 }
 
-// openWhole opens the subvolume of a snapshot for sending; the caller closes it. ErrNotSupported: the tree is
-// only a directory of the subvolume, or has subvolumes inside.
+// openWhole opens the subvolume of the snapshot id, to send it; the caller closes it. ErrNotSupported: the
+// tree is only a directory of the subvolume, or has subvolumes inside.
 func (r dataDir) openWhole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	m, info, err := r.load(snapshots, string(id))
 	if err != nil {
@@ -76,8 +76,8 @@ func (r dataDir) openWhole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	return fd, info, nil
 }
 
-// pump copies the output of send through a pipe to w. If w fails or ctx ends, it closes the pipe,
-// which ends send.
+// pump copies the output of send, which writes to the descriptor out of a pipe, to w. If w fails or ctx ends,
+// it closes the pipe, which ends send.
 func pump(ctx context.Context, w io.Writer, send func(out int) error) error {
 	in, out, err := os.Pipe()
 	if err != nil {

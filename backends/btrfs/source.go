@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A source is the place of a tree on its filesystem.
+// A source says where on its btrfs filesystem a tree is, and where the data of its snapshots belongs.
 type source struct {
 	// root is the root of the subvolume that contains the tree. within is the path of the tree
 	// relative to root, or ".".
@@ -35,8 +35,8 @@ func sep(dir string) string {
 	return "/"
 }
 
-// findSource finds the subvolume that contains tree, and the place of .snapfs, by examining the directories from
-// tree up to the top of its mount.
+// findSource finds the btrfs subvolume that contains tree, and the directory for the backend's data .snapfs,
+// by examining the directories from tree up to the top of its mount.
 func findSource(tree string) (source, error) {
 	var s source
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {

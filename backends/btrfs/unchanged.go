@@ -12,12 +12,12 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// patience is the longest wait for a sync whose only purpose is to find that the tree is unchanged.
-// It is about the cost of a new snapshot.
+// patience is the longest wait for a sync whose only purpose is to find that the tree is unchanged. It is
+// about the cost of the new snapshot that this would save.
 const patience = 3 * time.Millisecond
 
-// unchanged returns the last snapshot of the tree if the subvolume has certainly not changed since.
-// It gives up rather than cost more than a snapshot.
+// unchanged returns the last snapshot of the tree if the subvolume has certainly not changed since, so that
+// Capture need not make one. It gives up rather than cost more than a snapshot.
 func (c *capture) unchanged(id snapshot.ID) (snapshot.Snapshot, bool) {
 	var none snapshot.Snapshot
 	last, born := c.last()
@@ -33,8 +33,8 @@ func (c *capture) unchanged(id snapshot.ID) (snapshot.Snapshot, bool) {
 	return last, true
 }
 
-// last returns the latest snapshot of the tree and the transaction that created it; both are zero if there is
-// none of this subvolume.
+// last returns the latest snapshot of the tree and the number of the transaction that created it; both are
+// zero if this subvolume has none.
 func (c *capture) last() (snapshot.Snapshot, uint64) {
 	buf := make([]byte, 65)
 	n, err := unix.Readlinkat(c.fd, c.latest(), buf)
@@ -49,7 +49,7 @@ func (c *capture) last() (snapshot.Snapshot, uint64) {
 	return c.snapshotOf(snapshot.ID(id), m), info.Born
 }
 
-// flush syncs the filesystem, and reports whether that took less than patience.
+// flush syncs the filesystem, and reports whether that took less than patience (3 ms).
 func (c *capture) flush() bool {
 	fd, err := unix.FcntlInt(uintptr(c.src), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -71,13 +71,13 @@ func (c *capture) flush() bool {
 	}
 }
 
-// manyChanges is the number of changed inodes from which on the tree counts as changed without
-// checking whether they lie in it.
+// manyChanges is the number of changed inodes in a subvolume from which on the tree in it counts as changed
+// without checking whether they lie in it.
 const manyChanges = 256
 
-// changedSince reports whether the tree may have changed after a transaction, as far as changes are
-// on the disk. Only root can find single files; for another user any change of the subvolume
-// counts, including snapshots of it.
+// changedSince reports whether the tree may have changed after the transaction born, as far as changes are on
+// the disk. Only root can find single files; for another user any change of the subvolume counts, including
+// snapshots of it.
 func (c *capture) changedSince(born uint64) bool {
 	var changed []uint64
 	err := btrfs.Search(c.src, btrfs.Range{NewerThan: born}, func(it btrfs.Item) bool {
@@ -96,7 +96,8 @@ func (c *capture) changedSince(born uint64) bool {
 	return len(changed) > 0 && c.holdsAny(changed)
 }
 
-// holdsAny reports whether one of these inodes is in the tree.
+// holdsAny reports whether one of these inodes of the subvolume is in the captured tree, which may be only a
+// directory of it.
 func (c *capture) holdsAny(inodes []uint64) bool {
 	var st unix.Stat_t
 	if err := unix.Fstatat(c.src, c.within, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

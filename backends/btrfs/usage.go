@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Usage implements [snapshot.ChangeLister]. It returns the charge of the fork's simple quota, or else the
-// space of data written since the base. Root only.
+// Usage returns the disk space of a fork, for [snapshot.ChangeLister]: the charge of its simple quota, or
+// else the space of data written since the base. Root only.
 func (b *Backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	n, err := b.usage(ctx, string(fork))
 	return snapshot.Bytes(n), b.fail("measuring", string(fork), err)
@@ -43,7 +43,7 @@ func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 	return s.written(ctx)
 }
 
-// written returns the bytes of data that the subvolume has written since it was created.
+// written returns the bytes of data that were written to the subvolume since it was created.
 func (s *side) written(ctx context.Context) (int64, error) {
 	var sum int64
 	err := btrfs.Search(s.fd, btrfs.Range{NewerThan: s.info.Born}, func(it btrfs.Item) bool {

@@ -24,22 +24,23 @@ import (
 // it closes them.
 
 const (
-	// minMerge is the smallest number of layers that are merged. Merging links all their content anew, so a
-	// large layer is merged again only if the layers above it hold half as much.
+	// minMerge is the smallest number of layers that are merged into one. Merging links all their content
+	// anew, so a large layer is merged again only if the layers above it hold half as much.
 	minMerge = 8
-	// replacesFile is the path, in a merged layer, of the list of the layers that it replaces, one per line. It
-	// exists until all records name the merged layer.
+	// replacesFile is the path, in a merged layer, of the list of the layers that it replaces, one per line.
+	// The file exists until the records of all snapshots and forks name the merged layer.
 	replacesFile = "/instead"
-	// supersededFile marks a layer that a merged one has replaced. A process that has just
-	// read an older record may be about to open the layer, so a sweep removes it only after a
-	// grace period.
+	// supersededFile is a file in a layer that says that a merged one has replaced it. A process that has
+	// just read an older record may be about to open the layer, so a sweep removes it only after a grace
+	// period.
 	supersededFile = "/superseded"
 	grace          = time.Minute
-	// unmergeableFile, in the first of some layers, lists layers that cannot be merged, one per line.
+	// unmergeableFile is a file in the lowest of some layers that cannot be merged into one. It lists these
+	// layers, one per line, so that no sweep tries again.
 	unmergeableFile = "/apart"
 )
 
-// A recordFile is a record with its path.
+// A recordFile is the record of a snapshot or a fork with the path of its file.
 type recordFile struct {
 	path string
 	record
@@ -71,9 +72,9 @@ func (b *backend) records() (all []recordFile, err error) {
 	return all, nil
 }
 
-// compact merges each of the chains of layers into one layer. It notes a chain that cannot be merged in
-// unmergeableFile. Cost: reading the logs of the merged layers and of those below them, and all records while it
-// holds the lock exclusively.
+// compact merges each of the chains of layers into one layer, so that mounts open fewer. It notes a chain
+// that cannot be merged in unmergeableFile. Cost: reading the logs of the merged layers and of those below
+// them, and all records while it holds the lock exclusively.
 func (b *backend) compact(ctx context.Context, chains []chain) error {
 	for _, c := range chains {
 		err := b.merge(ctx, &c)
@@ -87,12 +88,13 @@ func (b *backend) compact(ctx context.Context, chains []chain) error {
 	return nil
 }
 
-// unmergeablePath returns the path of the file that lists the layers of c as unmergeable.
+// unmergeablePath returns the path of the file that says that the layers of c cannot be merged.
 func (b *backend) unmergeablePath(c *chain) string {
 	return b.layerPath(c.names()[0]) + unmergeableFile
 }
 
-// A chain is a range of the layers of one record: of.Layers[from:to].
+// A chain is a range of the layers of one snapshot or fork, of.Layers[from:to], that may be merged into one
+// layer.
 type chain struct {
 	of       record
 	from, to int
@@ -101,8 +103,8 @@ type chain struct {
 func (c *chain) names() []string { return c.of.Layers[c.from:c.to] }
 func (c *chain) text() string    { return strings.Join(c.names(), "\n") }
 
-// chains returns the longest chains that are worth merging. All records that have one layer of a chain have all
-// of them, either all as own layers or all as layers of the first base.
+// chains returns the longest ranges of layers that are worth merging. All snapshots and forks that have one
+// layer of such a chain have all of them, either all as own layers or all as layers of the first base.
 func (b *backend) chains(all []recordFile) (list []chain) {
 	next, ends := map[string]string{}, map[string]bool{}
 	for _, r := range all {
@@ -135,8 +137,9 @@ func (b *backend) chains(all []recordFile) (list []chain) {
 	return list
 }
 
-// trimChain drops the oldest layers of a chain that hold much more than those above. It reports whether to merge
-// the others: they are enough, and not known to be unmergeable.
+// trimChain drops from a chain of layers the oldest ones that hold much more than those above, since merging
+// these is not worth it. It reports whether to merge the others: they are enough, and not known to be
+// unmergeable.
 func (b *backend) trimChain(c *chain) bool {
 	sum, from := int64(0), c.to
 	for from > c.from {
@@ -154,8 +157,8 @@ func (b *backend) trimChain(c *chain) bool {
 	return err != nil || string(known) != c.text()
 }
 
-// merge merges a chain of layers into one layer, and makes all records that named the chain
-// name that layer.
+// merge merges a chain of layers into one layer, and makes all records of snapshots and forks that named the
+// chain name that layer.
 func (b *backend) merge(ctx context.Context, c *chain) error {
 	if err := fault.Point(ctx, "merge layers"); err != nil {
 		return err
@@ -187,8 +190,8 @@ func (b *backend) merge(ctx context.Context, c *chain) error {
 	return b.substitute(ctx, all, name)
 }
 
-// mergeInto merges the layers of a chain into a new layer at path, in tmp/. It holds the lock, shared, so that no
-// sweep clears tmp/.
+// mergeInto merges the layers of a chain into a new layer at path, in tmp/. It holds the backend's lock,
+// shared, so that no sweep clears tmp/.
 func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
 	if err != nil {
@@ -204,9 +207,9 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	return logfile.Merge(logfile.Stack{Layers: b.layerPaths(&c.of), Indexes: c.of.Indexes}, c.from, c.to, path)
 }
 
-// substitute makes all records name a merged layer in place of the layers that it replaces, and marks these as
-// superseded. The next sweep completes what was interrupted. The caller holds the lock exclusively; substitute
-// also updates the records in all.
+// substitute makes all records name the merged layer of this name in place of the layers that it replaces,
+// and marks these as superseded. If it is interrupted, the next sweep completes it. The caller holds the lock
+// exclusively; substitute also updates the records in all.
 func (b *backend) substitute(ctx context.Context, all []recordFile, name string) error {
 	note := b.layerPath(name) + replacesFile
 	text, err := os.ReadFile(note)
@@ -241,7 +244,7 @@ func (b *backend) substitute(ctx context.Context, all []recordFile, name string)
 	return os.Remove(note)
 }
 
-// chargeMerged charges a merged layer to the quota of a record, in place of the layers that it replaces.
+// chargeMerged charges the merged layer name to the disk limit of a record, in place of the layers old.
 func (b *backend) chargeMerged(r *record, name string, old []string) error {
 	q, err := b.quota(r)
 	if err != nil {
@@ -256,7 +259,8 @@ func (b *backend) chargeMerged(r *record, name string, old []string) error {
 	return b.chargeLayers(r, func(path string) bool { return path == b.layerPath(name) })
 }
 
-// finishMerges completes interrupted substitutions, of merged layers that some record names.
+// finishMerges completes merges of layers during which a process was killed: where some record in all already
+// names the merged layer, and others still the layers that it replaces.
 func (b *backend) finishMerges(ctx context.Context, all []recordFile) error {
 	entries, err := os.ReadDir(b.dir + "/layers")
 	for _, e := range entries {
@@ -271,8 +275,8 @@ func (b *backend) finishMerges(ctx context.Context, all []recordFile) error {
 	return err
 }
 
-// trashLayer moves an unused layer into the trash, unless a process has it open. It reports whether the layer
-// has to wait because a process may be about to open it.
+// trashLayer moves the layer at path, which no record names, into the trash, unless a process has it open.
+// waits means that it must stay for now, because a process may be about to open it.
 func (b *backend) trashLayer(path string) (waits bool) {
 	if st, err := os.Stat(path + supersededFile); err == nil && time.Since(st.ModTime()) < grace {
 		return true

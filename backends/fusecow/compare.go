@@ -23,22 +23,23 @@ var (
 	_ snapshot.Syncer       = (*backend)(nil)
 )
 
-// errStop ends a comparison after the caller has stopped the iteration.
+// errStop ends [layer.Compare] after the caller has stopped iterating over the changes.
 var errStop = errors.New("enough")
 
-// ListChanges implements [snapshot.ChangeLister]: it yields the paths recorded in the logs of
-// layers that only one of base and fork has. If the fork is served, its server commits its log
-// first. Cost: in proportion to the changes since the capture.
+// ListChanges implements [snapshot.ChangeLister]: it yields the paths recorded in the logs of layers that
+// only one of base and fork has. If the fork is mounted, the process that serves it commits its log first.
+// Cost: in proportion to the changes since the capture.
 func (b *backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return b.listBetween(base, string(fork), func() (record, error) { return b.flushed(ctx, fork) })
 }
 
-// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots.
+// ListChangesBetween yields the paths at which the snapshots x and y may differ, for [snapshot.ChangeLister].
 func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.listBetween(x, string(y), func() (record, error) { return b.snapshot(y) })
 }
 
-// listBetween compares the snapshot base with the state id that open returns.
+// listBetween yields the paths at which the snapshot base may differ from another snapshot or fork: id, whose
+// record open returns.
 func (b *backend) listBetween(base snapshot.ID, id string, open func() (record, error)) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := b.snapshot(base)
@@ -56,7 +57,8 @@ func (b *backend) listBetween(base snapshot.ID, id string, open func() (record, 
 	}
 }
 
-// flushed returns the record of a fork after its server, if any, has written all changes to the log.
+// flushed returns the record of a fork after the process that serves it, if any, has written all changes to
+// the log.
 func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, err error) {
 	err = b.retryBusy(ctx, b.forkPath(id), func() (again bool, err error) {
 		if r, err = b.fork(id); err == nil {
@@ -100,8 +102,9 @@ func (b *backend) compare(x, y *record, yield func(snapshot.Candidate, error) bo
 	return err
 }
 
-// Usage returns the size of the fork's own layer, without layers that it has sealed. It includes what recovery
-// has set aside, which counts for no limit. Cost: reading the log, after a flush or a recovery.
+// Usage returns the bytes of the fork's own layer, without layers that it has sealed, for
+// [snapshot.ChangeLister]. It includes files that crash recovery set aside, which count for no limit. Cost:
+// reading the log, after a flush or a recovery.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	r, err := b.flushed(ctx, fork)
 	var u quota.Usage
@@ -129,9 +132,10 @@ func (b *backend) logUsage(r *record) (quota.Usage, error) {
 	return quota.OfLayer(b.layerPath(r.upper()), r.index(len(r.Layers)-1))
 }
 
-// Sync waits until the fork is no longer served, recovers a layer whose server was killed, and syncs the
-// filesystem of the layers. It implements [snapshot.Syncer] with one exception: after a power cut, content
-// that was never synced may be shorter than it was. ErrBusy means that the fork is still served.
+// Sync puts a fork's changes on stable storage. It waits until no process serves the fork, recovers the layer
+// if that process was killed, and syncs the filesystem of the layers. It implements [snapshot.Syncer] with
+// one exception: after a power cut, content that was never synced may be shorter than before. ErrBusy means
+// that the fork is still served.
 func (b *backend) Sync(ctx context.Context, fork snapshot.ForkID) error {
 	return fail("syncing", string(fork), b.syncFork(ctx, fork))
 }

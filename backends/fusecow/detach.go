@@ -15,9 +15,9 @@ import (
 
 var _ snapshot.Detacher = (*backend)(nil)
 
-// Borrowed returns the dirty files whose content is still read from the real tree under another name, for
-// [snapshot.Detacher]. It includes files that were changed in part, even under their own names, and files that
-// have lost one of several names. There are none if the base is frozen.
+// Borrowed returns the files that a fork changed but whose content is still read from the real tree under
+// another name, for [snapshot.Detacher]. It includes files that were changed in part, even under their own
+// names, and files that have lost one of several names. There are none if the base is frozen.
 func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) (all []snapshot.Borrowed, err error) {
 	list, err := b.borrowed(ctx, fork)
 	for _, one := range list {
@@ -38,8 +38,8 @@ func (b *backend) borrowed(ctx context.Context, fork snapshot.ForkID) ([]layer.B
 	return layer.FindBorrowed(o)
 }
 
-// Detach copies up what [layer.FS.Detach] finds at the given paths, for [snapshot.Detacher].
-// It opens the layers itself and needs no mount.
+// Detach copies the content that the given files of a fork still read from the real tree into the fork's
+// layer, for [snapshot.Detacher]; see [layer.FS.Detach]. It opens the layers itself and needs no mount.
 func (b *backend) Detach(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, _ func(do func(root int) error) error) error {
 	paths := map[string]bool{}
 	for _, one := range what {

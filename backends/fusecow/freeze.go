@@ -15,25 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Freezer makes frozen states of trees, each readable in a directory of its own that nobody can change.
-// Errors are those of [snapshot.Backend.Capture].
+// A Freezer makes frozen states of directory trees, as by snapshots of the filesystem. Each is readable in a
+// directory of its own that nobody can change. Errors are those of [snapshot.Backend.Capture].
 type Freezer interface {
 	// Holds returns nil if the tree at a path can be frozen, or the reason why not. It creates nothing.
 	Holds(ctx context.Context, tree string) error
-	// Name returns a name for the next state of a tree, which is never used again. It creates nothing.
+	// Name returns a name for the next frozen state of a tree, which is never used again. It creates nothing.
 	Name(tree string) (state string, err error)
-	// Freeze creates a state under a name from Name, of the tree as it is now. Thaw removes what an error or a
-	// kill leaves behind.
+	// Freeze creates a frozen state of the tree as it is now, under the name state, which Name returned. Thaw
+	// removes the remains of an error or a kill.
 	Freeze(ctx context.Context, tree, state string) error
-	// Path returns the directory in which this process can read a state.
+	// Path returns the directory in which this process can read a frozen state.
 	Path(state string) (string, error)
-	// Thaw deletes states for good, complete or not. It returns those that are still in use, which have to
-	// wait. It ignores states that do not exist or are not ours. Thaw can be repeated.
+	// Thaw deletes frozen states for good, complete or not. It returns those that are still in use, which
+	// have to wait. It ignores states that do not exist or are not ours. Thaw can be repeated.
 	Thaw(ctx context.Context, states []string) (busy []string, err error)
 }
 
-// A stateNote is a file in states/ with the name of a state. The name is "" if the process that wrote the note
-// was killed before it created the state.
+// A stateNote is a file in states/ that names a frozen state of a [Freezer], so that a sweep can find and
+// delete the state. The name is "" if the process that wrote the note was killed before it created the state.
 type stateNote struct {
 	path, state string
 	// pending is set if the process that wrote the note was killed, while a command that it
@@ -41,15 +41,15 @@ type stateNote struct {
 	pending bool
 }
 
-// While a state is being created, the name of its note begins with pendingPrefix. Commands started for it have
-// ended after pendingTimeout.
+// While a frozen state is being created, the name of its note in states/ begins with pendingPrefix. Commands
+// started for the state have ended after pendingTimeout.
 const (
 	pendingPrefix  = "new-"
 	pendingTimeout = time.Minute
 )
 
-// capture creates the record of a capture, and with a Freezer first a frozen state for it. It holds the lock so
-// that a sweep does not remove the state before the record names it.
+// capture creates the record r of a snapshot at path. With a Freezer it first creates a frozen state of the
+// tree, and holds the lock so that a sweep does not remove the state before the record names it.
 func (b *backend) capture(ctx context.Context, path string, r *record) error {
 	if b.freezer == nil {
 		return b.create(ctx, path, r)
@@ -83,7 +83,8 @@ func (b *backend) capture(ctx context.Context, path string, r *record) error {
 	return err
 }
 
-// writeNote writes the name of a state to stable storage before the state is created.
+// writeNote writes the name of a frozen state to stable storage before the state is created, so that a sweep
+// finds it after a kill.
 func (b *backend) writeNote(ctx context.Context, name, state string) error {
 	if err := fault.Point(ctx, "write the state's note"); err != nil {
 		return err
@@ -108,8 +109,8 @@ func (b *backend) writeNote(ctx context.Context, name, state string) error {
 
 func (b *backend) notePath(name string) string { return b.dir + "/states/" + name }
 
-// checkVisible returns an error if this process cannot open the directory of a new state,
-// which would make the state useless.
+// checkVisible returns an error if this process cannot open the directory of the frozen state that r names,
+// since such a state is useless.
 func (b *backend) checkVisible(r *record) error {
 	path, err := b.freezer.Path(r.State)
 	if err != nil {
@@ -126,14 +127,14 @@ func (b *backend) checkVisible(r *record) error {
 	return dir.Close()
 }
 
-// markPending leaves a file in the trash, so that [backend.Pending] reports work for a sweep. If that fails, the
-// next removal does the same.
+// markPending leaves a file in the trash after a frozen state became unused, so that [backend.Pending]
+// reports work for a sweep. If that fails, the next removal does the same.
 func (b *backend) markPending() {
 	_ = os.WriteFile(b.dir+"/trash/"+uniqueName("state"), nil, 0o600)
 }
 
-// unusedStates returns the notes of states that are not in named. The caller holds the lock exclusively, so no
-// process is about to name one.
+// unusedStates returns the notes of frozen states that no record uses; named are the states that one does.
+// The caller holds the lock exclusively, so no process is about to use another.
 func (b *backend) unusedStates(named map[string]bool) (dead []stateNote, err error) {
 	if b.freezer == nil {
 		return nil, nil
@@ -166,8 +167,8 @@ func (b *backend) unusedStates(named map[string]bool) (dead []stateNote, err err
 	return dead, err
 }
 
-// thaw deletes the frozen states of the notes in dead, and removes these notes. It leaves states that are in use,
-// with their notes.
+// thaw deletes the frozen states that the notes in dead name, and removes these notes. It leaves states that
+// are in use, with their notes, for the next sweep.
 func (b *backend) thaw(ctx context.Context, dead []stateNote) error {
 	if len(dead) == 0 {
 		return nil

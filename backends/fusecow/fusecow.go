@@ -20,9 +20,8 @@ import (
 
 const name = "fusecow"
 
-// Driver returns the driver of this backend, which accepts any directory of a local
-// filesystem. program returns the program, with arguments, that calls [Serve]; the backend
-// calls it when it opens a tree or needs a server.
+// Driver returns the driver of this backend, which accepts any directory of a local filesystem. program
+// returns the command line of the server program, which calls [Serve]; the backend runs it to mount a fork.
 func Driver(program func() ([]string, error)) snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		b := &backend{dir: filepath.Clean(place.Dir), program: program}
@@ -33,8 +32,8 @@ func Driver(program func() ([]string, error)) snapshot.Driver {
 	}}
 }
 
-// OpenFrozen opens this backend with bases that f freezes. program is as in [Driver]. Errors
-// include those of f.
+// OpenFrozen opens this backend with frozen bases: f freezes the tree at each capture. program is as in
+// [Driver]. Errors include those of f.
 func OpenFrozen(ctx context.Context, place snapshot.Place, program func() ([]string, error), f Freezer) (snapshot.Backend, error) {
 	if !place.Held {
 		if err := f.Holds(ctx, place.Tree.Path); err != nil {
@@ -67,7 +66,7 @@ func (b *backend) open(place snapshot.Place) error {
 	return fail("opening", "", err)
 }
 
-// checkFUSE returns nil if this machine can serve trees, or the reason why not.
+// checkFUSE returns nil if this process can mount FUSE filesystems, or the reason why not.
 func checkFUSE() error {
 	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
 		mend := "sudo modprobe fuse"
@@ -79,7 +78,7 @@ func checkFUSE() error {
 	return nil
 }
 
-// serverProgram returns the program that serves trees.
+// serverProgram returns the command line of the program that serves FUSE mounts of forks.
 func (b *backend) serverProgram() ([]string, error) {
 	program, err := b.program()
 	if errors.Is(err, run.ErrMissing) {
@@ -88,7 +87,7 @@ func (b *backend) serverProgram() ([]string, error) {
 	return program, err
 }
 
-// checkTree returns nil if the backend can hold the tree at path, or the reason why not.
+// checkTree returns nil if the backend can snapshot the directory tree at path, or the reason why not.
 func checkTree(path string) error {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
@@ -109,8 +108,8 @@ func checkTree(path string) error {
 	return nil
 }
 
-// A backend has no state except its directory. Any number of them, in any number of processes, may work on the
-// same directory.
+// A backend stores snapshots and forks in its directory dir, and mounts them with FUSE. It has no other
+// state: any number of backends, in any number of processes, may work on the same directory.
 type backend struct {
 	dir     string
 	program func() ([]string, error)
@@ -129,7 +128,8 @@ func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapsho
 func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }
 func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/" + layer }
 
-// fail wraps err in the contract's error, unless it is one. The path of an *fs.PathError becomes its path.
+// fail wraps err in an [*errs.Error] with the operation and the id of the snapshot or fork, unless err is one
+// already. The path of an *fs.PathError becomes its path.
 func fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err
@@ -152,8 +152,8 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf returns the error kind of err: that of an error of this package, or the one that
-// matches a system error.
+// kindOf returns the error kind of package errs for err: its own if it is an error of this package, or the
+// one that matches a system error.
 func kindOf(err error) error {
 	var r *errs.Error
 	switch {

@@ -24,9 +24,8 @@ import (
 
 var _ snapshot.Limiter = (*backend)(nil)
 
-// A limit is the disk limit in a fork's record: its values, and the name of the file in
-// quotas/ that counts and limits its layers. If forks share the file, the limit set last
-// applies to all of them.
+// A limit is the disk limit in a fork's record: its values, and the name of the file in quotas/ that counts
+// the usage of its layers. If forks share the file, the limit set last applies to all of them.
 type limit struct {
 	Bytes  int64  `json:"bytes,omitempty"`
 	Inodes int64  `json:"inodes,omitempty"`
@@ -37,8 +36,8 @@ func (l *limit) usage() quota.Usage { return quota.Usage{Bytes: l.Bytes, Inodes:
 
 func (b *backend) quotaPath(name string) string { return b.dir + "/quotas/" + name }
 
-// quotaName returns the name of the quota file for the fork id: one for l.Share, or the fork's own if l.Share is
-// "".
+// quotaName returns the name of the file that counts the disk usage of the fork id: one for all forks with
+// the same l.Share, or the fork's own if l.Share is "".
 func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 	if l.Share == "" {
 		return "fork-" + string(id)
@@ -48,12 +47,11 @@ func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 	return fmt.Sprintf("share-%x", h.Sum64())
 }
 
-// LimitPlace names the directory in which forks can share a limit, for [snapshot.Limiter].
+// LimitPlace returns a name of the directory in which forks can share a disk limit, for [snapshot.Limiter].
 func (b *backend) LimitPlace() string { return name + " " + b.dir }
 
-// CanLimit returns the reason why a fork cannot be limited to l, or nil, for
-// [snapshot.Limiter]. Any user can limit bytes and inodes, if the filesystem reports
-// immediately how much space a file occupies.
+// CanLimit returns the reason why a fork cannot have the disk limit l, or nil, for [snapshot.Limiter]. Any
+// user can limit bytes and inodes, if the filesystem reports immediately how much space a file occupies.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
@@ -77,9 +75,9 @@ func (b *backend) canLimit() error {
 	return nil
 }
 
-// LimitFork sets or removes the disk limit of a fork, for [snapshot.Limiter]. Writes beyond the limit fail with EDQUOT, writes to a mapped page
-// when it is written back. The log counts where it grows; removing files needs no space. Space preallocated
-// beyond the end of a file counts.
+// LimitFork sets or removes the disk limit of a fork, for [snapshot.Limiter]. Writes beyond the limit fail
+// with EDQUOT, writes to a mapped page when it is written back. The log of changed names counts where it
+// grows; removing files needs no space. Space preallocated beyond the end of a file counts.
 func (b *backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	return fail("limiting", string(fork), b.limitFork(ctx, fork, l))
 }
@@ -127,7 +125,7 @@ func (b *backend) limitFork(ctx context.Context, id snapshot.ForkID, l snapshot.
 	return nil
 }
 
-// unlimit removes the limit of a fork. Forks that shared it keep it.
+// unlimit removes the disk limit from the record r of the fork id. Forks that shared the limit keep it.
 func (b *backend) unlimit(ctx context.Context, id snapshot.ForkID, r record) error {
 	if r.Limit == nil {
 		return nil
@@ -141,20 +139,23 @@ func (b *backend) unlimit(ctx context.Context, id snapshot.ForkID, r record) err
 	return nil
 }
 
-// dropQuota removes the quota file of l if it is the fork's own and not shared. A sweep removes a leftover.
+// dropQuota removes the file that counts the usage for the limit l, if it is the fork's own and not shared. A
+// sweep removes a leftover.
 func (b *backend) dropQuota(id snapshot.ForkID, l *limit) {
 	if l != nil && l.Quota == quotaName(id, snapshot.DiskLimit{}) {
 		_ = os.Remove(b.quotaPath(l.Quota))
 	}
 }
 
-// unchargeFork removes the writable layer of a removed fork from its quota.
+// unchargeFork subtracts the writable layer of a removed fork from its disk usage, which other forks may
+// share.
 func (b *backend) unchargeFork(id snapshot.ForkID, r *record) {
 	b.unchargeTop(r)
 	b.dropQuota(id, r.Limit)
 }
 
-// unchargeLayers removes from the quota of dropped the layers that current does not have.
+// unchargeLayers subtracts those layers from the disk usage of the fork dropped that its new record current
+// does not have.
 func (b *backend) unchargeLayers(dropped, current *record) {
 	if dropped.Limit == nil {
 		return
@@ -171,7 +172,8 @@ func (b *backend) unchargeLayers(dropped, current *record) {
 	}
 }
 
-// unchargeTop removes the usage of a record's topmost layer from the quota that the record names, if any.
+// unchargeTop subtracts the topmost layer of the fork with record r from the disk usage in the quota file
+// that r names, if any.
 func (b *backend) unchargeTop(r *record) {
 	if r.Limit == nil {
 		return
@@ -182,8 +184,8 @@ func (b *backend) unchargeTop(r *record) {
 	}
 }
 
-// relimit replaces the fork's record was by next, and charges its layers accordingly. After an error the fork
-// has its old record. The caller holds the fork's lock.
+// relimit replaces the fork's record was by next, which has another disk limit, and charges its layers to
+// that. After an error the fork has its old record. The caller holds the fork's lock.
 func (b *backend) relimit(ctx context.Context, id snapshot.ForkID, was, next record) error {
 	if err := fault.Point(ctx, "write the limit"); err != nil {
 		return err
@@ -204,8 +206,8 @@ func (b *backend) relimit(ctx context.Context, id snapshot.ForkID, was, next rec
 	return err
 }
 
-// recharge charges the layers of a fork to the quota that its record names: its server does it, or else
-// recharge reads the logs.
+// recharge counts the layers of a fork in the quota file that its record names: the fork's server does it, or
+// else recharge reads the logs.
 func (b *backend) recharge(ctx context.Context, r *record) error {
 	return b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
 		if _, err = b.requestLayer(r.upper(), request{Recount: true}); !errors.Is(err, errNotServed) {
@@ -227,7 +229,8 @@ func (b *backend) recharge(ctx context.Context, r *record) error {
 	})
 }
 
-// chargeLayers sets the usage of those own layers of a fork for which unserved returns true, from their logs.
+// chargeLayers sets the disk usage of those own layers of a fork for which unserved returns true, by reading
+// their logs. The server of a fork counts the others.
 func (b *backend) chargeLayers(r *record, unserved func(path string) bool) error {
 	q, err := b.quota(r)
 	if err != nil {
@@ -251,8 +254,8 @@ func (b *backend) chargeLayers(r *record, unserved func(path string) bool) error
 
 func anyLayer(string) bool { return true }
 
-// quota opens the quota file that a record names, which the caller closes. If the file has lost its limit, quota
-// sets that of the record.
+// quota opens the quota file that a fork's record names, which the caller closes. If the file has lost its
+// limit, quota sets that of the record.
 func (b *backend) quota(r *record) (*quota.Quota, error) {
 	q, err := quota.Open(b.quotaPath(r.Limit.Quota))
 	if err == nil && q.Limit() == (quota.Usage{}) { // the file was lost, or the process that set it was killed
@@ -261,7 +264,8 @@ func (b *backend) quota(r *record) (*quota.Quota, error) {
 	return q, err
 }
 
-// setQuota makes an open filesystem charge the quota that the record of its fork names.
+// setQuota makes the open filesystem f, of a fork with the record r, count its disk usage in the quota file
+// that r names.
 func (b *backend) setQuota(f *layer.FS, r *record) error {
 	if r.Limit == nil {
 		return f.SetQuota(nil, nil)
@@ -277,7 +281,7 @@ func (b *backend) setQuota(f *layer.FS, r *record) error {
 	return b.chargeLayers(r, func(path string) bool { return !f.HasLayer(path) }) // layers that were merged since f was opened
 }
 
-// Gauge returns the present usage of the quota that limits a fork, for [snapshot.Limiter].
+// Gauge returns the bytes and inodes that count for the disk limit of a fork now, for [snapshot.Limiter].
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.DiskLimit, err error) {
 	r, err := b.fork(fork)
 	if err == nil && r.Limit == nil {
@@ -294,8 +298,8 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.
 	return used, fail("measuring", string(fork), err)
 }
 
-// sweepQuotas removes quotas that no fork names, and the slots of removed layers in the others. The caller
-// holds the lock exclusively.
+// sweepQuotas removes quota files that no fork uses (named are those in use), and the counters of removed
+// layers in the others; layers are those that exist. The caller holds the lock exclusively.
 func (b *backend) sweepQuotas(named map[string]bool, layers []string) error {
 	entries, err := os.ReadDir(b.dir + "/quotas")
 	if notExist(err) {

@@ -12,9 +12,9 @@ import (
 
 var _ snapshot.ServerMonitor = (*backend)(nil)
 
-// WaitExit waits until the server of a fork has exited, and reports whether it was killed
-// while the fork was mounted, for [snapshot.ServerMonitor]. A server removes its socket before
-// it exits, unless it is killed.
+// WaitExit waits until the process that serves a fork has exited, and reports whether it was killed while the
+// fork was mounted, for [snapshot.ServerMonitor]. A server removes its socket before it exits, unless it is
+// killed.
 func (b *backend) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 	r, err := b.fork(fork)
 	if err != nil || !waitEnd(ctx, b.socketPath(r.upper())) {
@@ -28,8 +28,8 @@ func (b *backend) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 
 var _ snapshot.ServerMonitor = (*backend)(nil)
 
-// Noticed returns the lower files that had changed since the capture when the fork read them, for
-// [snapshot.ServerMonitor].
+// Noticed returns the files of the real tree that had changed since the capture when the fork read them: the
+// fork then saw newer content. It is for [snapshot.ServerMonitor].
 func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string, err error) {
 	r, err := b.fork(fork)
 	if err == nil {
@@ -38,7 +38,8 @@ func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string
 	return all, fail("reading late files of", string(fork), err)
 }
 
-// waitEnd waits until the server that listens at path, if any, has ended. It returns false if ctx ended before.
+// waitEnd waits until the server process that listens at the socket path, if any, has ended. It returns false
+// if ctx ended before.
 func waitEnd(ctx context.Context, path string) bool {
 	p, err := fdsock.Dial(path)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeNames returns an unnamed file that holds paths, each ended by a NUL, for the caller to close: a message might be
-// too small for those of a machine with many users. It is nil if there are none.
+// writeNames returns an unnamed file that holds paths, each ended by a NUL, for the caller to close. It
+// carries the names to hide to a server, since a message might be too small for those of a machine with many
+// users. The file is nil if there are no paths.
 func writeNames(paths []string) (*os.File, error) {
 	if len(paths) == 0 {
 		return nil, nil //nolint:nilnil // nothing to send
@@ -29,7 +30,7 @@ func writeNames(paths []string) (*os.File, error) {
 	return f, nil
 }
 
-// readNames returns the paths in the first of files, as writeNames has written them.
+// readNames returns the paths in the first of files, which [writeNames] made.
 func readNames(files []*os.File) ([]string, error) {
 	if len(files) == 0 {
 		return nil, errors.New("the message lacks the file with the names to hide")

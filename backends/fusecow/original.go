@@ -11,13 +11,14 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A liveBackend is a backend with live bases. It saves originals of the files that a fork changes.
+// A liveBackend is a backend with live bases: unchanged files are read from the real tree as it is now. It
+// saves the bytes that files had before a fork changed them.
 type liveBackend struct{ *backend }
 
 var _ snapshot.OriginalStore = liveBackend{}
 
-// Originals yields the states that files of the real tree had before the fork changed them, for [snapshot.OriginalStore].
-// Layers save the content of files up to 1 MiB that are written to,
+// Originals yields the states that files of the real tree had before the fork changed them, for
+// [snapshot.OriginalStore]. The fork's layers save the content of files up to 1 MiB when they are written to,
 // truncated or replaced by a rename. Saved content counts for no limit.
 func (k liveBackend) Originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Original, error] {
 	return func(yield func(snapshot.Original, error) bool) {

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A record is the text file of a snapshot or a fork.
+// A record is the JSON text of the file that stands for a snapshot or a fork: the tree, the time, and the
+// layers with the changes.
 type record struct {
 	// Format identifies the file as a record of this backend and holds the format version.
 	Format string    `json:"format"`
@@ -43,7 +44,7 @@ const (
 
 func (r *record) upper() string { return r.Layers[len(r.Layers)-1] }
 
-// above returns a copy of the record with one more layer on top.
+// above returns a copy of the record with layer added on top of its layers.
 func (r *record) above(layer string) record {
 	next := *r
 	next.Layers = append(slices.Clone(r.Layers), layer)
@@ -53,7 +54,7 @@ func (r *record) above(layer string) record {
 	return next
 }
 
-// index returns the highest index of Layers[i].
+// index returns the highest index of Layers[i]; a merged layer has those of all that it replaces.
 func (r *record) index(i int) int {
 	if r.Indexes == nil || i < 0 {
 		return i
@@ -61,7 +62,7 @@ func (r *record) index(i int) int {
 	return r.Indexes[i]
 }
 
-// layersUpTo returns how many of the layers end at the index place, or -1 if one layer spans
+// layersUpTo returns how many of the record's layers end at the layer index place, or -1 if one layer spans
 // it. While layers are being merged, records may name different layers for the same indexes.
 func (r *record) layersUpTo(place int) int {
 	for n := 0; n <= len(r.Layers); n++ {
@@ -72,7 +73,7 @@ func (r *record) layersUpTo(place int) int {
 	return -1
 }
 
-// merged returns the record with one layer in place of Layers[from:to].
+// merged returns a copy of the record with one layer, merged from them, in place of Layers[from:to].
 func (r *record) merged(from, to int, layer string) record {
 	next := *r
 	next.Layers, next.Indexes = nil, nil
@@ -91,8 +92,8 @@ func (r *record) merged(from, to int, layer string) record {
 	return next
 }
 
-// read reads the record of a fork or of a snapshot at path. Errors: those of files, and *errs.Error in an
-// *fs.PathError.
+// read reads the record at path, the file that stands for a fork or, without fork, a snapshot. Errors: those
+// of files, and *errs.Error in an *fs.PathError.
 func read(path string, fork bool) (record, error) {
 	var r record
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -135,13 +136,14 @@ func (r *record) check(path string, fork bool) error {
 	return nil
 }
 
-// validName reports whether name can be that of an entry in layers/ or quotas/.
+// validName reports whether name can be that of an entry in layers/ or quotas/, so that it does not lead out
+// of there.
 func validName(name string) bool {
 	return name != "" && name[0] != '.' && !strings.ContainsAny(name, "/\x00")
 }
 
-// write creates a file with the record. The content reaches stable storage before any name that the file gets
-// later. After an error there is no file.
+// write creates the file path with the record. The content reaches stable storage before any name that the
+// file gets later. After an error there is no file.
 func (r *record) write(path string) error {
 	if r.Format = format; r.Indexes != nil {
 		r.Format = formatIndexes
@@ -163,7 +165,7 @@ func (r *record) write(path string) error {
 	return nil
 }
 
-// find reads the record of an id at path, and checks that its layers exist.
+// find reads the record at path of the snapshot or fork id, and checks that its layers exist.
 func (b *backend) find(id, path string, fork bool) (record, error) {
 	if !snapshot.ValidID(id) {
 		return record{}, because(errs.ErrNotFound, "", "invalid id")

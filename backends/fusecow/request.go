@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A request is a message to the server of a fork. Exactly one of its first fields is set.
+// A request is a message to the process that serves a fork's mounts. Exactly one of Mount, Flush, Freeze,
+// RollBack, LateReads and Recount is set.
 type request struct {
 	// Mount requests another mount of the fork.
 	Mount    bool       `json:"mount,omitempty"`
@@ -44,7 +45,7 @@ type request struct {
 	names []string
 }
 
-// A reply is the answer to a request or a startRequest. Failure is empty after success.
+// A reply is the server's answer to a request or a startRequest. Failure is empty after success.
 type reply struct {
 	Failure   string   `json:"wrong,omitempty"`
 	Path      string   `json:"path,omitempty"`
@@ -55,13 +56,14 @@ type reply struct {
 	View layer.View `json:"side,omitempty"`
 }
 
-// kinds are the error kinds that a reply can carry.
+// kinds are the error kinds that a reply of a server can carry to the requesting process.
 var kinds = []error{
 	errs.ErrNotFound, errs.ErrBusy, errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrNotSupported, errs.ErrDenied,
 	errs.ErrInterrupted,
 }
 
-// failureReply converts an error to a reply that carries it.
+// failureReply converts an error to a reply that carries its text, path, kind and hints to the requesting
+// process.
 func failureReply(err error) (a reply) {
 	if err == nil {
 		return a
@@ -73,8 +75,7 @@ func failureReply(err error) (a reply) {
 	return a
 }
 
-// err returns the error that a reply carries, or nil. EBUSY means that the request may be
-// repeated.
+// err returns the error that a server's reply carries, or nil. EBUSY means that the request may be repeated.
 func (a *reply) err() error {
 	switch {
 	case a.Failure == "":
@@ -91,16 +92,17 @@ func (a *reply) err() error {
 	return because(kind, a.Path, a.Failure, a.Hints...)
 }
 
-// errNotServed means that no process serves the fork.
+// errNotServed means that no server process has the fork mounted.
 var errNotServed = errors.New("no process serves the fork")
 
-// requestLayer sends a request to the server of a layer, and returns the mount in its reply, or nil. EBUSY means
-// that the server is about to exit.
+// requestLayer sends a request to the process that serves the layer, and returns the mount in its reply, or
+// nil. EBUSY means that the server is about to exit.
 func (b *backend) requestLayer(layer string, q request) (*os.File, error) {
 	return requestMount(b.socketPath(layer), q)
 }
 
-// requestMount sends a request to the server that listens at path, and returns the mount in its reply, or nil.
+// requestMount sends a request to the server that listens at the socket path, and returns the mount in its
+// reply, or nil.
 func requestMount(path string, q request) (*os.File, error) {
 	root, _, err := requestReply(path, q)
 	return root, err
@@ -124,8 +126,8 @@ func requestReply(path string, q request) (*os.File, *reply, error) {
 	return root, a, err
 }
 
-// lateReadsAt returns the late reads of the server that listens at path, or none if no server
-// does.
+// lateReadsAt asks the server that listens at the socket path for the files of the real tree that had changed
+// since the capture when they were read. It returns none if no server listens.
 func lateReadsAt(path string) (all []string, err error) {
 	_, a, err := requestReply(path, request{LateReads: true})
 	if errors.Is(err, errNotServed) || errors.Is(err, unix.EBUSY) { // the server is exiting, and nobody reads any more
@@ -140,11 +142,11 @@ func lateReadsAt(path string) (all []string, err error) {
 	return all, nil
 }
 
-// errHungUp means that the server exited before it replied.
+// errHungUp means that the server process of a fork exited before it replied.
 var errHungUp = errors.New("the server has ended")
 
-// exchange sends the message what to a server, with the open file attached unless that is nil. It returns the
-// detached mount that came with the reply, or nil, which the caller closes, and the reply.
+// exchange sends the message what to the server at p, with the open file attached unless that is nil. It
+// returns the detached mount that came with the reply, or nil, which the caller closes, and the reply.
 func exchange(p *fdsock.Conn, what any, attached *os.File) (*os.File, *reply, error) {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -172,7 +174,7 @@ func exchange(p *fdsock.Conn, what any, attached *os.File) (*os.File, *reply, er
 	return files[0], &a, nil
 }
 
-// sendMount replies with a mount and closes root, or replies with err.
+// sendMount replies to a request with the detached mount root, which it closes, or with err.
 func sendMount(p *fdsock.Conn, root *os.File, err error) { sendReply(p, root, failureReply(err)) }
 
 func sendReply(p *fdsock.Conn, root *os.File, a reply) {
@@ -189,7 +191,8 @@ func sendReply(p *fdsock.Conn, root *os.File, a reply) {
 	}
 }
 
-// acceptRequests handles each request in a goroutine of its own, until the socket is shut down.
+// acceptRequests handles each request that comes to the socket in a goroutine of its own, until the socket is
+// shut down.
 func (s *server) acceptRequests(socket *fdsock.Conn) {
 	for {
 		p, err := socket.Accept()
@@ -201,8 +204,8 @@ func (s *server) acceptRequests(socket *fdsock.Conn) {
 	}
 }
 
-// serveRequest reads one request from p, handles it, replies and closes p. It ignores processes of other users,
-// except root.
+// serveRequest reads one request from the connection p, handles it, replies and closes p. It ignores
+// processes of other users, except root.
 func (s *server) serveRequest(p *fdsock.Conn) {
 	defer p.Close() //nolint:errcheck // it was answered, or not
 	if uid, err := p.PeerUID(); err != nil || uid != 0 && int(uid) != os.Geteuid() {
@@ -270,10 +273,10 @@ func (s *server) handle(q request) (*os.File, error) {
 	return nil, s.advance(&q)
 }
 
-// advance freezes the fork's top layer and continues on another one, also in the fork's
-// record. The caller holds mu, and the client holds the fork's lock and [backend.lock],
-// shared. The server takes [backend.lock] too, because the client may be killed and a sweep
-// could then remove the layer.
+// advance freezes the fork's top layer, or takes the fork back to an older state, and makes the server
+// continue on another layer, also in the fork's record. The caller holds mu, and the client holds the fork's
+// lock and [backend.lock], shared. The server takes [backend.lock] too, because the client may be killed and
+// a sweep could then remove the layer.
 func (s *server) advance(q *request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -296,7 +299,7 @@ func (s *server) advance(q *request) error {
 	return s.switchRecord(&r, func(then func() error) error { return s.fs.Freeze(s.b.layerPath(r.upper()), then) })
 }
 
-// rollBack switches the mounts of the fork to other layers over the same tree.
+// rollBack makes the mounts of the fork show another state of the same tree: the layers that r names.
 func (s *server) rollBack(r *record) error {
 	next, err := layer.Open(s.b.optionsOn(s.fs.Lower(), r))
 	if err != nil {
@@ -323,8 +326,9 @@ func (s *server) rollBack(r *record) error {
 	return err
 }
 
-// switchRecord listens in the topmost layer of r, and calls change, which calls then to make r the fork's record.
-// After that no process listens in the layer used before.
+// switchRecord moves the server to the record r: it listens in the topmost layer of r, and calls change to
+// switch the filesystem. change calls then, which makes r the fork's record. After that no process listens in
+// the layer used before.
 func (s *server) switchRecord(r *record, change func(then func() error) error) error {
 	at := s.b.socketPath(r.upper())
 	socket, err := listen(at)

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Seal puts a new layer on the fork; the old one then belongs to the snapshot. If the fork is in use, its
-// server switches layers. If a later step fails, the fork has one more layer with the same content. Cost:
-// constant, plus recovery if the fork's server was killed.
+// Seal makes the snapshot id of a fork: it puts a new layer on the fork, and the old one belongs to the
+// snapshot. If the fork is in use, its server switches layers. If a later step fails, the fork has one more
+// layer with the same content. Cost: constant, plus recovery if the fork's server was killed.
 func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.sealed(ctx, fork, id, use)
 	if err != nil {
@@ -79,8 +79,8 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	return s, nil
 }
 
-// switchFork replaces the record r of a fork by next. If the fork has a server, switchFork
-// sends it the request q to do so.
+// switchFork replaces the record r of a fork by next, which has other layers. If a process serves the fork,
+// switchFork sends it the request q to do so.
 func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next *record, q request, use snapshot.Use) error {
 	return b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
 		clean, release, err := logfile.TryLock(b.layerPath(r.upper()))
@@ -103,8 +103,8 @@ func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next 
 
 var _ snapshot.Returner = (*backend)(nil)
 
-// Return takes a fork back to the state of a snapshot, for [snapshot.Returner]. Cost: reading the logs of the snapshot's layers, and for a fork in use
-// a look at each inode that the kernel knows.
+// Return takes a fork back to the state of the snapshot to, for [snapshot.Returner]. Cost: reading the logs
+// of the snapshot's layers, and for a fork in use a look at each inode that the kernel knows.
 func (b *backend) Return(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
 	return fail("returning", string(fork), b.returnFork(ctx, fork, to, use))
 }
@@ -154,7 +154,7 @@ func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snaps
 	return err
 }
 
-// Base returns the snapshot on which a fork is based, after waiting for a running Return.
+// Base returns the snapshot on which a fork is based, after waiting for a running Return of that fork.
 func (b *backend) Base(ctx context.Context, fork snapshot.ForkID) (snapshot.ID, error) {
 	unlock, err := b.lockFork(ctx, fork)
 	if err != nil {

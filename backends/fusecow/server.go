@@ -15,26 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StarterFD is the descriptor, in a server, of the socket to the process that started it.
+// StarterFD is the number of the descriptor, in a server process, of the socket to the process that started
+// it.
 const StarterFD = 3
 
-// A MountedFS is a filesystem that this process serves. Package mount implements it.
+// A MountedFS is a FUSE filesystem that this process serves. Package mount implements it; it is an interface
+// so that this package does not load go-fuse.
 type MountedFS interface {
-	// MountAgain returns another mount, with MOUNT_ATTR_* flags.
+	// MountAgain returns another detached mount of the filesystem, with the MOUNT_ATTR_* flags attr.
 	MountAgain(attr uint64) (*os.File, error)
 	// Flush writes all changes to the layer, including those of mapped pages.
 	Flush() error
-	// Switch replaces the filesystem by next, and closes the old one. It calls then at the point of no return.
-	// After an error before that point nothing has changed.
+	// Switch replaces the served filesystem by next, another state, and closes the old one. It calls then
+	// when all that can be undone is done. After an error before that point nothing has changed.
 	Switch(next *layer.FS, then func() error) error
-	// Wait returns after the last mount is gone.
+	// Wait returns after the last mount of the filesystem is gone.
 	Wait()
 	// Close closes the FUSE connection. Call it after Wait.
 	Close()
 }
 
-// A Mounter starts to serve a view of f, and returns a detached mount of it with MOUNT_ATTR_* flags, which the
-// caller closes.
+// A Mounter starts to serve f over FUSE, wholly or the part that side names, and returns a detached mount of
+// it with MOUNT_ATTR_* flags, which the caller closes.
 type Mounter func(f *layer.FS, side layer.View, attr uint64) (MountedFS, *os.File, error)
 
 // A startRequest is the first message to a new server: serve a fork for writing, or, without
@@ -53,9 +55,9 @@ type startRequest struct {
 	names *os.File
 }
 
-// Serve is the main function of a server process: it receives a startRequest, replies with a
-// mount, and serves the tree until the last mount is gone. If ctx ends before, the mounts stop
-// working, but all changes are committed.
+// Serve is the main function of a server process: it receives a startRequest from the process that started
+// it, replies with a mount, and serves the tree until the last mount is gone. If ctx ends before, the mounts
+// stop working, but all changes are committed.
 func Serve(ctx context.Context, mount Mounter) error {
 	p := fdsock.FromFD(StarterFD)
 	text, files, err := p.Receive()
@@ -82,7 +84,8 @@ func Serve(ctx context.Context, mount Mounter) error {
 	return s.wait(ctx)
 }
 
-// A server serves one tree from this process: a fork for writing, or a tree read-only if fork is "".
+// A server serves one tree from this process over FUSE: a fork for writing, or a tree read-only if fork is
+// "".
 type server struct {
 	b     *backend
 	fork  snapshot.ForkID
@@ -98,8 +101,8 @@ type server struct {
 	socket     *fdsock.Conn
 }
 
-// start opens the layers of r above the tree lower, starts to accept requests, and returns a detached mount of
-// the view, which the caller closes.
+// start opens the layers of r above the directory lower, starts to accept requests, and returns a detached
+// mount of the view, which the caller closes.
 func (s *server) start(lower string, r *record, view layer.View) (*os.File, error) {
 	s.mu.Lock() // requests wait
 	defer s.mu.Unlock()
@@ -128,8 +131,9 @@ func (s *server) start(lower string, r *record, view layer.View) (*os.File, erro
 	return root, nil
 }
 
-// claimFork starts to listen in the layer of a fork that was opened for writing. The caller
-// holds mu. EBUSY means that the fork has moved on to another layer.
+// claimFork starts to listen in the layer of a fork that was opened for writing, so that other processes get
+// their mounts from this server. The caller holds mu. EBUSY means that the fork has moved on to another
+// layer.
 func (s *server) claimFork(r *record) error {
 	now, err := s.b.fork(s.fork)
 	if err != nil {
@@ -150,9 +154,9 @@ func (s *server) claimFork(r *record) error {
 	return err
 }
 
-// mountView returns a detached mount of a view, the first or another one. The caller holds mu. EBUSY or ENOTCONN:
-// the view has lost its last mount, and must not be mounted again before the other view has ended too, because
-// the kernel still has its inodes cached.
+// mountView returns another detached mount of a view, a part of the tree, and starts to serve that if needed.
+// The caller holds mu. EBUSY or ENOTCONN: the view has lost its last mount, and must not be mounted again
+// before the other view has ended too, because the kernel still has its inodes cached.
 func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 	attr := uint64(0)
 	if readOnly || s.fork == "" {
@@ -175,7 +179,8 @@ func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 	return root, nil
 }
 
-// viewEnded closes a view after its last mount is gone.
+// viewEnded closes the FUSE connection of a view after its last mount is gone. After the last view the server
+// ends.
 func (s *server) viewEnded(view layer.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,8 +195,8 @@ func (s *server) viewEnded(view layer.View) {
 	close(s.gone)
 }
 
-// wait waits until the last mount is gone, and closes the filesystem. If ctx ends first, it only syncs the
-// filesystem.
+// wait waits until the last mount is gone, and closes the filesystem. If ctx ends first, it only writes all
+// changes to disk.
 func (s *server) wait(ctx context.Context) error {
 	select {
 	case <-s.gone:
@@ -219,7 +224,7 @@ func listen(path string) (*fdsock.Conn, error) {
 	return socket, nil
 }
 
-// stopListening shuts the socket down; acceptRequests closes it. The caller holds mu.
+// stopListening shuts the server's socket down; acceptRequests closes it. The caller holds mu.
 func (s *server) stopListening() {
 	if s.socket != nil {
 		_ = os.Remove(s.socketPath)

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepare creates the backend's directories.
+// prepare creates the directories of the backend's data, such as layers/ and forks/.
 func (b *backend) prepare() error {
 	for _, dir := range []string{"/forks", "/layers", "/quotas", "/snapshots", "/tmp", "/trash"} {
 		if err := os.MkdirAll(b.dir+dir, 0o700); err != nil {
@@ -31,8 +31,8 @@ func (b *backend) prepare() error {
 	return nil
 }
 
-// openLock opens the lock file, which all locks of this backend use. It creates the backend's directories if
-// needed.
+// openLock opens the lock file, on which this backend takes all its locks. It creates the backend's
+// directories if needed.
 func (b *backend) openLock() (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
 	if err := b.prepare(); err != nil {
@@ -41,16 +41,16 @@ func (b *backend) openLock() (*os.File, error) {
 	return os.OpenFile(b.dir+"/lock", flags, 0o600)
 }
 
-// lock takes the lock on the set of used layers: shared to name a layer in a new record, exclusive to clear
-// unused layers.
+// lock takes the lock on the set of layers in use. how is LOCK_SH to name a layer in a new record, LOCK_EX to
+// delete layers that no record names.
 func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) {
 	f, err := b.waitLock(ctx, func(f *os.File) error { return vfs.Flock(f, how|unix.LOCK_NB) })
 	return func() { f.Close() }, err
 }
 
-// lockFork keeps other processes from changing the record of a fork. It is taken before [backend.lock]. It
-// locks one byte of the lock file, chosen by the fork's id, so no file has to be removed with the fork. Two
-// forks with the same byte wait for each other.
+// lockFork locks the record of a fork against changes by other processes. It is taken before [backend.lock].
+// It locks one byte of the lock file, chosen by the fork's id, so no file has to be removed with the fork.
+// Two forks with the same byte wait for each other.
 func (b *backend) lockFork(ctx context.Context, id snapshot.ForkID) (unlock func(), err error) {
 	f, err := b.lockForkFile(ctx, id)
 	return func() { f.Close() }, err
@@ -67,8 +67,8 @@ func (b *backend) lockForkFile(ctx context.Context, id snapshot.ForkID) (*os.Fil
 	})
 }
 
-// waitLock calls try on the open lock file until it gets the lock, and returns the file, which holds it. It
-// returns an error when ctx ends.
+// waitLock calls try on the open lock file until try gets its lock, and returns the file, which holds the
+// lock. It returns an error when ctx ends.
 func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.File, error) {
 	f, err := b.openLock()
 	if err != nil {
@@ -97,7 +97,8 @@ func retry(ctx context.Context, try func() (again bool, err error)) error {
 	})
 }
 
-// create creates a record, entirely or not at all, also across a power cut. The record must not exist.
+// create creates the file path with the record of a snapshot or fork, entirely or not at all, also across a
+// power cut. The file must not exist.
 func (b *backend) create(ctx context.Context, path string, r *record) error {
 	if err := fault.Point(ctx, "write the record"); err != nil {
 		return err
@@ -119,9 +120,9 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 	return nil
 }
 
-// replace replaces the record of a fork atomically, also across a power cut. If the fork was
-// removed meanwhile, it returns ErrNotExist and does not create it. The caller holds the
-// fork's lock, or [backend.lock] exclusively.
+// replace replaces the file path with the record of a fork atomically, also across a power cut. If the fork
+// was removed meanwhile, it returns ErrNotExist and does not create it. The caller holds the fork's lock, or
+// [backend.lock] exclusively.
 func (b *backend) replace(path string, r *record) error {
 	next := b.dir + "/tmp/" + uniqueName("record")
 	if err := r.write(next); err != nil {
@@ -135,7 +136,8 @@ func (b *backend) replace(path string, r *record) error {
 	return nil
 }
 
-// removeRecord removes the record at path, valid or not, if it has this backend's format mark.
+// removeRecord removes the file path with the record of the snapshot or fork id, valid or not, if it has this
+// backend's format mark.
 func (b *backend) removeRecord(ctx context.Context, id, path string, fork bool) error {
 	if !snapshot.ValidID(id) {
 		return nil // no entry of ours can have that name
@@ -161,7 +163,7 @@ func (b *backend) removeRecord(ctx context.Context, id, path string, fork bool) 
 	return nil
 }
 
-// ids returns the sorted names of the records in a directory.
+// ids returns the sorted ids of the snapshots or forks whose records are in the directory dir.
 func ids[T ~string](dir string) ([]T, error) {
 	entries, err := os.ReadDir(dir)
 	if notExist(err) {
@@ -176,7 +178,8 @@ func ids[T ~string](dir string) ([]T, error) {
 	return found, err
 }
 
-// newLayer creates an empty layer for the fork id. The caller holds the lock.
+// newLayer creates an empty layer directory for the changes of the fork id, and returns its name. The caller
+// holds the lock.
 func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, error) {
 	if err := fault.Point(ctx, "make the layer"); err != nil {
 		return "", err
@@ -194,10 +197,11 @@ func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, err
 	return name, nil
 }
 
-// discard moves path into the trash. If that fails, a later Sweep finds path.
+// discard moves the file or directory at path into the trash, for Sweep to delete. If that fails, a later
+// Sweep finds it at path.
 func (b *backend) discard(path string) {
 	_ = vfs.RenameNew(path, b.dir+"/trash/"+uniqueName(""))
 }
 
-// uniqueName returns a name that no entry has.
+// uniqueName returns prefix and a random number: a name that no other entry has.
 func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }

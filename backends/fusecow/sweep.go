@@ -18,15 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sweep does the background work:
+// Sweep does the background work of this backend:
 //
 //   - It deletes layers that no record names and no process has open, interrupted creations, and the trash,
 //     pausing for as long as it works.
-//   - It thaws states that no record names.
+//   - It deletes frozen states that no record names.
 //   - It merges layers that are only needed together, and continues if that fails.
 //
-// Cost: reading every record, with the lock held exclusively; deleting and merging work
-// without the lock.
+// Cost: reading every record, with the lock held exclusively; deleting and merging work without the lock.
 func (b *backend) Sweep(ctx context.Context) error {
 	if _, err := os.Lstat(b.dir); notExist(err) {
 		return nil
@@ -47,7 +46,8 @@ func (b *backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", cmp.Or(err, left.unfinished))
 }
 
-// pendingWork is the part of a sweep that needs no lock.
+// pendingWork is what is left of a sweep after the part that needs the lock: frozen states to delete, and
+// layers to merge.
 type pendingWork struct {
 	states []stateNote // that no record names
 	chains []chain     // of layers worth merging
@@ -58,7 +58,8 @@ type pendingWork struct {
 }
 
 // clear moves unused layers and interrupted creations into the trash, and completes merges that an earlier
-// sweep began. If it cannot read a record it moves no layers, because that record may name them.
+// sweep began. It returns the work that is left. If it cannot read a record it moves no layers, because that
+// record may name them.
 func (b *backend) clear(ctx context.Context) (left pendingWork, err error) {
 	unlock, err := b.lock(ctx, unix.LOCK_EX)
 	if err != nil {
@@ -98,7 +99,8 @@ func (b *backend) clear(ctx context.Context) (left pendingWork, err error) {
 	return left, err
 }
 
-// clearTmp discards old entries of tmp/. Young records stay, because they are created without the lock.
+// clearTmp moves old entries of tmp/, left by killed processes, into the trash. Young records stay, because
+// they are created without the lock.
 func (b *backend) clearTmp() error {
 	entries, err := os.ReadDir(b.dir + "/tmp")
 	for _, e := range entries {

@@ -17,19 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trees serves real trees read-only as lowers for package overlayfuse. All mounts for one fork are mounts of
-// one filesystem.
+// Trees serves real directory trees read-only over FUSE, as lower layers for package overlayfuse. All mounts
+// for one fork are mounts of one filesystem.
 type Trees struct {
 	b   *backend
 	dir string // has a socket for each fork
 }
 
-// NewTrees returns Trees with its sockets in dir, which it creates when needed. program is as in [Driver].
+// NewTrees returns Trees whose servers listen at sockets in dir, which it creates when needed. program
+// returns the command line of the server program, as in [Driver].
 func NewTrees(dir string, program func() ([]string, error)) *Trees {
 	return &Trees{b: &backend{program: program}, dir: dir}
 }
 
-// Holds returns nil if the tree at path can be served, or the reason why not. Cost: some system calls.
+// Holds returns nil if the tree at path can be served over FUSE, or the reason why not. Cost: some system
+// calls.
 func (t *Trees) Holds(path string) error {
 	err := checkFUSE()
 	if err == nil {
@@ -41,9 +43,9 @@ func (t *Trees) Holds(path string) error {
 	return fail("opening", "", err)
 }
 
-// Serve returns the views of the tree at path as layers of an overlay, topmost first. They
-// belong to fork, or, if fork is "", to a snapshot that is read once. For a fork the server
-// records the files that had changed since taken when they were read.
+// Serve returns the mounts that together show the tree at path, as layers of an overlay, topmost first. They
+// belong to fork, or, if fork is "", to a snapshot that is read once. For a fork the server records the files
+// that had changed since taken when they were read.
 func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served {
 	if fork == "" { // each mount has a server of its own
 		return []snapshot.Served{lowerView{t, path, taken, fork, layer.Whole}}
@@ -51,19 +53,21 @@ func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snap
 	return []snapshot.Served{lowerView{t, path, taken, fork, layer.Cached}, lowerView{t, path, taken, fork, layer.Uncached}}
 }
 
-// Noticed returns the lower files that had changed when the fork read them; see [snapshot.ServerMonitor].
+// Noticed returns the files of the real tree that had changed since the capture when the fork read them; see
+// [snapshot.ServerMonitor].
 func (t *Trees) Noticed(fork snapshot.ForkID) ([]string, error) {
 	all, err := lateReadsAt(t.socketPath(fork))
 	return all, fail("reading late files of", string(fork), err)
 }
 
-// WaitExit reports whether the server of the fork's lower was killed; see [snapshot.ServerMonitor].
+// WaitExit waits until the process that serves the fork's lower layers has exited, and reports whether it was
+// killed; see [snapshot.ServerMonitor].
 func (t *Trees) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 	path := t.socketPath(fork)
 	return waitEnd(ctx, path) && unix.Access(path, unix.F_OK) == nil
 }
 
-// Forget removes the socket that the killed server of a fork's lower may have left.
+// Forget removes the socket that a killed server of the fork's lower layers may have left.
 func (t *Trees) Forget(fork snapshot.ForkID) {
 	if snapshot.ValidID(string(fork)) {
 		_ = os.Remove(t.socketPath(fork)) // usually there is none
@@ -80,7 +84,8 @@ type lowerView struct {
 	view  layer.View
 }
 
-// Mount returns a detached, read-only mount of the view, for [snapshot.Served].
+// Mount returns a detached, read-only mount of a view, one of the parts of a real tree that is served for an
+// overlay. It implements [snapshot.Served].
 func (s lowerView) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	var root *os.File
 	what := startRequest{Record: record{Tree: s.path, Taken: s.taken}, View: s.view}
@@ -103,8 +108,8 @@ func (s lowerView) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	return fd, fail("mounting", string(s.fork), err)
 }
 
-// requestView returns a detached mount of the view from the server at path; the caller closes it.
-// ErrNotSupported: the server is of an older snapfs.
+// requestView returns a detached mount of a view, one part of a served tree, from the server that listens at
+// path; the caller closes it. ErrNotSupported: the server is of an older snapfs.
 func (s lowerView) requestView(path string) (*os.File, error) {
 	root, a, err := requestReply(path, request{Mount: true, View: s.view})
 	if err == nil && a.View != s.view { // two mounts of one filesystem cannot be two layers
@@ -114,7 +119,7 @@ func (s lowerView) requestView(path string) (*os.File, error) {
 	return root, err
 }
 
-// claimSocket starts to listen at the server's socket path. EBUSY means that another server
+// claimSocket starts to listen at the socket path of a read-only server. EBUSY means that another server
 // already does.
 func (s *server) claimSocket() error {
 	dir, err := os.Open(filepath.Dir(s.socketPath))

@@ -21,11 +21,12 @@ func checkStart(ctx context.Context, id string) error {
 	return ctx.Err()
 }
 
-// now returns a time that is earlier than the ctime of every later change.
+// now returns the present time, to record as that of a capture. It is earlier than the ctime of every later
+// change.
 func now() time.Time { return vfs.Now().Add(-1) }
 
-// Capture implements [snapshot.Backend]: it creates one small file, and a frozen state if
-// there is a [Freezer]. It reads only the root directory of the tree.
+// Capture records a snapshot of the tree, for [snapshot.Backend]: it creates one small file, and a frozen
+// state if there is a [Freezer]. It reads only the root directory of the tree.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	r := record{Tree: tree.Path, Taken: now()}
 	err := checkStart(ctx, string(id))
@@ -42,7 +43,8 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return s, fail("capturing", string(id), err)
 }
 
-// Fork implements [snapshot.Backend]: it creates a layer and a small file.
+// Fork makes the fork id of the snapshot from, for [snapshot.Backend]: it creates an empty layer and a small
+// file.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	r, err := b.forked(ctx, from, id)
 	if err != nil {
@@ -109,8 +111,8 @@ func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.removeRecord(ctx, string(id), b.snapshotPath(id), false))
 }
 
-// RemoveFork implements [snapshot.Backend]. It also removes the fork's writable layer at once,
-// because no snapshot names it. ErrBusy: the fork is served, that is, in use.
+// RemoveFork removes the fork id, for [snapshot.Backend]. It also removes the fork's writable layer at once,
+// because no snapshot names it. ErrBusy: the fork is mounted by a server, that is, in use.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), b.removeFork(ctx, id))
 }
@@ -149,8 +151,8 @@ func (b *backend) removeFork(ctx context.Context, id snapshot.ForkID) error {
 	return nil
 }
 
-// Pending implements [snapshot.Backend]: it reports whether a sweep would free space
-// immediately.
+// Pending reports whether a sweep would free space immediately, because the trash has entries, for
+// [snapshot.Backend].
 func (b *backend) Pending() bool { return trash.Any(b.dir + "/trash") }
 
 func (b *backend) snapshotOf(id snapshot.ID, r *record) (s snapshot.Snapshot, err error) {

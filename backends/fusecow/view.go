@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshotView and forkView mount a snapshot and a fork, for [snapshot.Served].
+// snapshotView and forkView make mounts of a snapshot and of a fork when the engine needs one, for
+// [snapshot.Served].
 type (
 	snapshotView struct {
 		b  *backend
@@ -35,7 +36,7 @@ type (
 
 var _ snapshot.NameHider = forkView{}
 
-// Hiding implements [snapshot.NameHider].
+// Hiding returns a view of the fork in whose mounts these paths are invisible, for [snapshot.NameHider].
 func (l forkView) Hiding(paths []string) snapshot.Served {
 	l.hide = paths
 	return l
@@ -73,11 +74,12 @@ func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) 
 	return fd, fail("mounting", string(l.id), err)
 }
 
-// patience bounds the wait for a process to release a layer or to reply.
+// patience bounds the wait for another process to close a layer or to reply, which usually takes
+// milliseconds.
 const patience = 5 * time.Second
 
-// retryBusy calls try until it returns again = false, for patience at most, and then returns
-// ErrBusy about path.
+// retryBusy calls try until it returns again = false, for patience (5 s) at most, and then returns ErrBusy
+// about path.
 func (b *backend) retryBusy(ctx context.Context, path string, try func() (again bool, err error)) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -88,9 +90,9 @@ func (b *backend) retryBusy(ctx context.Context, path string, try func() (again 
 	return err
 }
 
-// mountFork returns a detached mount of the fork, which the caller closes. It comes from the fork's server, which
-// mountFork starts if there is none. From then on the server hides the names in hide, unless that is empty. EBUSY
-// means that a server is just starting or exiting.
+// mountFork returns a detached mount of the fork id, which the caller closes. It comes from the fork's
+// server, a process that mountFork starts if there is none. From then on the server hides the names in hide,
+// unless that is empty. EBUSY means that a server is just starting or exiting.
 func (b *backend) mountFork(id snapshot.ForkID, readOnly bool, hide []string) (*os.File, error) {
 	r, err := b.fork(id)
 	if err != nil {
@@ -111,8 +113,8 @@ func (b *backend) mountFork(id snapshot.ForkID, readOnly bool, hide []string) (*
 	return b.startServer(&startRequest{Fork: id, Record: r, Hide: names != nil, names: names})
 }
 
-// startServer starts a process that serves the tree of what, and returns the first, detached mount, which the
-// caller closes.
+// startServer starts a process that serves the tree that what describes, and returns its first, detached
+// mount, which the caller closes.
 func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	what.Dir = b.dir
 	program, err := b.serverProgram()
@@ -152,7 +154,8 @@ func (b *backend) lowerPath(r *record) (string, error) {
 	return b.freezer.Path(r.State)
 }
 
-// options returns the options with which [layer.Open] opens the layers of a record.
+// options returns the options with which [layer.Open] opens the layers that a snapshot's or fork's record
+// names.
 func (b *backend) options(r *record) (layer.Options, error) {
 	lower, err := b.lowerPath(r)
 	return b.optionsOn(lower, r), err
@@ -175,7 +178,7 @@ func (b *backend) layerPaths(r *record) (all []string) {
 	return all
 }
 
-// recover recovers the last layer of a record after its server was killed.
+// recover repairs the last layer of the record r after the process that served it was killed.
 func (b *backend) recover(r *record) error {
 	o, err := b.options(r)
 	if err != nil {
@@ -184,8 +187,8 @@ func (b *backend) recover(r *record) error {
 	return layer.Recover(o)
 }
 
-// lockLayer keeps other processes from opening a layer for writing, and reports whether the layer is clean. It
-// waits a while for a process that has the layer open.
+// lockLayer keeps other processes from opening the layer name for writing until release is called, and
+// reports whether the layer was closed properly. It waits a while for a process that has the layer open.
 func (b *backend) lockLayer(ctx context.Context, name string) (clean bool, release func(), err error) {
 	err = b.retryBusy(ctx, b.layerPath(name), func() (bool, error) {
 		clean, release, err = logfile.TryLock(b.layerPath(name))

@@ -13,18 +13,20 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ListChanges implements [snapshot.ChangeLister]: it yields the entries of the fork's upper
-// layer, and of its layers above those of base. Cost: in proportion to their entries.
+// ListChanges yields the paths at which a fork may differ from its snapshot base, for
+// [snapshot.ChangeLister]: the entries of the fork's upper layer, and of its layers above those of base.
+// Cost: in proportion to their entries.
 func (b *backend) ListChanges(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return b.listBetween(base, string(fork), b.store.ForkPath(fork))
 }
 
-// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots.
+// ListChangesBetween yields the paths at which the snapshots x and y may differ, for [snapshot.ChangeLister].
 func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.listBetween(x, string(y), b.store.SnapshotPath(y))
 }
 
-// listBetween compares the snapshot base with the state id, whose record is at path.
+// listBetween yields the paths at which the snapshot base may differ from the snapshot or fork id, whose
+// record is the file path.
 func (b *backend) listBetween(base snapshot.ID, id, path string) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := store.Find(string(base), b.store.SnapshotPath(base))
@@ -42,7 +44,8 @@ func (b *backend) listBetween(base snapshot.ID, id, path string) iter.Seq2[snaps
 	}
 }
 
-// listChanges compares two states of one tree.
+// listChanges yields the paths at which two states of one tree may differ, from the layers of their records x
+// and y.
 func (b *backend) listChanges(x, y *store.Record, yield func(snapshot.Candidate, error) bool) error {
 	if x.Tree != y.Tree {
 		return store.Refuse(errs.ErrNotSupported, y.Tree, "not the tree "+strconv.Quote(x.Tree)+" of the other state")
@@ -50,7 +53,7 @@ func (b *backend) listChanges(x, y *store.Record, yield func(snapshot.Candidate,
 	return diff.ListChanges(b.mode(), b.treesOf(x), b.treesOf(y), y.Tree, yield)
 }
 
-// treesOf returns the directories with the content of a record's layers, topmost first.
+// treesOf returns the directories with the content of the layers that the record r names, topmost first.
 func (b *backend) treesOf(r *store.Record) []string {
 	var trees []string
 	if r.Fork {
@@ -66,9 +69,9 @@ func (b *backend) mode() diff.Mode {
 	return diff.Mode{Prefix: b.store.AttrPrefix(), Unprivileged: b.store.UserXattr}
 }
 
-// Borrowed implements [snapshot.Detacher]: it lists directories and files with a redirect,
-// which read their content from the real tree under another name. A file has a redirect if it
-// was renamed with only its metadata copied up.
+// Borrowed lists the entries of a fork that read their content from the real tree under another name, for
+// [snapshot.Detacher]: directories and files with overlayfs's redirect attribute. A file has one if it was
+// renamed with only its metadata copied up.
 func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapshot.Borrowed, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	var list []snapshot.Borrowed
@@ -78,9 +81,10 @@ func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapsho
 	return list, fail("looking through", string(fork), err)
 }
 
-// Detach implements [snapshot.Detacher]: through a mount of the fork it makes the kernel copy
-// the entries up, and after the unmount it removes the redirects of directories. In this
-// order, a kill at any point leaves the fork with the content it showed.
+// Detach copies into a fork's layer the content that the entries in what still read from the real tree, for
+// [snapshot.Detacher]. Through a mount of the fork it makes the kernel copy the entries up, and after the
+// unmount it removes the redirects of directories. In this order, a kill at any point leaves the fork with
+// the content it showed.
 func (b *backend) Detach(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err == nil {

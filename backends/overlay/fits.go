@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkLower returns the reason why the tree at path cannot be a lower layer, or nil.
+// checkLower returns the reason why overlayfs cannot use the directory tree at path as the lowest, read-only
+// layer, or nil.
 func (b *backend) checkLower(path string) error {
 	if b.served != nil {
 		return b.served.Holds(path)
@@ -41,8 +42,8 @@ func (b *backend) checkLower(path string) error {
 	return b.checkMounts(path, f.Type == "overlay")
 }
 
-// whyNoLower returns the reason why a filesystem cannot hold a lower layer, or "". Overlayfs reads
-// from almost any; the contract also needs the clock of this machine.
+// whyNoLower returns the reason why the filesystem f cannot hold a lower layer of an overlay, or "".
+// Overlayfs reads from almost any; the contract of snapshots also needs times by the clock of this machine.
 func whyNoLower(f mount.Filesystem) string {
 	switch {
 	case f.IsNetwork():
@@ -57,9 +58,9 @@ func whyNoLower(f mount.Filesystem) string {
 
 func foldsNames(fs string) bool { return fs == "vfat" || fs == "exfat" || fs == "ntfs3" }
 
-// checkMounts returns an error if the mount table shows that the tree cannot be a lower layer.
-// The kernel refuses an ordinary user a tree with locked mounts inside, and everybody an
-// overlay stacked on two others.
+// checkMounts returns an error if the mount table shows that overlayfs cannot use the tree at path as a lower
+// layer. The kernel refuses an ordinary user a tree with locked mounts inside, and everybody an overlay
+// stacked on two others. isOverlay is set if the tree is on an overlay.
 func (b *backend) checkMounts(path string, isOverlay bool) error {
 	mounts, err := mount.List()
 	if err != nil {
@@ -103,8 +104,8 @@ func stacked(m mount.Point) bool {
 	return false
 }
 
-// tooDeep reports whether the kernel refuses the tree as a layer because it is a stacked overlay
-// itself. Unlike stacked, it does not depend on the paths of the layers.
+// tooDeep reports whether the kernel refuses the tree at path as a layer because it is an overlay on an
+// overlay already, by trying it. Unlike stacked, it does not depend on the paths of the layers.
 func (b *backend) tooDeep(path string) bool {
 	other := b.store.Dir // an overlay without an upper needs two lowers
 	for unix.Access(other, unix.F_OK) != nil {
@@ -117,7 +118,7 @@ func (b *backend) tooDeep(path string) bool {
 	return errors.Is(err, unix.EINVAL)
 }
 
-// checkUpper returns the reason why an upper layer cannot be in dir, or nil. If dir does not
+// checkUpper returns the reason why an upper layer of overlayfs cannot be in dir, or nil. If dir does not
 // exist yet, it checks the nearest parent that does.
 func checkUpper(dir string) error {
 	f, err := mount.FilesystemOf(dir)
@@ -134,8 +135,8 @@ func checkUpper(dir string) error {
 	return nil
 }
 
-// whyNoUpper returns the reason why a filesystem cannot hold an upper layer, or "". An upper needs
-// whiteouts, RENAME_EXCHANGE and extended attributes.
+// whyNoUpper returns the reason why the filesystem f cannot hold an upper layer of overlayfs, or "". An upper
+// needs whiteouts, RENAME_EXCHANGE and extended attributes.
 func whyNoUpper(f mount.Filesystem) string {
 	switch {
 	case f.ReadOnly:

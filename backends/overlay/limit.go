@@ -11,10 +11,12 @@ import (
 
 var _ snapshot.Limiter = (*backend)(nil)
 
-// LimitPlace implements [snapshot.Limiter]: each fork has a limit of its own.
+// LimitPlace returns the directory in which forks can share a disk limit, for [snapshot.Limiter]: "", because
+// each fork of this backend has a limit of its own.
 func (b *backend) LimitPlace() string { return "" }
 
-// CanLimit implements [snapshot.Limiter]: root can limit bytes and inodes by project quotas.
+// CanLimit returns the reason why forks cannot have the disk limit l, or nil, for [snapshot.Limiter]: only
+// root can limit bytes and inodes, by project quotas.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
@@ -22,14 +24,14 @@ func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	return fail("limiting", "", b.projects.CanLimit(l))
 }
 
-// LimitFork implements [snapshot.Limiter]. The first limit of a fork labels each file of its layer
-// with the project id; a later one is a single call. Writes past the limit fail with EDQUOT on ext4
-// and ENOSPC on xfs. Symbolic links and other special files that existed before the first limit do
+// LimitFork sets the disk limit of a fork, for [snapshot.Limiter]. The first limit of a fork labels each file
+// of its layer with a quota project id; a later one is a single call. Writes past the limit fail with EDQUOT
+// on ext4 and ENOSPC on xfs. Symbolic links and other special files that existed before the first limit do
 // not count.
 //
-// On xfs, a file of the base whose blocks were shared and then overwritten counts twice until it is
-// on the disk. A fork that is full to the last block cannot be mounted writable on xfs until its
-// limit is increased, because creating a directory reserves more space than it uses.
+// On xfs, a file of the base whose blocks were shared and then overwritten counts twice until it is on the
+// disk. A fork that is full to the last block cannot be mounted writable on xfs until its limit is increased,
+// because creating a directory reserves more space than it uses.
 func (b *backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	err := ctx.Err()
 	if err == nil {

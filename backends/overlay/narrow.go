@@ -19,9 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ViewSubtree returns an overlay of the directory dir of each layer that has a part in it. That equals
-// dir in the overlay of all layers, because an ordinary user's layers have no redirects: a
-// directory is at the same path in each. Root's layers have redirects, and root needs no ViewSubtree.
+// ViewSubtree returns a view of only the directory dir of the view v, as an overlay of dir in each layer that
+// has a part in it. That equals dir in the overlay of all layers, because an ordinary user's layers have no
+// redirects: a directory is at the same path in each. Root's layers have redirects, and root needs no
+// ViewSubtree.
 func (b *backend) ViewSubtree(ctx context.Context, v snapshot.View, dir string, write bool) (snapshot.View, error) {
 	narrow, err := b.narrow(ctx, v, dir, write)
 	return narrow, fail("narrowing", "", err)
@@ -60,7 +61,8 @@ func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write
 	return b.narrowed(n, &s, dir, write)
 }
 
-// A narrowing is the opened layers of an overlay, for finding one directory in each of them.
+// A narrowing is the state of one ViewSubtree: the opened layers of an overlay, in which one directory is
+// looked up.
 type narrowing struct {
 	diff.Layers
 	o     *snapshot.Overlay
@@ -78,7 +80,7 @@ func newNarrowing(how diff.Mode, o *snapshot.Overlay) *narrowing {
 	return n
 }
 
-// isDir reports whether the overlay has a directory at the name of s.
+// isDir reports whether the overlay shows a directory at the path whose lookup through the layers is s.
 func (n *narrowing) isDir(s *diff.Stack) bool {
 	if s.Top >= 0 {
 		return !s.Whiteout && s.Stat.IsDir()
@@ -86,14 +88,14 @@ func (n *narrowing) isDir(s *diff.Stack) bool {
 	return s.ReachesLower() && n.inBase(s.LowerPath())
 }
 
-// inBase reports whether the base has the directory dir.
+// inBase reports whether the lowest layer, the real tree, has the directory dir.
 func (n *narrowing) inBase(dir string) bool {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path.Join(n.base, dir))
 	return err == nil && st.IsDir()
 }
 
-// narrowed returns the view of the directory dir: an overlay of dir in each layer that has it, or, read-only, a plain
-// directory if only the base has it. s is dir's lookup.
+// narrowed returns the view of the directory dir alone: an overlay of dir in each layer that has it, or,
+// read-only, a plain directory if only the lowest has it. s is the lookup of dir through the layers.
 func (b *backend) narrowed(n *narrowing, s *diff.Stack, dir string, write bool) (snapshot.View, error) {
 	o := snapshot.Overlay{UserXattr: n.o.UserXattr, Metacopy: n.o.Metacopy}
 	for i, tree := range n.trees {
@@ -123,9 +125,9 @@ func (b *backend) narrowed(n *narrowing, s *diff.Stack, dir string, write bool) 
 	return snapshot.View{Overlay: &o}, nil
 }
 
-// copyUpDirs makes dir in the upper layer, with its missing parents, as a copy up by the
-// kernel would: each directory gets the attributes of the one that it covers, and the existing
-// parent's times stay. Atomic.
+// copyUpDirs makes dir in the upper layer, with its missing parents, as a copy up by the kernel would: each
+// directory gets the attributes of the one that it covers, and the existing parent's times stay. Atomic. An
+// overlay of dir alone needs it to be writable.
 func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) error {
 	unlock, err := b.store.Lock(ctx, unix.LOCK_SH)
 	if err != nil {
@@ -159,8 +161,8 @@ func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) erro
 	return store.SetTimes(fd, parent, before)
 }
 
-// makeDirs creates the directory made, with parts[there+1:] nested in it. Each gets the attributes of the
-// directory that it will cover in the overlay.
+// makeDirs creates the directory made, with parts[there+1:] nested in it, for copyUpDirs. Each gets the
+// attributes of the directory that it will cover in the overlay.
 func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int) error {
 	at := made
 	var dirs []string

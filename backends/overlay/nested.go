@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inTree reports whether the directory dir is inside the tree, by following ".." from dir. The
-// kernel refuses an overlay that has both as layers. A directory that cannot be read counts as
-// outside.
+// inTree reports whether the directory dir is inside the directory tree, by following ".." from dir. The
+// kernel refuses an overlay that has both as layers. A directory that cannot be read counts as outside.
 func inTree(dir, tree string) bool {
 	root, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {

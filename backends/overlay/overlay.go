@@ -17,8 +17,8 @@ import (
 
 const name = "overlay"
 
-// Driver returns the driver of this backend. It accepts any directory of a local filesystem,
-// and stores its layers on any local filesystem that overlayfs accepts as an upper.
+// Driver returns the driver that snapshots any directory of a local filesystem with overlayfs. It stores its
+// layers on any local filesystem that overlayfs accepts as an upper.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: Open}
 }
@@ -50,10 +50,10 @@ func open(place snapshot.Place, storage store.QuotaStorage, served LowerServer) 
 	return b, nil
 }
 
-// privilege reports how this process may use overlayfs. userXattr is false only for root of the
-// initial user namespace, which may write trusted.* attributes. locked reports that the mounts of
-// overlays will be made in a user namespace that does not exist yet, in which all present mounts
-// are locked.
+// privilege reports how this process may use overlayfs. userXattr is false only for root of the initial user
+// namespace, which may write trusted.* attributes; overlays of others use user.* ones. locked reports that
+// the mounts of overlays will be made in a user namespace that does not exist yet, in which all present
+// mounts are locked.
 func privilege() (userXattr, locked bool) {
 	const first = "user:[4026531837]" // PROC_USER_INIT_INO of linux/proc_ns.h
 	ns, err := os.Readlink("/proc/self/ns/user")
@@ -62,8 +62,8 @@ func privilege() (userXattr, locked bool) {
 	return !root || !outside, !root && outside
 }
 
-// A backend has no state except its directory, so that any number of processes may use the same
-// one.
+// A backend stores snapshots and forks as overlayfs layers in its directory. It has no other state, so that
+// any number of processes may use the same one.
 type backend struct {
 	store    *store.Store
 	projects quota.Projects
@@ -79,7 +79,7 @@ func (b *backend) Facts() snapshot.Facts {
 	}
 }
 
-// fail wraps err in an [*errs.Error] with the operation, the id, and the path of a
+// fail wraps err in an [*errs.Error] with the operation, the id of the snapshot or fork, and the path of a
 // *fs.PathError.
 func fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) { // an error of the quota storage has an Op

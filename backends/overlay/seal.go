@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chainLimits returns two lengths of a chain of layers: from mergeAt on Sweep merges it, and
-// at max Seal merges it first. Each layer costs half a microsecond at every uncached lookup.
-// Linux accepts 500 layers; before Linux 6.5 all of them must fit in one mount option of 255
-// bytes, enough for thirteen.
+// chainLimits returns two lengths of a chain of overlayfs layers: from mergeAt on Sweep merges the chain into
+// one layer, and at max Seal merges it first. Each layer costs half a microsecond at every uncached lookup.
+// Linux accepts 500 layers; before Linux 6.5 all of them must fit in one mount option of 255 bytes, enough
+// for thirteen.
 func chainLimits() (mergeAt, max int) {
 	if hostinfo.Before(6, 5) {
 		return 5, 10
@@ -31,9 +31,9 @@ func chainLimits() (mergeAt, max int) {
 	return 16, 64
 }
 
-// Seal implements [snapshot.Backend]: it freezes the fork's upper layer and gives the fork a
-// new one (use Idle), or copies the layer (InUse). If no Sweep has merged a long chain of
-// layers, Seal merges it first.
+// Seal makes the snapshot id of a fork, for [snapshot.Backend]: it freezes the fork's upper layer and gives
+// the fork a new one (use Idle), or copies the layer (InUse). If the fork has many layers that no Sweep has
+// merged, Seal merges them first.
 func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (snapshot.Snapshot, error) {
 	s := store.Record{Taken: now()}
 	err := store.CheckID(ctx, string(id))
@@ -52,8 +52,9 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(id, &s), nil
 }
 
-// maySeal returns an error if the fork cannot be sealed, and merges its chain of layers if it
-// is full. marked reports a volatile mark of the kernel, and boot is the boot id.
+// maySeal returns an error if the fork with the record r cannot be sealed as the snapshot id, and merges its
+// layers if it has as many as a mount may have. marked reports that the kernel marked the upper layer as not
+// synced (a volatile mount), and boot is the id of this boot.
 func (b *backend) maySeal(ctx context.Context, r *store.Record, id snapshot.ID) (marked bool, boot string, err error) {
 	if _, err := os.Lstat(b.store.SnapshotPath(id)); err == nil {
 		return false, "", store.Refuse(errs.ErrExists, b.store.SnapshotPath(id), "a snapshot of this name exists")
@@ -73,9 +74,9 @@ func (b *backend) maySeal(ctx context.Context, r *store.Record, id snapshot.ID) 
 	return marked, boot, err
 }
 
-// sealIdle seals a fork that is not in use, in three steps, each of which leaves a valid
-// state: the fork gets a new upper above its old one; the snapshot gets its record; the
-// snapshot becomes the fork's base.
+// sealIdle makes the snapshot id of a fork that is not in use, in three steps, each of which leaves a valid
+// state: the fork gets a new upper above its old one; the snapshot gets its record s; the snapshot becomes
+// the fork's base.
 func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *store.Record, id snapshot.ID, s *store.Record) (err error) {
 	marked, boot, err := b.maySeal(ctx, r, id)
 	if err != nil {
@@ -123,7 +124,8 @@ func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *store.R
 	return nil
 }
 
-// announce writes the snapshot's record and then makes the snapshot the base of the fork.
+// announce writes the record s of the snapshot id and then makes the snapshot the base of the fork, whose
+// record is next. back undoes the steps before if that fails.
 func (b *backend) announce(ctx context.Context, fork snapshot.ForkID, next *store.Record, id snapshot.ID, s *store.Record, back *undo.Stack) error {
 	if err := b.store.Create(ctx, b.store.SnapshotPath(id), s); err != nil {
 		return err
@@ -133,7 +135,8 @@ func (b *backend) announce(ctx context.Context, fork snapshot.ForkID, next *stor
 	return b.store.Replace(ctx, b.store.ForkPath(fork), next)
 }
 
-// sealInUse copies the fork's upper layer into a new layer of the snapshot. The fork keeps its layers.
+// sealInUse makes the snapshot id of a fork that processes use, by copying the fork's upper layer into a new
+// layer of the snapshot. The fork keeps its layers.
 func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *store.Record, id snapshot.ID, s *store.Record) error {
 	if _, _, err := b.maySeal(ctx, r, id); err != nil {
 		return err
@@ -151,9 +154,9 @@ func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *store.
 	})
 }
 
-// compact makes one layer that replaces a whole chain. Existing records still name the chain,
-// because their views may be mounted; new records use the merged layer. Cost: in proportion to
-// the content of the chain.
+// compact makes one layer that replaces chain, a list of layers. Existing records still name the old layers,
+// because their views may be mounted; new records use the merged layer. Cost: in proportion to the content of
+// the layers.
 func (b *backend) compact(ctx context.Context, chain []string) error {
 	return b.mergeInto(ctx, "merged", chain, func(layer string) error {
 		err := os.Symlink("../"+layer, b.store.LayerPath(chain[0])+"/merged")
@@ -164,8 +167,9 @@ func (b *backend) compact(ctx context.Context, chain []string) error {
 	})
 }
 
-// mergeInto copies a chain of layers into a new layer, and then calls then under the lock. A lock on the new
-// layer's directory protects it from Sweep meanwhile. After an error, also of then, the new layer is gone.
+// mergeInto copies the layers of chain into one new layer, whose name begins with prefix, and then calls then
+// under the lock, to use it. A lock on the new layer's directory protects it from Sweep meanwhile. After an
+// error, also of then, the new layer is gone.
 func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, then func(layer string) error) error {
 	layer := store.UniqueName(prefix + "-")
 	home := b.store.Dir + "/tmp/" + layer

@@ -9,10 +9,10 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A LowerServer serves lower trees by a process, so that the overlay's lower layer is a served
-// mount and not a path of the real tree.
+// A LowerServer is a process that serves real trees as FUSE mounts. The lowest layer of the overlay is then
+// such a mount, not the path of the real tree. Package overlayfuse provides one.
 type LowerServer interface {
-	// Holds returns the reason why the tree at path cannot be served, or nil.
+	// Holds returns the reason why a process cannot serve the tree at path, or nil.
 	Holds(path string) error
 	// Serve returns the lower layers, topmost first, that show the tree at path. They belong to fork, or to a
 	// snapshot if fork is "". taken is the time at which the base was captured.
@@ -22,12 +22,12 @@ type LowerServer interface {
 // Backend is the type of opened backend that [Open] returns, for packages that extend it.
 type Backend = backend
 
-// OpenOn does the same as [Open], with the layers on the storage g, which limits their size.
-// See package overlayquota.
+// OpenOn opens the backend as [Open] does, with the layers on the storage g, which limits their size. See
+// package overlayquota.
 func OpenOn(place snapshot.Place, g store.QuotaStorage) (*Backend, error) { return open(place, g, nil) }
 
-// OpenServed does the same as [Open], with a served tree as the lower layer. See package
-// overlayfuse.
+// OpenServed opens the backend as [Open] does, with mounts of the server tree as the lowest layers. See
+// package overlayfuse.
 func OpenServed(place snapshot.Place, tree LowerServer) (*Backend, error) {
 	return open(place, nil, tree)
 }

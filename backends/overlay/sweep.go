@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// Sweep implements [snapshot.Backend]: it deletes layers that no record names, remains of
-// killed processes, and the trash, merges long chains of layers, and syncs frozen layers. It
-// rests for as long as it works. Cost: reading every record with the lock held exclusively.
+// Sweep does the background work of this backend, for [snapshot.Backend]: it deletes layers that no record
+// names, remains of killed processes, and the trash, merges long chains of layers, and syncs frozen layers.
+// It rests for as long as it works. Cost: reading every record with the lock held exclusively.
 func (b *backend) Sweep(ctx context.Context) error {
 	if store.IsGone(b.store.Dir) {
 		return nil
@@ -30,7 +30,8 @@ func (b *backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", err)
 }
 
-// syncFrozen syncs the frozen layers of this boot.
+// syncFrozen writes those frozen layers to stable storage that were sealed during this boot without a sync. c
+// holds the layers in use.
 func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 	boot, err := proc.BootID()
 	if err != nil {
@@ -46,7 +47,8 @@ func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 	return b.syncAndUnmark(ctx, notes)
 }
 
-// mergeLong merges the long layer chains of snapshots.
+// mergeLong merges the layers of each snapshot that has many, since each layer slows down lookups. c holds
+// the layers in use.
 func (b *backend) mergeLong(ctx context.Context, c *store.LiveLayers) error {
 	for _, chain := range c.Chains {
 		chain = b.store.Shorten(chain)

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkLayers returns the reason why the content of frozen layers may be incomplete, or nil: a
-// machine crash before they were synced.
+// checkLayers returns an error if the content of these frozen layers may be incomplete, because the machine
+// crashed before they were synced. boot is the id of this boot.
 func (b *backend) checkLayers(layers []string, boot string) error {
 	for _, layer := range layers {
 		if unix.Access(b.store.TreePath(layer), unix.F_OK) != nil {
@@ -45,8 +45,8 @@ func unsyncedError(tree, note string) error {
 		"ls -lR "+errs.Quoted(tree), "rm -r "+errs.Quoted(note)+" # to accept it as it is")
 }
 
-// prepareMount checks that a fork can be mounted, and records this boot as the last one that may have
-// mounted it.
+// prepareMount checks that the fork id can be mounted, and records this boot as the last one that may have
+// mounted it: after a crash, unsynced writes of that boot may be lost.
 func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *store.Record) error {
 	boot, err := proc.BootID()
 	if err != nil {
@@ -70,8 +70,8 @@ func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *store
 	})
 }
 
-// withForkLocked calls do with the record of a fork, under a lock against other seals and
-// syncs of the fork. If the fork got another upper layer meanwhile, it locks that.
+// withForkLocked calls do with the record of the fork id, under a lock against other seals and syncs of that
+// fork. If the fork got another upper layer meanwhile, it locks that.
 func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do func(*store.Record) error) error {
 	for {
 		r, err := store.Find(string(id), b.store.ForkPath(id))
@@ -95,8 +95,8 @@ func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do fun
 	}
 }
 
-// isUnsynced reports whether the upper layer of a fork has the kernel's volatile mark
-// ([store.KernelMark]). A mark of another boot is an error.
+// isUnsynced reports whether the kernel has marked the upper layer of a fork as written without syncs
+// ([store.KernelMark]). A mark of another boot than boot is an error: writes may be lost.
 func (b *backend) isUnsynced(r *store.Record, boot string) (bool, error) {
 	marked, err := b.store.IsVolatile(r.Upper)
 	if marked && r.Boot != boot {
@@ -105,10 +105,10 @@ func (b *backend) isUnsynced(r *store.Record, boot string) (bool, error) {
 	return marked, err
 }
 
-// Sync implements [snapshot.Syncer]: it syncs the filesystem of the layers and then removes
-// the volatile marks, which prevent another mount of the fork. The engine calls it after the
-// fork's last process has ended. Cost: writing all unsaved data; nothing without a mark.
-// Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot), ErrNoSpace.
+// Sync puts a fork's changes on stable storage, for [snapshot.Syncer]: it syncs the filesystem of the layers
+// and then removes the kernel's marks of a volatile mount, which prevent another mount of the fork. The
+// engine calls it after the fork's last process has ended. Cost: writing all unsaved data; nothing without a
+// mark. Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot), ErrNoSpace.
 func (b *backend) Sync(ctx context.Context, fork snapshot.ForkID) error {
 	return fail("settling", string(fork), b.withForkLocked(ctx, fork, func(r *store.Record) error {
 		boot, err := proc.BootID()
@@ -131,7 +131,8 @@ func (b *backend) Sync(ctx context.Context, fork snapshot.ForkID) error {
 	}))
 }
 
-// unsyncedNotes lists the "unsettled" notes of these layers.
+// unsyncedNotes lists the paths of the files "unsettled" in these layers, which say that a layer was sealed
+// without a sync.
 func (b *backend) unsyncedNotes(layers []string) (notes []string) {
 	for _, layer := range layers {
 		note := b.store.LayerPath(layer) + "/unsettled"
@@ -142,7 +143,8 @@ func (b *backend) unsyncedNotes(layers []string) (notes []string) {
 	return notes
 }
 
-// syncAndUnmark syncs the layers' filesystem, and then removes these notes and volatile marks.
+// syncAndUnmark syncs the layers' filesystem, and then removes the files notes, which say that layers are not
+// synced, and the kernel's marks.
 func (b *backend) syncAndUnmark(ctx context.Context, notes []string) error {
 	if len(notes) == 0 {
 		return nil

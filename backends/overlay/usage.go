@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Usage implements [snapshot.ChangeLister]: it adds up the allocated blocks of the fork's upper
+// Usage returns the disk space of a fork, for [snapshot.ChangeLister]: the allocated blocks of its upper
 // layer, without its frozen layers. Cost: in proportion to the layer's entries.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
@@ -27,7 +27,8 @@ func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Byt
 	return m.sum, fail("measuring", string(fork), err)
 }
 
-// Gauge implements [snapshot.Limiter] for forks that have a project id.
+// Gauge returns the disk space and inodes that count for a fork's limit, for [snapshot.Limiter]. The fork
+// must have a project id.
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err != nil {
@@ -52,8 +53,8 @@ type meter struct {
 	seen map[uint64]bool // inodes with several links
 }
 
-// visit adds up the entries of a directory, and skips directories that an ordinary user may
-// not read.
+// visit adds the disk space of the entries of a layer's directory to the sum, and returns its subdirectories
+// to visit. It skips directories that an ordinary user may not read.
 func (m *meter) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil

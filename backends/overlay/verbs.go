@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capture implements [snapshot.Backend]: it writes one small file, and reads only the root
-// directory of the tree.
+// Capture records a snapshot of the tree, for [snapshot.Backend]: it writes one small file, and reads only
+// the root directory of the tree.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	r := store.Record{Tree: tree.Path, Taken: now(), Whole: true}
 	err := store.CheckID(ctx, string(id))
@@ -34,11 +34,12 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return b.snapshotOf(id, &r), nil
 }
 
-// now returns a time that is not later than the ctime of any later change. A change shortly
-// before, in the same clock tick, may have that time too.
+// now returns the present time, to record as that of a capture. It is not later than the ctime of any later
+// change. A change shortly before, in the same clock tick, may have that time too.
 func now() time.Time { return vfs.Now().Add(-1) }
 
-// Fork implements [snapshot.Backend]: it makes three directories and a small file.
+// Fork makes the fork id of the snapshot from, for [snapshot.Backend]: it creates three directories and a
+// small file.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	r, err := b.fork(ctx, from, id)
 	if err != nil {
@@ -98,8 +99,8 @@ func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, 
 	return b.snapshotOf(id, &r), nil
 }
 
-// LookupFork implements [snapshot.Backend]. It also records that the fork may be mounted
-// during this boot.
+// LookupFork returns the fork id with its view, for [snapshot.Backend]. It also records that the fork may be
+// mounted during this boot.
 func (b *backend) LookupFork(ctx context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	r, err := store.Find(string(id), b.store.ForkPath(id))
 	if err == nil {
@@ -124,9 +125,9 @@ func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.store.Forget(ctx, string(id), b.store.SnapshotPath(id)))
 }
 
-// RemoveFork implements [snapshot.Backend]. It also moves the fork's upper layer into the
-// trash at once: no snapshot names it, because Seal gives the fork a new upper before it
-// writes the snapshot's record.
+// RemoveFork removes the fork id, for [snapshot.Backend]. It also moves the fork's upper layer into the trash
+// at once: no snapshot names it, because Seal gives the fork a new upper before it writes the snapshot's
+// record.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	path := b.store.ForkPath(id)
 	r, err := store.Find(string(id), path)
@@ -154,7 +155,7 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), err)
 }
 
-// Pending implements [snapshot.Backend]: it reports whether the trash has entries.
+// Pending reports whether a sweep would free space, because the trash has entries, for [snapshot.Backend].
 func (b *backend) Pending() bool { return trash.Any(b.store.Dir + "/trash") }
 
 func (b *backend) snapshotOf(id snapshot.ID, r *store.Record) snapshot.Snapshot {
@@ -173,8 +174,9 @@ func (b *backend) forkOf(id snapshot.ForkID, r *store.Record) snapshot.Fork {
 	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Overlay: o}}
 }
 
-// overlay returns the mount that shows a record's layers above its tree, read-only: it has no upper. Served lower
-// layers belong to fork, or to a snapshot if fork is "".
+// overlay returns the overlay mount that shows the layers of the record r above its tree. It has no upper, so
+// it is read-only. If the lower layers are served by a process, they belong to fork, or to a snapshot if fork
+// is "".
 func (b *backend) overlay(r *store.Record, fork snapshot.ForkID) *snapshot.Overlay {
 	lower := make([]string, 0, len(r.Layers)+1)
 	for _, layer := range r.Layers {

@@ -27,8 +27,8 @@ import (
 
 const name = "fusecow-overlay"
 
-// Driver returns the driver of this backend, which accepts any directory of a local
-// filesystem. program is as in [fusecow.Driver].
+// Driver returns the driver of this backend, which accepts any directory of a local filesystem. program
+// returns the command line of the FUSE server program, as in [fusecow.Driver].
 func Driver(program func() ([]string, error)) snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		trees := fusecow.NewTrees(filepath.Join(place.Dir, "served"), program)
@@ -40,7 +40,8 @@ func Driver(program func() ([]string, error)) snapshot.Driver {
 	}}
 }
 
-// A Backend is the backend of package overlay above served lower trees.
+// A Backend is the backend of package overlay whose lowest layer is not the real tree but a FUSE mount that
+// shows it.
 type Backend struct {
 	*overlay.Backend
 	trees *fusecow.Trees
@@ -51,7 +52,7 @@ var _ interface {
 	snapshot.ServerMonitor
 } = (*Backend)(nil)
 
-// RemoveFork removes a fork, with the socket that a killed server has left.
+// RemoveFork removes a fork, and the socket that a killed server of its lower tree has left.
 func (b *Backend) RemoveFork(ctx context.Context, fork snapshot.ForkID) error {
 	err := b.Backend.RemoveFork(ctx, fork)
 	if err == nil {
@@ -60,12 +61,13 @@ func (b *Backend) RemoveFork(ctx context.Context, fork snapshot.ForkID) error {
 	return err
 }
 
-// WaitExit reports whether the server of the fork's lower was killed, for [snapshot.ServerMonitor].
+// WaitExit waits until the process that serves the fork's lower tree has exited, and reports whether it was
+// killed, for [snapshot.ServerMonitor].
 func (b *Backend) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 	return b.trees.WaitExit(ctx, fork)
 }
 
-// Noticed returns the lower files that had changed since the capture when the fork read them, for
+// Noticed returns the files of the real tree that had changed since the capture when the fork read them, for
 // [snapshot.ServerMonitor].
 func (b *Backend) Noticed(ctx context.Context, fork snapshot.ForkID) ([]string, error) {
 	if _, err := b.LookupFork(ctx, fork); err != nil {

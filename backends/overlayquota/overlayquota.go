@@ -35,13 +35,14 @@ import (
 
 const name = "overlay-quota"
 
-// Driver returns the driver of this backend. The engine chooses it by name, or for a limit
-// that no other backend can enforce. The pools are beside the driver's own directory.
+// Driver returns the driver of this backend. The engine chooses it by name, or for a disk limit that no other
+// backend can enforce. The pools are beside the driver's own directory.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, ForLimits: true, Open: open}
 }
 
-// A Backend is the backend of package overlay, with its layers on a pool.
+// A Backend is the backend of package overlay, with its layers on a pool (a btrfs in a file), whose quotas
+// limit them.
 type Backend struct {
 	*overlay.Backend
 	storage *poolStorage
@@ -68,15 +69,15 @@ func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return &Backend{b, g}, nil
 }
 
-// layersDir returns the directory, in the pool p, of the layers of the state directory dir.
+// layersDir returns the directory, in the pool p, for the layers of the snapfs state directory dir.
 func layersDir(p *pool.Pool, dir string) string {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, dir) // it never fails
 	return filepath.Join(p.Layers(), strconv.FormatUint(h.Sum64(), 16))
 }
 
-// choose opens a pool for the state directory own: the one that has its layers, or else the default pool, or else
-// the first. Errors are those of opening any pool.
+// choose opens the pool to use for the backend's directory own: the one that has its layers, or else the
+// default pool, or else the first. Errors are those of opening any pool.
 func choose(ctx context.Context, own string) (*pool.Pool, error) {
 	dir := filepath.Join(filepath.Dir(own), pool.Driver().Name)
 	names, err := pool.List(dir)
@@ -113,7 +114,7 @@ func refuse(why string, hints ...string) error {
 	return &errs.Error{Op: "opening", Component: name, Kind: errs.ErrNotSupported, Err: errors.New(why), Hints: hints}
 }
 
-// Capture implements [snapshot.Backend], as package overlay does.
+// Capture records a snapshot of the tree, for [snapshot.Backend], as package overlay does.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	if err := b.Maintain(ctx); err != nil { // before the first write to the pool
 		return snapshot.Snapshot{}, err
@@ -121,7 +122,7 @@ func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return b.Backend.Capture(ctx, tree, id)
 }
 
-// Fork implements [snapshot.Backend]: it makes a fork whose upper layer is a subvolume of the
+// Fork makes the fork id of the snapshot from, for [snapshot.Backend]. Its upper layer is a subvolume of the
 // pool.
 func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	if err := b.storage.pool.Growing(ctx, id); err != nil {
@@ -130,15 +131,16 @@ func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.Backend.Fork(ctx, from, id)
 }
 
-// Maintain implements [snapshot.Maintainer]: it limits all forks on the pool to the space that
-// the host has.
+// Maintain limits all forks on the pool together to the space that the host's disk has, for
+// [snapshot.Maintainer].
 func (b *Backend) Maintain(ctx context.Context) error { return b.storage.pool.Maintain(ctx) }
 
-// LimitPlace implements [snapshot.Limiter]: it names the pool's filesystem, on which forks can
-// share a limit.
+// LimitPlace returns a name of the pool's filesystem, on which forks can share a disk limit, for
+// [snapshot.Limiter].
 func (b *Backend) LimitPlace() string { return qgroup.Place(b.storage.pool.Mount()) }
 
-// Gauge implements [snapshot.Limiter]: it returns the bytes charged to the fork's quota group.
+// Gauge returns the bytes that count for the fork's disk limit now, for [snapshot.Limiter]: those charged to
+// its quota group.
 func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	layer, err := b.LayerOf(fork)
 	if err != nil {
@@ -171,7 +173,7 @@ func gauge(layer string) (int64, error) {
 	return qgroup.Used(int(dir.Fd()), groups[0])
 }
 
-// failed wraps err in an [*errs.Error] with its operation and path. A nil err stays nil.
+// failed wraps err in an [*errs.Error] with the operation op and the path. A nil err stays nil.
 func failed(op, path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/subvol"
 )
 
-// kin returns the part of a fork's id that all forks of one sandbox have in common, with which
-// the names of their layers begin.
+// kin returns the part of a fork's id that all forks of one sandbox have in common. The names of their layers
+// begin with it, by which the sandbox's scratch directory is found.
 func kin(id string) string {
 	id, _, _ = strings.Cut(id, "-")
 	return id
@@ -24,8 +24,8 @@ func kin(id string) string {
 
 func (g *poolStorage) scratch(kin string) string { return filepath.Join(g.dir, "scratch", kin) }
 
-// openScratch opens the scratch directory of the sandbox whose fork writes to the layer; nil if it has none. The
-// caller closes it.
+// openScratch opens the scratch directory (the /tmp) of the sandbox whose fork writes to the layer; nil if it
+// has none. The caller closes it.
 func (g *poolStorage) openScratch(layer string) (*os.File, error) {
 	dir, err := os.Open(g.scratch(kin(filepath.Base(filepath.Dir(layer)))))
 	if errors.Is(err, os.ErrNotExist) {
@@ -34,8 +34,8 @@ func (g *poolStorage) openScratch(layer string) (*os.File, error) {
 	return dir, err
 }
 
-// Scratch implements [snapshot.TmpProvider]: it returns the path of the sandbox's scratch directory, a subvolume
-// in the quota group of the fork.
+// Scratch returns the path of a directory to use as the sandbox's /tmp, for [snapshot.TmpProvider]. It is a
+// subvolume in the quota group of the fork, so that the disk limit includes it.
 func (b *Backend) Scratch(ctx context.Context, fork snapshot.ForkID) (string, error) {
 	layer, err := b.LayerOf(fork)
 	if err != nil {
@@ -61,8 +61,8 @@ func (g *poolStorage) makeScratch(ctx context.Context, layer, kin string) (strin
 	return path, g.inheritGroup(ctx, layer, path)
 }
 
-// sweepScratch deletes the scratch directories of removed forks. A fork's record is written before
-// its scratch directory is made.
+// sweepScratch deletes the scratch directories (the /tmp) of removed forks. A fork's record is written before
+// its scratch directory is made, so none of a living fork is deleted.
 func (g *poolStorage) sweepScratch() error {
 	dir, err := os.Open(filepath.Join(g.dir, "scratch"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -98,7 +98,8 @@ func (g *poolStorage) sweepScratch() error {
 	return errors.Join(errs...)
 }
 
-// inheritGroup puts the subvolume next into the quota groups of old.
+// inheritGroup puts the subvolume next into the btrfs quota groups of the subvolume old, so that the same
+// limit applies.
 func (g *poolStorage) inheritGroup(ctx context.Context, old, next string) error {
 	from, err := os.Open(old)
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A poolStorage is a [store.QuotaStorage] that makes each layer a subvolume of a pool.
+// A poolStorage is a [store.QuotaStorage] that makes each overlay layer a subvolume of a pool, where btrfs
+// quota groups limit it.
 type poolStorage struct {
 	dir  string
 	pool *pool.Pool
@@ -27,7 +28,7 @@ type poolStorage struct {
 
 var _ store.QuotaStorage = (*poolStorage)(nil)
 
-// Make makes a subvolume at path.
+// Make makes a subvolume at path, for an overlay layer.
 func (g *poolStorage) Make(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -40,7 +41,7 @@ func (g *poolStorage) Make(path string) error {
 	return os.Chmod(path, 0o700)
 }
 
-// Destroy deletes the subvolume name; false if it is not one.
+// Destroy deletes the subvolume name in the directory dir; false if it is not one.
 func (g *poolStorage) Destroy(dir int, name string) (bool, error) {
 	st, err := vfs.Lstat(dir, name)
 	if err != nil || st.Ino != btrfs.RootInode {
@@ -50,8 +51,7 @@ func (g *poolStorage) Destroy(dir int, name string) (bool, error) {
 	return err != unix.ENOTEMPTY, err
 }
 
-// CanLimit returns the reason why forks cannot be limited to l, or nil. btrfs limits bytes,
-// not inodes.
+// CanLimit returns the reason why forks cannot have the disk limit l, or nil. btrfs limits bytes, not inodes.
 func (g *poolStorage) CanLimit(l snapshot.DiskLimit) error {
 	if l.Inodes > 0 {
 		return &errs.Error{
@@ -118,12 +118,12 @@ func (g *poolStorage) limit(ctx context.Context, layer string, l snapshot.DiskLi
 	return err
 }
 
-// InheritLimit puts the layer next into the quota group of the layer old.
+// InheritLimit puts the layer next into the quota group of the layer old, so that one limit applies to both.
 func (g *poolStorage) InheritLimit(old, next string) error {
 	return failed("limiting", next, g.inheritGroup(context.Background(), old, next))
 }
 
-// Swept deletes unused scratch directories and quota groups.
+// Swept deletes the scratch directories and quota groups of removed forks, after the backend's sweep.
 func (g *poolStorage) Swept() error {
 	top, err := os.Open(g.dir)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // second in total.
 const patience = 9
 
-// A copier copies one tree, directory by directory.
+// A copier is the state of copying one tree, directory by directory, into a snapshot or fork.
 type copier struct {
 	ctx     context.Context
 	from    string           // path of the source's root, for errors
@@ -52,7 +52,7 @@ func openTree(path string) (int, error) {
 	return fd, nil
 }
 
-// copyTree copies the open tree src into home/tree, which is empty.
+// copyTree copies the open tree src into home/tree, which is empty. from is the path of src, for errors.
 func (b *backend) copyTree(ctx context.Context, src int, from, home string) error {
 	c := &copier{ctx: ctx, from: from, links: -1, linked: map[inode]string{}}
 	defer c.close()
@@ -83,8 +83,8 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 	return c.run(in, dst, &root)
 }
 
-// run copies the open directory src into the open, empty directory dst. c.close closes both descriptors, also
-// after an error.
+// run copies the open directory src, with attributes root, into the open, empty directory dst. c.close closes
+// both descriptors, also after an error.
 func (c *copier) run(src, dst int, root *vfs.Stat) error {
 	if err := c.descend("", src, dst, root); err != nil {
 		return c.at("", err)
@@ -109,7 +109,8 @@ func (c *copier) run(src, dst int, root *vfs.Stat) error {
 	return nil
 }
 
-// copyStable copies one entry, and tries again while it changes. A deleted entry is skipped.
+// copyStable copies the entry name of the directory here, and tries again while it changes. A deleted entry
+// is skipped. ErrBusy: it changed during every try.
 func (c *copier) copyStable(here *level, name string) error {
 	for try := range patience {
 		err := c.entry(here, name)
@@ -129,8 +130,8 @@ func (c *copier) copyStable(here *level, name string) error {
 	return &errs.Error{Kind: errs.ErrBusy, Err: errors.New(errAgain.Error())}
 }
 
-// entry copies one entry of a directory. It returns ENOENT if the entry was deleted, and errAgain,
-// leaving no copy, if it was changed or replaced.
+// entry copies the entry name of the directory here. It returns ENOENT if the entry was deleted, and
+// errAgain, leaving no copy, if it was changed or replaced.
 func (c *copier) entry(here *level, name string) error {
 	st, err := vfs.Lstat(here.src, name)
 	if err != nil {
@@ -160,8 +161,9 @@ func (c *copier) entry(here *level, name string) error {
 	return nil
 }
 
-// dir creates the copy of a directory, and makes it the one that run copies next. A mount point stays empty,
-// because the mounted filesystem is no part of the tree. The backend's own directory is left out.
+// dir creates the copy of the directory name in here, and makes it the one that run copies next. A mount
+// point stays empty, because the mounted filesystem is no part of the tree. The backend's own directory is
+// left out.
 func (c *copier) dir(here *level, name string, st *vfs.Stat) error {
 	if inodeOf(st) == c.state {
 		return nil
@@ -188,7 +190,7 @@ func (c *copier) dir(here *level, name string, st *vfs.Stat) error {
 	return c.descend(name, src, dst, &opened)
 }
 
-// step calls do, a single change on disk named what; a test can make it fail.
+// step calls do, a single change on disk that is called what; a test can make it fail.
 func (c *copier) step(what string, do func() error) error {
 	if err := fault.Point(c.ctx, what); err != nil {
 		return err
@@ -196,7 +198,7 @@ func (c *copier) step(what string, do func() error) error {
 	return do()
 }
 
-// at wraps err with the path of name in the source tree.
+// at adds the path of name in the source tree to err.
 func (c *copier) at(name string, err error) error {
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(c.from, "/"))
@@ -219,10 +221,11 @@ func (c *copier) at(name string, err error) error {
 	return &fs.PathError{Op: "copy", Path: b.String(), Err: err}
 }
 
-// errWritten marks an error of writing the copy: ENOENT does not mean then that the source was deleted.
+// errWritten marks an error of writing the copy, as opposed to reading the source: ENOENT does not mean then
+// that the source was deleted.
 var errWritten = errors.New("error of the copy")
 
-// written marks err with errWritten. A nil err stays nil.
+// written marks err as an error of writing the copy, by errWritten. A nil err stays nil.
 func written(err error) error {
 	if err == nil {
 		return nil
@@ -230,8 +233,8 @@ func written(err error) error {
 	return &errs.Error{Kind: errWritten, Err: err}
 }
 
-// changed returns errAgain for errors that mean that an entry has changed its type, and other
-// errors as they are.
+// changed returns errAgain, so that the copy is tried again, for errors that mean that an entry has changed
+// its type meanwhile, and other errors as they are.
 func changed(err error) error {
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {
 		return errAgain

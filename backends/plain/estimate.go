@@ -13,8 +13,8 @@ import (
 
 var _ snapshot.Estimator = (*backend)(nil)
 
-// Estimate implements [snapshot.Estimator]: it returns the size of a copy of the tree. It
-// skips entries that it cannot read; the copy itself reports their error.
+// Estimate returns the size of a copy of the tree, for [snapshot.Estimator]. It skips entries that it cannot
+// read; the copy itself reports their error.
 func (b *backend) Estimate(ctx context.Context, tree snapshot.Tree) (snapshot.CopySize, error) {
 	root, err := vfs.Lstat(unix.AT_FDCWD, tree.Path)
 	if err != nil {
@@ -55,8 +55,8 @@ func (b *backend) Estimate(ctx context.Context, tree snapshot.Tree) (snapshot.Co
 	return w, fail("estimating", "", err)
 }
 
-// room returns the free bytes of the disk for copies, or -1 where the size of a copy is not
-// known before, on filesystems that share blocks or compress.
+// room returns the free bytes of the disk on which copies of trees are stored, or -1 where the size of a copy
+// is not known before, on filesystems that share blocks or compress.
 func (b *backend) room() snapshot.Bytes {
 	for dir := b.dir; ; dir = filepath.Dir(dir) { // it may not exist yet
 		f, err := mount.FilesystemOf(dir)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file copies a regular file, with its holes, and with shared blocks if the filesystem
-// supports it. errAgain: the file changed meanwhile, and no copy is left.
+// file copies the regular file name of the directory here, with its holes, and with shared blocks if the
+// filesystem supports it. errAgain: the file changed meanwhile, and no copy is left.
 func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 	src, err := openRead(here.src, name, 0)
 	if err != nil {
@@ -104,8 +104,8 @@ func (c *copier) content(dst, src int, size int64) error {
 
 const stretch = 8 << 20 // bytes between two checks of the context
 
-// extent copies the bytes between two offsets. It stops early if the file was truncated; the
-// caller then finds another size.
+// extent copies the bytes of src between the offsets from and to into dst. It stops early if the file was
+// truncated; the caller then finds another size.
 func (c *copier) extent(dst, src int, from, to int64) error {
 	for from < to {
 		if err := c.ctx.Err(); err != nil {

@@ -32,8 +32,8 @@ func (m mark) text() string {
 		m.kind.word, m.id, m.tree, m.base, m.taken.UTC().Format(time.RFC3339Nano))
 }
 
-// parseMark parses the text of a mark. Errors: ErrNotFound (a mark of another id or kind),
-// ErrCorrupt.
+// parseMark parses text, the mark that describes the snapshot or fork id. Errors: ErrNotFound (it is of
+// another id or kind), ErrCorrupt.
 func parseMark(k kind, id, text string) (mark, error) {
 	rest, ok := strings.CutPrefix(text, markFormat)
 	if !ok {

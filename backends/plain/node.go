@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// special copies a symbolic link, fifo, socket or device. It never opens them.
+// special copies the symbolic link, fifo, socket or device name of the directory here. It never opens the
+// file.
 func (c *copier) special(here *level, name string, st *vfs.Stat) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		target, err := readlink(here.src, name)
@@ -137,7 +138,8 @@ func times(st *vfs.Stat) []unix.Timespec {
 	}
 }
 
-// openRead opens a file for reading, without changing its access time if that is permitted.
+// openRead opens the file name in the directory dir for reading, without changing its access time if that is
+// permitted.
 func openRead(dir int, name string, flags int) (int, error) {
 	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | vfs.ONoatime
 	for {
@@ -170,7 +172,8 @@ func copyXattrs(src int, from string, dst int, to string) error {
 	return nil
 }
 
-// forgetDefaultACL removes the default ACL of a directory, so that new entries do not inherit it.
+// forgetDefaultACL removes the default ACL of a directory of the backend, so that copies made in it do not
+// inherit it.
 func forgetDefaultACL(dir string) error {
 	err := vfs.RemoveXattr(unix.AT_FDCWD, dir, "system.posix_acl_default")
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {

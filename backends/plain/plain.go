@@ -12,7 +12,8 @@ import (
 
 const name = "plain"
 
-// Driver returns the driver of this backend. It accepts any tree that the process can read.
+// Driver returns the driver of this backend, which copies every file. It accepts any tree that the process
+// can read.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Open: Open}
 }
@@ -29,8 +30,8 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return &backend{dir: filepath.Clean(place.Dir)}, nil
 }
 
-// A backend has no state except its directory, so that any number of processes may use the same
-// one.
+// A backend stores snapshots and forks as copies in its directory. It has no other state, so that any number
+// of processes may use the same one.
 type backend struct{ dir string }
 
 func (b *backend) Facts() snapshot.Facts {
@@ -39,7 +40,7 @@ func (b *backend) Facts() snapshot.Facts {
 	}
 }
 
-// fail wraps err in an [*errs.Error] with the operation, the id, and the path of a
+// fail wraps err in an [*errs.Error] with the operation, the id of a snapshot or fork, and the path of a
 // *fs.PathError.
 func fail(op, id string, err error) error {
 	if err == nil {

@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A kind is either snapshot or fork, with the name of its directory.
+// A kind is either snapshot or fork: word is its name in texts, dir the name of the directory with all of
+// that kind.
 type kind struct{ word, dir string }
 
 var (
@@ -36,10 +37,11 @@ func (b *backend) path(k kind, name string) string { return filepath.Join(b.dir,
 
 func (b *backend) treePath(k kind, id string) string { return filepath.Join(b.dir, k.dir, id, "tree") }
 
-// uniqueName returns a unique name for the trash.
+// uniqueName returns a unique name, which begins with prefix, for an entry of the trash.
 func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }
 
-// begin makes the incomplete entry <id>.part with its mark.
+// begin makes the directory <id>.part of the snapshot or fork m, with the text file that describes it, to be
+// filled with the copy.
 func (b *backend) begin(ctx context.Context, m mark) error {
 	for _, dir := range []string{b.trash(), b.path(m.kind, "")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -57,7 +59,8 @@ func (b *backend) begin(ctx context.Context, m mark) error {
 	return nil
 }
 
-// makeMarked makes a directory with a mark in the trash and renames it to <id>.part.
+// makeMarked makes the directory born in the trash, writes m into it, the text file that describes the
+// snapshot or fork, and renames it to <id>.part, so that no such directory lacks that file.
 func makeMarked(ctx context.Context, born string, m mark) error {
 	steps := []struct {
 		what string
@@ -84,8 +87,8 @@ func makeMarked(ctx context.Context, born string, m mark) error {
 	return nil
 }
 
-// renameNew renames a directory to a free name. An existing entry is never an empty directory,
-// which rename(2) would replace; RENAME_NOREPLACE also protects a file, if the filesystem supports
+// renameNew renames the directory of a snapshot or fork to a free name. An existing one is never an empty
+// directory, which rename(2) would replace; RENAME_NOREPLACE also protects a file, if the filesystem supports
 // the flag.
 func renameNew(from, to string) error {
 	err := vfs.RenameAt(unix.AT_FDCWD, from, unix.AT_FDCWD, to, vfs.RenameNoReplace)
@@ -98,7 +101,7 @@ func renameNew(from, to string) error {
 	return nil
 }
 
-// publish renames a complete entry to its final name. Atomic.
+// publish renames the complete snapshot or fork m from <id>.part to <id>. Atomic.
 func (b *backend) publish(ctx context.Context, m mark) error {
 	half := b.path(m.kind, m.id+part)
 	if err := fault.Point(ctx, "remove the directory for hard links"); err != nil {
@@ -113,7 +116,8 @@ func (b *backend) publish(ctx context.Context, m mark) error {
 	return renameNew(half, b.path(m.kind, m.id))
 }
 
-// discard moves an entry of this backend into the trash and deletes it at once.
+// discard moves the snapshot or fork in the directory name of the kind k into the trash and deletes it at
+// once.
 func (b *backend) discard(k kind, name string) {
 	dead := uniqueName("failed-")
 	if renameNew(b.path(k, name), filepath.Join(b.trash(), dead)) == nil {
@@ -122,8 +126,8 @@ func (b *backend) discard(k kind, name string) {
 	}
 }
 
-// read reads the mark in the directory name of the kind k, which must name this id. ErrNotFound: there is no such
-// directory, or it is another program's.
+// read reads the mark in the directory name of the kind k, the text file that describes the snapshot or fork
+// id. ErrNotFound: there is no such directory, or it is another program's.
 func (b *backend) read(k kind, id, name string) (mark, error) {
 	dir := b.path(k, name)
 	fd, err := unix.Open(dir, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -160,7 +164,7 @@ func readMark(dir int) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// ids lists this backend's entries of a kind, complete or not, sorted.
+// ids lists the sorted ids of this backend's snapshots or forks, complete or not.
 func ids[T ~string](b *backend, k kind) ([]T, error) {
 	entries, err := os.ReadDir(b.path(k, ""))
 	if errors.Is(err, fs.ErrNotExist) {

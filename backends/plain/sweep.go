@@ -15,9 +15,9 @@ const (
 	infancy = time.Minute // a new entry of this age is not swept
 )
 
-// Sweep implements [snapshot.Backend]: it deletes the trash. It rests for as long as it works,
-// so that it uses at most half of the disk's time. It continues after an entry that cannot be
-// deleted, and returns the error at the end.
+// Sweep deletes removed snapshots and forks in the trash, for [snapshot.Backend]. It rests for as long as it
+// works, so that it uses at most half of the disk's time. It continues after an entry that cannot be deleted,
+// and returns the error at the end.
 func (b *backend) Sweep(ctx context.Context) error {
 	young := func(name string) bool {
 		info, err := os.Lstat(filepath.Join(b.trash(), name))
@@ -26,6 +26,6 @@ func (b *backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", trash.Empty(ctx, b.trash(), trash.Options{Skip: young}))
 }
 
-// Pending implements [snapshot.Backend]. It always returns true, because every removal leaves
-// a tree in the trash.
+// Pending reports whether Sweep has work, for [snapshot.Backend]. It always returns true, because every
+// removal leaves a tree in the trash.
 func (b *backend) Pending() bool { return true }

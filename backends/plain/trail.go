@@ -13,7 +13,8 @@ import (
 // neither PATH_MAX nor the limit on descriptors bounds the depth of a tree.
 const keepOpen = 64
 
-// A level is a directory that the copier has begun to copy, with its entries still to do.
+// A level is a directory that a copier has begun to copy, with its entries still to do. The copier has one
+// for each directory from the root to the present one.
 type level struct {
 	name     string
 	src, dst int // descriptors, or -1 if closed
@@ -22,8 +23,8 @@ type level struct {
 	todo     []vfs.Entry
 }
 
-// descend makes the open directory src, and its copy dst, the one that run copies next. It takes over both
-// descriptors.
+// descend makes the open directory src, called name, and its copy dst, the one that run copies next. The
+// copier then owns both descriptors.
 func (c *copier) descend(name string, src, dst int, st *vfs.Stat) error {
 	l := &level{name: name, src: src, dst: dst, stat: *st}
 	c.trail = append(c.trail, l)
@@ -43,8 +44,8 @@ func (c *copier) descend(name string, src, dst int, st *vfs.Stat) error {
 	return nil
 }
 
-// ascend ends the copy of a directory. It sets the attributes last, because the copy changes its
-// times and may need a permission that the final mode does not give.
+// ascend ends the copy of a directory and returns to its parent. It sets the attributes last, because the
+// copy changes its times and may need a permission that the final mode does not give.
 func (c *copier) ascend() error {
 	last := len(c.trail) - 1
 	l := c.trail[last]
@@ -61,7 +62,8 @@ func (c *copier) ascend() error {
 	return nil
 }
 
-// reopen opens the directory of this level again, as the parent of its subdirectory child.
+// reopen opens the directory of this level again, which was closed to save descriptors, as the parent of its
+// subdirectory child.
 func (l *level) reopen(child *level) error {
 	src, err := openRead(child.src, "..", unix.O_DIRECTORY)
 	if err != nil {

@@ -46,8 +46,8 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(m), nil
 }
 
-// seal copies the fork f into the snapshot m. It writes the fork's next mark before it renames
-// the snapshot into place, so that a full disk fails early.
+// seal makes the snapshot m by copying the fork f. It writes the fork's next description, with m as base,
+// before it renames the snapshot into place, so that a full disk fails early.
 func (b *backend) seal(ctx context.Context, f, m mark) error {
 	if err := checkID(m.id); err != nil {
 		return err
@@ -76,8 +76,8 @@ func (b *backend) seal(ctx context.Context, f, m mark) error {
 	return err
 }
 
-// create makes the entry m as a copy of the tree at from. After an error there is no entry, except
-// for an incomplete one that could not be deleted.
+// create makes the snapshot or fork m as a copy of the tree at from. After an error there is none, except for
+// an incomplete one that could not be deleted.
 func (b *backend) create(ctx context.Context, m mark, from string) error {
 	if err := checkID(m.id); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (b *backend) create(ctx context.Context, m mark, from string) error {
 	return err
 }
 
-// fill copies the open tree src into the incomplete entry m. It fails if the tree was renamed
-// meanwhile, because a sweep may have deleted a part of it.
+// fill copies the open tree src, at the path from, into the incomplete snapshot or fork m. It fails if the
+// tree was renamed meanwhile, because a sweep may have deleted a part of it.
 func (b *backend) fill(ctx context.Context, m mark, src int, from string) error {
 	if err := b.copyTree(ctx, src, from, b.path(m.kind, m.id+part)); err != nil {
 		return err
@@ -152,8 +152,8 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), b.remove(ctx, forks, string(id)))
 }
 
-// remove renames an entry, complete or not, into the trash. Sweep frees the space. An entry without
-// a mark, or with an unreadable mark, is ErrDenied: a person must examine it.
+// remove renames the snapshot or fork id, complete or not, into the trash. Sweep frees the space. A directory
+// without the text file that describes it, or with an unreadable one, is ErrDenied: a person must examine it.
 func (b *backend) remove(ctx context.Context, k kind, id string) error {
 	if !snapshot.ValidID(id) {
 		return nil // no entry of this backend has such a name
@@ -180,7 +180,7 @@ func (b *backend) remove(ctx context.Context, k kind, id string) error {
 	return nil
 }
 
-// find reads the mark of a complete entry.
+// find reads the mark, the text file that describes the snapshot or fork id, which must be complete.
 func (b *backend) find(k kind, id string) (mark, error) {
 	if !snapshot.ValidID(id) {
 		return mark{}, because(errs.ErrNotFound, "", "not a valid id")

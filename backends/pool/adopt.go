@@ -35,9 +35,10 @@ const (
 	noteText       = "The content of this directory is on a snapfs pool that is not mounted.\nThis command mounts it: snapfs pool status\n"
 )
 
-// Adopt moves the workspace onto the pool and mounts it at its path. Errors: ErrNotFound; ErrExists
-// (it is adopted, or <path>.snapfs-original exists); ErrBusy (it has a mount inside, or changed
-// during each copy); ErrNoSpace, ErrDenied, ErrInterrupted. After an error the workspace is unchanged.
+// Adopt moves the directory tree, a workspace, onto the pool's filesystem and mounts it at its path, so that
+// snapshots of it need no import. Errors: ErrNotFound; ErrExists (it is adopted, or <path>.snapfs-original
+// exists); ErrBusy (it has a mount inside, or changed during each copy); ErrNoSpace, ErrDenied,
+// ErrInterrupted. After an error the workspace is unchanged.
 func (p *Pool) Adopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {
@@ -90,7 +91,8 @@ func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) 
 	return report, p.clearPending(key(tree))
 }
 
-// unmounted returns ErrBusy if the tree is a mount point, or has one inside.
+// unmounted returns ErrBusy if the directory tree is a mount point, or has one inside, because it can then
+// not be renamed.
 func unmounted(tree string) error {
 	mounts, err := mount.List()
 	for _, m := range mounts {
@@ -101,8 +103,9 @@ func unmounted(tree string) error {
 	return err
 }
 
-// moveAside renames the workspace's directory to r.Original, leaves a placeholder, and then copies the last
-// changes to the pool.
+// moveAside does the last step of an adoption before the mount: it renames the workspace's directory to
+// r.Original, leaves a placeholder directory for the mount, and then copies the last changes to the pool.
+// ErrBusy: the workspace changed during each of several copies.
 func (p *Pool) moveAside(ctx context.Context, r record) error {
 	if err := fault.Point(ctx, "rename the directory"); err != nil {
 		return err
@@ -132,8 +135,8 @@ func placeholder(path string) error {
 	return replace(filepath.Join(path, noteName), []byte(noteText))
 }
 
-// clearPlace removes the placeholder directory at path, if there is one. ENOTEMPTY: a user has created files
-// there; ErrBusy: it is a mount point.
+// clearPlace removes the directory at path that an adoption left as a mount point, if there is one.
+// ENOTEMPTY: a user has created files there; ErrBusy: something is mounted on it.
 func clearPlace(path string) error {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -154,8 +157,8 @@ func clearPlace(path string) error {
 	return unix.Rmdir(path)
 }
 
-// undoAdopt renames the original directory of an incomplete adoption back to its path, and records the workspace
-// as imported.
+// undoAdopt undoes an adoption that was interrupted: it renames the original directory back to its path, and
+// records that the pool has only a copy of the workspace.
 func (p *Pool) undoAdopt(r record) error {
 	if _, err := os.Lstat(r.Original); err == nil {
 		if err := clearPlace(r.Path); err != nil {
@@ -190,7 +193,7 @@ func (p *Pool) bound(tree string) bool {
 	return err1 == nil && err2 == nil && there.MountRoot && there.Ino == here.Ino && there.Dev == here.Dev
 }
 
-// recoverAll completes or undoes operations that a killed process left, and mounts adopted
+// recoverAll completes or undoes adoptions and the like during which a process was killed, and mounts adopted
 // workspaces. It skips a workspace on which another process is working.
 func (p *Pool) recoverAll(ctx context.Context) error {
 	records, err := p.records()
@@ -220,7 +223,8 @@ func (p *Pool) recoverAll(ctx context.Context) error {
 	return nil
 }
 
-// recoverOne does the work of recoverAll for one workspace, whose lock the caller holds.
+// recoverOne completes or undoes an interrupted operation on the workspace tree, or mounts it if it is
+// adopted. The caller holds the lock of that workspace.
 func (p *Pool) recoverOne(ctx context.Context, tree string) error {
 	r, err := p.record(tree)
 	if err == nil {
@@ -244,8 +248,8 @@ func (p *Pool) recoverOne(ctx context.Context, tree string) error {
 	return err
 }
 
-// DropOriginal deletes the directory that an adoption has renamed. Errors: ErrNotFound (not
-// adopted, or the original was deleted before).
+// DropOriginal deletes the directory <path>.snapfs-original, to which the adoption of the workspace tree
+// renamed the original. Errors: ErrNotFound (not adopted, or the original was deleted before).
 func (p *Pool) DropOriginal(_ context.Context, tree string) error {
 	unlock, err := p.lockTree(tree)
 	if err != nil {

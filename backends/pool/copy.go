@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often the copy of a file that keeps changing is tried.
+// patience is how often the copy of a file, or of an adopted workspace, that keeps changing is tried.
 const patience = 3
 
-// file updates the copy of an entry that is not a directory, and returns its inode for the manifest. same is set
-// if the manifest shows that it has not changed.
+// file updates the pool's copy of an entry that is not a directory, and returns the inode data to record in
+// the manifest. same is set if the manifest of the last import shows that the entry has not changed.
 func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, same bool) (inode, error) {
 	s.note(func(r *Report) { r.Seen++ })
 	if st.Nlink > 1 {
@@ -42,8 +42,8 @@ func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, 
 	return s.copyStable(ctx, int(l.src.Fd()), dst, l.path, name, st)
 }
 
-// copyStable copies until the file does not change meanwhile. It returns a zero inode if the
-// next import should copy the file again.
+// copyStable copies the file name from src to dst, and again if it changed meanwhile, three times at most. It
+// returns the inode data to record for it, or zeros if the next import should copy the file again.
 func (s *syncer) copyStable(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (inode, error) {
 	for try := 1; ; try++ {
 		n, err := s.copyOnce(ctx, src, dst, dir, name, st)
@@ -77,7 +77,8 @@ func gone(dir int, name string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// copyOnce makes a copy under a temporary name and renames it over the old one.
+// copyOnce copies the file name from the directory src to dst, under a temporary name that it renames over
+// the old copy. It returns the bytes copied.
 func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (int64, error) {
 	if err := s.checkSpace(st.Size); err != nil {
 		return 0, err
@@ -113,8 +114,8 @@ func located(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// copyNode creates dst/to with the type and content of src/name, without attributes, and returns the bytes
-// copied.
+// copyNode creates the file to in the directory dst with the type and content of name in src, without
+// attributes. It returns the bytes copied.
 func copyNode(src int, name string, dst int, to string, st *vfs.Stat) (int64, error) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -149,8 +150,8 @@ func copyContent(src int, name string, dst int, to string) (int64, error) {
 	return out.Seek(0, 2)
 }
 
-// attributes sets owner, mode, extended attributes and times of dst/to to those of src/name, in an
-// order in which none undoes another.
+// attributes sets owner, mode, extended attributes and times of the file to in the directory dst to those of
+// name in src, in an order in which none undoes another.
 func attributes(src int, name string, dst int, to string, st *vfs.Stat) error {
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if to == "" {
@@ -208,8 +209,8 @@ func xattrs(src int, name string, dst int, to string) error {
 	return nil
 }
 
-// links makes the names of files with several hard links: the first name is a copy, unless the copy
-// has the file already, and the others are links to it.
+// links makes those names of the copy that are hard links, after all other files are copied: the first name
+// is a copy, unless the copy has the file already, and the others are links to it.
 func (s *syncer) links(ctx context.Context) error {
 	for _, l := range s.later {
 		if err := s.link(ctx, l); err != nil {

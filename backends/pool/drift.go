@@ -21,10 +21,10 @@ import (
 
 var _ snapshot.DriftDetector = (*backend)(nil)
 
-// DetectDrift implements [snapshot.DriftDetector]. For an adopted tree it asks btrfs. For an imported tree it
-// walks the tree and compares it with the manifest of the last import, and then compares the copy
-// with the snapshot: a path that is equal in both steps has not changed. Without a manifest:
-// ErrNotSupported.
+// DetectDrift yields the paths of the workspace that changed since the snapshot id, for
+// [snapshot.DriftDetector]. For an adopted workspace btrfs lists them. For an imported one it walks the
+// workspace and compares it with the manifest of the last import, and then compares the pool's copy with the
+// snapshot: a path that is equal in both steps has not changed. Without a manifest: ErrNotSupported.
 func (b *backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	if !b.walks {
 		return b.Backend.DetectDrift(ctx, id)
@@ -55,7 +55,8 @@ func (b *backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[sna
 	}
 }
 
-// driftOf lists the paths at which a workspace may differ from its last import.
+// driftOf lists the paths at which the workspace tree may differ from the pool's copy, made by the last
+// import.
 func (p *Pool) driftOf(ctx context.Context, tree string) ([]snapshot.Candidate, error) {
 	r, err := p.record(tree)
 	if err != nil {
@@ -99,14 +100,15 @@ func (p *Pool) driftOf(ctx context.Context, tree string) ([]snapshot.Candidate, 
 }
 
 const (
-	// walkers is the number of threads that walk a workspace; a third would gain nothing.
+	// walkers is the number of threads that walk a workspace to find changes; a third would gain nothing.
 	walkers = 2
-	// racy is the time before an import in which a change may have left the ctime as it was:
-	// two ticks of the slowest clock.
+	// racy is how long before an import a change may have left the ctime as it was, so that the file must be
+	// compared again: two ticks of the slowest clock.
 	racy = 20 * time.Millisecond
 )
 
-// A driftWalker compares a workspace with a manifest.
+// A driftWalker compares a workspace with the manifest of its last import, to find the paths that changed
+// since.
 type driftWalker struct {
 	ctx   context.Context
 	old   manifest
@@ -126,8 +128,8 @@ func (m *driftWalker) add(path string, tree bool) {
 	m.mu.Unlock()
 }
 
-// dir adds the entries in which a directory of the workspace differs from the manifest. It adds the directory as
-// a whole if the manifest lacks it.
+// dir adds the entries in which the directory at path of the workspace differs from the manifest to the list
+// of changes. It adds the directory as a whole if the manifest lacks it.
 func (m *driftWalker) dir(dir *os.File, path string) {
 	if m.ctx.Err() != nil {
 		return // driftOf returns that error
@@ -168,7 +170,7 @@ func (m *driftWalker) dir(dir *os.File, path string) {
 	}
 }
 
-// enter compares a subdirectory, in another goroutine if a slot is free.
+// enter compares the subdirectory name, at path, with the manifest, in another goroutine if one is free.
 func (m *driftWalker) enter(parent *os.File, name, path string) {
 	dir, err := vfs.OpenDir(int(parent.Fd()), name)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 
 const name = "pool"
 
-// Driver returns the driver of trees that were imported into a pool, or adopted by one. The pools
-// are in the driver's own directory. It must be before btrfs in the list of drivers, because an
+// Driver returns the driver that stores snapshots of trees that were imported into a pool, or adopted by one.
+// The pools are in the driver's own directory. It must be before btrfs in the list of drivers, because an
 // adopted tree is on btrfs too.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: openTree}
@@ -52,8 +52,8 @@ func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, erro
 	return nil, failed("opening", "", tree, unsupported("no pool has this tree", "snapfs pool import "+errs.Quoted(tree)))
 }
 
-// A backend is the backend of package btrfs, on the pool's copy of a tree. It updates the copy
-// before a capture, which takes a walk of the tree's directories, unless the tree is adopted.
+// A backend is the backend of package btrfs, used on the pool's copy of a tree. It updates the copy before a
+// capture, which takes a walk of the tree's directories, unless the tree is adopted.
 type backend struct {
 	*btrfs.Backend
 	pool *Pool
@@ -62,15 +62,15 @@ type backend struct {
 	walks bool
 }
 
-// Facts returns the properties of the btrfs backend, adjusted for the walk and the copy.
+// Facts returns the properties of the btrfs backend, adjusted for the walk and the copy before each capture.
 func (b *backend) Facts() snapshot.Facts {
 	f := b.Backend.Facts()
 	f.CopiesWhole, f.RealInodes = b.walks, !b.walks
 	return f
 }
 
-// Capture implements [snapshot.Backend]: it updates the pool's copy and snapshots that. The
-// snapshot stands for the instant at which Capture began.
+// Capture makes the snapshot id of a tree, for [snapshot.Backend]: it updates the pool's copy of the tree and
+// snapshots that. The snapshot stands for the instant at which Capture began.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	var s snapshot.Snapshot
 	err := b.withCurrentCopy(ctx, tree, func(began time.Time) (err error) {
@@ -80,7 +80,8 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return s, err
 }
 
-// Clone implements [snapshot.Cloner]: it updates the pool's copy and clones that.
+// Clone makes a snapshot and a fork of the tree in one step, for [snapshot.Cloner]: it updates the pool's
+// copy and clones that.
 func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	var s snapshot.Snapshot
 	var f snapshot.Fork
@@ -94,7 +95,8 @@ func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return s, f, err
 }
 
-// Fork implements [snapshot.Backend], after checking that the host has space for a new fork.
+// Fork makes the fork id of the snapshot from, for [snapshot.Backend], after checking that the host's disk
+// has space for a new fork.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	if err := b.pool.Growing(ctx, id); err != nil {
 		return snapshot.Fork{}, err
@@ -102,12 +104,11 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.Backend.Fork(ctx, from, id)
 }
 
-// Maintain implements [snapshot.Maintainer]: it limits the pool's forks to the space that the
-// host has.
+// Maintain limits the pool's forks together to the space that the host's disk has, for [snapshot.Maintainer].
 func (b *backend) Maintain(ctx context.Context) error { return b.pool.Maintain(ctx) }
 
-// withCurrentCopy updates the pool's copy of the tree, unless the tree is adopted, and calls do while it holds
-// the tree's lock. began is the instant for which the copy stands.
+// withCurrentCopy updates the pool's copy of the tree, unless the tree is adopted, and calls do while it
+// holds the tree's lock. began is the time at which the update began, for which the copy stands.
 func (b *backend) withCurrentCopy(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {
 	began := vfs.Now()
 	unlock, err := b.pool.lockTree(tree.Path)

@@ -33,7 +33,8 @@ func needRoot() error {
 	}}
 }
 
-// failed wraps err in an [*errs.Error] with its operation, id and path. A nil err stays nil.
+// failed wraps err in an [*errs.Error] with the operation op, the id of a snapshot, fork or pool, and the
+// path. A nil err stays nil.
 func failed(op, id, path string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err
@@ -53,11 +54,12 @@ func failed(op, id, path string, err error) error {
 	return e
 }
 
-// incomplete is the name prefix of directories that are being made or removed. The identity of
-// the working process follows in the name.
+// incomplete is the name prefix of directories of pools that are being made or removed. The identity of the
+// working process follows in the name, so that the remains of a killed one are found.
 const incomplete = ".new."
 
-// removeIncomplete unmounts and deletes the incomplete directories in dir whose makers no longer run.
+// removeIncomplete unmounts and deletes the directories in dir of pools whose making or removal was killed:
+// their process no longer runs.
 func removeIncomplete(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, incomplete+"*"))
 	for _, path := range left {
@@ -90,7 +92,7 @@ func flock(path string, how int) (unlock func(), err error) {
 	return func() { vfs.Unlock(f) }, nil
 }
 
-// replace replaces the content of the file path. Atomic and durable.
+// replace replaces the content of the file path by text, atomically and on stable storage.
 func replace(path string, text []byte) error {
 	tmp := path + incomplete + proc.Name()
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

@@ -32,7 +32,8 @@ func (p *Pool) Import(ctx context.Context, tree string, progress func(Progress))
 	return report, failed("importing", p.Name, tree, err)
 }
 
-// update does the work of Import; the caller holds the tree's lock. For an adopted workspace it does nothing.
+// update does the work of [Pool.Import]: it makes the pool's copy of the workspace equal to it. The caller
+// holds the tree's lock. For an adopted workspace it does nothing.
 func (p *Pool) update(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	r, err := p.record(tree)
 	switch {
@@ -70,7 +71,7 @@ func checkTree(tree string) error {
 	return err
 }
 
-// prepareTree makes the subvolume for a workspace, if it does not exist.
+// prepareTree makes the pool's btrfs subvolume for the copy of the workspace tree, if it does not exist.
 func (p *Pool) prepareTree(ctx context.Context, tree string) error {
 	home := p.home(tree)
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -91,7 +92,7 @@ func (p *Pool) prepareTree(ctx context.Context, tree string) error {
 }
 
 // sync makes the pool's copy of the workspace tree equal to the directory from, and reports whether anything
-// changed.
+// changed. from is another path than tree while an adoption is renaming the workspace.
 func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progress)) (Report, bool, error) {
 	mark := filepath.Join(p.home(tree), "updating")
 	file := filepath.Join(p.home(tree), "manifest")
@@ -132,7 +133,7 @@ func (p *Pool) ownDirectory() (func(*vfs.Stat) bool, error) {
 	return func(x *vfs.Stat) bool { return x.Ino == st.Ino && x.Dev == st.Dev }, err
 }
 
-// between makes the directory to equal to the directory from.
+// between makes the directory at the path to equal to the directory at from.
 func (s *syncer) between(ctx context.Context, from, to string) error {
 	var err error
 	if s.src, err = vfs.OpenDir(unix.AT_FDCWD, from); err != nil {

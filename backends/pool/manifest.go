@@ -14,18 +14,17 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A manifest records the entries of each directory of a workspace at the last copy. With it,
-// changes are found without reading the copy. A file that is renamed or written to gets a new
+// A manifest records the entries of each directory of a workspace at its last import. With it, the next
+// import finds changes without reading the pool's copy. A file that is renamed or written to gets a new
 // ctime. A file inside a renamed directory does not, so directories are identified by inode.
 //
-// On disk a manifest is a sequence of blocks, one for each directory, in any order: the length of
-// the rest, the path, and for each entry its name and its inode data. All numbers are
-// little-endian.
+// On disk a manifest is a sequence of blocks, one for each directory, in any order: the length of the rest,
+// the path, and for each entry its name and its inode data. All numbers are little-endian.
 type manifest map[string][]byte
 
 const manifestMagic = "snapfs manifest 1\n"
 
-// An inode is the metadata of a file that is compared to find changes.
+// An inode is the metadata of a file that an import compares to find whether the file has changed.
 type inode struct {
 	ino          uint64
 	mode         uint32
@@ -76,7 +75,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// block returns the block of a manifest file for the directory path with these entries.
+// block returns the text, in a manifest file, for the directory at path of a workspace with these entries.
 func block(path string, entries []named) []byte {
 	b := appendString(make([]byte, 4, 64+len(entries)*(inodeSize+24)), path)
 	for _, e := range entries {
@@ -99,7 +98,8 @@ func cutString(b []byte) (string, []byte, error) {
 	return string(b[4 : 4+n]), b[4+n:], nil
 }
 
-// readManifest reads a manifest; a missing one is empty. It ends with the context.
+// readManifest reads the manifest of an import from the file path; a missing one is empty. When ctx ends it
+// returns its error.
 func readManifest(ctx context.Context, path string) (manifest, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -147,8 +147,8 @@ func parseManifest(ctx context.Context, b []byte) (manifest, error) {
 	return m, nil
 }
 
-// dir returns the entries of a directory, sorted by name, and false if the manifest does not have
-// it.
+// dir returns the entries of the directory at path as the last import found them, sorted by name, and false
+// if the manifest does not have it.
 func (m manifest) dir(path string) ([]named, bool) {
 	b, known := m[path]
 	var list []named
@@ -163,7 +163,8 @@ func (m manifest) dir(path string) ([]named, bool) {
 	return list, known
 }
 
-// find returns the inode of name in a list sorted by name, and false if it has none.
+// find returns the inode data of name in a list of a directory's entries, sorted by name, and false if it has
+// none.
 func find(list []named, name string) (inode, bool) {
 	i := sort.Search(len(list), func(i int) bool { return list[i].name >= name })
 	if i < len(list) && list[i].name == name {

@@ -24,15 +24,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// least is the smallest size of a pool, in bytes.
+// least is the smallest size of a pool, in bytes, that [Create] accepts.
 const least snapshot.Bytes = 256 << 20
 
 const format = 1
 
-// Main is the name of the default pool.
+// Main is the name of the pool that is used if none is named.
 const Main = "main"
 
-// A Pool is a mounted pool.
+// A Pool is a mounted btrfs in a file, which holds copies of workspaces and their snapshots and forks.
+// [Create] and [Open] make one.
 type Pool struct {
 	// Name is the pool's name, Dir its directory.
 	Name, Dir string
@@ -51,10 +52,11 @@ func (p *Pool) file() string  { return filepath.Join(p.Dir, "pool.json") }
 // Mount returns the mount point of the pool's filesystem.
 func (p *Pool) Mount() string { return p.mnt() }
 
-// Layers returns the directory for layers of trees on other filesystems. Its users create it.
+// Layers returns the directory on the pool for overlay layers of trees on other filesystems, see package
+// overlayquota. Its users create it.
 func (p *Pool) Layers() string { return filepath.Join(p.mnt(), "layers") }
 
-// CanLimit returns the reason why the bytes of forks on the pool cannot be limited, or nil. Errors:
+// CanLimit returns the reason why the disk space of forks on the pool cannot be limited, or nil. Errors:
 // ErrNotSupported.
 func (p *Pool) CanLimit() error {
 	top, err := os.Open(p.mnt())
@@ -76,10 +78,10 @@ func (p *Pool) CanLimit() error {
 	return failed("limiting", p.Name, p.mnt(), err)
 }
 
-// Create makes and mounts the pool name in dir, of at most size bytes. Its file takes only the
-// space of the stored data. Atomic: Open finds the pool once it is complete. Cost: some 100 ms.
-// Errors: ErrExists, ErrDenied (not root), ErrNoSpace, ErrNotSupported (no btrfs, no loop devices,
-// or a size below Least).
+// Create makes and mounts a pool called name, in a subdirectory of dir, of at most size bytes. Its file takes
+// only the space of the stored data. Atomic: Open finds the pool once it is complete. Cost: some 100 ms.
+// Errors: ErrExists, ErrDenied (not root), ErrNoSpace, ErrNotSupported (no btrfs, no loop devices, or a size
+// below 256 MiB).
 func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool, err error) {
 	fail := func(err error) (*Pool, error) { return nil, failed("creating the pool", name, "", err) }
 	switch {
@@ -113,7 +115,7 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	return Open(ctx, dir, name)
 }
 
-// build makes all files of a pool in the directory half, which Create then renames.
+// build makes all files of a pool in the directory half, which Create then renames to the pool's name.
 func build(ctx context.Context, half string, size snapshot.Bytes) error {
 	if err := fault.Point(ctx, "make the image"); err != nil {
 		return err
@@ -152,8 +154,8 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 	return writeJSON(p.file(), poolFile{Format: format, Size: size, UUID: uuid})
 }
 
-// makeIncomplete makes the directory of a pool and its parent. The removal of the last pool may delete
-// the parent at any time, also between the two steps.
+// makeIncomplete makes half, the directory of a pool that is being made, and its parent. The removal of the
+// last pool may delete the parent at any time, also between the two steps, so that it tries again.
 func makeIncomplete(half string) (err error) {
 	for range 100 {
 		if err = os.MkdirAll(filepath.Dir(half), 0o700); err == nil {
@@ -166,8 +168,8 @@ func makeIncomplete(half string) (err error) {
 	return err
 }
 
-// format makes the filesystem. It retries, because mkfs.btrfs examines all mounted loop
-// devices and fails when one of them disappears meanwhile.
+// format makes the btrfs filesystem in the pool's file. It retries, because mkfs.btrfs examines all mounted
+// loop devices and fails when one of them disappears meanwhile.
 func (p *Pool) format(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		_, err := run.Output(ctx, "mkfs.btrfs", "-q", "-f", "-L", "snapfs", p.image())
@@ -245,8 +247,8 @@ func (p *Pool) ensure(ctx context.Context) error {
 	return p.recoverAll(ctx)
 }
 
-// markPending records the start of an operation, which a later command must complete or undo
-// if this process is killed. The returned done deletes the record.
+// markPending records on disk that an operation, what, starts. If this process is killed, a later command
+// completes or undoes the operation.
 func (p *Pool) markPending(what string) error {
 	return os.WriteFile(filepath.Join(p.Dir, "pending", what), nil, 0o600)
 }
@@ -303,7 +305,7 @@ func (p *Pool) mount(ctx context.Context) error {
 	return mount.MoveMount(m, p.mnt())
 }
 
-// List returns the names of the pools in dir, sorted.
+// List returns the sorted names of the pools whose directories are in dir.
 func List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -321,7 +323,7 @@ func List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Grow increases the size of the pool, at once; a pool never shrinks. Errors: ErrNotSupported (size
+// Grow increases the size of the pool to size, at once; a pool never shrinks. Errors: ErrNotSupported (size
 // is smaller than the present size), ErrNoSpace.
 func (p *Pool) Grow(ctx context.Context, size snapshot.Bytes) error {
 	return failed("growing the pool", p.Name, "", p.grow(ctx, size))
@@ -381,8 +383,8 @@ func mountSource(path string) (string, error) {
 	return "", err
 }
 
-// Remove deletes a pool with all imports. Errors: ErrNotFound; ErrBusy (it has a snapshot, a fork
-// or an adopted workspace, or a process uses it).
+// Remove deletes the pool called name in dir with all copies of workspaces. Errors: ErrNotFound; ErrBusy (it
+// has a snapshot, a fork or an adopted workspace, or a process uses it).
 func Remove(ctx context.Context, dir, name string) error {
 	p, err := Open(ctx, dir, name)
 	if err == nil {
@@ -428,7 +430,7 @@ func (p *Pool) remove(ctx context.Context) error {
 	return nil
 }
 
-// users lists what uses the pool, such as "3 forks" and "1 snapshot".
+// users lists what prevents the removal of the pool, such as "3 forks" and "1 snapshot".
 func (p *Pool) users() ([]string, error) {
 	var used []string
 	for _, kind := range []string{"snapshots", "forks"} {

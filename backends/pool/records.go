@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The states of a workspace on a pool.
+// The states of a workspace on a pool. Those other than imported and adopted exist only during an operation,
+// or after it was killed.
 const (
 	imported = "imported" // the pool has a copy of it
 	moving   = "moving"   // an adoption is renaming the directory
@@ -26,7 +27,8 @@ const (
 	leftOff  = "returned" // the copy back is complete, and is being renamed
 )
 
-// A record describes one workspace on the pool, as JSON.
+// A record describes one workspace on the pool, as JSON in a file of its own: where it is, and whether the
+// pool has a copy or the workspace itself.
 type record struct {
 	Format int       `json:"format"`
 	Path   string    `json:"path"`
@@ -57,7 +59,7 @@ func (p *Pool) lockFile(path string) string {
 
 func (p *Pool) lockTree(path string) (func(), error) { return lock(p.lockFile(path)) }
 
-// record reads the record of a workspace. Errors: fs.ErrNotExist.
+// record reads the record of the workspace at path, which says how the pool holds it. Errors: fs.ErrNotExist.
 func (p *Pool) record(path string) (record, error) {
 	var r record
 	err := readJSON(p.recordFile(path), &r)
@@ -92,7 +94,7 @@ func (p *Pool) records() ([]record, error) {
 	return all, nil
 }
 
-// A Status is the state of a pool.
+// A Status describes a pool for the user: its sizes, its workspaces and what uses it.
 type Status struct {
 	Name, Image, Mount string
 	// Size is the limit of the pool's size, OnDisk the present size of its file, Free the space
@@ -106,7 +108,7 @@ type Status struct {
 	InUse []string
 }
 
-// A TreeStatus describes one workspace on a pool.
+// A TreeStatus describes for the user one workspace that is on a pool.
 type TreeStatus struct {
 	Path string
 	// Adopted is set if the workspace itself is on the pool; otherwise the pool has a copy of
@@ -121,7 +123,7 @@ type TreeStatus struct {
 	Fstab string
 }
 
-// Status describes the pool.
+// Status returns the pool's sizes, its workspaces and what uses it, for the user.
 func (p *Pool) Status() (Status, error) {
 	s := Status{Name: p.Name, Image: p.image(), Mount: p.mnt()}
 	var st unix.Stat_t
@@ -152,7 +154,7 @@ func (p *Pool) Status() (Status, error) {
 	return s, failed("reading the status of the pool", p.Name, "", err)
 }
 
-// escape returns path with the characters that separate fields of fstab(5) escaped.
+// escape returns path as fstab(5) writes it: with the characters that separate fields escaped.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
 }

@@ -27,18 +27,19 @@ import (
 // The members of the group are the subvolumes in which forks are made, and with them all forks: the
 // kernel adds a new subvolume to the groups of the one that it is made in.
 
-// reserveOf returns the bytes that a pool leaves free on a filesystem of this size: 5 %, at
-// least 1 GiB and at most 10 GiB.
+// reserveOf returns the bytes that a pool leaves free on a host filesystem of size bytes: 5 %, at least 1 GiB
+// and at most 10 GiB.
 func reserveOf(size int64) int64 { return min(max(size/20, 1<<30), 10<<30) }
 
-// host returns the free bytes and the reserve of the filesystem that holds the pool's image.
+// host returns the free bytes of the filesystem that holds the pool's file, and how many of them the pool
+// must leave free.
 func (p *Pool) host() (free, reserve int64, err error) {
 	fs, err := mount.FilesystemOf(p.image())
 	return fs.Avail, reserveOf(fs.Size), err
 }
 
-// hostHasRoom returns ErrNoSpace if growing the image by need bytes would use the host's
-// reserve.
+// hostHasRoom returns ErrNoSpace if growing the pool's file by need bytes would leave less free on the host's
+// disk than the pool's reserve.
 func (p *Pool) hostHasRoom(need int64) error {
 	free, reserve, err := p.host()
 	if err != nil || free-need > reserve {
@@ -51,8 +52,8 @@ func (p *Pool) hostHasRoom(need int64) error {
 	}
 }
 
-// Growing checks, before a new fork is made, that the host has more than its reserve free.
-// Errors: ErrNoSpace.
+// Growing checks, before the new fork id is made, that the host's disk has more than the pool's reserve free,
+// and limits the space of all forks to that. Errors: ErrNoSpace.
 func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 	err := p.hostHasRoom(0)
 	if err == nil {
@@ -61,9 +62,9 @@ func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 	return failed("forking", string(id), p.Dir, err)
 }
 
-// Maintain limits the data of all forks together to the space that the host has now. The
-// engine calls it for each new fork, and regularly while processes run in one. It does nothing
-// on a kernel without simple quotas. Cost: some system calls.
+// Maintain limits the data of all forks together to the space that the host's disk has now, because the
+// pool's file grows with them. The engine calls it for each new fork, and regularly while processes run in
+// one. It does nothing on a kernel without btrfs simple quotas. Cost: some system calls.
 func (p *Pool) Maintain(ctx context.Context) error {
 	return failed("limiting the forks on", p.Name, p.mnt(), p.limitForks(ctx))
 }
@@ -109,8 +110,9 @@ func (p *Pool) limitForks(ctx context.Context) error {
 	return btrfs.Limit(fd, qgroup.All, used+max(0, free-reserve))
 }
 
-// makeLayers makes the directory for layers a subvolume, before anything is made in it; in a
-// plain directory, layers would count for the subvolume of the user's trees.
+// makeLayers makes the directory for overlay layers a btrfs subvolume of its own, before anything is made in
+// it; in a plain directory, layers would count for the subvolume of the user's trees. top is the descriptor
+// of the pool's root.
 func (p *Pool) makeLayers(top int) error {
 	if err := btrfs.Create(top, filepath.Base(p.Layers())); err != nil && !errors.Is(err, os.ErrExist) {
 		return &os.PathError{Op: "make the subvolume", Path: p.Layers(), Err: err}

@@ -19,14 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Progress is the progress of an import.
+// Progress is how far an import of a workspace into a pool has come, or a move of one.
 type Progress struct {
 	// Seen and Copied count files and directories, Bytes the copied content.
 	Seen, Copied int64
 	Bytes        snapshot.Bytes
 }
 
-// A Report is the result of an import.
+// A Report is the result of an import of a workspace into a pool.
 type Report struct {
 	Progress
 	// Deleted counts deleted names; a directory with its content counts once.
@@ -36,9 +36,9 @@ type Report struct {
 	Unsettled []string
 }
 
-// A syncer makes the directory dst equal to src, with the manifest of its last run. It preserves
-// types, modes, owners, mtimes, extended attributes, hard links, holes, devices, sockets and all
-// names, but no access times. A mount point in src becomes an empty directory.
+// A syncer makes the directory dst, the pool's copy, equal to src, a workspace, with the manifest of its last
+// run. It preserves types, modes, owners, mtimes, extended attributes, hard links, holes, devices, sockets
+// and all names, but no access times. A mount point in src becomes an empty directory.
 type syncer struct {
 	src, dst *os.File
 	old      manifest
@@ -68,7 +68,8 @@ type syncer struct {
 	later   []laterLink
 }
 
-// A laterLink is a name of a file with several hard links, one of which may be copied already.
+// A laterLink is a name of a file with several hard links, which a syncer makes after all other files because
+// it may be a link to one of them.
 type laterLink struct {
 	dir, name string
 	st        vfs.Stat
@@ -99,8 +100,8 @@ func (s *syncer) run(ctx context.Context) error {
 	return s.finishDirs(ctx)
 }
 
-// change must be called before each change of the copy, with the name of the step. The first
-// call also calls before.
+// change must be called before each change of the pool's copy; step names the change for tests that make it
+// fail. The first call also calls before, which records that the copy is not complete.
 func (s *syncer) change(ctx context.Context, step string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -117,7 +118,8 @@ func (s *syncer) change(ctx context.Context, step string) error {
 	return fault.Point(ctx, step)
 }
 
-// checkSpace returns an error if hasRoom refuses a copy of n more bytes.
+// checkSpace is called before n more bytes are copied, and returns an error if the disk has too little space
+// for them. It looks only after each 16 MiB.
 func (s *syncer) checkSpace(n int64) error {
 	const often = 16 << 20
 	if s.hasRoom == nil || s.since.Add(n) < often {
@@ -142,7 +144,8 @@ func (s *syncer) markChanged(path string) {
 	s.dirs = append(s.dirs, path)
 }
 
-// A level is a directory of the source that a syncer compares. Its copy is opened on demand.
+// A level is one directory of the workspace that a syncer compares with the pool's copy. The directory of the
+// copy is opened on demand.
 type level struct {
 	s    *syncer
 	path string
@@ -168,8 +171,8 @@ func (l *level) close() {
 	}
 }
 
-// dir updates the pool's copy of a directory and of its subdirectories. trusted is set if the
-// manifest's entries describe this directory.
+// dir updates the pool's copy of the directory l and of its subdirectories. trusted is set if the entries in
+// the manifest describe this directory, not another one that had its name.
 func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	defer l.close()
 	entries, err := vfs.Entries(int(l.src.Fd()))
@@ -194,8 +197,8 @@ func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	return nil
 }
 
-// entries updates the copies of the given entries of a directory, and returns what the manifest records for it
-// now. old is what it recorded before, or nil if that cannot be trusted.
+// entries updates the pool's copies of the given entries of the directory l, and returns the list that the
+// manifest records for it now. old is the list it recorded before, or nil if that cannot be trusted.
 func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old []named) (now []named, err error) {
 	var beneath crew
 	for _, e := range entries {
@@ -213,8 +216,9 @@ func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old
 	return now, errors.Join(err, beneath.wait())
 }
 
-// entry updates the copy of one entry, and returns what the manifest records for it, or nil if it was deleted or
-// is left out. Goroutines for subdirectories join the crew.
+// entry updates the pool's copy of the entry name of the directory l, and returns the data that the manifest
+// records for it, or nil if it was deleted or is left out. Goroutines for subdirectories join the last
+// argument, a crew.
 func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, beneath *crew) (*named, error) {
 	st, err := vfs.Lstat(int(l.src.Fd()), name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.skip != nil && s.skip(&st) {
@@ -234,7 +238,7 @@ func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, 
 	return n, s.enter(ctx, l, name, &st, known, known && same, beneath)
 }
 
-// A crew collects the goroutines that copy the subdirectories of one directory, and their errors.
+// A crew is the goroutines that copy the subdirectories of one directory of a workspace, and their errors.
 type crew struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
@@ -256,8 +260,8 @@ func (c *crew) wait() error {
 	return errors.Join(c.errs...)
 }
 
-// enter updates a subdirectory, in another goroutine if a slot is free. same is set if the
-// copy has a directory of that name for it; equal if that also has its attributes.
+// enter updates the pool's copy of the subdirectory name, in another goroutine if a slot is free. same is set
+// if the copy has this very directory under that name; equal if that also has its attributes.
 func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat, same, equal bool, beneath *crew) error {
 	s.note(func(r *Report) { r.Seen++ })
 	path := filepath.Join(l.path, name)
@@ -296,7 +300,7 @@ func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat,
 	}
 }
 
-// makeDir makes a directory of this name in the copy, unless it exists.
+// makeDir makes the directory name in the pool's copy of l, unless it exists.
 func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 	dst, err := l.dst()
 	if err != nil {
@@ -322,8 +326,8 @@ func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 	return nil
 }
 
-// prune deletes entries of the copy that the source no longer has. It finds them by the manifest,
-// or, if that is in doubt, by listing the copy.
+// prune deletes entries of the pool's copy of l that the workspace no longer has: those in old but not in
+// now. If the manifest is in doubt, it finds them by listing the copy.
 func (s *syncer) prune(ctx context.Context, l *level, now, old []named, trusted bool) error {
 	var there []string
 	if trusted && !s.doubt {
@@ -375,8 +379,8 @@ func removeAll(dir int, name string) error {
 	return os.RemoveAll(filepath.Join(vfs.FDPath(d), name))
 }
 
-// finishDirs sets the attributes of changed directories, the deepest first, because a change in a
-// subdirectory changes the mtime of its parent.
+// finishDirs sets the attributes of directories that changed in the pool's copy, the deepest first, because a
+// change in a subdirectory changes the mtime of its parent.
 func (s *syncer) finishDirs(ctx context.Context) error {
 	paths := slices.Clone(s.dirs)
 	slices.Sort(paths)

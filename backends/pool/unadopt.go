@@ -14,10 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unadopt moves an adopted workspace back to its former filesystem. The pool keeps its copy,
-// as after an import, because existing sandboxes need it. Errors: ErrNotFound (not adopted),
-// ErrBusy (a process uses it), ErrNoSpace, ErrInterrupted. After an error the workspace is
-// still adopted.
+// Unadopt moves an adopted workspace from the pool back to its former filesystem. The pool keeps its copy, as
+// after an import, because existing sandboxes need it. Errors: ErrNotFound (not adopted), ErrBusy (a process
+// uses it), ErrNoSpace, ErrInterrupted. After an error the workspace is still adopted.
 func (p *Pool) Unadopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {
@@ -95,7 +94,8 @@ func (p *Pool) copyBack(ctx context.Context, r record, incoming string, progress
 	return s.report, vfs.SyncFSOf(incoming)
 }
 
-// undoUnadopt deletes the copy of an incomplete Unadopt, records the workspace as adopted, and mounts it again.
+// undoUnadopt undoes an interrupted Unadopt: it deletes the incomplete copy outside the pool, records the
+// workspace as adopted, and mounts it again.
 func (p *Pool) undoUnadopt(r record) error {
 	if err := os.RemoveAll(r.Path + incomingSuffix); err != nil {
 		return err
@@ -104,7 +104,8 @@ func (p *Pool) undoUnadopt(r record) error {
 	return errors.Join(p.saveRecord(r), p.bind(r.Path))
 }
 
-// finishUnadopt renames the complete copy to the path of the workspace, and records the workspace as imported.
+// finishUnadopt does the last step of Unadopt, or completes it after a kill: it renames the complete copy to
+// the path of the workspace, and records that the pool has only a copy.
 func (p *Pool) finishUnadopt(ctx context.Context, r record) error {
 	incoming := r.Path + incomingSuffix
 	if _, err := os.Lstat(incoming); err == nil {

@@ -14,9 +14,10 @@ import (
 	"github.com/snapfs/snapfs/internal/zfs"
 )
 
-// ListChanges implements [snapshot.ChangeLister]: the kernel lists the changed objects, and
-// directory reads find their names. It first syncs the fork. Cost: a transaction group, and
-// reading all directories of one tree and the changed ones of the other.
+// ListChanges yields the paths at which a fork may differ from its snapshot base, for
+// [snapshot.ChangeLister]: the kernel lists the changed objects, and directory reads find their names. It
+// first syncs the fork. Cost: a transaction group, and reading all directories of one tree and the changed
+// ones of the other.
 func (b *Backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(string(fork), func(r dataDir, emit func(snapshot.Candidate) bool) error {
 		x, err := r.side(snapshots, string(base))
@@ -31,8 +32,8 @@ func (b *Backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapsh
 	})
 }
 
-// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots. ErrNotSupported:
-// the older is no ancestor of the younger, or the fork from which the younger was sealed has
+// ListChangesBetween yields the paths at which the snapshots s and t may differ, for [snapshot.ChangeLister].
+// ErrNotSupported: the older is no ancestor of the younger, or the fork from which the younger was sealed has
 // been removed.
 func (b *Backend) ListChangesBetween(ctx context.Context, s, t snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(string(t), func(r dataDir, emit func(snapshot.Candidate) bool) error {
@@ -51,8 +52,8 @@ func (b *Backend) ListChangesBetween(ctx context.Context, s, t snapshot.ID) iter
 	})
 }
 
-// DetectDrift implements [snapshot.DriftDetector]: it compares a snapshot with the real tree
-// as ListChanges does.
+// DetectDrift yields the paths of the real tree that changed since the snapshot id, for
+// [snapshot.DriftDetector]. It compares them as ListChanges does.
 func (b *Backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(string(id), func(r dataDir, emit func(snapshot.Candidate) bool) error {
 		x, err := r.side(snapshots, string(id))
@@ -90,7 +91,8 @@ func (b *Backend) compare(id string, with func(dataDir, func(snapshot.Candidate)
 	}
 }
 
-// A side is one of the two trees that diff compares: the mark of its entry, and the path where it is mounted.
+// A side is one of the two trees that diff compares: the description of the snapshot or fork, and the path
+// where it is mounted.
 type side struct {
 	mark mark
 	tree string // the path of the tree
@@ -104,7 +106,7 @@ func (r dataDir) side(kind, id string) (side, error) {
 	return side{m, path.Join(r.Name(), kind, id, treeName, m.within)}, err
 }
 
-// diff yields the differences between the snapshot x and the younger state y. Every error of the
+// diff calls emit with the differences between the snapshot x and the younger state y. Every error of the
 // kernel's diff or of reading names becomes ErrNotSupported, so that the caller walks both trees.
 func diff(ctx context.Context, x, y side, emit func(snapshot.Candidate) bool) error {
 	if x.mark.dataset == y.mark.dataset {
@@ -129,10 +131,10 @@ func diff(ctx context.Context, x, y side, emit func(snapshot.Candidate) bool) er
 	return err
 }
 
-// changedObjects returns the numbers of the objects that differ between a snapshot and a
-// younger one, or a dataset. It never asks the kernel for names: ZFS stores one parent for a
-// file, that of its last link, even a removed one; and its path function (zfs_obj_to_path_impl
-// of OpenZFS 2.1) overflows its buffer for a path over 8 KiB.
+// changedObjects returns the numbers of the ZFS objects (files, directories) that differ between a snapshot
+// and a younger one, or a dataset. It never asks the kernel for names: ZFS stores one parent for a file, that
+// of its last link, even a removed one; and its path function (zfs_obj_to_path_impl of OpenZFS 2.1) overflows
+// its buffer for a path over 8 KiB.
 func changedObjects(older, younger string) (zfs.Objects, error) {
 	if !knownVersion() {
 		return nil, errors.New("not ZFS version 2")

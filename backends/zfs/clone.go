@@ -17,8 +17,9 @@ var (
 	_ snapshot.AtomicCloner = (*Backend)(nil)
 )
 
-// Clone implements [snapshot.Cloner]. It places the hold while the clone is made; the snapshot
-// is mounted at its first lookup. Cost: two transaction groups.
+// Clone makes the snapshot id of a tree and its first fork, for [snapshot.Cloner]. It places a hold on the
+// snapshot while the clone is made; the snapshot is mounted at its first lookup. Cost: two transaction
+// groups.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	c, err := b.cloneTrees(ctx, []snapshot.Cloning{{Tree: tree, ID: id, Fork: fork}})
 	if err != nil {
@@ -27,16 +28,16 @@ func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.unseen(c[0].base), b.forkOf(c[0].fork), nil
 }
 
-// Instant returns the pool of a tree: only trees in one pool can be snapshotted in one
-// transaction group.
+// Instant returns the name of the ZFS pool of a tree, for [snapshot.AtomicCloner]: only trees in one pool can
+// be snapshotted in one transaction group.
 func (b *Backend) Instant(tree snapshot.Tree) (string, error) {
 	src, err := findSource(tree.Path)
 	return poolOf(src.dataset), fail("looking up", "", err)
 }
 
-// CloneAtomically implements [snapshot.AtomicCloner]: one transaction makes all snapshots.
-// Cost: that of as many calls of Clone. ErrNotSupported: two of the trees are in one dataset,
-// or in different pools.
+// CloneAtomically makes a snapshot and a fork of each of several trees, for [snapshot.AtomicCloner]: one
+// transaction makes all snapshots. Cost: that of as many calls of Clone. ErrNotSupported: two of the trees
+// are in one dataset, or in different pools.
 func (b *Backend) CloneAtomically(ctx context.Context, trees []snapshot.Cloning) ([]snapshot.Snapshot, error) {
 	all, err := b.cloneTrees(ctx, trees)
 	var bases []snapshot.Snapshot
@@ -46,14 +47,15 @@ func (b *Backend) CloneAtomically(ctx context.Context, trees []snapshot.Cloning)
 	return bases, fail("cloning", "", err)
 }
 
-// unseen returns the snapshot for a mark, without its view, because it mounts nothing.
+// unseen returns the snapshot that the mark m describes, without its view, because it mounts nothing.
 func (b *Backend) unseen(m mark) snapshot.Snapshot {
 	s := b.snapshotOf(m)
 	s.View = snapshot.View{}
 	return s
 }
 
-// A cloned is a snapshot and a fork to make of one tree: the tree's path and both marks.
+// A cloned is a snapshot and a fork that Clone is to make of one tree: the tree's path and the descriptions
+// of both.
 type cloned struct {
 	tree       string
 	base, fork mark
@@ -91,8 +93,8 @@ func (b *Backend) cloneTrees(ctx context.Context, trees []snapshot.Cloning) ([]c
 	return nil, err
 }
 
-// clonedAs returns the marks of the snapshots and forks to make. All snapshots share one
-// unique number, so that one call makes them.
+// clonedAs returns the descriptions of the snapshots and forks to make of these trees. All snapshots share
+// one unique number, so that one call makes them.
 func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 	seen := map[string]bool{}
 	for _, t := range trees {
@@ -117,8 +119,8 @@ func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 	return all, nil
 }
 
-// snapAndHold makes the snapshots at one instant, and calls meanwhile while another goroutine places the
-// holds.
+// snapAndHold makes the snapshots of all at one instant. Then it calls meanwhile, which makes the forks,
+// while another goroutine places the holds on the snapshots.
 func snapAndHold(ctx context.Context, all []cloned, meanwhile func() error) error {
 	var from, names []string
 	for _, c := range all {
@@ -135,8 +137,9 @@ func snapAndHold(ctx context.Context, all []cloned, meanwhile func() error) erro
 	return errors.Join(held, err)
 }
 
-// entries makes the entries of all snapshots, and then calls do. After an error there is no
-// entry. It mounts nothing.
+// entries makes the directories of all snapshots in the state directory, each with its mark (the text file
+// that describes it), and then calls do, which makes the ZFS snapshots. It mounts nothing. After an error
+// none of the directories remains.
 func (r dataDir) entries(ctx context.Context, all []cloned, do func() error) error {
 	if len(all) == 0 {
 		return do()

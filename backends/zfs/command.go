@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// zfsCmd runs zfs(8) and returns its standard output. Cost: a process, which takes some 5 ms, and
-// for a change a transaction group. The program is killed when ctx ends or this process is killed;
+// zfsCmd runs the command zfs(8) with args and returns its standard output. Cost: a process, which takes some
+// 5 ms, and for a change a transaction group. The program is killed when ctx ends or this process is killed;
 // its change may then have happened or not. Errors: *errs.Error.
 func zfsCmd(ctx context.Context, args ...string) (string, error) { return zfsWith(ctx, "", args...) }
 
@@ -46,7 +46,8 @@ func checkRunning(dataset string) error {
 	}
 }
 
-// kstats is the directory with a subdirectory for each imported pool (OpenZFS 0.8).
+// kstats is the directory in which the kernel has a subdirectory for each imported pool (OpenZFS 0.8). It is
+// a variable for tests.
 var kstats = "/proc/spl/kstat/zfs"
 
 // checkImported returns ErrNotFound if the pool of a dataset is not imported: it was exported, or its
@@ -64,8 +65,9 @@ func checkImported(dataset string) error {
 	return nil // the next call reports other errors
 }
 
-// movedError returns the error for an entry whose captured dataset does not exist although its
-// pool does: it was renamed or destroyed, or another pool has that name. The entry stays.
+// movedError returns the error for a snapshot or fork, described by m, whose captured dataset does not exist
+// although its pool does: it was renamed or destroyed, or another pool has that name. The snapshot or fork
+// stays listed.
 func movedError(m mark) error {
 	return &errs.Error{
 		Kind: errs.ErrNotFound, Path: m.dataset,
@@ -77,8 +79,8 @@ func movedError(m mark) error {
 	}
 }
 
-// missingDataset returns the reason why the dataset of a mark does not exist. It starts no program if the
-// kernel can tell.
+// missingDataset returns the reason why the dataset of the snapshot or fork that m describes does not exist.
+// It starts no program if the kernel can answer.
 func missingDataset(m mark) error {
 	if err := checkImported(m.dataset); err != nil {
 		return err
@@ -89,7 +91,7 @@ func missingDataset(m mark) error {
 	return notFound("not found")
 }
 
-// errorOf returns an error of zfs(8) as an *errs.Error of the kind that its text means.
+// errorOf returns an error of running zfs(8) as an *errs.Error, of the kind that the program's message means.
 func errorOf(err error) error {
 	var e *run.Error
 	switch {

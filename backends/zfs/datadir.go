@@ -24,29 +24,31 @@ const (
 	trash     = "trash"
 	treeName  = "tree"
 	markName  = "mark"
-	// incomplete is the name prefix of incomplete entries in the trash.
+	// incomplete is the name prefix, in the trash, of directories of snapshots and forks that are just being
+	// made there.
 	incomplete = "new."
-	// later is the name prefix of entries that a sweep could not destroy yet.
+	// later is the name prefix, in the trash, of snapshots and forks whose datasets a sweep could not destroy
+	// yet.
 	later = "later."
-	// undone is the name prefix of entries that the process that made them gave up: no call
-	// for them is still running.
+	// undone is the name prefix, in the trash, of half-made snapshots and forks whose maker gave them up
+	// after an error: no call for them is still running.
 	undone = "undone."
-	// makerTimeout is the longest time that calls of a killed process may still take effect.
+	// makerTimeout is the longest time for which ZFS calls of a killed process may still take effect.
 	makerTimeout = time.Minute
 )
 
-// A dataDir is the open directory of this backend in the state directory. Paths are relative to it,
-// and are opened without following symbolic links.
+// A dataDir is this backend's open directory in the state directory, which maps ids of snapshots and forks to
+// datasets. Paths are relative to it, and are opened without following symbolic links.
 type dataDir struct{ *os.File }
 
-// enter opens the backend's directory; the caller closes it. Before the first write there is none:
-// fs.ErrNotExist.
+// enter opens the backend's directory in the state directory; the caller closes it. Before the first write
+// there is none: fs.ErrNotExist.
 func (b *Backend) enter() (dataDir, error) {
 	f, err := os.OpenFile(b.dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	return dataDir{f}, err
 }
 
-// openOrCreate opens the directory, and creates it if it does not exist.
+// openOrCreate opens the backend's directory in the state directory, and creates it if it does not exist.
 func (b *Backend) openOrCreate() (dataDir, error) {
 	for _, dir := range []string{snapshots, forks, homes, trash} {
 		if err := os.MkdirAll(filepath.Join(b.dir, dir), 0o700); err != nil {
@@ -58,7 +60,7 @@ func (b *Backend) openOrCreate() (dataDir, error) {
 
 func (r dataDir) fd() int { return int(r.Fd()) }
 
-// writeFile creates a file with durable content. Its name is durable only after
+// writeFile creates the file path with this text on stable storage. Its name is durable only after
 // [dataDir.sync].
 func (r dataDir) writeFile(path, text string) error {
 	f, err := vfs.OpenBeneath(r.fd(), path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
@@ -72,7 +74,7 @@ func (r dataDir) writeFile(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sync makes the names in a directory durable (fsync).
+// sync makes the names in the directory path durable (fsync).
 func (r dataDir) sync(path string) error {
 	dir, err := vfs.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -99,8 +101,9 @@ func (r dataDir) mkdir(path string) error {
 	return nil
 }
 
-// rename renames an entry, or replaces a mark. An entry is never an empty directory, so it cannot
-// be replaced; ZFS has no RENAME_NOREPLACE before 2.2.
+// rename renames the directory of a snapshot or fork, or replaces its mark, the text file that describes it.
+// Such a directory is never empty, so it cannot be replaced by mistake; ZFS has no RENAME_NOREPLACE before
+// 2.2.
 func (r dataDir) rename(from, to string) error {
 	if err := unix.Renameat(r.fd(), from, r.fd(), to); err != nil {
 		return &os.PathError{Op: "rename", Path: to, Err: err}
@@ -119,7 +122,8 @@ func (r dataDir) list(path string) ([]string, error) {
 	return names, err
 }
 
-// load reads the mark of an entry. Errors: ErrNotFound, ErrCorrupt.
+// load reads the mark, the text file that describes the snapshot or fork id; kind is its parent directory.
+// Errors: ErrNotFound, ErrCorrupt.
 func (r dataDir) load(kind, id string) (mark, error) {
 	if !snapshot.ValidID(id) {
 		return mark{}, notFound("not a valid id")
@@ -135,7 +139,8 @@ func (r dataDir) load(kind, id string) (mark, error) {
 	return m, err
 }
 
-// find reads the mark of an entry, and returns an error if the pool of the entry is suspended.
+// find reads the mark, the text file that describes the snapshot or fork id, as load does. It returns an
+// error if the pool is suspended, since calls would block.
 func (r dataDir) find(kind, id string) (mark, error) {
 	m, err := r.load(kind, id)
 	if err == nil {
@@ -144,7 +149,8 @@ func (r dataDir) find(kind, id string) (mark, error) {
 	return m, err
 }
 
-// discard moves the entry at path to the trash. An entry that does not exist is no error.
+// discard moves the entry at path to the trash, which Sweep empties. An entry that does not exist is no
+// error.
 func (r dataDir) discard(path string) error { return r.discardAs(path, "") }
 
 func (r dataDir) discardAs(path, prefix string) error {
@@ -155,11 +161,12 @@ func (r dataDir) discardAs(path, prefix string) error {
 	return err
 }
 
-// incompleteName returns a unique name for an incomplete entry, which contains the identity of
-// this process.
+// incompleteName returns a unique name for the directory of a snapshot or fork while it is being made. The
+// name contains the identity of this process.
 func incompleteName() string { return incomplete + proc.Name() + "-" + unique() }
 
-// inProgress reports whether the process that makes the entry of this name is still running.
+// inProgress reports whether the process that makes the snapshot or fork in the directory of this name is
+// still running.
 func inProgress(name string) bool {
 	rest, ok := strings.CutPrefix(name, incomplete)
 	return ok && proc.NameRuns(rest)

@@ -13,13 +13,14 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// destroyProgram is a ZFS channel program (zfs-program(8)), which the kernel runs in one
-// transaction: no other change happens between its check of a mark and the destruction.
+// destroyProgram is a ZFS channel program (zfs-program(8)), which the kernel runs in one transaction: it
+// destroys datasets after it has checked snapfs's mark, a property of each. No other change happens between
+// check and destruction.
 //
 //go:embed destroy.lua
 var destroyProgram string
 
-// destroyed is the reply of the channel program: which datasets it could not destroy, by name. One that it
+// destroyed is the reply of [destroyProgram]: which datasets it could not destroy, by name. One that it
 // destroyed is in no map.
 type destroyed struct {
 	Failed  map[string]int  // the errno of a failure
@@ -27,9 +28,9 @@ type destroyed struct {
 	Moved   map[string]bool // neither does the dataset that was captured
 }
 
-// destroy destroys the datasets of a pool whose mark matches their entry. A dataset that does
-// not exist, or has another mark, is skipped. A snapshot with clones is destroyed with the
-// last of them. Cost: a process and a transaction group.
+// destroy destroys the ZFS datasets in pool of the removed snapshots and forks in list. A dataset that does
+// not exist, or whose property with snapfs's mark has another value than the list says, is skipped. A
+// snapshot with clones is destroyed with the last of them. Cost: a process and a transaction group.
 func destroy(ctx context.Context, pool string, list []trashEntry) (said destroyed, err error) {
 	args := []string{"program", "-j", pool, "-"}
 	for _, d := range list {
@@ -46,9 +47,9 @@ func destroy(ctx context.Context, pool string, list []trashEntry) (said destroye
 	return answer.Return, nil
 }
 
-// stays reports whether an entry must wait for a later sweep: because a snapshot, a hold or a mount
-// needs its dataset, or because the dataset may still come into existence. why is an error that the
-// user should know.
+// stays reports whether the removed snapshot or fork d must wait in the trash for a later sweep: because a
+// snapshot, a hold or a mount needs its dataset, or because the dataset may still come into existence. why is
+// an error that the user should know.
 func (said destroyed) stays(d trashEntry) (stays bool, why error) {
 	name := d.mark.dataset
 	switch errno := unix.Errno(said.Failed[name]); errno {

@@ -27,7 +27,8 @@ func noProgram(err error) error {
 	return &errs.Error{Kind: errs.ErrNotSupported, Err: err, Hints: errs.HintsOf(err)}
 }
 
-// fail wraps err in an [*errs.Error] with its operation and path. A nil err stays nil.
+// fail wraps err in an [*errs.Error] with the operation op, the id of a snapshot or fork, and a path. A nil
+// err stays nil.
 func fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needed lists the zfs-allow(8) grants for making a snapshot with a mark, and for holding,
-// releasing and destroying it. Destroying needs the grant mount too.
+// needed lists the zfs-allow(8) permissions that an ordinary user needs for making a snapshot with snapfs's
+// user property, and for holding, releasing and destroying it. Destroying needs the permission mount too.
 var needed = []string{"snapshot", "userprop", "hold", "release", "destroy", "mount"}
 
 // delegated returns the reason why this ordinary user cannot make and destroy snapshots of the
@@ -69,7 +69,7 @@ func login() string {
 	return id
 }
 
-// itself returns a function that reports whether a grant to a user or a group includes this
+// itself returns a function that reports whether a zfs-allow(8) grant to a user or a group includes this
 // process. zfs(8) prints names, and numbers for ids without a name.
 func itself() func(kind, name string) bool {
 	groups, _ := os.Getgroups() // it never fails
@@ -93,9 +93,9 @@ func itself() func(kind, name string) bool {
 	}
 }
 
-// granted parses the output of `zfs allow DATASET` and returns the set of permissions that to
-// accepts. The output lists, for the dataset and each parent, permission sets and the grants
-// on that dataset, on its descendants, or both (print_fs_perms of cmd/zfs/zfs_main.c).
+// granted parses said, the output of `zfs allow DATASET`, and returns the set of permissions granted to users
+// and groups for which to returns true. The output lists, for the dataset and each parent, permission sets
+// and the grants on that dataset, on its descendants, or both (print_fs_perms of cmd/zfs/zfs_main.c).
 func granted(said, dataset string, to func(kind, name string) bool) map[string]bool {
 	has, sets := map[string]bool{}, map[string][]string{}
 	at, section := "", ""

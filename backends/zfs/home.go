@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// homeRecord returns the path of the file that records that the dataset home belongs to
+// homeRecord returns the path of the file that records that home, a dataset .snapfs for forks, belongs to
 // snapfs, so that later calls need not run zfs(8).
 func homeRecord(home string) string {
 	h := fnv.New64a()
@@ -25,8 +25,8 @@ func homeRecord(home string) string {
 	return homes + "/" + strconv.FormatUint(h.Sum64(), 16)
 }
 
-// makeHome makes the dataset that contains the forks, unless it exists. ErrDenied: a dataset
-// of that name lacks snapfs's mark.
+// makeHome makes the dataset home, .snapfs, which contains the forks, unless it exists. ErrDenied: a dataset
+// of that name lacks the user property with which snapfs marks its own.
 func (r dataDir) makeHome(ctx context.Context, home string) error {
 	record := homeRecord(home)
 	if r.has(record) {
@@ -66,9 +66,9 @@ func (r dataDir) has(path string) bool {
 	return unix.Faccessat(r.fd(), path, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// checkHome returns an error unless a home has snapfs's mark. It waits for another process
-// that is making the home, because ZFS sets the properties of a new filesystem an instant
-// after it exists.
+// checkHome returns an error unless home, a dataset for forks, has the user property with which snapfs marks
+// its own. It waits for another process that is making the dataset, because ZFS sets the properties of a new
+// filesystem an instant after it exists.
 func checkHome(ctx context.Context, home string) error {
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		is, err := zfsCmd(ctx, "get", "-H", "-p", "-s", "local", "-o", "value", property, home)

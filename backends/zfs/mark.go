@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// property is the user property that marks a dataset or snapshot of snapfs. Its value is the
+	// property is the ZFS user property that marks a dataset or snapshot as one of snapfs. Its value is the
 	// unique number that is also a part of the name.
 	property = "snapfs:mark"
-	// homeMark is the value of the property on the dataset that contains the forks.
+	// homeMark is the value of snapfs's user property on the dataset that contains the forks.
 	homeMark = "home"
 	tag      = "snapfs"
 	homeName = ".snapfs"
 )
 
-// uniqueMax is the longest unique number: 64 bits in base 36.
+// uniqueMax is the length of the longest unique number in the name of a dataset: 64 bits in base 36.
 const uniqueMax = 13
 
 func unique() string { return strconv.FormatUint(rand.Uint64(), 36) }
@@ -33,7 +33,7 @@ func isSnapshot(dataset string) bool             { return strings.Contains(datas
 func marked(unique string) string                { return property + "=" + unique }
 func home(fork string) string                    { return fork[:strings.LastIndexByte(fork, '/')] }
 
-// A mark is the text file that describes an entry. It is written before the dataset is made:
+// A mark is the text file that describes a snapshot or fork. It is written before the ZFS dataset is made:
 //
 //	snapfs zfs 1
 //	one of forks

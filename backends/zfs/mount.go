@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ensureMounted mounts the dataset of an entry with noatime, unless it is mounted. Snapshots
-// are read-only. Errors: ErrNotFound (no such dataset: the entry is incomplete, or the pool is
-// not imported), ErrDenied (the encryption key is not loaded), ErrDrifted (the tree's path in
-// the dataset contains a symbolic link).
+// ensureMounted mounts the dataset of the snapshot or fork m with noatime, unless it is mounted. Snapshots
+// are read-only. Errors: ErrNotFound (no such dataset: the creation was interrupted, or the pool is not
+// imported), ErrDenied (the encryption key is not loaded), ErrDrifted (the tree's path in the dataset
+// contains a symbolic link).
 func (r dataDir) ensureMounted(m mark) error {
 	if err := r.mount(m); err != nil || m.within == "." {
 		return err
@@ -73,7 +73,7 @@ func (r dataDir) mount(m mark) error {
 	}
 }
 
-// mounted reports whether a filesystem is mounted at the tree of an entry.
+// mounted reports whether the snapshot or fork with the directory entry is mounted in this mount namespace.
 func (r dataDir) mounted(entry string) bool {
 	dir, err := vfs.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -84,8 +84,8 @@ func (r dataDir) mounted(entry string) bool {
 	return err == nil && st.MountRoot
 }
 
-// unmount unmounts the tree of an entry. With busy it returns ErrBusy while a process uses the mount;
-// otherwise the mount ends with its last user.
+// unmount unmounts the snapshot or fork with the directory entry. With busy it returns ErrBusy while a
+// process uses the mount; otherwise the mount ends with its last user.
 func (r dataDir) unmount(entry string, busy bool) error {
 	dir, err := vfs.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

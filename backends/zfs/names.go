@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnough ends a search after the caller has stopped the iteration.
+// errEnough ends a search for changes after the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// A finder finds the names of changed objects by walking two states of a tree at once. A
-// directory whose object is unchanged has the same names in both states and is read only in
-// the younger one. A name that is another object, or exists in one state only, is yielded with
-// Tree set. The finder reads directories only, never files or times.
+// A finder finds the names of changed ZFS objects by walking two states of a tree at once. A directory whose
+// object is unchanged has the same names in both states and is read only in the younger one. A name that is
+// another object, or exists in one state only, is yielded with Tree set. The finder reads directories only,
+// never files or times.
 type finder struct {
 	old, new int // the roots of the trees
 	changed  zfs.Objects
@@ -27,14 +27,14 @@ type finder struct {
 	left     []found // directories still to read
 }
 
-// A found is a directory that both states have and that the finder has still to compare.
+// A found is a directory that both states of a tree have and that a finder has still to compare.
 type found struct {
 	path string
 	ino  uint64
 }
 
-// findNames yields the paths of the changed objects in two trees. It returns errEnough if emit
-// stops it.
+// findNames calls emit with the paths of the changed objects in the trees older and younger, two states of
+// one dataset. It returns errEnough if emit stops it.
 func findNames(ctx context.Context, older, younger string, changed zfs.Objects, emit func(snapshot.Candidate) bool) error {
 	x, inoX, err := openTree(older)
 	if err != nil {
@@ -97,8 +97,8 @@ func (f *finder) emitPath(path string) error {
 	return nil
 }
 
-// dir yields the names in which a directory differs between the two states, and queues the subdirectories that
-// both have. A filesystem mounted on it is no part of the tree.
+// dir yields the names in which a directory differs between the two states of the tree, and queues the
+// subdirectories that both have. A filesystem mounted on it is no part of the tree.
 func (f *finder) dir(dir found) error {
 	var old map[string]vfs.Entry
 	differs := f.changed.Has(dir.ino)
@@ -137,8 +137,8 @@ func (f *finder) dir(dir found) error {
 	return nil
 }
 
-// unmoved handles a name that is the same object in both states: it yields a changed object,
-// and queues a directory to be compared.
+// unmoved handles the entry e at path, which is the same object in both states of the tree: it yields a
+// changed object, and queues a directory to be compared.
 func (f *finder) unmoved(path string, e vfs.Entry) error {
 	isDir := e.Type == unix.DT_DIR
 	if f.changed.Has(e.Ino) && !f.emit(snapshot.Candidate{Path: path, Named: isDir}) {
@@ -150,8 +150,8 @@ func (f *finder) unmoved(path string, e vfs.Entry) error {
 	return nil
 }
 
-// unread handles a directory that cannot be read: it skips one on which another filesystem is
-// mounted, and yields a deleted one with Tree set.
+// unread handles the directory at path, which could not be read because of err: it skips one on which another
+// filesystem is mounted, and yields a deleted one with Tree set.
 func (f *finder) unread(path string, err error) error {
 	switch {
 	case errors.Is(err, unix.EXDEV):
@@ -162,11 +162,11 @@ func (f *finder) unread(path string, err error) error {
 	return err
 }
 
-// control is the inode number of .zfs, which no object has (ZFSCTL_INO_ROOT of
+// control is the inode number of the directory .zfs, which no object has (ZFSCTL_INO_ROOT of
 // include/sys/zfs_ctldir.h).
 const control = 0x0000FFFFFFFFFFFF
 
-// entries lists the directory path inside the open directory root, without .zfs.
+// entries lists the directory at path inside the open directory root, without ZFS's own directory .zfs.
 func entries(root int, path string) (list []vfs.Entry, err error) {
 	fd, err := vfs.OpenDirOnMount(root, path)
 	if err != nil {

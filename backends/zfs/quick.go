@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moduleVersion is the file with the version of the kernel's OpenZFS.
+// moduleVersion is the file with the version of the kernel's OpenZFS. It is a variable for tests.
 var moduleVersion = "/sys/module/zfs/version"
 
 // callKernel makes the ioctl that zfs(8) would make, and avoids starting a process, which
@@ -27,14 +27,15 @@ func callKernel(ctx context.Context, call zfs.Call, name string, pairs ...zfs.Pa
 	return said, err == nil
 }
 
-// knownVersion reports whether the module has a version whose calls are known.
+// knownVersion reports whether the kernel's ZFS module has a version whose ioctl numbers and arguments this
+// package knows.
 func knownVersion() bool {
 	version, err := os.ReadFile(moduleVersion)
 	return err == nil && strings.HasPrefix(string(version), "2.")
 }
 
-// exists reports whether a dataset exists, by an ioctl. known is false if the kernel cannot be
-// asked.
+// exists reports whether a ZFS dataset exists, by an ioctl. known is false if the kernel does not answer
+// that.
 func exists(dataset string) (there, known bool) {
 	if !knownVersion() {
 		return false, false
@@ -43,7 +44,7 @@ func exists(dataset string) (there, known bool) {
 	return err == nil, err == nil || errors.Is(err, unix.ENOENT)
 }
 
-// each returns a pair with this value for each name.
+// each returns a pair of each name and the same value, as an argument of a ZFS ioctl.
 func each(names []string, value any) []zfs.Pair {
 	var pairs []zfs.Pair
 	for _, name := range names {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// List implements [snapshot.Backend]: it returns the ids of all snapshots and forks.
+// List returns the ids of all snapshots and forks, for [snapshot.Backend].
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -51,14 +51,14 @@ func names[T ~string](r dataDir, kind string) ([]T, error) {
 	return ids, err
 }
 
-// Remove implements [snapshot.Backend]: it renames the snapshot's entry into the trash.
-// [Backend.Sweep] destroys the snapshot, or ZFS does when its last clone is destroyed.
+// Remove removes the snapshot id, for [snapshot.Backend]: it renames its directory into the trash.
+// [Backend.Sweep] destroys the ZFS snapshot, or ZFS does when its last clone is destroyed.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.remove(ctx, snapshots, string(id)))
 }
 
-// RemoveFork implements [snapshot.Backend]: it unmounts and renames the fork, and Sweep destroys
-// it. Errors: ErrBusy (a process has a file in it open).
+// RemoveFork removes the fork id, for [snapshot.Backend]: it unmounts it and renames its directory into the
+// trash, and Sweep destroys the dataset. Errors: ErrBusy (a process has a file in it open).
 func (b *Backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), b.remove(ctx, forks, string(id)))
 }
@@ -96,8 +96,8 @@ func (b *Backend) remove(ctx context.Context, kind, id string) error {
 	return r.discard(entry)
 }
 
-// Pending implements [snapshot.Backend]. Entries that an earlier sweep had to leave do not
-// count until another entry is removed.
+// Pending reports whether Sweep has work, for [snapshot.Backend]. Removed snapshots and forks that an earlier
+// sweep had to leave do not count until another one is removed.
 func (b *Backend) Pending() bool {
 	r, err := b.enter()
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *Backend) Pending() bool {
 	return err != nil || slices.ContainsFunc(names, func(name string) bool { return !inProgress(name) && !strings.HasPrefix(name, later) })
 }
 
-// A trashEntry is a removed snapshot or fork in the trash.
+// A trashEntry is a removed snapshot or fork in the trash, whose dataset Sweep has to destroy.
 type trashEntry struct {
 	entry string
 	mark  mark
@@ -117,10 +117,10 @@ type trashEntry struct {
 	young, undone bool
 }
 
-// Sweep implements [snapshot.Backend]. It leaves a fork that has a snapshot, a dataset that a mount
-// namespace still has mounted, and the entries of pools that are not imported. An entry with an
-// error is left and reported, and does not stop the others. Cost for each hundred entries: one run
-// of zfs(8), and two more if there are snapshots among them.
+// Sweep destroys the datasets of removed snapshots and forks, for [snapshot.Backend]. It leaves a fork that
+// has a snapshot, a dataset that a mount namespace still has mounted, and those of pools that are not
+// imported. One with an error is left and reported, and does not stop the others. Cost for each hundred: one
+// run of zfs(8), and two more if there are snapshots among them.
 func (b *Backend) Sweep(ctx context.Context) error {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -133,7 +133,8 @@ func (b *Backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", r.sweep(ctx))
 }
 
-// sweep destroys as much as possible, pool by pool, and returns the errors of entries that it left.
+// sweep destroys as many of the removed snapshots and forks as possible, pool by pool, and returns the errors
+// of those that it left.
 func (r dataDir) sweep(ctx context.Context) error {
 	list, trouble := r.listTrash(ctx)
 	pools := map[string][]trashEntry{}
@@ -158,12 +159,13 @@ func (r dataDir) sweep(ctx context.Context) error {
 	return trouble
 }
 
-// together is the number of datasets that one transaction destroys; each transaction delays
-// all writers of the pool.
+// together is the largest number of datasets that one transaction destroys; each transaction delays all
+// writers of the pool.
 const together = 100
 
-// sweepPart destroys some entries of one pool. An entry whose dataset does not exist, or has no
-// mark, is deleted; an entry whose dataset is still needed is left to a later sweep.
+// sweepPart destroys some removed snapshots and forks of one pool. The directory of one whose dataset does
+// not exist, or is not marked as snapfs's, is deleted; one whose dataset is still needed is left to a later
+// sweep.
 func (r dataDir) sweepPart(ctx context.Context, pool string, list []trashEntry) error {
 	held, err := existing(ctx, list)
 	if err != nil {
@@ -200,7 +202,8 @@ func (r dataDir) sweepPart(ctx context.Context, pool string, list []trashEntry) 
 	return trouble
 }
 
-// postpone renames an entry of the trash with the prefix later, so that [Backend.Pending] does not count it.
+// postpone marks a removed snapshot or fork as one that a sweep had to leave, by the name prefix later, so
+// that [Backend.Pending] does not count it.
 func (r dataDir) postpone(entry string) error {
 	name := strings.TrimPrefix(entry, trash+"/")
 	if strings.HasPrefix(name, later) {
@@ -213,8 +216,8 @@ func (r dataDir) postpone(entry string) error {
 	return err
 }
 
-// listTrash unmounts and lists the entries in the trash: the snapshots first, and then the youngest
-// forks first, because a fork may be a clone of another fork's snapshot.
+// listTrash unmounts and lists the removed snapshots and forks in the trash: the snapshots first, and then
+// the youngest forks first, because a fork may be a clone of another fork's snapshot.
 func (r dataDir) listTrash(ctx context.Context) ([]trashEntry, error) {
 	names, err := r.list(trash)
 	if errors.Is(err, os.ErrNotExist) { // the directory is just being created
@@ -245,8 +248,8 @@ func (r dataDir) listTrash(ctx context.Context) ([]trashEntry, error) {
 	return list, trouble
 }
 
-// readTrashEntry unmounts an entry of the trash and returns it, or nothing if there is nothing
-// to destroy now. The error is the reason why the entry is left to a later sweep.
+// readTrashEntry unmounts the removed snapshot or fork name in the trash and returns it, or nothing if there
+// is nothing to destroy now. The error is the reason why it is left to a later sweep.
 func (r dataDir) readTrashEntry(name string) ([]trashEntry, error) {
 	entry := trash + "/" + name
 	text, err := r.readFile(entry + "/" + markName)
@@ -280,14 +283,16 @@ func (r dataDir) readTrashEntry(name string) ([]trashEntry, error) {
 	return []trashEntry{{entry: name, mark: m, young: r.young(entry), undone: strings.HasPrefix(strings.TrimPrefix(name, later), undone)}}, nil
 }
 
-// young reports whether the maker of an entry may have been killed so recently that its calls may
-// still take effect: zfs(8) is killed with its parent, but not before the kernel has answered.
+// young reports whether the maker of a snapshot or fork, whose directory is entry, may have been killed so
+// recently that its calls may still take effect: zfs(8) is killed with its parent, but not before the kernel
+// has answered.
 func (r dataDir) young(entry string) bool {
 	st, err := vfs.Lstat(r.fd(), entry+"/"+markName)
 	return err != nil || time.Since(st.MTime.Time()) < makerTimeout
 }
 
-// existing returns the names of those snapshots in list that exist and have their mark.
+// existing returns the names of those ZFS snapshots in list that exist and have the user property of snapfs
+// with the value that the list says.
 func existing(ctx context.Context, list []trashEntry) (names []string, err error) {
 	args := []string{"get", "-H", "-p", "-s", "local", "-o", "name,value", property}
 	want := map[string]string{}
@@ -314,7 +319,7 @@ func existing(ctx context.Context, list []trashEntry) (names []string, err error
 	return names, nil
 }
 
-// release removes snapfs's hold from each snapshot that exists and has one.
+// release removes snapfs's hold, which prevents destruction, from each ZFS snapshot that exists and has one.
 func release(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -326,8 +331,8 @@ func release(ctx context.Context, names []string) error {
 	return err
 }
 
-// erase deletes an entry without a dataset. It deletes no directory that has more content than the
-// mark.
+// erase deletes the directory of a removed snapshot or fork whose dataset is gone. It deletes no directory
+// that holds more than the mark, the text file that describes the snapshot or fork.
 func (r dataDir) erase(entry string) error {
 	if err := unix.Unlinkat(r.fd(), entry, 0); err == nil || err == unix.ENOENT {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A source is the dataset and path at which a tree is stored.
+// A source says in which ZFS dataset, and at which path in it, a tree is stored.
 type source struct {
 	// dataset is the dataset's name as in zfs(8).
 	dataset string
@@ -52,7 +52,8 @@ func findSource(tree string) (source, error) {
 	}
 }
 
-// sourceAt reads the dataset and the path in it from a line of mountinfo.
+// sourceAt returns the ZFS dataset of the directory tree, and the path in it, from m, the mount that contains
+// tree.
 func sourceAt(tree string, m mount.Point) (source, error) {
 	if strings.Contains(m.Source, "@") {
 		return source{}, &errs.Error{Kind: errs.ErrReadOnly, Path: tree, Err: errors.New("the tree is in the snapshot " + m.Source)}
@@ -76,8 +77,8 @@ func onZFS(path string) error {
 	return &errs.Error{Kind: errs.ErrNotSupported, Path: path, Err: errors.New("the tree is on " + fs.Type + ", not on zfs")}
 }
 
-// nameMax is the longest full name of a dataset or a snapshot (ZFS_MAX_DATASET_NAME_LEN of
-// include/sys/fs/zfs.h, less its NUL).
+// nameMax is the number of bytes of the longest full name of a dataset or a snapshot
+// (ZFS_MAX_DATASET_NAME_LEN of include/sys/fs/zfs.h, less its NUL).
 const nameMax = 255
 
 // checkName returns ErrNotSupported if the longest name that snapfs makes from a dataset's name is too

@@ -14,10 +14,10 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// States implements fusecow.Freezer with ZFS snapshots, which an ordinary user makes with
-// root's grants (zfs-allow(8)) and reads in .zfs, where the kernel mounts them on demand. The
-// name of a state is that of the snapshot, a slash, and the path from the root of the dataset
-// to the tree.
+// States makes frozen states of trees with ZFS snapshots, for package fusecow, whose interface Freezer it
+// implements. An ordinary user makes them with root's grants (zfs-allow(8)) and reads them in .zfs, where the
+// kernel mounts them on demand. The name of a state is that of the snapshot, a slash, and the path from the
+// root of the dataset to the tree.
 type States struct{}
 
 // Holds returns the reason why this process cannot snapshot the tree's dataset, or nil. Cost: a run
@@ -26,7 +26,7 @@ func (States) Holds(ctx context.Context, tree string) error {
 	return fail("opening", "", delegated(ctx, tree))
 }
 
-// Name returns a new unique name for a state. It creates nothing. Errors: ErrNotFound,
+// Name returns a new unique name for a frozen state of tree. It creates nothing. Errors: ErrNotFound,
 // ErrNotSupported.
 func (States) Name(tree string) (string, error) {
 	src, err := findSource(tree)
@@ -36,9 +36,9 @@ func (States) Name(tree string) (string, error) {
 	return snapshotName(src.dataset, unique()) + "/" + src.within, fail("capturing", "", err)
 }
 
-// Freeze makes the snapshot, with a mark, and places a hold: two transaction groups. A process
-// killed in between leaves a complete snapshot without a hold. Errors: ErrNoSpace, ErrDenied,
-// ErrCorrupt.
+// Freeze makes the ZFS snapshot called state of the tree's dataset, with snapfs's mark, and places a hold:
+// two transaction groups. A process killed in between leaves a complete snapshot without a hold. Errors:
+// ErrNoSpace, ErrDenied, ErrCorrupt.
 func (States) Freeze(ctx context.Context, tree, state string) error {
 	s, err := parseState(state)
 	if err == nil {
@@ -53,9 +53,9 @@ func (States) Freeze(ctx context.Context, tree, state string) error {
 	return fail("capturing", "", err)
 }
 
-// Path returns the path at which the kernel mounts the snapshot on demand, in the first mount
-// namespace and in those that receive its mounts. Cost: the list of mounts. Errors: ErrNotSupported
-// (the dataset is not mounted).
+// Path returns the path at which the kernel mounts the ZFS snapshot of a state on demand, in the first mount
+// namespace and in those that receive its mounts. Cost: the list of mounts. Errors: ErrNotSupported (the
+// dataset is not mounted).
 func (States) Path(state string) (string, error) {
 	s, err := parseState(state)
 	root := ""
@@ -65,11 +65,10 @@ func (States) Path(state string) (string, error) {
 	return path.Join(root, ".zfs/snapshot", tag+"-"+s.unique, s.within), fail("looking up", "", err)
 }
 
-// Thaw releases and destroys the snapshots that have a mark. It returns as busy those in use
-// or on a pool that is not imported; a snapshot with a clone is destroyed with the clone.
-// Cost: two runs of zfs(8) for each hundred, and one for each dataset. Errors: ErrDenied,
-// ErrCorrupt (not a name of snapfs, or a suspended pool); some snapshots may then be
-// destroyed.
+// Thaw releases and destroys the ZFS snapshots of these states, if they have snapfs's mark. It returns as
+// busy those in use or on a pool that is not imported; a snapshot with a clone is destroyed with the clone.
+// Cost: two runs of zfs(8) for each hundred, and one for each dataset. Errors: ErrDenied, ErrCorrupt (not a
+// name of snapfs, or a suspended pool); some snapshots may then be destroyed.
 func (States) Thaw(ctx context.Context, states []string) (busy []string, err error) {
 	for part := range slices.Chunk(states, together) {
 		used, err := thaw(ctx, part)
@@ -97,7 +96,7 @@ func parseState(text string) (state, error) {
 	return state{dataset, u, within}, nil
 }
 
-// rootOf returns the path at which the root of a dataset is mounted. ErrNotSupported: it is not.
+// rootOf returns the path at which the root of a dataset is mounted. ErrNotSupported: it is not mounted.
 func rootOf(dataset string) (string, error) {
 	mounts, err := mount.List()
 	if err != nil {

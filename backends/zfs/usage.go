@@ -11,10 +11,9 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Usage implements [snapshot.ChangeLister]. It returns the space of data in the fork that was written
-// since its base (the property written of zfsprops(7)), after compression, with ZFS's metadata.
-// Cost: a transaction group, because data that is not on the disk is not counted, and two
-// processes.
+// Usage returns the space of data in the fork that was written since its base (the property written of
+// zfsprops(7)), after compression, with ZFS's metadata, for [snapshot.ChangeLister]. Cost: a transaction
+// group, because data that is not on the disk is not counted, and two processes.
 func (b *Backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	n, err := b.usage(ctx, string(fork))
 	return n, fail("measuring", string(fork), err)

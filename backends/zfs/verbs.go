@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capture implements [snapshot.Backend]: it makes a snapshot of the tree's dataset, and places
-// a hold on it. Cost: two transaction groups.
+// Capture makes the snapshot id of a tree, for [snapshot.Backend]: a ZFS snapshot of its dataset, with a hold
+// on it. Cost: two transaction groups.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	s, err := b.capture(ctx, tree, string(id))
 	return s, fail("capturing", string(id), err)
@@ -39,8 +39,8 @@ func (b *Backend) capture(ctx context.Context, tree snapshot.Tree, id string) (s
 	return b.snapshotOf(m), r.takeOne(ctx, m, tree.Path)
 }
 
-// captureOf returns the mark for a new snapshot id of the real tree's dataset, after checking that its pool
-// works. It makes nothing.
+// captureOf returns the description of a new snapshot id of the real tree's dataset, after checking that its
+// pool works. It makes nothing.
 func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	src, err := findSource(tree.Path)
 	if err == nil {
@@ -56,16 +56,16 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	}, err
 }
 
-// takeOne makes the entry of a snapshot, and the snapshot of the dataset that contains the
-// directory from. After an error there is neither.
+// takeOne makes the snapshot m: its directory in the state directory, with the text file that describes it,
+// and the ZFS snapshot of the dataset that contains the directory from. After an error there is neither.
 func (r dataDir) takeOne(ctx context.Context, m mark, from string) error {
 	return r.make(ctx, m, func() error {
 		return snapAndHold(ctx, []cloned{{tree: from, base: m}}, func() error { return nil })
 	})
 }
 
-// snap makes the snapshots called names, with the mark unique, at one instant. from lists a directory in each of
-// their datasets, whose mapped pages it first writes back.
+// snap makes the ZFS snapshots called names, with unique as the value of snapfs's property, at one instant.
+// from lists a directory in each of their datasets, whose mapped pages it first writes back.
 func snap(ctx context.Context, from, names []string, unique string) error {
 	for _, path := range from {
 		if err := flush(path); err != nil {
@@ -99,8 +99,8 @@ func hold(ctx context.Context, names ...string) error {
 	return err
 }
 
-// flush writes dirty pages of mapped files to ZFS, because a snapshot does not contain them
-// before their writeback.
+// flush writes changed pages of mapped files to the ZFS dataset at path, because a snapshot does not contain
+// them before their writeback.
 func flush(path string) error {
 	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -113,7 +113,8 @@ func flush(path string) error {
 	return nil
 }
 
-// Fork implements [snapshot.Backend] by a clone. Cost: a transaction group.
+// Fork makes the fork id of the snapshot from, for [snapshot.Backend], as a ZFS clone. Cost: a transaction
+// group.
 func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	f, err := b.fork(ctx, string(from), string(id))
 	return f, fail("forking", string(id), err)
@@ -146,8 +147,8 @@ func forkOfMark(base mark, id string) mark {
 	return m
 }
 
-// makeFork makes the entry of the fork m and a clone of the snapshot base, and mounts it. After an error there is
-// no entry.
+// makeFork makes the fork m: its directory, with the text file that describes it, and a clone of the snapshot
+// base, which it mounts. After an error none of them remains.
 func (r dataDir) makeFork(ctx context.Context, base, m mark) error {
 	return r.make(ctx, m, func() error {
 		err := r.clone(ctx, base.dataset, m)
@@ -176,8 +177,8 @@ func (r dataDir) clone(ctx context.Context, base string, m mark) error {
 	return err
 }
 
-// make makes the entry for the mark m, calls do, which makes the dataset, and mounts it. After an error there is
-// no entry.
+// make makes the directory of the snapshot or fork m, with the text file that describes it, calls do, which
+// makes the dataset, and mounts that. After an error the directory is gone.
 func (r dataDir) make(ctx context.Context, m mark, do func() error) error {
 	return r.entry(ctx, m, func() error {
 		err := do()
@@ -191,7 +192,8 @@ func (r dataDir) make(ctx context.Context, m mark, do func() error) error {
 	})
 }
 
-// entry makes the entry for the mark m, and calls do, which makes the dataset. After an error there is no entry.
+// entry makes the directory of the snapshot or fork m, with the text file that describes it, and calls do,
+// which makes the dataset. After an error the directory is gone.
 func (r dataDir) entry(ctx context.Context, m mark, do func() error) error {
 	if err := r.begin(ctx, m); err != nil {
 		return err
@@ -202,13 +204,13 @@ func (r dataDir) entry(ctx context.Context, m mark, do func() error) error {
 	return nil
 }
 
-// giveUp moves an incomplete entry to the trash. Sweep then finds out which of its datasets
-// exist.
+// giveUp moves the directory of a half-made snapshot or fork to the trash. Sweep then finds out which of its
+// datasets exist.
 func (r dataDir) giveUp(entry string) error { return r.discardAs(entry, undone) }
 
-// begin makes the directory and the mark of an entry in the trash, and then renames the entry to
-// its name. The entry survives a power loss, because a dataset made for it does too. Errors:
-// ErrExists.
+// begin makes the directory of the snapshot or fork m, with the text file that describes it, in the trash,
+// and then renames it to its place. The directory survives a power loss, because a dataset made for it does
+// too. Errors: ErrExists.
 func (r dataDir) begin(ctx context.Context, m mark) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -240,7 +242,7 @@ func (r dataDir) begin(ctx context.Context, m mark) error {
 	return nil
 }
 
-// valid returns an error for a malformed id, before anything is created.
+// valid returns an error if an id of a snapshot or fork is malformed, before anything is created.
 func valid(ids ...string) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(id) {
@@ -250,8 +252,8 @@ func valid(ids ...string) error {
 	return nil
 }
 
-// Seal implements [snapshot.Backend]: it snapshots the fork atomically, in use or not, and the
-// fork stays in place.
+// Seal makes the snapshot id of a fork, for [snapshot.Backend]: a ZFS snapshot, which is atomic, whether the
+// fork is in use or not. The fork stays in place.
 func (b *Backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, _ snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.seal(ctx, string(fork), string(id))
 	return s, fail("sealing", string(fork), err)
@@ -289,7 +291,7 @@ func (b *Backend) seal(ctx context.Context, fork, id string) (s snapshot.Snapsho
 	return b.snapshotOf(m), nil
 }
 
-// replaceMark replaces the mark of an entry. Atomic.
+// replaceMark replaces the text file that describes a snapshot or fork by m. Atomic.
 func (r dataDir) replaceMark(ctx context.Context, m mark) error {
 	if err := fault.Point(ctx, "write the new base"); err != nil {
 		return err
@@ -306,15 +308,14 @@ func (r dataDir) replaceMark(ctx context.Context, m mark) error {
 	return r.sync(m.kind + "/" + m.id)
 }
 
-// Lookup implements [snapshot.Backend]: it returns the snapshot with this id, and mounts it if
-// necessary, as after a reboot or in another mount namespace.
+// Lookup returns the snapshot with this id, for [snapshot.Backend], and mounts it if necessary, as after a
+// reboot or in another mount namespace.
 func (b *Backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
 	m, err := b.find(snapshots, string(id))
 	return b.snapshotOf(m), fail("looking up", string(id), err)
 }
 
-// LookupFork implements [snapshot.Backend]: it returns the fork with this id, and mounts it if
-// necessary.
+// LookupFork returns the fork with this id, for [snapshot.Backend], and mounts it if necessary.
 func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	m, err := b.find(forks, string(id))
 	return b.forkOf(m), fail("looking up", string(id), err)

@@ -15,14 +15,14 @@ import (
 
 const name = "zfs"
 
-// Driver returns the driver with which the engine finds and opens this backend.
+// Driver returns the driver of the ZFS backend, by which the engine finds and opens it.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Filesystem: "zfs", Open: Open}
 }
 
-// Open returns the backend for place.Tree. It writes nothing, and starts no program. Errors:
-// ErrNotFound; ErrNotSupported (the tree is not on ZFS, the user is not root, zfs(8) is missing, or
-// the dataset's name is too long).
+// Open returns the ZFS backend for the tree place.Tree. It writes nothing, and starts no program. Errors:
+// ErrNotFound; ErrNotSupported (the tree is not on ZFS, the user is not root, zfs(8) is missing, or the
+// dataset's name is too long).
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	b := &Backend{dir: place.Dir}
 	if _, err := os.Lstat(place.Dir); place.Held && err == nil {
@@ -65,8 +65,8 @@ func checkUsable(tree string) error {
 	return checkName(src)
 }
 
-// A Backend stores snapshots and forks as ZFS datasets. Any number of backends, in any number
-// of processes, may use the same state directory at once.
+// A Backend stores snapshots and forks as ZFS datasets. [Open] makes one. Any number of backends, in any
+// number of processes, may use the same state directory at once.
 type Backend struct {
 	// dir is the backend's directory in the state directory.
 	dir string
@@ -79,7 +79,8 @@ var _ interface {
 	snapshot.DriftDetector
 } = (*Backend)(nil)
 
-// Facts returns the properties of this backend: frozen bases, and so on.
+// Facts returns the properties of this backend that the engine and the user need, such as that bases are
+// frozen.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
 		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,

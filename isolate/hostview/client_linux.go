@@ -15,14 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Source is a directory of a container, with the pipes that tie the two lives together. See the descriptors of
-// the package.
+// A Source is a directory of a container to show on the host, with the pipes that tie the view's life to the
+// container's. Its fields are descriptors that the view's process gets: TreeFD, EndedFD and HoldFD of this
+// package.
 type Source struct {
 	Tree, Ended, Hold *os.File
 	Base              uint32
 }
 
-// Close closes the descriptors of this process. Errors do not matter: a view has its own descriptors.
+// Close closes the descriptors of this process. Errors do not matter: the process that serves a view has its
+// own.
 func (s *Source) Close() {
 	for _, f := range []*os.File{s.Tree, s.Ended, s.Hold} {
 		if f != nil {
@@ -31,9 +33,10 @@ func (s *Source) Close() {
 	}
 }
 
-// Start mounts a view of s, a copy of the real directory workspace, at the existing directory at, served by a process
-// of program, which listens on the socket path control and ends when the container ends, when the process owner ends, if that is not 0, or when the
-// view is unmounted. After an error nothing is mounted. The caller closes s.
+// Start mounts a view of the container's directory s, a copy of the real directory workspace, at the existing
+// host directory at. It runs program, which serves the view, listens on the socket path control, and ends
+// when the container ends, when the process owner ends, if that is not 0, or when the view is unmounted.
+// After an error nothing is mounted. The caller closes s.
 func Start(ctx context.Context, program []string, at, control, workspace string, s *Source, owner int) error {
 	pidfd, err := openOwner(owner)
 	if err != nil {
@@ -62,7 +65,7 @@ func Start(ctx context.Context, program []string, at, control, workspace string,
 	return err
 }
 
-// openOwner returns a pidfd of a process, or /dev/null for 0.
+// openOwner returns a pidfd of the process for which a view exists, or /dev/null for 0, which means none.
 func openOwner(pid int) (*os.File, error) {
 	if pid == 0 {
 		return os.Open(os.DevNull)
@@ -74,10 +77,11 @@ func openOwner(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// A Conn is a connection to a view's process.
+// A Conn is a connection to the process that serves a view, a container's directory on the host.
 type Conn struct{ c *fdsock.Conn }
 
-// Dial connects to the process of the view with a control socket. Errors: ENOENT and ECONNREFUSED if there is none.
+// Dial connects to the process that serves a view, over its control socket. Errors: ENOENT and ECONNREFUSED
+// if there is no process.
 func Dial(control string) (*Conn, error) {
 	c, err := fdsock.Dial(control)
 	if err != nil {
@@ -86,18 +90,20 @@ func Dial(control string) (*Conn, error) {
 	return &Conn{c}, nil
 }
 
-// Close closes the connection. If the view has left a directory and not entered another, it ends.
+// Close closes the connection to the view's process. If the view has left its directory and not entered
+// another, its process ends.
 func (c *Conn) Close() error { return c.c.Close() }
 
-// Leave makes the view's process close everything of the container. The view stays mounted, and its users wait.
+// Leave makes the view's process close everything of the container, so that the container can end. The view
+// stays mounted, and programs that use it wait for Enter.
 func (c *Conn) Leave() error { return c.do(Request{Leave: true}) }
 
-// Enter makes the view show s. The caller closes s.
+// Enter makes the view show the directory s, after Leave. The caller closes s.
 func (c *Conn) Enter(s *Source) error {
 	return c.do(Request{Enter: &Enter{Base: s.Base}}, s.Tree, s.Ended, s.Hold)
 }
 
-// endTime bounds how long a view's process may take to end.
+// endTime is how long [Conn.End] waits for the process of a view to end.
 const endTime = 30 * time.Second
 
 // End makes the view's process unmount the view, and returns when the process has ended: until then it can remove the
@@ -124,7 +130,8 @@ func (c *Conn) End() error {
 	return errors.New("its process does not end")
 }
 
-// EndAt ends the process of the view with a control socket, see [Conn.End]. No process is no error.
+// EndAt ends the process that serves the view with this control socket, see [Conn.End]. No process is no
+// error.
 func EndAt(control string) error {
 	c, err := Dial(control)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Source is a directory of a container.
+// A Source is a directory of a container to show on the host, as on Linux; here there is none.
 type Source struct {
 	Tree, Ended, Hold *os.File
 	Base              uint32
@@ -18,30 +18,30 @@ type Source struct {
 // Close closes the descriptors of this process.
 func (s *Source) Close() {}
 
-// A Conn is a connection to a view's process.
+// A Conn is a connection to the process that serves a view of a container's directory; here there is none.
 type Conn struct{}
 
-// OpenTree always fails: only Linux has containers.
+// OpenTree would open a directory of a container. It always fails, because only Linux has containers.
 func OpenTree(int, string) (*os.File, uint32, error) { return nil, 0, vfs.ErrNeedsLinux }
 
-// Start always fails: only Linux has containers.
+// Start would mount a view of a container's directory. It always fails, because only Linux has containers.
 func Start(context.Context, []string, string, string, string, *Source, int) error {
 	return vfs.ErrNeedsLinux
 }
 
-// Dial always fails: only Linux has containers.
+// Dial would connect to the process that serves a view. It always fails, because only Linux has containers.
 func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
 // Close does nothing.
 func (c *Conn) Close() error { return nil }
 
-// Leave always fails.
+// Leave always fails, because only Linux has views of a container's directory.
 func (c *Conn) Leave() error { return vfs.ErrNeedsLinux }
 
-// Enter always fails.
+// Enter always fails, because only Linux has views of a container's directory.
 func (c *Conn) Enter(*Source) error { return vfs.ErrNeedsLinux }
 
-// End always fails.
+// End always fails, because only Linux has views of a container's directory.
 func (c *Conn) End() error { return vfs.ErrNeedsLinux }
 
 // EndAt does nothing: there are no views.

@@ -13,8 +13,8 @@ import (
 
 var aLongTimeAgo = time.Unix(1, 0)
 
-// Unmount detaches whatever is mounted at a view's directory, also if its process was killed, and removes the
-// directory. Nothing there is no error. Another user than root needs fusermount3.
+// Unmount detaches any mount at a view's directory at, also if the process that served it was killed, and
+// removes the directory. Nothing there is no error. Another user than root needs fusermount3.
 func Unmount(ctx context.Context, at string) error {
 	for mounted(at) {
 		var err error
@@ -33,13 +33,14 @@ func Unmount(ctx context.Context, at string) error {
 	return nil
 }
 
-// RemoveEmpty removes the two directories above a view, unless they hold other views.
+// RemoveEmpty removes the two directories above the view at the path at, unless they hold other views.
 func RemoveEmpty(at string) {
 	dir := filepath.Dir(at)
 	_, _ = os.Remove(dir), os.Remove(filepath.Dir(dir))
 }
 
-// mounted reports whether something is mounted at a directory. A FUSE mount whose process was killed counts.
+// mounted reports whether something is mounted at the directory at. A FUSE mount whose process was killed
+// counts.
 func mounted(at string) bool {
 	var here unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, at, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &here); err != nil {
@@ -48,7 +49,7 @@ func mounted(at string) bool {
 	return here.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// Alive reports whether a view is mounted at a directory and its process runs.
+// Alive reports whether a view is mounted at the directory at and the process that serves it runs.
 func Alive(at string) bool {
 	var st unix.Stat_t
 	return mounted(at) && unix.Lstat(at, &st) == nil

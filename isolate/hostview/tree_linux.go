@@ -44,7 +44,8 @@ func OpenTree(supervisor int, path string) (tree *os.File, base uint32, err erro
 	return tree, base, nil
 }
 
-// firstID returns the id outside of the container that is 0 inside, or 0 if none is or the ids are the host's.
+// firstID returns the user id on the host that is 0 inside of a container, from the content of its
+// /proc/PID/uid_map; or 0 if none is or the ids are the host's.
 func firstID(uidMap []byte) (uint32, error) {
 	for line := range bytes.Lines(uidMap) {
 		f := strings.Fields(string(line))
@@ -59,13 +60,14 @@ func firstID(uidMap []byte) (uint32, error) {
 	return 0, nil
 }
 
-// maxDepth is how many generations below a supervisor firstProcess searches: the container's first process, its
-// command, and the children of that.
+// maxDepth is how many generations below a container's supervisor firstProcess searches: the container's
+// first process, its command, and the children of that.
 const maxDepth = 3
 
-// firstProcess returns the process nearest to a supervisor that has another mount namespace and that this user may
-// inspect. An ordinary user may not inspect the container's first process, which has the memory of the supervisor, but
-// the programs that it has started (ptrace(2), PTRACE_MODE_READ_FSCREDS).
+// firstProcess returns a process of the container: the one nearest to its supervisor that has another mount
+// namespace and that this user may inspect. An ordinary user may not inspect the container's first process,
+// which has the memory of the supervisor, but the programs that it has started (ptrace(2),
+// PTRACE_MODE_READ_FSCREDS).
 func firstProcess(supervisor int) (int, error) {
 	here, err := mountNamespace(supervisor)
 	if err != nil {
@@ -87,7 +89,7 @@ func firstProcess(supervisor int) (int, error) {
 	return 0, fmt.Errorf("looking for the container of process %d: %w", supervisor, unix.ENOENT)
 }
 
-// childrenOf returns the children of a process, of all its threads.
+// childrenOf returns the process ids of the children of all threads of the process pid.
 func childrenOf(pid int) (children []int) {
 	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the pattern is well formed
 	for _, list := range lists {

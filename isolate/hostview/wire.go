@@ -1,6 +1,6 @@
 package hostview
 
-// The descriptors with which a view's process is started.
+// The descriptor numbers under which the process that serves a view gets its files from [Start].
 const (
 	ReadyFD = 3 // a pipe: the process writes "ready" or an error to it
 	TreeFD  = 4 // the directory
@@ -9,10 +9,10 @@ const (
 	OwnerFD = 7 // a pidfd of the process for which the view exists, or /dev/null
 )
 
-// Ready is what a view's process writes when the view is mounted.
+// Ready is the text that the process that serves a view writes to ReadyFD when the view is mounted.
 const Ready = "ready"
 
-// A Request is a message to a view's process. Exactly one of its fields is set.
+// A Request is a message of a [Conn] to the process that serves a view. Exactly one of its fields is set.
 type Request struct {
 	// Leave requests that the process close everything of the container, so that it can end. The mount stays.
 	Leave bool `json:"leave,omitempty"`
@@ -23,7 +23,7 @@ type Request struct {
 	End bool `json:"end,omitempty"`
 }
 
-// An Enter says how the directory that a view enters is shown.
+// An Enter says how the container's directory that a view enters is shown.
 type Enter struct {
 	// Base is the first of the container's ids, which the view shows as 0; or 0 for ids that stay.
 	Base uint32 `json:"base"`

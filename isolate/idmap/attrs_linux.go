@@ -12,7 +12,7 @@ import (
 // kernel does not follow a symbolic link there (proc(5), /proc/PID/fd).
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// fill fills out with the attributes of st as the mount shows them, with mapped ids.
+// fill fills out, a reply to the kernel, with the attributes of st as the mount shows them, with mapped ids.
 func (s *server) fill(st *vfs.Stat, out *fuse.Attr) {
 	*out = fuse.Attr{
 		Ino: st.Ino, Size: uint64(st.Size), Blocks: uint64(st.Blocks), Mode: st.Mode, Nlink: st.Nlink, Blksize: 4096,
@@ -23,8 +23,8 @@ func (s *server) fill(st *vfs.Stat, out *fuse.Attr) {
 	}
 }
 
-// entry fills out with the id and the attributes of the inode behind fd, which has been looked
-// up by name, counts a kernel reference of it, and takes over fd.
+// entry fills out, the reply to a lookup, with the id and the attributes of the inode behind fd, which was
+// found under name. It counts a kernel reference of the inode, and owns fd from then on.
 func (s *server) entry(fd int, name string, out *fuse.EntryOut) error {
 	n, st, err := s.t.adopt(fd, s.checkedName(name))
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *server) entry(fd int, name string, out *fuse.EntryOut) error {
 	return nil
 }
 
-// Lookup looks up a name in a directory. For a missing name it lets the kernel cache that,
-// too.
+// Lookup answers the kernel's lookup of a name in a directory. It lets the kernel cache that a name is
+// missing, too.
 func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		fd, err := openPath(dir, name)
@@ -110,8 +110,8 @@ func truncate(fd int, size int64, kill bool) error {
 	return dropSetID(f, kill)
 }
 
-// dropSetID clears the set-id bits that a write by a user other than root clears, if kill is
-// set.
+// dropSetID clears, if kill is set, those set-id bits of the file fd that a write by a user other than root
+// clears.
 func dropSetID(fd int, kill bool) error {
 	if !kill {
 		return nil

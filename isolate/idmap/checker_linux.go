@@ -8,25 +8,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Checker may replace the content of files that the host reads through a [View], which shows a sandbox's files on
-// the host. It decides by the names of the files. Its methods must be safe for concurrent use.
+// A Checker may replace the content of files that the host reads through a [View], which shows a sandbox's
+// files on the host. It decides by the names of the files; package gitguard has one for git's files. Its
+// methods must be safe for concurrent use.
 type Checker interface {
-	// Checks reports whether it checks the regular files of a name. No symbolic link of such a name can be followed.
+	// Checks reports whether the Checker checks regular files of this name. No symbolic link of such a name
+	// can be followed.
 	Checks(name string) bool
-	// Text returns what is read of a file that was looked up by name, at a path in the view that begins with a slash,
-	// or "" if that is not known. After an error the file cannot be opened. Of more than a megabyte it may change no
+	// Text returns the content that the host reads of a file that was looked up by name, whose content is
+	// text. path is that of the file in the view and begins with a slash, or "" if it is not known. After an
+	// error the file cannot be opened. If the content has more than a megabyte, Text may not change its
 	// length.
 	Text(name, path string, text []byte) ([]byte, error)
 }
 
-// maxChecked is the size of the largest file that is checked. A larger one cannot be opened. A file over maxFitted is
-// not read for its size alone: it has its own, and what is read of it must have the same.
+// maxChecked is the size in bytes of the largest file that a [Checker] checks; a larger one cannot be opened.
+// Up to maxFitted, a file is read to find the size of its checked content. Above, its checked content must
+// have the size of the file.
 const (
 	maxChecked = 64 << 20
 	maxFitted  = 1 << 20
 )
 
-// checkedName returns a name if files of that name are checked, or "".
+// checkedName returns name if the [Checker] checks files of that name, or "".
 func (s *server) checkedName(name string) string {
 	if s.checker == nil || !s.checker.Checks(name) {
 		return ""
@@ -34,8 +38,9 @@ func (s *server) checkedName(name string) string {
 	return name
 }
 
-// openChecked opens a checked file: for reading, a copy of what the checker lets through, which no process of the
-// sandbox can change. A file that is opened for both must be emptied first.
+// openChecked opens a file that a [Checker] checks: for reading, a copy of the content that the Checker
+// returns, which no process of the sandbox can change. A file that is opened for reading and writing must be
+// emptied first.
 func (s *server) openChecked(n *inode, fd, flags int) (int, error) {
 	switch {
 	case n.kind != unix.S_IFREG:
@@ -64,7 +69,8 @@ func (s *server) openChecked(n *inode, fd, flags int) (int, error) {
 	return mem, nil
 }
 
-// checkedText returns what the host may read of a checked file. EACCES: nothing.
+// checkedText returns the content of a file, open as fd, that the [Checker] lets the host read. EACCES:
+// nothing.
 func (s *server) checkedText(n *inode, fd int) ([]byte, error) {
 	f, err := reopen(fd, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
@@ -118,7 +124,8 @@ func (s *server) pathOf(fd int) string {
 	return rest
 }
 
-// fitChecked sets the size of a checked file to that of what is read of it. A file that cannot be read has its own.
+// fitChecked sets the size in out, the attributes of a checked file, to that of the content that the
+// [Checker] lets the host read. A file that cannot be read keeps its own size.
 func (s *server) fitChecked(n *inode, fd int, out *fuse.Attr) {
 	if n.checked == "" || n.kind != unix.S_IFREG || out.Size == 0 || out.Size > maxFitted {
 		return

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listings holds the listing of each open directory. A listing is made when the directory is
-// read from its beginning, and stays the same until the next such read.
+// listings holds the list of names of each open directory. It is made when the directory is read from its
+// beginning, and stays the same until the next such read.
 type listings struct {
 	mu   sync.Mutex
 	next uint64
@@ -65,8 +65,8 @@ func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEn
 	})
 }
 
-// readDir calls add with the entries of a directory from an offset on, until add returns
-// false.
+// readDir calls add with the entries of the directory that in names, from its offset on, until add returns
+// false. dir is a descriptor of the directory.
 func (s *server) readDir(in *fuse.ReadIn, add func(dir int, e fuse.DirEntry) bool) fuse.Status {
 	s.lists.mu.Lock()
 	l := s.lists.all[in.Fh]

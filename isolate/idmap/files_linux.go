@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFlags returns the flags with which the server opens a file for a process. It drops flags
-// such as O_APPEND, because each write carries its offset and the kernel does the caching.
+// openFlags returns the flags with which the server opens a file, from those that a process used. It drops
+// flags such as O_APPEND, because each write carries its offset and the kernel does the caching.
 func openFlags(flags uint32) int {
 	const allowed = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 	return int(flags) & allowed
@@ -40,7 +40,8 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 	}))
 }
 
-// opened returns the handle of an open file and the flags of the reply that carries it.
+// opened returns the FUSE handle for the open file f, and the flags of the reply to the kernel's open
+// request.
 func (s *server) opened(f int) (handle uint64, flags uint32) {
 	if s.handles != nil {
 		s.handles.add(f)
@@ -56,8 +57,8 @@ func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	unix.Close(int(in.Fh))
 }
 
-// Flush answers ENOSYS, so that the kernel sends no more requests when files are closed: there
-// is nothing to write then.
+// Flush answers ENOSYS, so that the kernel sends no more FLUSH requests when files are closed: there is
+// nothing to write then.
 func (s *server) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
@@ -79,8 +80,8 @@ func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(max(n, 0)), status(err)
 }
 
-// writeMapped writes back mapped pages, and restores the file capabilities that the write
-// removes, because writing through a mapping must not remove them.
+// writeMapped writes data of pages that a process changed through a mapping to offset at of fd. It restores
+// the file capabilities that the write removes, because writing through a mapping must not remove them.
 func writeMapped(fd int, data []byte, at int64) (uint32, fuse.Status) {
 	var caps [capSize3]byte
 	size, none := unix.Fgetxattr(fd, capability, caps[:])

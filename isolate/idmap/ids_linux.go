@@ -6,19 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An idMap is a range of ids on disk and the range of the same size in which they are shown.
+// An idMap maps a range of user or group ids on disk to the range of the same size in which the mount shows
+// them.
 type idMap struct{ disk, shown, size uint32 }
 
-// Size is the number of users and of groups that are mapped.
+// Size is how many user ids, and how many group ids, are mapped.
 const Size = 1 << 16
 
-// nobody is the invalid id. The kernel shows it as the owner, and grants it nothing.
+// nobody is the invalid user or group id. The mount shows it for an id that is not mapped; the kernel grants
+// it nothing.
 const nobody = 1<<32 - 1
 
-// higherBy maps the ids on disk to ids that are higher by base.
+// higherBy returns the map that shows ids on disk higher by base.
 func higherBy(base uint32) idMap { return idMap{shown: base, size: Size} }
 
-// lowerBy maps ids from base on to ids that are lower by base. With 0 it changes no id.
+// lowerBy returns the map that shows ids on disk from base on lower by base. With 0 it changes no id.
 func lowerBy(base uint32) idMap {
 	if base == 0 {
 		return idMap{size: nobody}
@@ -26,7 +28,7 @@ func lowerBy(base uint32) idMap {
 	return idMap{disk: base, size: Size}
 }
 
-// toShown returns the shown id for an id on disk; nobody if it is not mapped.
+// toShown returns the id that the mount shows for a user or group id on disk; nobody if it is not mapped.
 func (s idMap) toShown(id uint32) uint32 {
 	if id < s.disk || id-s.disk >= s.size {
 		return nobody
@@ -34,7 +36,8 @@ func (s idMap) toShown(id uint32) uint32 {
 	return id - s.disk + s.shown
 }
 
-// toDisk returns the id on disk for a shown id. EOVERFLOW: it is not mapped.
+// toDisk returns the user or group id on disk for an id that a process of the mount uses. EOVERFLOW: it is
+// not mapped.
 func (s idMap) toDisk(id uint32) (uint32, error) {
 	if id < s.shown || id-s.shown >= s.size {
 		return 0, unix.EOVERFLOW
@@ -42,7 +45,8 @@ func (s idMap) toDisk(id uint32) (uint32, error) {
 	return id - s.shown + s.disk, nil
 }
 
-// toShownStrict does the same as toShown, but returns EOVERFLOW for an id that is not mapped.
+// toShownStrict returns the id that the mount shows for an id on disk as toShown does, but EOVERFLOW for one
+// that is not mapped.
 func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	if id = s.toShown(id); id == nobody {
 		return 0, unix.EOVERFLOW
@@ -50,7 +54,7 @@ func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	return id, nil
 }
 
-// Names of the extended attributes that contain ids.
+// Names of the extended attributes whose values contain user or group ids.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
@@ -59,7 +63,7 @@ const (
 
 func isACL(name string) bool { return name == aclAccess || name == aclDefault }
 
-// mapXattr returns the value of an extended attribute with each id in it replaced by the
+// mapXattr returns the value of the extended attribute name with each user and group id in it replaced by the
 // result of by. EOVERFLOW: an id cannot be mapped.
 func mapXattr(name string, value []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	if isACL(name) {
@@ -101,7 +105,7 @@ const (
 	capRootOffset = 20
 )
 
-// capsToShown converts file capabilities on disk to their shown form.
+// capsToShown converts the value of a file's capabilities on disk to the form in which the mount shows it.
 func (s idMap) capsToShown(v []byte) ([]byte, error) {
 	root := uint32(0)
 	switch {
@@ -119,8 +123,8 @@ func (s idMap) capsToShown(v []byte) ([]byte, error) {
 	return out, nil
 }
 
-// capsToDisk converts shown file capabilities to their form on disk: those of the mapped root
-// become the host's.
+// capsToDisk converts the value of file capabilities that a process sets through the mount to its form on
+// disk: those of the mapped root become the host's.
 func (s idMap) capsToDisk(v []byte) ([]byte, error) {
 	root := uint32(0) // the host's
 	switch {

@@ -5,8 +5,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// create creates a name in a directory by calling do with the ids of the requesting process,
-// and returns the new inode.
+// create creates name in the directory of the request h by calling do with the ids of the requesting process,
+// and fills out with the new inode.
 func (s *server) create(h *fuse.InHeader, name string, umask uint32, do func(dir int) error, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		if err := s.as(h.Owner, umask, func() error { return do(dir) }); err != nil {
@@ -34,7 +34,8 @@ func (s *server) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name strin
 	return s.create(h, name, 0, func(dir int) error { return unix.Symlinkat(target, dir, name) }, out)
 }
 
-// Create creates a file and opens it. The kernel has checked that the name is free.
+// Create answers the kernel's request to create a file and open it. The kernel has checked that the name is
+// free.
 func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return status(s.t.with(in.NodeId, func(_ *inode, dir int) error {
 		fd := -1
@@ -62,8 +63,9 @@ func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 	}))
 }
 
-// mapped calls do, which adds a name, and calls it again with the ids of the process caller if the filesystem on disk
-// has no mapping for those of this process, as one of FUSE that a container mounted.
+// mapped calls do, which adds a name to a directory on disk. If the filesystem there has no mapping for the
+// ids of this process, such as a FUSE filesystem that a container mounted, mapped calls do again with the ids
+// of the process caller.
 func (s *server) mapped(caller fuse.Owner, do func() error) error {
 	err := do()
 	if err == unix.EOVERFLOW {

@@ -16,10 +16,11 @@ import (
 	"github.com/snapfs/snapfs/internal/spare"
 )
 
-// MaxRead is the largest read or write in one request. The filesystem must be mounted with it.
+// MaxRead is the largest read or write, in bytes, in one FUSE request. The filesystem must be mounted with
+// this value as max_read.
 const MaxRead = 1 << 20
 
-// The descriptors with which a server process is started.
+// The descriptor numbers under which a server process gets its files.
 const (
 	Device = 3 // /dev/fuse
 	Tree   = 4 // the directory
@@ -51,7 +52,7 @@ func Serve(dev int, tree *os.File, base uint32) error {
 	return nil
 }
 
-// mountOptions returns the options that all servers share.
+// mountOptions returns the FUSE options that all servers of this package share.
 func mountOptions() *fuse.MountOptions {
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT
 	return &fuse.MountOptions{
@@ -59,7 +60,7 @@ func mountOptions() *fuse.MountOptions {
 	}
 }
 
-// A server answers the kernel's FUSE requests for one directory.
+// A server answers the kernel's FUSE requests for one directory, which it shows with mapped ids.
 type server struct {
 	fuse.RawFileSystem
 	t        *table
@@ -78,7 +79,7 @@ type server struct {
 // writes to the directory while it is mounted.
 const cacheTime = 24 * time.Hour
 
-// status converts an error to the error number for the kernel.
+// status converts an error to the error number with which a FUSE request is answered.
 func status(err error) fuse.Status {
 	var no unix.Errno
 	switch {

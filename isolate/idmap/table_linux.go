@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A table holds the inodes that the kernel knows.
+// A table holds the inodes of a served directory that the kernel knows.
 type table struct {
 	root *os.File // for handles; open for reading
 	// handles is set if the filesystem can open inodes by file handle.
@@ -23,8 +23,8 @@ type table struct {
 	byKey  map[string]*inode
 }
 
-// An inode is a file of any type. The server opens it by its file handle, or by a descriptor
-// (O_PATH) if the filesystem has no handles or the last name may be gone.
+// An inode is a file of any type that the kernel knows. The server opens it by its file handle, or by a
+// descriptor (O_PATH) if the filesystem has no handles or the last name may be gone.
 type inode struct {
 	id      uint64
 	key     string
@@ -40,7 +40,7 @@ func newTable(tree *os.File) (*table, error) {
 	return t, t.reset(tree)
 }
 
-// reset makes tree the root, and forgets every other inode.
+// reset makes the directory tree the root of the table, and forgets every other inode.
 func (t *table) reset(tree *os.File) error {
 	fd, err := unix.Openat(int(tree.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -66,7 +66,8 @@ func (t *table) reset(tree *os.File) error {
 	return nil
 }
 
-// clear closes every descriptor. Until the next reset all inodes are gone.
+// clear closes every descriptor of the table, so that the directory's filesystem can be unmounted. Until the
+// next reset all inodes are gone.
 func (t *table) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +80,8 @@ func (t *table) clear() {
 	t.root.Close()
 }
 
-// opensByHandle reports whether the filesystem opens an inode by its handle.
+// opensByHandle reports whether the filesystem of root can open the inode behind the descriptor at by a file
+// handle (open_by_handle_at(2)).
 func opensByHandle(root, at int) bool {
 	h, _, err := unix.NameToHandleAt(at, "", unix.AT_EMPTY_PATH)
 	if err != nil {
@@ -92,13 +94,14 @@ func opensByHandle(root, at int) bool {
 	return err == nil
 }
 
-// openPath opens a name in a directory with O_PATH, whatever its type. The caller closes the
+// openPath opens the entry name of the directory dir with O_PATH, whatever its type. The caller closes the
 // descriptor.
 func openPath(dir int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// identify returns the key of the inode behind a descriptor, and its handle if there are handles.
+// identify returns the key that identifies the inode behind the descriptor fd, and its file handle if the
+// filesystem has handles.
 func (t *table) identify(fd int) (key string, h *unix.FileHandle, err error) {
 	if t.handles {
 		handle, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
@@ -116,9 +119,9 @@ func binaryKey(n uint64) string {
 	return string(b)
 }
 
-// adopt returns the inode behind fd with its attributes, and counts one more kernel reference
-// of it. A file under a checked name is another inode than the same file under other names, for
-// which the name is "". It keeps or closes fd, also after an error.
+// adopt returns the inode behind fd with its attributes, and counts one more kernel reference of it. checked
+// is the name that a [Checker] checks, or "": a file under such a name is another inode than the same file
+// under other names. adopt owns fd from then on, also after an error.
 func (t *table) adopt(fd int, checked string) (*inode, vfs.Stat, error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
@@ -155,7 +158,7 @@ func (t *table) adopt(fd int, checked string) (*inode, vfs.Stat, error) {
 	return n, st, nil
 }
 
-// pin opens the inode whose name is about to be removed and keeps it open, so that processes
+// pin opens the inode called name in dir, which is about to be removed, and keeps it open, so that processes
 // that use it still reach it.
 func (t *table) pin(dir int, name string) {
 	fd, err := openPath(dir, name)
@@ -172,7 +175,7 @@ func (t *table) pin(dir int, name string) {
 	unix.Close(fd)
 }
 
-// forget drops times kernel references of an inode.
+// forget subtracts times from the kernel's references to the inode id, which may free it.
 func (t *table) forget(id, times uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,8 +195,8 @@ func (t *table) forget(id, times uint64) {
 	}
 }
 
-// with calls do with an inode and an O_PATH descriptor of it, which is valid until do returns.
-// ESTALE: the inode is gone.
+// with calls do with the inode id of the table and an O_PATH descriptor of it, which is valid until do
+// returns. ESTALE: the inode is gone.
 func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	if t.gate != nil {
 		t.gate.enter()

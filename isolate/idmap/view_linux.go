@@ -26,10 +26,9 @@ type View struct {
 	f *fuse.Server
 }
 
-// MountView shows the directory tree at the existing directory at, with ids lower by base; base 0 changes no id.
-// A checker checks what is read of files; nil checks none.
-// Root mounts it by itself, another user by fusermount3. Only this user can use the mount.
-// After an error nothing is mounted.
+// MountView mounts at the existing directory at a view of the directory tree, with ids lower by base; base 0
+// changes no id. checker decides what is read of some files; nil changes none. Root mounts it by itself,
+// another user by fusermount3. Only this user can use the mount. After an error nothing is mounted.
 func MountView(at string, tree *os.File, base uint32, checker Checker) (*View, error) {
 	t, err := newTable(tree)
 	if err != nil {
@@ -60,19 +59,19 @@ func MountView(at string, tree *os.File, base uint32, checker Checker) (*View, e
 // Wait returns when the view is unmounted.
 func (v *View) Wait() { v.f.Wait() }
 
-// leaveTime bounds how long Leave waits for requests that have begun.
+// leaveTime is how long [View.Leave] waits for FUSE requests that have begun.
 const leaveTime = time.Second
 
-// Leave closes every descriptor of the directory, so that its filesystem can be unmounted. The mount stays, and
-// requests wait until Enter. Files that processes have open are empty from then on.
+// Leave closes every descriptor of the shown directory, so that its filesystem can be unmounted. The view
+// stays mounted, and requests wait until Enter. Files that processes have open are empty from then on.
 func (v *View) Leave() {
 	v.s.t.gate.close(leaveTime)
 	v.s.handles.clear()
 	v.s.t.clear()
 }
 
-// Enter shows the directory tree in place of the one that the view has left, with ids lower by base. After an error
-// the view is without a directory, and requests go on waiting.
+// Enter shows the directory tree in place of the one that [View.Leave] left, with ids lower by base. After an
+// error the view is without a directory, and requests go on waiting.
 func (v *View) Enter(tree *os.File, base uint32) error {
 	if err := v.s.t.reset(tree); err != nil {
 		return fmt.Errorf("opening the tree: %w", err)
@@ -120,7 +119,8 @@ func (s *server) confine(fd int, target []byte) ([]byte, error) {
 	return []byte(to), nil
 }
 
-// restIn returns the rest of a path in a directory, with its first slash.
+// restIn returns the rest of path inside of the directory dir, with its first slash; false if path is
+// elsewhere.
 func restIn(path, dir string) (rest string, ok bool) {
 	if dir == "/" {
 		dir = ""
@@ -129,7 +129,7 @@ func restIn(path, dir string) (rest string, ok bool) {
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// A gate makes requests wait while a view has no directory.
+// A gate makes FUSE requests wait while a view has no directory, between Leave and Enter.
 type gate struct {
 	mu     sync.Mutex
 	shut   chan struct{} // closed by open; nil while the gate is open
@@ -137,7 +137,7 @@ type gate struct {
 	empty  chan struct{} // closed when inside is 0, if somebody waits for that
 }
 
-// enter waits until the gate is open, at most for staleTime, and counts the caller.
+// enter waits until the gate is open, at most 10 seconds, and counts the request that calls it as inside.
 func (g *gate) enter() {
 	const staleTime = 10 * time.Second
 	g.mu.Lock()
@@ -162,7 +162,7 @@ func (g *gate) leave() {
 	}
 }
 
-// close closes the gate and waits until nobody is inside, at most for patience.
+// close closes the gate to new requests and waits until none is inside, at most for patience.
 func (g *gate) close(patience time.Duration) {
 	g.mu.Lock()
 	if g.shut == nil {
@@ -192,7 +192,7 @@ func (g *gate) open() {
 	}
 }
 
-// handles are the descriptors of the files that are open through a view.
+// handles are the descriptors of the files that processes have open through a view.
 type handles struct {
 	mu   sync.Mutex
 	open map[int]bool
@@ -201,7 +201,8 @@ type handles struct {
 func (h *handles) add(fd int)  { h.mu.Lock(); h.open[fd] = true; h.mu.Unlock() }
 func (h *handles) drop(fd int) { h.mu.Lock(); delete(h.open, fd); h.mu.Unlock() }
 
-// clear replaces each open file by the null device, under the same descriptor.
+// clear replaces each open file by the null device, under the same descriptor, so that the files' filesystem
+// can be unmounted.
 func (h *handles) clear() {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -49,8 +49,8 @@ func (s *server) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (si
 	return size, status(err)
 }
 
-// answer copies an attribute value into the reply dest, and returns its size. If dest is empty
-// it only returns the size.
+// answer copies the value of an extended attribute into the reply dest, and returns its size. If dest is
+// empty it only returns the size.
 func answer(value, dest []byte) (uint32, error) {
 	if len(dest) > 0 && len(dest) < len(value) {
 		return uint32(len(value)), unix.ERANGE

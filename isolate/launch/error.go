@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// HostError wraps an error of a system call in the supervisor, unless it is an [*errs.Error]
-// already.
+// HostError wraps the error of a system call that the supervisor, not pid 1, made for the operation op. An
+// [*errs.Error] stays as it is.
 func HostError(op string, err error) error {
 	var known *errs.Error
 	if errors.As(err, &known) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneArgs is the struct clone_args of linux/sched.h, its first 88 bytes.
+// cloneArgs is the argument of clone3(2): the first 88 bytes of struct clone_args of linux/sched.h.
 type cloneArgs struct {
 	flags, pidfd uint64
 	_, _         uint64 // child_tid, parent_tid
@@ -25,10 +25,10 @@ type cloneArgs struct {
 //go:noescape
 func fork(args *cloneArgs, size, first, head uintptr) (pid, thread int)
 
-// Start forks a process that executes the image from step first on, in new namespaces as flags
-// say. It has copies of this process's descriptors and memory, except the heap, and is its
-// child; thread is the thread that forked it. group is the descriptor of a v2 cgroup to create
-// it in, or -1.
+// Start forks a process that executes the image's system calls from step first on, in new namespaces as flags
+// (CLONE_NEW*) say. The process has copies of this process's descriptors and memory, except the heap, and is
+// its child; thread is the thread that forked it. group is the descriptor of a v2 cgroup to create it in, or
+// -1.
 //
 // Needs Linux 5.5. Cost: 0.15 ms for a small Go program, plus the namespaces.
 func (im *Image) Start(first Step, flags uint64, group int) (pid, pidfd, thread int, err error) {
@@ -58,18 +58,18 @@ func (im *Image) Start(first Step, flags uint64, group int) (pid, pidfd, thread 
 	return pid, im.Get(fd), thread, nil
 }
 
-// An arena is the first 64 MB of addresses of Go's heap and stacks, which the forked process
-// does not use. Without a copy of it the fork is faster, the supervisor's later writes cause
-// no page copies, and pid 1 holds none of the supervisor's heap.
+// An arena is a range of addresses, the first 64 MB of Go's heap and stacks, which the forked process does
+// not use. Without a copy of it the fork is faster, the supervisor's later writes cause no page copies, and
+// pid 1 holds none of the supervisor's heap.
 type arena uintptr
 
 const arenaSize = 64 << 20 // heapArenaBytes of runtime/malloc.go, for 64 bits
 
-// arenaOf returns the arena that contains object.
+// arenaOf returns the 64 MB of Go's heap that contain object.
 func arenaOf(object *Image) arena { return arena(uintptr(unsafe.Pointer(object)) &^ (arenaSize - 1)) }
 
-// advise calls madvise(2) with the advice for the mapped part of the arena. If madvise fails,
-// the fork copies that memory.
+// advise calls madvise(2) with this advice, as not to copy it in a fork, for the mapped part of the arena. If
+// madvise fails, the fork copies that memory.
 func (a arena) advise(advice int) {
 	syscall.RawSyscall(unix.SYS_MADVISE, uintptr(a), arenaSize, uintptr(advice)) //nolint:errcheck // see above
 }

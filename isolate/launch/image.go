@@ -33,14 +33,15 @@ type Image struct {
 	Err   error
 }
 
-// A Purpose describes a step in errors: the stage to which the step belongs, such as "mounting
+// A Purpose says in an error what a failed system call of an image was for: the stage, such as "mounting
 // /proc", and a file or "".
 type Purpose struct {
 	at          int
 	Stage, Path string
 }
 
-// Offsets, in bytes, of the fields of a step. run_*.s uses the same.
+// Offsets, in bytes, of the fields of one system call in an image. The assembly loop in run_*.s uses the
+// same.
 const (
 	stepCall   = 0  // the system call's number, or Load
 	stepArgs   = 8  // the six arguments
@@ -55,25 +56,26 @@ const (
 	quietAll = 0xffff // as the first of stepQuiet: matches every error
 	expected = 0xfffe // as the second of stepQuiet: errors are not recorded in the head
 
-	// Load is the number of a step that makes no system call: its result is its first
+	// Load is used in place of a system call number for a step that makes no call: its result is its first
 	// argument.
 	Load = ^uint64(0)
 
-	// headFailed and its siblings are offsets in the head of an image, into which the
-	// executing process writes.
+	// headFailed and its siblings are offsets in the head of an image, where the executing process writes
+	// which step failed and why.
 	headFailed = 0 // address of the step that failed
 	headErrno  = 8 // int32: its errno
 	headSize   = 64
 )
 
-// A Cell is the offset of an int32 in an image, such as the result of a step.
+// A Cell is the offset of an int32 in an image. The executing process stores the result of a system call
+// there, or loads an argument from there.
 type Cell int
 
 // imageSize is the size of an image in bytes: twice the limit of a command's arguments and
 // environment, which is about the kernel's own limit. Unused pages take no memory.
 const imageSize = 8 << 20
 
-// NewImage maps an empty image; Free unmaps it. Cost: 10 µs.
+// NewImage maps memory for an empty image of system calls; Free unmaps it. Cost: 10 µs.
 func NewImage() (*Image, error) {
 	mem, err := unix.Mmap(-1, 0, imageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -90,7 +92,7 @@ func (im *Image) Free() {
 	}
 }
 
-// A Region is a part of an image, between two offsets.
+// A Region is a part of an image, between two offsets, for the system calls of one request to pid 1.
 type Region struct{ from, to int }
 
 // Regions divides the free part of an image into two regions for requests, to be used in turn:
@@ -101,8 +103,8 @@ func (im *Image) Regions() [2]Region {
 	return [2]Region{{im.used, middle}, {middle, len(im.mem)}}
 }
 
-// Rewind makes the image continue at the beginning of a region. It discards the steps and
-// errors there.
+// Rewind makes the image continue at the beginning of the region r. It discards the system calls and errors
+// that an earlier request has left there.
 func (im *Image) Rewind(r Region) {
 	at := r.from
 	im.used, im.end, im.Last, im.Err = at, r.to, 0, nil
@@ -121,11 +123,12 @@ func (im *Image) Addr(off int) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(im.mem)))) + uint64(off)
 }
 
-// ErrImageFull is the error of an image without space for more steps or data.
+// ErrImageFull is the error of an image without space for more system calls or data, since a command is too
+// long.
 var ErrImageFull = errors.New("arguments and environment are too long")
 
-// Take reserves n zero bytes, aligned to 8, and returns their offset. Without space it sets
-// im.Err to ErrImageFull.
+// Take reserves n zero bytes of the image, aligned to 8, for data, and returns their offset. Without space it
+// sets im.Err to ErrImageFull.
 func (im *Image) Take(n int) int {
 	at := im.used
 	if n > im.end-at-8 {
@@ -143,46 +146,49 @@ func (im *Image) Put64(off int, v uint64) { binary.NativeEndian.PutUint64(im.mem
 // Put32 stores v at the offset off of the image.
 func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem[off:], v) }
 
-// Get returns the present value of a cell.
+// Get returns the present value of the cell c, which the executing process may have set.
 func (im *Image) Get(c Cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
 
-// An Arg is an argument of a system call: a number, or a cell to load.
+// An Arg is an argument of a system call in an image: a number, or a cell from which the executing process
+// loads it.
 type Arg struct {
 	V    uint64
 	cell bool
 }
 
-// Num returns a constant argument, also a negative number such as AT_FDCWD.
+// Num returns an argument with the constant value v, also a negative number such as AT_FDCWD.
 func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) Arg { return Arg{V: uint64(v)} }
 
-// Of returns an argument whose value is the content of a cell at the time of the call.
+// Of returns an argument whose value is the content that the cell has at the time of the call.
 func (im *Image) Of(c Cell) Arg { return Arg{V: im.Addr(int(c)), cell: true} }
 
-// At returns an argument whose value is the address of a cell.
+// At returns an argument of a system call whose value is the address of the cell c, for the kernel to read or
+// write it.
 func (im *Image) At(c Cell) Arg { return Arg{V: im.Addr(int(c))} }
 
-// NewCell reserves a cell with the initial value v.
+// NewCell reserves a cell, an int32 in the image, with the initial value v.
 func (im *Image) NewCell(v int32) Cell {
 	c := im.Take(4)
 	im.Put32(c, uint32(v))
 	return Cell(c)
 }
 
-// Bytes appends data to the image and returns its address.
+// Bytes appends data to the image and returns its address, as an argument of a system call.
 func (im *Image) Bytes(data ...byte) Arg {
 	at := im.Take(len(data))
 	copy(im.mem[at:], data)
 	return Num(im.Addr(at))
 }
 
-// Str appends a NUL-terminated string to the image and returns its address.
+// Str appends s, NUL-terminated, to the image and returns its address, as an argument of a system call.
 func (im *Image) Str(s string) Arg {
 	at := im.Take(len(s) + 1)
 	copy(im.mem[at:], s)
 	return Num(im.Addr(at))
 }
 
-// Words appends 64-bit numbers to the image, for structures, and returns their address.
+// Words appends 64-bit numbers, such as the fields of a structure, to the image and returns their address, as
+// an argument of a system call.
 func (im *Image) Words(vs ...uint64) Arg {
 	at := im.Take(8 * len(vs))
 	if im.Err == nil {
@@ -193,7 +199,8 @@ func (im *Image) Words(vs ...uint64) Arg {
 	return Num(im.Addr(at))
 }
 
-// Strs appends a nil-terminated array of strings to the image and returns its address.
+// Strs appends a nil-terminated array of strings, such as execve's, to the image and returns its address, as
+// an argument of a system call.
 func (im *Image) Strs(list []string) Arg {
 	vs := make([]uint64, len(list)+1)
 	for i, s := range list {
@@ -202,13 +209,13 @@ func (im *Image) Strs(list []string) Arg {
 	return im.Words(vs...)
 }
 
-// A Step is one system call in an image.
+// A Step is one system call in an image. Its methods say where the result goes and which step follows.
 type Step struct {
 	im *Image
 	At int
 }
 
-// Do appends a system call, which the process executes after the last one.
+// Do appends a system call, which the process executes after the one appended before.
 func (im *Image) Do(call uint64, args ...Arg) Step {
 	at := im.Take(stepSize)
 	if im.Err != nil {
@@ -232,7 +239,7 @@ func (im *Image) Do(call uint64, args ...Arg) Step {
 	return Step{im, at}
 }
 
-// follow makes the last step continue at offset at, unless its next step is set.
+// follow makes the step appended last continue with the step at offset at, unless its next step is set.
 func (im *Image) follow(at int) {
 	if im.Last == 0 {
 		return
@@ -244,31 +251,31 @@ func (im *Image) follow(at int) {
 	}
 }
 
-// Path sets the file that errors of the step name, and returns the step.
+// Path sets the file that an error of this step names, and returns the step.
 func (s Step) Path(p string) Step {
 	s.im.steps[len(s.im.steps)-1].Path = p
 	return s
 }
 
-// Into makes the step store its result in a new cell, and returns both.
+// Into makes the system call s store its result in a new cell, and returns both.
 func (s Step) Into() (Step, Cell) {
 	c := s.im.NewCell(-1)
 	return s.To(c), c
 }
 
-// To makes the step store its result in c.
+// To makes the system call s store its result in the cell c.
 func (s Step) To(c Cell) Step {
 	s.im.Put64(s.At+stepResult, s.im.Addr(int(c)))
 	return s
 }
 
-// Result makes the step store its result in a new cell, and returns that cell.
+// Result makes the system call s store its result in a new cell, and returns that cell.
 func (s Step) Result() Cell {
 	_, c := s.Into()
 	return c
 }
 
-// Tolerate makes at most two errors count as success.
+// Tolerate makes the given error numbers of the step, at most two, count as success.
 func (s Step) Tolerate(errnos ...syscall.Errno) Step {
 	for i, e := range errnos {
 		binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2*i:], uint16(e))
@@ -276,28 +283,31 @@ func (s Step) Tolerate(errnos ...syscall.Errno) Step {
 	return s
 }
 
-// Next sets the step that follows a positive result.
+// Next sets the step that the process executes after s if the result of s is positive.
 func (s Step) Next(to Step) Step { s.im.Put64(s.At+stepNext, s.im.Addr(to.At)); return s }
 
-// Zero sets the step that follows a result of zero.
+// Zero sets the step that the process executes after s if the result of s is zero.
 func (s Step) Zero(to Step) Step { s.im.Put64(s.At+stepZero, s.im.Addr(to.At)); return s }
 
-// Fail sets the step that follows an error. The head of the image records the error.
+// Fail sets the step that follows an error of s. The error is recorded for [Image.Failure]; Expect does not
+// record it.
 func (s Step) Fail(to Step) Step { s.im.Put64(s.At+stepFail, s.im.Addr(to.At)); return s }
 
-// IgnoreErrors makes every error count as success; the result still holds it.
+// IgnoreErrors makes every error of the system call s count as success; the stored result still holds it.
 func (s Step) IgnoreErrors() Step { return s.Tolerate(quietAll) }
 
-// Expect sets the step that follows an error. The head of the image does not record the error.
+// Expect sets the step that follows an error of s which is no failure: it is not recorded for
+// [Image.Failure].
 func (s Step) Expect(to Step) Step {
 	binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2:], expected)
 	return s.Fail(to)
 }
 
-// Jump appends a step without effect, whose next step is set later.
+// Jump appends a step that makes no system call, and whose next step is set later.
 func (im *Image) Jump() Step { return im.Do(Load, Num(1)) }
 
-// Failure returns the step that failed and its error, once the process has ended.
+// Failure returns the purpose of the system call that failed, and its error, once the process that executes
+// the image has ended. errno is 0 if none failed.
 func (im *Image) Failure() (where Purpose, errno syscall.Errno) {
 	at := binary.NativeEndian.Uint64(im.mem[headFailed:])
 	if at == 0 {
@@ -312,11 +322,12 @@ func (im *Image) Failure() (where Purpose, errno syscall.Errno) {
 	return Purpose{Stage: "starting"}, errno
 }
 
-// ReportSize is the size of a report in bytes: four int32.
+// ReportSize is the size in bytes of a report that pid 1 sends its supervisor: four int32.
 const ReportSize = 16
 
-// Message appends a report with n descriptors to the image. It returns the msghdr for
-// sendmsg(2), and the cells of the report's fields and descriptors.
+// Message appends a report of pid 1 to its supervisor, with n descriptors, to the image. It returns the
+// msghdr for sendmsg(2), and the cells of the report's fields and descriptors, to be filled before it is
+// sent.
 func (im *Image) Message(kind, n int) (msg Arg, pid, status, request Cell, fds []Cell) {
 	data := im.Take(ReportSize)
 	im.Put32(data, uint32(kind))

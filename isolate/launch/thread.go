@@ -14,8 +14,8 @@ import (
 // ends only with a goroutine that is locked to it.
 var forkers threads
 
-// StartPID1 does the same as [Image.Start] for a pid 1, on a thread that does not end before
-// it. The caller calls ReleaseThread when pid 1 has ended.
+// StartPID1 is [Image.Start] for the pid 1 of a container, on a thread that does not end before it. The
+// caller calls ReleaseThread when pid 1 has ended.
 func (im *Image) StartPID1(first Step, flags uint64, group int) (pid, pidfd, thread int, err error) {
 	forkers.mu.Lock()
 	defer forkers.mu.Unlock()
@@ -25,20 +25,20 @@ func (im *Image) StartPID1(first Step, flags uint64, group int) (pid, pidfd, thr
 	return pid, pidfd, thread, err
 }
 
-// ReleaseThread allows a thread to end after the end of the pid 1 that it forked.
+// ReleaseThread allows the thread that StartPID1 returned to end, after the pid 1 that it forked has ended.
 func ReleaseThread(thread int) {
 	forkers.mu.Lock()
 	defer forkers.mu.Unlock()
 	forkers.count(thread, -1)
 }
 
-// threads counts, for each thread, the containers whose pid 1 it forked.
+// threads counts, for each thread of this program, the containers whose pid 1 it forked and that still live.
 type threads struct {
 	mu         sync.Mutex
 	containers map[int]int
 }
 
-// count adds n containers to a thread. The caller holds mu.
+// count adds n to the number of containers whose pid 1 the thread forked. The caller holds mu.
 func (t *threads) count(thread, n int) {
 	if t.containers == nil {
 		t.containers = map[int]int{}

@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Assemble adds the steps that assemble the container's file tree.
+// Assemble adds the system calls by which the container's pid 1 assembles the file tree from the mounts that
+// were made before.
 func (pl *Planner) Assemble() {
 	pl.makeTrees()
 	pl.makeShared()
@@ -41,8 +42,8 @@ func (pl *Planner) Assemble() {
 	pl.hide()
 }
 
-// attachFiles adds the steps that attach the files of skeletons: those in a directory of which
-// every container has its own, or all others.
+// attachFiles adds the system calls by which pid 1 attaches the single files of [Mount.Skeleton] trees: with
+// private those in a directory of which every container has its own, such as /run, or else all others.
 func (pl *Planner) attachFiles(private bool) {
 	for _, f := range pl.files {
 		if underPrivate(f.to) == private {
@@ -63,8 +64,8 @@ func underPrivate(target string) bool {
 	return false
 }
 
-// makeDirs adds the steps that create target and its parents in one of the container's own
-// directories.
+// makeDirs adds the system calls by which pid 1 creates the directory target and its parents in one of the
+// container's own directories.
 func (pl *Planner) makeDirs(target string) {
 	for i := 1; i < len(target); i++ {
 		if target[i] == '/' {

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A fuseTree is a tree whose ids a FUSE process maps for the container, because its filesystem
-// does not support id-mapped mounts.
+// A fuseTree is a tree of a container whose ids a FUSE process maps, because its filesystem does not support
+// id-mapped mounts.
 type fuseTree struct {
 	target string
 	root   *os.File // root of the FUSE mount
@@ -31,12 +31,13 @@ type layerKey struct {
 	served       int
 }
 
-// maxFUSERead limits a FUSE request. It equals idmap.MaxRead, whose package this program does not link.
+// maxFUSERead is the largest read, in bytes, that a FUSE request may make. It equals idmap.MaxRead, whose
+// package this program does not link.
 const maxFUSERead = 1 << 20
 
-// mapByFUSE mounts the directory path with mapped ids through [Spec.MapIDs]; the caller closes
-// the detached mount. why is the reason that path cannot be id-mapped, and the error if MapIDs
-// is nil.
+// mapByFUSE mounts the directory path with mapped ids through [Spec.MapIDs], a FUSE process, for the mount at
+// target; the caller closes the detached mount. why is the reason that path cannot be id-mapped, and the
+// error if MapIDs is nil.
 func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
 	if pl.Spec.MapIDs == nil {
 		return nil, why
@@ -49,9 +50,8 @@ func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint
 	return pl.serveMapped(ctx, target, tree, attr, why)
 }
 
-// serveMapped starts a FUSE process that serves tree, the root of a mount, with mapped ids,
-// and returns its detached mount, which the caller closes. why is part of the error if FUSE is
-// not available.
+// serveMapped starts a FUSE process that shows tree, the root of a mount, with mapped ids, and returns its
+// detached mount, which the caller closes. why is part of the error if FUSE is not available.
 func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
 	fuse, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxFUSERead}, attr)
 	if err != nil {
@@ -86,8 +86,8 @@ func (pl *Planner) layerByFUSE(ctx context.Context, target, path string, why err
 	return pl.recordLayer(key, m)
 }
 
-// recordLayer records m as the mount of the layer key, for the tree that serveMapped has just
-// mounted. The planner closes m; the caller closes the returned duplicate.
+// recordLayer records m, the mount that serveMapped has just made, as the mount of the layer key, for later
+// calls. The planner closes m; the caller closes the returned duplicate.
 func (pl *Planner) recordLayer(key layerKey, m *os.File) (*os.File, error) {
 	s := &pl.fuseTrees[len(pl.fuseTrees)-1]
 	s.key, s.layer = key, m
@@ -95,7 +95,8 @@ func (pl *Planner) recordLayer(key layerKey, m *os.File) (*os.File, error) {
 	return duplicate(m)
 }
 
-// fuseLayer returns the mount of a layer that layerByFUSE or base made before, or nil.
+// fuseLayer returns the mount with mapped ids of the overlay layer key, if layerByFUSE or base made one
+// before, or nil.
 func (pl *Planner) fuseLayer(key layerKey) *os.File {
 	for _, s := range pl.fuseTrees {
 		if s.key == key && s.layer != nil {
@@ -105,8 +106,9 @@ func (pl *Planner) fuseLayer(key layerKey) *os.File {
 	return nil
 }
 
-// served mounts a Served tree with the ids of userns, detached; the caller closes it. If FUSE
-// does not support id-mapped mounts (before Linux 6.12), a second FUSE process maps them.
+// served mounts the Served tree of m, which a FUSE process shows, with the ids of userns, detached; the
+// caller closes it. If FUSE does not support id-mapped mounts (before Linux 6.12), a second FUSE process maps
+// them.
 func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	tree, err := MountServed(ctx, m, attr, userns)
 	if !errors.Is(err, errUnmappable) || pl.Spec.MapIDs == nil {
@@ -120,8 +122,9 @@ func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.
 	return pl.serveMapped(ctx, m.Target, plain, attr, err)
 }
 
-// base mounts all[i], a Base layer of the overlay at target, with the ids of userns; the
-// caller closes it. If a FUSE process maps the ids, later calls return the same mount.
+// base mounts all[i], one of the lowest layers of the overlay at target that a FUSE process shows, with the
+// ids of userns; the caller closes it. If another FUSE process maps the ids, later calls return the same
+// mount.
 func (pl *Planner) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
 	key := layerKey{target: target, served: i}
 	if m := pl.fuseLayer(key); m != nil {
@@ -143,7 +146,7 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// FUSETrees returns the targets of the trees that FUSE processes map.
+// FUSETrees returns the targets of the trees whose ids FUSE processes map.
 func (pl *Planner) FUSETrees() (targets []string) {
 	for _, s := range pl.fuseTrees {
 		targets = append(targets, s.target)
@@ -151,8 +154,8 @@ func (pl *Planner) FUSETrees() (targets []string) {
 	return slices.Compact(targets) // layers of one overlay are consecutive
 }
 
-// ShownRoots returns the roots of the mounts with ids mapped by FUSE. Only the first call
-// returns them; the caller closes them.
+// ShownRoots returns the roots of the FUSE mounts that show trees with mapped ids, which a freeze must sync.
+// Only the first call returns them; the caller closes them.
 func (pl *Planner) ShownRoots() (roots []*os.File) {
 	for i, s := range pl.fuseTrees {
 		if s.root != nil {
@@ -163,7 +166,7 @@ func (pl *Planner) ShownRoots() (roots []*os.File) {
 	return roots
 }
 
-// CloseFiles closes files and ignores errors.
+// CloseFiles closes each of files and ignores errors.
 func CloseFiles(files []*os.File) {
 	for _, f := range files {
 		f.Close()

@@ -22,15 +22,16 @@ import (
 // contain them, because overlayfs shows the attributes of the topmost one. It cannot be stored beside the other
 // layers, where several containers could share it: overlayfs refuses a lower layer that lies in another one (ELOOP).
 
-// A parent is a directory of the host's tree that a layer of hidden entries contains.
+// A parent is a directory of the host's tree that the layer of a tree's hidden entries has to contain too,
+// with the same attributes.
 type parent struct {
 	path   string // relative to the tree
 	st     vfs.Stat
 	xattrs map[string]string
 }
 
-// parentsOf returns the directories with hidden entries and those above them, outermost first, and of hidden those that
-// exist.
+// parentsOf returns the directories of tree with hidden entries and those above them, outermost first. here
+// are those of hidden whose directories exist.
 func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 	there := map[string]bool{".": true}
 	var exists func(dir string) bool
@@ -58,8 +59,8 @@ func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 	return parents, here
 }
 
-// A hiddenLayer is the layer of one mount's hidden entries. A goroutine fills it while the supervisor makes other
-// mounts.
+// A hiddenLayer is the overlay layer that hides the hidden entries of one mount. A goroutine fills it while
+// the supervisor makes other mounts.
 type hiddenLayer struct {
 	filled  chan struct{} // closed when layer and err are set
 	layer   *os.File      // detached
@@ -68,7 +69,8 @@ type hiddenLayer struct {
 	mapped  bool
 }
 
-// fillHiddenLayers starts to fill the layers of all mounts with hidden entries that the supervisor mounts.
+// fillHiddenLayers starts to make the layers that hide entries, for all those mounts with hidden entries that
+// the supervisor makes.
 func (pl *Planner) fillHiddenLayers() {
 	for _, g := range pl.premounts {
 		m := g.mount
@@ -88,7 +90,7 @@ func (pl *Planner) fillHiddenLayers() {
 	}
 }
 
-// closeHiddenLayers leaves the layers to be closed with the other mounts.
+// closeHiddenLayers adds the layers of hidden entries to the mounts that the planner closes at the end.
 func (pl *Planner) closeHiddenLayers() {
 	for _, l := range pl.hidden {
 		<-l.filled
@@ -99,8 +101,8 @@ func (pl *Planner) closeHiddenLayers() {
 	pl.hidden = nil
 }
 
-// hiddenLayer returns a function that returns the layer of the entries that are hidden in the mount at target, with
-// the ids of userns, for the caller to close; nil if there is none.
+// hiddenLayer returns a function that returns the layer that hides entries in the mount at target, with the
+// ids of userns, for the caller to close; nil if nothing is hidden there.
 func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File, error) {
 	l := pl.hidden[target]
 	if l == nil {
@@ -122,8 +124,9 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File,
 	}
 }
 
-// fillLayer makes a layer that hides entries of tree. Without opaque it holds the absent ones alone. The caller closes
-// the detached mount. Cost: 2 µs for each entry, 10 µs for each directory.
+// fillLayer makes an overlay layer, a tmpfs, that hides entries of tree. Without opaque it holds the
+// whiteouts of absent entries alone. The caller closes the detached mount. Cost: 2 µs for each entry, 10 µs
+// for each directory.
 func fillLayer(tree string, hidden []Hidden, opaque bool) (*os.File, []parent, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
@@ -145,8 +148,8 @@ func fillLayer(tree string, hidden []Hidden, opaque bool) (*os.File, []parent, e
 	return m, parents, nil
 }
 
-// whiteoutName is the name in a layer's root of the first whiteout, to which the others are links. It contains a
-// character that no file of a program has in its name.
+// whiteoutName is the name of the first whiteout, in the root of a layer that hides entries; the others are
+// hard links to it. It contains a character that no file of a program has in its name.
 const whiteoutName = ".snapfs\x01whiteout"
 
 func fillHidden(root int, parents []parent, hidden []Hidden, opaque bool) error {
@@ -180,8 +183,9 @@ func fillHidden(root int, parents []parent, hidden []Hidden, opaque bool) error 
 	return nil
 }
 
-// linkWhiteouts makes whiteouts called names in the directory dir. It makes the calls without the scheduler's knowledge,
-// which halves their time: a tmpfs never blocks them, and there are hundreds at each start.
+// linkWhiteouts makes whiteouts called names in the directory dir of a layer, as hard links to the first one,
+// in root. It makes the calls without the Go scheduler's knowledge, which halves their time: a tmpfs never
+// blocks them, and there are hundreds at each start.
 func linkWhiteouts(root, dir int, names []string) error {
 	size := len(whiteoutName) + 1
 	for _, name := range names {
@@ -199,7 +203,7 @@ func linkWhiteouts(root, dir int, names []string) error {
 	return nil
 }
 
-// fillDir hides the entries of one directory.
+// fillDir adds to the layer root whiteouts and other files that hide the entries of one directory, h.
 func fillDir(root int, h Hidden, opaque bool) error {
 	dir, err := vfs.OpenAt(root, h.Dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -232,8 +236,8 @@ func fillDir(root int, h Hidden, opaque bool) error {
 	return nil
 }
 
-// shiftOwners gives the parents the owners that ids maps theirs to, in a layer that cannot be id-mapped. Others become
-// nobody.
+// shiftOwners gives the directories parents, copies in a layer that cannot be id-mapped, the owners to which
+// ids maps those of the originals. Others become nobody.
 func shiftOwners(root int, parents []parent, ids IDs) error {
 	const nobody = 65534
 	shift := func(id uint32) int {
@@ -250,8 +254,9 @@ func shiftOwners(root int, parents []parent, ids IDs) error {
 	return nil
 }
 
-// hiddenByPID1 adds the steps that mount the layer of m.Hidden in a user namespace of [Same], which may make whiteouts
-// (vfs_mknod in fs/namei.c, Linux 5.8), and returns its name; "" if nothing is hidden.
+// hiddenByPID1 adds the system calls by which pid 1 mounts the layer that hides m.Hidden, in a user namespace
+// of Same, which may make whiteouts (vfs_mknod in fs/namei.c, Linux 5.8). It returns the name of the layer;
+// "" if nothing is hidden.
 func (pl *Planner) hiddenByPID1(m Mount) string {
 	if len(m.Hidden) == 0 || pl.Spec.IDs != Same {
 		return ""
@@ -285,8 +290,8 @@ func (pl *Planner) hiddenByPID1(m Mount) string {
 	return name
 }
 
-// ownMode returns the mode of a copy of p, which the caller owns. If p is somebody else's, its owner in the copy gets
-// the rights that the caller has to p.
+// ownMode returns the mode for a copy of the directory p, which the caller owns. If p is somebody else's, the
+// owner of the copy gets the rights that the caller has to p.
 func ownMode(tree string, p parent) uint32 {
 	mode := p.st.Mode & 0o7777
 	if int(p.st.UID) == os.Geteuid() {

@@ -18,8 +18,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Layers collects the id-mapped mounts that are the layers of one overlay. Before Linux 6.15
-// each must be attached, in a temporary mount namespace of a single thread.
+// A Layers makes and holds the id-mapped mounts that are the layers of one overlay. Before Linux 6.15 each
+// must be attached, in a temporary mount namespace of a single thread.
 type Layers struct {
 	Userns *os.File
 	// mapByFUSE mounts the directory path, which cannot be id-mapped for the reason why,
@@ -32,8 +32,9 @@ type Layers struct {
 	mounts    []*os.File
 }
 
-// overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be
-// id-mapped. The caller closes the detached mount, the planner those of the layers.
+// overlayOf mounts the overlay of m from id-mapped layers, because an overlay itself cannot be id-mapped.
+// attr are its MOUNT_ATTR_* flags; userns has the mapping. The caller closes the detached mount, the planner
+// those of the layers.
 func (pl *Planner) overlayOf(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	target, o := m.Target, *m.Overlay
 	l := &Layers{Userns: userns, root: pl.rootMount(userns), hidden: pl.hiddenLayer(target, userns)}
@@ -42,8 +43,8 @@ func (pl *Planner) overlayOf(ctx context.Context, m Mount, attr uint64, userns *
 	return pl.mountLayers(l, o, attr)
 }
 
-// mountLayers mounts an overlay of the layers of l. The caller closes the detached mount, the planner those of the
-// layers.
+// mountLayers mounts the overlay o of the id-mapped layers that l makes. The caller closes the detached
+// mount, the planner those of the layers.
 func (pl *Planner) mountLayers(l *Layers, o Overlay, attr uint64) (*os.File, error) {
 	base := int(pl.Spec.IDs.Base)
 	m, err := l.overlay(o, attr, base)
@@ -58,8 +59,9 @@ func (pl *Planner) mountLayers(l *Layers, o Overlay, attr uint64) (*os.File, err
 	return placed, nil
 }
 
-// OverlayInScratch mounts an overlay of id-mapped layers on kernels that require each layer to
-// be attached.
+// OverlayInScratch mounts the overlay o of id-mapped layers on kernels that require each layer to be attached
+// somewhere, by a thread with a mount namespace of its own. like says how to map the layers; base is the
+// host's id of the container's root.
 func OverlayInScratch(o Overlay, attr uint64, like *Layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &Layers{Userns: like.Userns, mapByFUSE: like.mapByFUSE, base: like.base, hidden: like.hidden, attached: true}
@@ -68,8 +70,8 @@ func OverlayInScratch(o Overlay, attr uint64, like *Layers, base int) (*os.File,
 	})
 }
 
-// AboveInScratch mounts an overlay above the detached mounts base, on kernels that require
-// them to be attached.
+// AboveInScratch mounts the overlay ov above the detached mounts base, on kernels that require them to be
+// attached, by a thread with a mount namespace of its own.
 func AboveInScratch(ov mount.Overlay, base []*os.File) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &Layers{attached: true}
@@ -86,8 +88,8 @@ func AboveInScratch(ov mount.Overlay, base []*os.File) (*os.File, error) {
 	})
 }
 
-// NestedInScratch mounts an overlay whose last layer contains the others, on kernels that
-// require that layer, wrapped in an overlay, to be attached.
+// NestedInScratch mounts the overlay ov, whose last layer contains the others, on kernels that require that
+// layer, wrapped in an overlay, to be attached. A thread with a mount namespace of its own does so.
 func NestedInScratch(ov mount.Overlay) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &Layers{attached: true}
@@ -173,7 +175,8 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	return writable(ov, base)
 }
 
-// addHidden adds the layer of hidden entries to ov, if here is its place and there is one.
+// addHidden appends the layer of hidden entries to the lower layers of ov, if here is set, because it belongs
+// there, and there is one.
 func (l *Layers) addHidden(ov *mount.Overlay, here bool) error {
 	if !here || l.hidden == nil {
 		return nil
@@ -199,9 +202,8 @@ func (pl *Planner) rootMount(userns *os.File) *os.File {
 	return pl.rootCopy
 }
 
-// find mounts the directory path with mapped ids, writable, and returns a path to it. It uses
-// rootMount if possible, because removing a mount of its own would take the kernel
-// milliseconds.
+// find mounts the directory path, a writable layer of the overlay, with mapped ids, and returns a path to it.
+// It uses rootMount if possible, because removing a mount of its own would take the kernel milliseconds.
 func (l *Layers) find(path string) (string, error) {
 	if l.root != nil && !l.attached {
 		if f := l.onRoot(path); f != nil {
@@ -222,8 +224,8 @@ func (l *Layers) findLower(path string) (string, error) {
 	return l.add(l.mapByFUSE(path, err))
 }
 
-// onRoot opens the directory path in the copy of the mount of /, or returns nil if path leaves
-// that mount.
+// onRoot opens the directory path in the id-mapped copy of the mount of /, or returns nil if path leaves that
+// mount.
 func (l *Layers) onRoot(path string) *os.File {
 	fd, err := unix.Openat2(int(l.root.Fd()), "."+path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -241,8 +243,8 @@ func (l *Layers) onRoot(path string) *os.File {
 	return f
 }
 
-// add adds the mount m to those of the overlay, attaches it in scratchDir if layers must be
-// attached, and returns a path to it. It returns err if that is not nil.
+// add adds the mount m to the layers of the overlay, attaches it in scratchDir if the kernel requires that,
+// and returns a path to it. It returns err if that is not nil.
 func (l *Layers) add(m *os.File, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -258,13 +260,14 @@ func (l *Layers) add(m *os.File, err error) (string, error) {
 	return place, mount.MoveMount(m, place)
 }
 
-// wrap mounts an overlay of the layer name alone, as [mount.WrapLower] does, and returns a path
-// to it. The Layers closes the mount later.
+// wrap mounts an overlay of the one layer name, as [mount.WrapLower] does, and returns a path to it. The
+// Layers closes the mount later.
 func (l *Layers) wrap(name string, userXattr bool) (string, error) {
 	return l.add(l.alone(name, userXattr, 0))
 }
 
-// alone mounts a read-only overlay of the layer name above an empty one: overlayfs demands two. The caller closes it.
+// alone mounts a read-only overlay of the layer name above an empty one, because overlayfs demands two. The
+// caller closes the mount.
 func (l *Layers) alone(name string, userXattr bool, attr uint64) (*os.File, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
@@ -278,11 +281,12 @@ func (l *Layers) alone(name string, userXattr bool, attr uint64) (*os.File, erro
 	return mount.NewOverlay(mount.Overlay{Lower: []string{name, empty}, UserXattr: userXattr, Attr: attr})
 }
 
-// scratchDir is the directory that enterScratch covers with a tmpfs, to attach layers in. No
-// layer lies there, and overlayfs needs nothing of it.
+// scratchDir is the directory that enterScratch covers with a tmpfs, to attach overlay layers in. No layer
+// lies there, and overlayfs needs nothing of it.
 const scratchDir = "/dev"
 
-// enterScratch moves this thread into a new mount namespace, with a tmpfs on scratchDir.
+// enterScratch moves this thread into a new mount namespace, with an empty tmpfs on scratchDir, in which
+// layers can be attached.
 func enterScratch() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return err

@@ -21,8 +21,8 @@ var (
 	kernelReadOnly = [...]string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// hide adds the steps that mask paths. The steps resolve each path, with its symbolic links, in the finished
-// tree.
+// hide adds the system calls by which pid 1 masks the paths of Spec.Hide and those of the kernel. Pid 1
+// resolves each path, with its symbolic links, in the finished tree.
 func (pl *Planner) hide() {
 	pl.Stage = "hiding"
 	for _, p := range kernelHidden {
@@ -33,9 +33,9 @@ func (pl *Planner) hide() {
 	}
 }
 
-// mask adds the steps that cover a directory with an empty directory, or another file with an
-// empty file. A path that pid 1 cannot reach needs no mask, because pid 1 still has every
-// privilege in its container.
+// mask adds the system calls by which pid 1 covers path: a directory with an empty directory, another file
+// with an empty file. A path that pid 1 cannot reach needs no mask, because pid 1 still has every privilege
+// in its container.
 func (pl *Planner) mask(path string) {
 	dir := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
 	over := dir.Result()
@@ -58,9 +58,9 @@ func (pl *Planner) mask(path string) {
 	done.Next(after)
 }
 
-// makeMasks adds the steps that clone the masks, an empty directory and an empty file, from
-// the container's /dev, where other mounts then cover the originals. /dev is attached by then,
-// because before Linux 6.15 a detached mount cannot be cloned (may_copy_tree in
+// makeMasks adds the system calls by which pid 1 clones the mounts that cover hidden paths, an empty
+// directory and an empty file, from the container's /dev, where other mounts then cover the originals. /dev
+// is attached by then, because before Linux 6.15 a detached mount cannot be cloned (may_copy_tree in
 // fs/namespace.c).
 func (pl *Planner) makeMasks(p *private) {
 	p.maskDir = pl.clone(pl.Of(p.dev), underDir, 0).Result()
@@ -84,7 +84,8 @@ func (pl *Planner) cover(over, mask launch.Cell) {
 	pl.Do(unix.SYS_CLOSE, pl.Of(m))
 }
 
-// readOnly adds the steps that make paths, with everything below them, read-only.
+// readOnly adds the system calls by which pid 1 makes the paths of Spec.ReadOnly, with everything below them,
+// read-only.
 func (pl *Planner) readOnly() {
 	pl.Stage = "making read-only"
 	for _, p := range kernelReadOnly {
@@ -95,7 +96,8 @@ func (pl *Planner) readOnly() {
 	}
 }
 
-// noExec adds the steps that forbid execution of paths, with everything below them.
+// noExec adds the system calls by which pid 1 forbids execution in the paths of Spec.NoExec, with everything
+// below them.
 func (pl *Planner) noExec() {
 	pl.Stage = "forbidding programs"
 	for _, p := range pl.Spec.NoExec {
@@ -103,7 +105,8 @@ func (pl *Planner) noExec() {
 	}
 }
 
-// lock adds the steps that mount a path on itself with more attributes, if it exists.
+// lock adds the system calls by which pid 1 mounts path on itself with the further attributes, MOUNT_ATTR_*
+// flags, if it exists.
 func (pl *Planner) lock(path string, attributes uint64) {
 	clone := pl.clone(launch.Num(unix.AT_FDCWD), path, unix.AT_RECURSIVE).Tolerate(unix.ENOENT, unix.EACCES)
 	m := clone.Result()

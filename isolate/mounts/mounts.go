@@ -20,7 +20,8 @@ const (
 	fsCreate    = 6
 )
 
-// Filesystem adds the steps that mount a new filesystem, detached. An option is "key=value" or "key".
+// Filesystem adds the system calls by which pid 1 mounts a new filesystem of the type kind, detached, with
+// MOUNT_ATTR_* flags attr. An option is "key=value" or "key". It returns the cell of the mount's descriptor.
 func (pl *Planner) Filesystem(kind string, attr int, options ...string) launch.Cell {
 	fs := pl.Do(unix.SYS_FSOPEN, pl.Str(kind), launch.Num(unix.FSOPEN_CLOEXEC)).Result()
 	for _, o := range options {
@@ -36,20 +37,20 @@ func (pl *Planner) Filesystem(kind string, attr int, options ...string) launch.C
 	return m
 }
 
-// clone adds the step that clones the mount at path, relative to dir, detached.
+// clone adds the system call by which pid 1 clones the mount at path, relative to dir, as a detached mount.
 func (pl *Planner) clone(dir launch.Arg, path string, flags int) launch.Step {
 	return pl.Do(unix.SYS_OPEN_TREE, dir, pl.Str(path),
 		launch.Num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_NO_AUTOMOUNT|flags)).Path(path)
 }
 
-// restrict adds the step that sets MOUNT_ATTR_* flags on a detached mount.
+// restrict adds the system call by which pid 1 sets the MOUNT_ATTR_* flags attr on a detached mount.
 func (pl *Planner) restrict(mount launch.Cell, attr uint64, flags int) launch.Step {
 	return pl.Do(unix.SYS_MOUNT_SETATTR, pl.Of(mount), pl.Str(""), launch.Num(unix.AT_EMPTY_PATH|flags),
 		pl.Words(attr, 0, 0, 0), launch.Num(unix.MOUNT_ATTR_SIZE_VER0))
 }
 
-// attach adds the step that attaches a detached mount at an absolute path. With follow, the step follows a
-// symbolic link at the end of the path.
+// attach adds the system call by which pid 1 attaches a detached mount at the absolute path to. With follow,
+// it follows a symbolic link at the end of the path.
 func (pl *Planner) attach(mount launch.Arg, to string, follow bool) launch.Step {
 	flags := unix.MOVE_MOUNT_F_EMPTY_PATH
 	if follow {
@@ -58,7 +59,8 @@ func (pl *Planner) attach(mount launch.Arg, to string, follow bool) launch.Step 
 	return pl.Do(unix.SYS_MOVE_MOUNT, mount, pl.Str(""), launch.Num(unix.AT_FDCWD), pl.Str(to), launch.Num(flags)).Path(to)
 }
 
-// makeTrees adds the steps that make the detached mounts of spec.Mounts, except premounts.
+// makeTrees adds the system calls by which pid 1 makes the detached mounts of spec.Mounts, except those that
+// the supervisor makes.
 func (pl *Planner) makeTrees() {
 	if pl.Spec.IDs == Same && slices.ContainsFunc(pl.Spec.Mounts, func(m Mount) bool { return m.NoSockets }) {
 		pl.Stage = "mounting an empty layer"
@@ -72,7 +74,7 @@ func (pl *Planner) makeTrees() {
 	}
 }
 
-// makeTree adds the steps that make the mount m, detached, and returns the cell of its
+// makeTree adds the system calls by which pid 1 makes the mount m, detached, and returns the cell of its
 // descriptor. base are the mounts of its overlay's Base.
 func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 	attr := uint64(unix.MOUNT_ATTR_NODEV)
@@ -94,8 +96,8 @@ func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 	return pl.Filesystem("overlay", int(attr), pl.OverlayOptions(m.Overlay, pl.hiddenByPID1(m), base)...)
 }
 
-// makeIfThere adds the steps that make a tree of a directory that may vanish. If the directory
-// does not exist, the cell holds no descriptor.
+// makeIfThere adds the system calls by which pid 1 makes the mount m of a directory that may vanish. If the
+// directory does not exist, the cell holds no descriptor.
 func (pl *Planner) makeIfThere(m Mount, attr uint64) (tree launch.Cell) {
 	path := m.Source
 	if m.Overlay != nil {
@@ -121,7 +123,8 @@ func (pl *Planner) makeIfThere(m Mount, attr uint64) (tree launch.Cell) {
 	return tree
 }
 
-// attachTree adds the step that attaches spec.Mounts[i], if its tree exists.
+// attachTree adds the system call by which pid 1 attaches the mount of spec.Mounts[i] at its target, if the
+// tree exists.
 func (pl *Planner) attachTree(i int) {
 	m := pl.Spec.Mounts[i]
 	s := pl.attach(pl.Of(pl.trees[i]), m.Target, false)
@@ -136,9 +139,9 @@ func (pl *Planner) bind(source string, attr uint64) launch.Cell {
 	return m
 }
 
-// OverlayOptions returns the mount options of an overlay that a user namespace may set. It
-// adds steps that open layers whose names a mount option cannot hold; these and the mounts in
-// base are named by descriptor. hidden is the name of the layer directly above the host's tree, or "".
+// OverlayOptions returns those mount options of the overlay o that a user namespace may set. It adds steps by
+// which pid 1 opens layers whose names a mount option cannot hold; these and the mounts in base are named by
+// descriptor. hidden is the name of the layer directly above the host's tree, or "".
 func (pl *Planner) OverlayOptions(o *Overlay, hidden string, base []launch.Cell) []string {
 	names := make([]string, 0, len(o.Lower)+1+len(base))
 	for i, p := range o.Lower {
@@ -178,14 +181,16 @@ func (pl *Planner) OverlayOptions(o *Overlay, hidden string, base []launch.Cell)
 	return opts
 }
 
-// empty adds the steps that make an empty directory for an overlay's lowest layer, and returns its name.
+// empty adds the system calls by which pid 1 makes an empty directory for an overlay's lowest layer, and
+// returns its name.
 func (pl *Planner) empty() string {
 	m := pl.Filesystem("tmpfs", plainMount, "mode=755")
 	pl.place(m)
 	return pl.numbered(m)
 }
 
-// withoutSockets adds the steps that mount m, the read-only overlay of [Mount.NoSockets], above the layer name.
+// withoutSockets adds the system calls by which pid 1 mounts a read-only overlay of m above the layer name,
+// in which sockets cannot be connected to ([Mount.NoSockets]).
 func (pl *Planner) withoutSockets(name string, m Mount, attr uint64) launch.Cell {
 	names := []string{name, pl.below}
 	if hidden := pl.hiddenByPID1(m); hidden != "" {
@@ -194,9 +199,9 @@ func (pl *Planner) withoutSockets(name string, m Mount, attr uint64) launch.Cell
 	return pl.Filesystem("overlay", int(attr), append([]string{"userxattr"}, pl.lowers(names)...)...)
 }
 
-// place adds the step that attaches a mount that is to be a layer, on kernels before 6.15,
-// which require that and cannot clone detached mounts (clone_private_mount and may_copy_tree
-// in fs/namespace.c). The mount goes with the host's tree.
+// place adds the system call by which pid 1 attaches the mount m somewhere, because it is to be an overlay
+// layer. Kernels before 6.15 require that and cannot clone detached mounts (clone_private_mount and
+// may_copy_tree in fs/namespace.c). The mount goes with the host's tree.
 func (pl *Planner) place(m launch.Cell) {
 	there := pl.clone(pl.Of(m), "", unix.AT_EMPTY_PATH)
 	pl.Do(unix.SYS_CLOSE, pl.Of(there.Result()))
@@ -206,13 +211,13 @@ func (pl *Planner) place(m launch.Cell) {
 	done.Next(pl.Jump())
 }
 
-// placeDir is the directory at which place attaches layers. It exists on every host, and no
+// placeDir is the directory at which [Planner.place] attaches overlay layers. It exists on every host, and no
 // path is looked up in it.
 const placeDir = "/proc/fs"
 
-// lowers returns the mount options for lower layers: one lowerdir, which every kernel knows,
-// if all fit into it, with short descriptor paths if necessary; otherwise lowerdir+ for each
-// (Linux 6.5).
+// lowers returns the mount options for the lower layers names of an overlay: one lowerdir, which every kernel
+// knows, if all fit into it, with short descriptor paths if necessary; otherwise lowerdir+ for each (Linux
+// 6.5).
 func (pl *Planner) lowers(names []string) []string {
 	const most, number = 250, "/proc/self/fd/"
 	all := strings.Join(names, ":")
@@ -234,8 +239,8 @@ func (pl *Planner) lowers(names []string) []string {
 	return opts
 }
 
-// layer returns a name for a directory that fits into a mount option, whose values end at 255
-// bytes and have special characters that differ between kernels.
+// layer returns a name for the directory path, an overlay layer, that fits into a mount option, whose values
+// end at 255 bytes and have special characters that differ between kernels.
 func (pl *Planner) layer(path string) string {
 	if len(path) < 100 && !strings.ContainsAny(path, ":,\\") {
 		return path
@@ -243,15 +248,15 @@ func (pl *Planner) layer(path string) string {
 	return pl.opened(path)
 }
 
-// opened adds the step by which pid 1 opens a directory with O_PATH, and returns the path of
-// that descriptor in /proc.
+// opened adds the system call by which pid 1 opens a directory with O_PATH, and returns the path of that
+// descriptor in /proc.
 func (pl *Planner) opened(path string) string {
 	return pl.numbered(pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path),
 		launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).Path(path).Result())
 }
 
-// numbered adds the step that duplicates the descriptor in fd to a number that is known before
-// pid 1 runs, and returns the path of that number in /proc.
+// numbered adds the system call by which pid 1 duplicates the descriptor in fd to a number that is known
+// before pid 1 runs, and returns the path of that number in /proc.
 func (pl *Planner) numbered(fd launch.Cell) string {
 	number := pl.around.freeFD
 	pl.around.freeFD++
@@ -259,8 +264,8 @@ func (pl *Planner) numbered(fd launch.Cell) string {
 	return "/proc/self/fd/" + strconv.Itoa(number)
 }
 
-// pivot adds the steps that make the root tree the root of the mount namespace and detach the
-// host's tree. In between the root tree is attached to a directory that every host has.
+// pivot adds the system calls by which pid 1 makes the container's tree the root of its mount namespace and
+// detaches the host's tree. In between the container's tree is attached to a directory that every host has.
 func (pl *Planner) pivot() {
 	pl.Stage = "changing the root"
 	pl.attach(pl.Of(pl.trees[0]), pl.around.anchor, false)

@@ -12,10 +12,10 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// pin adds the steps that mount dirs, the parents of hidden paths in a tree, onto themselves,
-// because a mount point cannot be renamed (rename(2), EBUSY). Otherwise a command could move
-// the directory, and the next container of the same trees would hide nothing. Mounts inside
-// the tree are attached after its pins.
+// pin adds the system calls by which pid 1 mounts dirs, the parents of hidden paths in a tree, onto
+// themselves, because a mount point cannot be renamed (rename(2), EBUSY). Otherwise a command could move the
+// directory, and the next container of the same trees would hide nothing. Mounts inside the tree are attached
+// after its pins.
 func (pl *Planner) pin(dirs []string) {
 	stage := pl.Stage
 	pl.Stage = "keeping what is hidden in its place"
@@ -30,7 +30,8 @@ func (pl *Planner) pin(dirs []string) {
 	pl.Stage = stage
 }
 
-// pins returns the parents of hidden paths, for each tree those that lie in it, outermost first.
+// pins returns for each tree of s the parents of hidden paths that lie in it, outermost first, which must not
+// be renamed.
 func pins(s Spec) [][]string {
 	list := make([][]string, len(s.Mounts))
 	seen := map[string]bool{}
@@ -51,8 +52,9 @@ func pins(s Spec) [][]string {
 	return list
 }
 
-// servedHidden returns a path in each directory in which Served trees hide entries. Overlays hide by the path in the lower layer, which a
-// rename does not change, but the next start lists other names.
+// servedHidden returns one path in each directory in which Served trees hide entries, so that the directory
+// is pinned. Overlays hide by the path in the lower layer, which a rename does not change, but the next start
+// lists other names.
 func servedHidden(s Spec) (paths []string) {
 	for _, m := range s.Mounts {
 		if m.Served == nil {
@@ -65,13 +67,13 @@ func servedHidden(s Spec) (paths []string) {
 	return paths
 }
 
-// renames reports whether a command can rename directories of the tree's base. An overlay
-// without redirect_dir refuses that (EXDEV).
+// renames reports whether a command in the container can rename directories of the tree m that come from its
+// base. An overlay without redirect_dir refuses that (EXDEV).
 func renames(m Mount) bool {
 	return !m.ReadOnly && m.Skeleton == "" && (m.Overlay == nil || m.Overlay.Upper != "" && !m.Overlay.UserXattr)
 }
 
-// holder returns the index of the mount that contains path p.
+// holder returns the index in s.Mounts of the innermost mount that contains path p.
 func holder(s Spec, p string) int {
 	best := 0
 	for i, m := range s.Mounts {

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Planner adds the steps of an image that assemble the file tree of a container, and makes
-// the mounts that only the supervisor can make.
+// A Planner adds to the image of a container's pid 1 the system calls that assemble the container's file
+// tree, and makes the mounts that only the supervisor can make.
 type Planner struct {
 	*launch.Image
 	Spec        Spec
@@ -28,10 +28,12 @@ type Planner struct {
 	CloseLater  []*os.File              // mounts and directories to close once the trees are complete
 }
 
-// firstFreeFD is the number from which on pid 1 has no descriptors at its start.
+// firstFreeFD is the descriptor number from which on pid 1 has none open at its start, so that its prepared
+// system calls can name descriptors beforehand.
 const firstFreeFD = 1000
 
-// NewPlanner returns a planner that adds steps to im.
+// NewPlanner returns a planner that adds system calls for the file tree of spec to the image im of a
+// container's pid 1.
 func NewPlanner(im *launch.Image, spec Spec) *Planner {
 	return &Planner{Image: im, Spec: spec, around: surroundings{freeFD: firstFreeFD}}
 }

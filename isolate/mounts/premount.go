@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A premount is a mount that the supervisor makes for a container: a Served tree, or, under
+// A premount is a mount that the supervisor makes and sends to a container's pid 1: a Served tree, or, under
 // [Own], one that the container's user namespace could not mount, such as an id-mapped mount.
 type premount struct {
 	mount Mount
@@ -27,10 +27,12 @@ type premount struct {
 	to    *launch.Cell // the builder's cell for it
 }
 
-// maxPremounts is the kernel's limit of descriptors in one message (SCM_MAX_FD).
+// maxPremounts is how many mounts the supervisor can send pid 1: the kernel's limit of descriptors in one
+// message (SCM_MAX_FD).
 const maxPremounts = 253
 
-// PremountMessage returns the msghdr with which pid 1 receives the supervisor's mounts.
+// PremountMessage returns the msghdr for recvmsg(2) with which pid 1 receives the mounts that the supervisor
+// makes.
 func (pl *Planner) PremountMessage() launch.Arg {
 	space := unix.CmsgSpace(4 * maxPremounts)
 	pl.premountFDs = pl.Take(space)
@@ -38,7 +40,8 @@ func (pl *Planner) PremountMessage() launch.Arg {
 	return pl.Words(0, 0, iov.V, 1, pl.Addr(pl.premountFDs), uint64(space), 0)
 }
 
-// PlanPremounts lists the mounts that the supervisor must make, and the cells that receive them.
+// PlanPremounts lists the mounts that the supervisor must make, since pid 1 cannot, and the cells in which
+// pid 1 receives them.
 func (pl *Planner) PlanPremounts() {
 	pl.trees, pl.bases = make([]launch.Cell, len(pl.Spec.Mounts)), make([][]launch.Cell, len(pl.Spec.Mounts))
 	own := pl.Spec.IDs != Same
@@ -68,7 +71,8 @@ func (pl *Planner) PlanPremounts() {
 	}
 }
 
-// MapIDs maps the ids of process pid and opens its user namespace.
+// MapIDs maps the user and group ids of the process pid, a container's pid 1, and opens its user namespace
+// for id-mapped mounts.
 func (pl *Planner) MapIDs(pid int) error {
 	proc := "/proc/" + strconv.Itoa(pid)
 	ids := pl.Spec.IDs.lines()
@@ -86,7 +90,7 @@ func (pl *Planner) MapIDs(pid int) error {
 	return nil
 }
 
-// MakePremounts makes the mounts that PlanPremounts listed and returns their descriptors, in
+// MakePremounts makes the mounts that PlanPremounts listed, for pid 1, and returns their descriptors, in
 // order. The planner closes them and all others that it opened, also after an error.
 //
 // Cost: 0.2 ms for an overlay.
@@ -141,9 +145,9 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 	}
 }
 
-// Mapped clones the mount at path, id-mapped by userns unless that is nil, with the flags
-// attr. The caller closes the detached mount. The error wraps errUnmappable if the filesystem
-// does not support id mapping.
+// Mapped makes a detached copy of the mount at path, with ids mapped as in the user namespace userns unless
+// that is nil, and with the MOUNT_ATTR_* flags attr. The caller closes it. The error wraps errUnmappable if
+// the filesystem does not support id mapping.
 func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	m, err := mount.CloneTree(path)
 	if err != nil {
@@ -165,9 +169,9 @@ func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	return m, nil
 }
 
-// MountServed mounts a Served tree with the ids of userns, detached; the caller closes it.
-// Devices and set-id bits have no effect in it. A mount that an ordinary user made cannot get
-// other flags or ids afterwards.
+// MountServed mounts the Served tree of m, which a FUSE process shows, with the ids of userns, detached; the
+// caller closes it. Devices and set-id bits have no effect in it. A mount that an ordinary user made cannot
+// get other flags or ids afterwards.
 func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	fd, err := m.Served.Mount(ctx, attr&unix.MOUNT_ATTR_RDONLY != 0)
 	if err != nil {
@@ -187,7 +191,7 @@ func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*o
 	return tree, nil
 }
 
-// restricted sets the flags attr on a detached mount and, unless userns is nil, its id
+// restricted sets the MOUNT_ATTR_* flags attr on the detached mount tree and, unless userns is nil, its id
 // mapping.
 func restricted(tree *os.File, attr uint64, userns *os.File) error {
 	if userns != nil {
@@ -208,10 +212,10 @@ func CloseInBackground(mounts ...*os.File) {
 	}()
 }
 
-// writable mounts an overlay with an upper layer, with the fsuid and fsgid of the container's
-// root, base on the host: overlayfs creates files with the ids of the mounting process, and
-// the layers must map these ids. It restores the capabilities that the thread loses by that
-// (capabilities(7), "Effect of user ID changes on capabilities").
+// writable mounts the overlay ov, which has an upper layer, with the fsuid and fsgid of the container's root,
+// base on the host: overlayfs creates files with the ids of the mounting process, and the layers must map
+// these ids. It restores the capabilities that the thread loses by that (capabilities(7), "Effect of user ID
+// changes on capabilities").
 func writable(ov mount.Overlay, base int) (*os.File, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -241,8 +245,8 @@ func writable(ov mount.Overlay, base int) (*os.File, error) {
 // or own nothing.
 var errUnmappable = errors.New("does not support id-mapped mounts")
 
-// unmappable returns an error that wraps errUnmappable, with the filesystem type at path and a
-// hint.
+// unmappable returns the error for the tree at path whose filesystem does not support id-mapped mounts. It
+// wraps errUnmappable, with the filesystem type and a hint.
 func unmappable(path string) error {
 	kind := ""
 	if fs, err := mount.FilesystemOf(path); err == nil {

@@ -21,8 +21,8 @@ const (
 	plainMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
 
-// A private holds the cells of the container's own detached mounts (/proc, /dev and so on),
-// from their creation until they are attached.
+// A private holds the descriptors, as cells of pid 1's image, of the container's own detached mounts (/proc,
+// /dev and so on), from their creation until they are attached.
 type private struct {
 	proc, sys, cgroup, dev, pts, mqueue, run, tmp, resolv launch.Cell
 	maskDir, maskFile                                     launch.Cell
@@ -32,7 +32,8 @@ type private struct {
 
 var deviceNodes = [...]string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// MakePrivate adds the steps that create the container's own kernel filesystems, detached.
+// MakePrivate adds the system calls by which pid 1 creates the container's own filesystems, such as /proc and
+// /dev, as detached mounts.
 func (pl *Planner) MakePrivate() {
 	p := &pl.private
 	pl.Stage = "mounting /proc"
@@ -54,15 +55,14 @@ func (pl *Planner) MakePrivate() {
 	}
 }
 
-// Terminals returns the cell of the mount of the container's devpts, in which its terminals
-// are.
+// Terminals returns the cell with the descriptor of the container's devpts mount, in which its terminals are.
 func (pl *Planner) Terminals() launch.Cell { return pl.private.pts }
 
-// RootTree returns the cell of the mount of the container's "/".
+// RootTree returns the cell with the descriptor of the mount of the container's "/".
 func (pl *Planner) RootTree() launch.Cell { return pl.trees[0] }
 
-// makeShared adds the steps that mount the host's /tmp directory and /sys, unless they are premounts. With the
-// host's network the kernel only lets the host's /sys be bound.
+// makeShared adds the system calls by which pid 1 mounts the host's directory for /tmp, and /sys, unless the
+// supervisor makes these mounts. With the host's network the kernel only lets the host's /sys be bound.
 func (pl *Planner) makeShared() {
 	p := &pl.private
 	if p.sys == 0 {
@@ -80,15 +80,16 @@ func (pl *Planner) makeShared() {
 	}
 }
 
-// The largest shares of the host's memory that each tmpfs may hold, in percent: four fifths of it all together.
+// The largest shares of the host's memory that /tmp, /dev and /run of a container may hold, in percent: four
+// fifths of it all together.
 const (
 	tmpShare = 50
 	devShare = 20
 	runShare = 10
 )
 
-// tmpfs adds the steps that make a tmpfs that commands can write to, detached, within the spec's limits and its
-// share of the host's memory.
+// tmpfs adds the system calls by which pid 1 makes a tmpfs that commands can write to, detached, within the
+// spec's limits and share percent of the host's memory.
 func (pl *Planner) tmpfs(attr int, mode string, share int64) launch.Cell {
 	size := pl.around.memory / 100 * share
 	options := []string{mode}
@@ -137,8 +138,8 @@ func (pl *Planner) makeDev(p *private) {
 	p.mqueue = pl.Filesystem("mqueue", QuietMount)
 }
 
-// fill adds the steps that create directories and symbolic links in a fresh tmpfs, with the host's owners as
-// far as the container maps them.
+// fill adds the system calls by which pid 1 creates entries, directories and symbolic links, in the fresh
+// tmpfs fs, with the host's owners as far as the container maps them.
 func (pl *Planner) fill(fs launch.Cell, entries []entry) {
 	for _, e := range entries {
 		if e.file {
@@ -159,8 +160,8 @@ func (pl *Planner) fill(fs launch.Cell, entries []entry) {
 	}
 }
 
-// skeleton adds the steps that make a read-only tmpfs with the first level of a host
-// directory, to be attached at target. Files are bound into it, read-only.
+// skeleton adds the system calls by which pid 1 makes a read-only tmpfs with the first level of the host
+// directory dir, to be attached at target. Files are bound into it, read-only.
 func (pl *Planner) skeleton(dir, target string) launch.Cell {
 	fs := pl.Filesystem("tmpfs", plainMount, "mode=755")
 	entries := firstLevel(dir)
@@ -182,15 +183,15 @@ func (pl *Planner) skeleton(dir, target string) launch.Cell {
 	return fs
 }
 
-// A bound is the mount of a single file that will be attached at the path to, after the
-// directory that contains it.
+// A bound is the mount of a single host file that pid 1 attaches at the path to, after the directory that
+// contains it.
 type bound struct {
 	mount launch.Cell
 	to    string
 }
 
-// makeResolv adds the steps that create the target of /etc/resolv.conf in run and clone the host's file,
-// read-only.
+// makeResolv adds the system calls by which pid 1 creates the target of the symbolic link /etc/resolv.conf in
+// the container's /run, run, and clones the host's file, read-only.
 func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 	pl.Stage = "handing over resolv.conf"
 	rest := strings.TrimPrefix(pl.around.resolv, "/run/")
@@ -208,8 +209,8 @@ func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 // ResolvPath is the file that lists the name servers.
 const ResolvPath = "/etc/resolv.conf"
 
-// makeServers adds the steps that write the only name server into a file, in the container's
-// /dev as makeMasks does, and clone the file read-only.
+// makeServers adds the system calls by which pid 1 writes Spec.Resolver, the only name server, into a file in
+// the container's /dev, as makeMasks does, and clones the file read-only.
 func (pl *Planner) makeServers() launch.Cell {
 	pl.Stage = "handing over resolv.conf"
 	text := "nameserver " + pl.Spec.Resolver.String() + "\n"
@@ -221,9 +222,9 @@ func (pl *Planner) makeServers() launch.Cell {
 	return m
 }
 
-// attachServers adds the step that mounts the file with the container's only name server over
-// /etc/resolv.conf. If resolv.conf is a symbolic link, the link itself is covered: its target
-// may lie in /run, where the container has nothing, and belong to another program.
+// attachServers adds the system call by which pid 1 mounts the file with the container's only name server
+// over /etc/resolv.conf. If resolv.conf is a symbolic link, the link itself is covered: its target may lie in
+// /run, where the container has nothing, and belong to another program.
 func (pl *Planner) attachServers() {
 	if pl.private.servers == 0 {
 		return

@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Spec is the part of a container's policy that its file tree depends on. The fields are those of isolate.Spec.
+// Spec is the part of a container's policy that determines its file tree. The fields are those of
+// isolate.Spec, which describes them.
 type Spec struct {
 	Mounts      []Mount
 	Tmp         string
@@ -75,7 +76,8 @@ type Hidden struct {
 	StandIns []StandIn
 }
 
-// A StandIn is an empty directory or file, or a symbolic link, in place of an entry of the host.
+// A StandIn is an empty directory or file, or a symbolic link, that the container sees in place of an entry
+// of the host's directory.
 type StandIn struct {
 	Name string
 	Kind StandInKind
@@ -83,23 +85,24 @@ type StandIn struct {
 	Link string
 }
 
-// StandInKind is the kind of a stand-in.
+// StandInKind is the file type of a [StandIn].
 type StandInKind uint8
 
-// The kinds of stand-ins.
+// The file types that a [StandIn] can have.
 const (
 	EmptyDir StandInKind = iota
 	EmptyFile
 	Link
 )
 
-// A Served is a tree that a FUSE server serves.
+// A Served is a directory tree that a FUSE server process shows. The backend provides it; the planner mounts
+// it in a container.
 type Served interface {
 	// Mount mounts the tree, detached, and returns a descriptor of its root.
 	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
-// An Overlay is one mount of the kernel's overlayfs.
+// An Overlay describes one mount of the kernel's overlayfs in a container.
 type Overlay struct {
 	// Lower are the read-only layers, topmost first; at least one unless Base is set.
 	Lower []string
@@ -123,8 +126,8 @@ type Overlay struct {
 	OneFilesystem bool
 }
 
-// Alone returns the layer of a read-only overlay with only one layer, which can be bound
-// instead; "" for other overlays.
+// Alone returns the only layer of a read-only overlay, which can be bind-mounted instead; "" if there are
+// more layers or an upper.
 func (o *Overlay) Alone() string {
 	if o.Upper == "" && len(o.Base) == 0 && len(o.Lower) == 1 {
 		return o.Lower[0]
@@ -132,18 +135,19 @@ func (o *Overlay) Alone() string {
 	return ""
 }
 
-// IDs maps the ids 0 to Size-1 of a container to Size ids of the host from Base on. The zero value is [Same].
+// IDs maps the user and group ids 0 to Size-1 of a container to Size ids of the host from Base on. The zero
+// value is [Same].
 type IDs struct {
 	Base, Size uint32
 	// Further are ids of Size or more that are mapped, too: number i to Base+Size+i. 0 means none.
 	Further [MaxFurther]uint32
 }
 
-// MaxFurther is how many ids beyond the range a container can have.
+// MaxFurther is how many ids beyond the range 0 to Size-1 a container can have, see [IDs].
 const MaxFurther = 4
 
-// Same maps only the caller's own user and group, to themselves; all other ids appear as nobody. It needs no
-// privilege.
+// Same maps only the user and group of the calling process, to themselves; all other ids appear as nobody in
+// the container. It needs no privilege.
 var Same = IDs{}
 
 // Own returns a mapping of the ids 0 to 65535 inside to 65536 ids of the host from base on,
@@ -151,8 +155,8 @@ var Same = IDs{}
 // MapIDs. Own needs root, and Linux 5.19 for overlays.
 func Own(base uint32) IDs { return IDs{Base: base, Size: 1 << 16} }
 
-// With returns the mapping with one more id, if it is beyond the range and there is a place for
-// it. Trees that MapIDs maps show it as nobody.
+// With returns the mapping with the container's id as one more, if it is beyond the range and fewer than
+// MaxFurther were added. Trees that MapIDs maps show it as nobody.
 func (i IDs) With(id uint32) IDs {
 	if i == Same || i.Has(id) {
 		return i
@@ -166,10 +170,10 @@ func (i IDs) With(id uint32) IDs {
 	return i
 }
 
-// Has reports whether an id of the container is mapped.
+// Has reports whether the container's user or group id is mapped to an id of the host.
 func (i IDs) Has(id uint32) bool { return id < i.Size || slices.Contains(i.Further[:], id) }
 
-// lines returns the mapping in the form of /proc/PID/uid_map.
+// lines returns the mapping of ids in the form of /proc/PID/uid_map.
 func (i IDs) lines() string {
 	lines := fmt.Sprintf("0 %d %d\n", i.Base, i.Size)
 	for k, id := range i.Further {
@@ -225,7 +229,7 @@ func (m Mount) String() string {
 	return b.String()
 }
 
-// Check returns an error if the mount contradicts itself or is incomplete.
+// Check returns an error if the fields of the mount contradict each other or one is missing.
 func (m Mount) Check() error {
 	if err := CheckPath(m.Target); err != nil {
 		return err
@@ -298,7 +302,8 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// Invalid returns an error of kind ErrInvalid for a Spec, with a formatted text.
+// Invalid returns an error of kind ErrInvalid, which means that a Spec contradicts itself or is incomplete,
+// with a formatted text.
 func Invalid(format string, args ...any) error {
 	return &errs.Error{Op: "checking the policy", Kind: errs.ErrInvalid, Err: fmt.Errorf(format, args...)}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A surroundings holds the paths and entries of the host's tree on which a planner's steps
-// depend. The supervisor collects them, because pid 1 can only execute prepared steps.
+// A surroundings holds the facts about the host's file tree on which the system calls of a container's pid 1
+// depend. The supervisor collects them, because pid 1 can only execute a prepared list.
 type surroundings struct {
 	anchor  string
 	run     []entry
@@ -25,7 +25,7 @@ type surroundings struct {
 	memory  int64  // of the host in bytes, without swap
 }
 
-// An entry is a directory, symbolic link or file to create in a fresh tmpfs.
+// An entry is a directory, symbolic link or file that pid 1 creates in a fresh tmpfs of the container.
 type entry struct {
 	name     string
 	link     string // the target of a symbolic link
@@ -38,7 +38,8 @@ type entry struct {
 // host's entry of that name: the supervisor could not write to a directory with another owner.
 const Notes = "snapfs"
 
-// LookAround collects the surroundings. It must be called before the planner adds steps.
+// LookAround collects the facts about the host's file tree that the planner needs. It must be called before
+// the planner adds system calls.
 func (pl *Planner) LookAround() (err error) {
 	a := &pl.around
 	if a.anchor, err = anchor(); err != nil {
@@ -57,7 +58,8 @@ func (pl *Planner) LookAround() (err error) {
 	return nil
 }
 
-// anchor returns a directory at which pid 1 can attach the new root before pivot_root.
+// anchor returns a directory of the host at which pid 1 can attach the container's new root before
+// pivot_root.
 func anchor() (string, error) {
 	for _, dir := range []string{"/tmp", "/mnt", "/run", "/dev"} {
 		var st unix.Stat_t
@@ -68,9 +70,9 @@ func anchor() (string, error) {
 	return "", &errs.Error{Op: "changing the root", Path: "/tmp", Kind: errs.ErrNotFound}
 }
 
-// firstLevel lists the directories, symbolic links and files in dir. It omits unreadable entries: the container
-// is then emptier, not more open. An ordinary user owns the copies of directories, so their mode grants the owner
-// what the user may do with the originals.
+// firstLevel lists the directories, symbolic links and files in the host directory dir, to be recreated in a
+// container. It omits unreadable entries: the container is then emptier, not more open. An ordinary user owns
+// the copies of directories, so their mode grants the owner what the user may do with the originals.
 func firstLevel(dir string) []entry {
 	d, err := vfs.OpenAt(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -104,7 +106,7 @@ func firstLevel(dir string) []entry {
 	return list
 }
 
-// allowed returns what this process may do with an entry of a directory: the bits of read,
+// allowed returns which access this process has to the entry name of the directory dir: the bits of read,
 // write and search permission.
 func allowed(dir int, name string) (bits uint32) {
 	for _, bit := range []uint32{unix.R_OK, unix.W_OK, unix.X_OK} {
@@ -115,7 +117,8 @@ func allowed(dir int, name string) (bits uint32) {
 	return bits
 }
 
-// listRun lists a directory of /run, with paths relative to /run.
+// listRun lists a directory of the host's /run, with paths relative to /run, to be recreated in the
+// container.
 func listRun(dir string) []entry {
 	list := firstLevel("/run/" + dir)
 	for i := range list {
@@ -124,7 +127,7 @@ func listRun(dir string) []entry {
 	return list
 }
 
-// resolvConf returns the target of /etc/resolv.conf if it is in /run, or "".
+// resolvConf returns the target of the host's /etc/resolv.conf if that is a symbolic link into /run, or "".
 func resolvConf() string {
 	p, err := filepath.EvalSymlinks("/etc/resolv.conf")
 	if err != nil || !strings.HasPrefix(p, "/run/") {

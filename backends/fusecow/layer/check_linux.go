@@ -14,21 +14,21 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Problem is an inconsistency in a stack of layers that a killed server does not leave behind.
+// A Problem is one inconsistency of layer directories, found by [Check]. A killed server does not cause any.
 type Problem struct {
 	Layer  string // path of the layer
 	What   string // a sentence that names the path in the tree
 	Mended bool
 }
 
-// Check looks for inconsistencies in the stack of o: logs that are damaged or refer to missing inodes, content
-// that is missing or has another size than the log says, content that no inode refers to, and wrong link
-// counts. It does not report what the next mount recovers after a crash anyway.
+// Check looks for damage in the layer directories that o names: logs that are damaged or refer to missing
+// inodes, content files that are missing or differ in size from the log, content files that no inode refers
+// to, and wrong link counts. It does not report what the next mount recovers after a crash anyway.
 //
 // Without repair Check writes nothing. With repair it repairs what it can in the top layer, marks those
 // problems as mended, and leaves the layers below alone. It never overwrites anything: it copies a log to
-// log.damaged before truncating it, and moves content without an inode to found/INODE. A file whose content is
-// missing becomes empty.
+// log.damaged before truncating it, and moves content without an inode to found/INODE. A file whose content
+// is missing becomes empty.
 //
 // No process may have the top layer open. Cost: that of [Open], and a stat(2) per content file. Errors:
 // unix.EBUSY, those of files. After an error or a crash Check can be repeated.
@@ -56,7 +56,7 @@ func Check(o Options, repair bool) ([]Problem, error) {
 	return found, err
 }
 
-// A checker replays the logs of a stack of layers into the inode table of f, and collects problems.
+// A checker is the state of one [Check]: it replays the logs of the layers into the inode table of f.
 type checker struct {
 	f     *FS
 	found []Problem
@@ -110,8 +110,8 @@ func (c *checker) add(layer, what string, args ...any) {
 	c.found = append(c.found, Problem{Layer: layer, What: fmt.Sprintf(what, args...)})
 }
 
-// layer opens the layer at path, whose index is at, and adds its problems to found. top is set for the topmost
-// layer.
+// layer opens the layer directory at path and adds its problems to found. at is the index of the layer in its
+// stack; top is set for the topmost layer.
 func (c *checker) layer(at logfile.Index, path string, top bool) error {
 	l, err := logfile.Open(path, false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,7 +130,8 @@ func (c *checker) layer(at logfile.Index, path string, top bool) error {
 	return c.checkContents(d, clean, top)
 }
 
-// log replays the log of a layer up to the first invalid record, and reports whether the layer is clean.
+// log replays the log of the layer d up to the first invalid record, and reports whether the layer is clean:
+// whether its last server closed it properly.
 func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 	all, err := d.ReadLog()
 	if err != nil {
@@ -177,9 +178,9 @@ func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 	return false, nil
 }
 
-// checkContents compares the content files of a layer with its log. A frozen layer may still have content that
-// was about to be deleted. Of a layer that is not clean it reports only content that is missing or was copied, because the next mount
-// recovers the rest.
+// checkContents compares the content files of the layer d with its log. A frozen layer may still have content
+// that was about to be deleted. If the layer is not clean (its server was killed), only missing and copied
+// content files are reported, because the next mount recovers the rest.
 func (c *checker) checkContents(d *stackedLayer, clean, top bool) error {
 	there := map[uint64]bool{}
 	var index *pathIndex
@@ -219,15 +220,16 @@ func (c *checker) checkContents(d *stackedLayer, clean, top bool) error {
 	return nil
 }
 
-// checkLinkCounts compares the number of names of each inode with its link count.
+// checkLinkCounts reports inodes whose link count differs from the number of their names in the tree. Such a
+// problem is reported for the layer at path top.
 func (c *checker) checkLinkCounts(top string) {
 	for n, have := range c.f.wrongLinkCounts() {
 		c.add(top, "inode %d has %d names, but the log says %d", n.id, have, n.nlink)
 	}
 }
 
-// wrongLinkCounts returns the inodes whose number of names differs from their link count, with that number. A
-// lower inode may have further names that nobody looked up.
+// wrongLinkCounts returns the inodes whose link count is wrong, each with the number of names that it really
+// has. A lower inode may have further names that nobody looked up.
 func (f *FS) wrongLinkCounts() map[*inode]int {
 	have := map[*inode]int{}
 	for _, dir := range f.inodes {
@@ -250,8 +252,7 @@ func (f *FS) wrongLinkCounts() map[*inode]int {
 	return wrong
 }
 
-// repairTop repairs in the top layer what [Check] can repair: it recovers and truncates the log, and corrects
-// link counts.
+// repairTop repairs the top layer for [Check]: it recovers and truncates the log, and corrects link counts.
 func repairTop(o Options) error {
 	c, err := checkUpTo(o)
 	if c != nil {

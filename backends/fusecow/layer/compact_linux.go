@@ -2,17 +2,18 @@ package layer
 
 import "github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 
-// A log is compacted when it has at least minCompaction bytes and most of them record states that were changed
-// again since: when it is compactionRatio times larger than a fresh log would be. This keeps the time to open a
+// The log of a layer is rewritten when it has at least minCompaction bytes and is compactionRatio times
+// larger than a fresh log of the same state, because most records are outdated. This keeps the time to open a
 // layer proportional to its state, not to its history.
 const (
 	minCompaction   = 1 << 20
 	compactionRatio = 4
 )
 
-// compactLog rewrites the log of the top layer when due. If that fails, mostly for lack of space, the log stays
-// as it is and compactLog tries again after it has grown. Cost: a look at each inode whenever the log has grown
-// several times; for a rewrite, reading this log and those of the layers below. The caller holds logMu.
+// compactLog rewrites the log of the top layer d without outdated records, once the log is large enough (see
+// minCompaction). If that fails, mostly for lack of space, the log stays as it is and is tried again after it
+// has grown. Cost: a look at each inode whenever the log has grown several times; for a rewrite, reading this
+// log and those of the layers below. The caller holds logMu.
 func (f *FS) compactLog(d *stackedLayer) {
 	if d.Size < max(d.nextCompaction, minCompaction) || d.UncleanMode {
 		return
@@ -33,7 +34,8 @@ func (f *FS) compactLog(d *stackedLayer) {
 	}
 }
 
-// compactedSize estimates, from above, the size of a fresh log of the top layer. The caller holds mu.
+// compactedSize returns an upper bound for the bytes that the log of the top layer would have after a rewrite
+// by [FS.compactLog]. The caller holds mu.
 func (f *FS) compactedSize() (size int64) {
 	for _, n := range f.inodes {
 		if n.recordedIn != f.top() {
@@ -47,8 +49,8 @@ func (f *FS) compactedSize() (size int64) {
 	return size
 }
 
-// digestLog returns the shortest list of records with the same effect as the log of the top
-// layer d.
+// digestLog returns the shortest list of records with the same effect as the log of the top layer d, from
+// which [FS.compactLog] writes a new log.
 func (f *FS) digestLog(d *stackedLayer) (logfile.Writer, error) {
 	g := logfile.NewDigest()
 	if err := d.Records(g.Add); err != nil {

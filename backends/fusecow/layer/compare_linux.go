@@ -7,11 +7,11 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 )
 
-// Compare calls report with each path at which two stacks of layers over one lower may differ; tree means that
-// everything below the path may differ. It misses no difference, except at hard links of a changed file that
-// [lower.LinkSearch] does not find. Of the layers that both stacks share it reads only the logs. Cost: in
-// proportion to the changes in all layers; if they changed a file with several hard links, also that search.
-// Errors are those of [Open], and of report.
+// Compare calls report with each path at which two stacks of layers over one lower directory tree may differ;
+// tree means that everything below the path may differ. It misses no difference, except at hard links of a
+// changed file that [lower.LinkSearch] does not find. Of the layers that both stacks share it reads only the
+// logs. Cost: in proportion to the changes in all layers; if they changed a file with several hard links,
+// also that search. Errors are those of [Open], and of report.
 func Compare(a, b Options, report func(path string, tree bool) error) error {
 	shared := 0
 	for shared < min(len(a.Layers), len(b.Layers)) && a.Layers[shared] == b.Layers[shared] {
@@ -37,7 +37,7 @@ func Compare(a, b Options, report func(path string, tree bool) error) error {
 	return t.reportPaths(stacks)
 }
 
-// openTables opens the layers of o read-only, for reading their inode tables. The caller closes the result.
+// openTables opens the layers of o read-only, to compare inode tables. The caller closes the result.
 func openTables(o Options) (*FS, error) {
 	o.ReadOnly = true
 	if len(o.Layers) > 0 {
@@ -46,13 +46,13 @@ func openTables(o Options) (*FS, error) {
 	return openRoot(o)
 }
 
-// A comparison calls report with the paths of the inodes and names that the logs of some layers record.
+// A comparison is the state of one [Compare]: the inodes and names that the logs of some layers record.
 type comparison struct {
 	logfile.Mentions
 	report func(path string, tree bool) error
 }
 
-// reportPaths reports the collected inodes and names at all paths that they have in either stack.
+// reportPaths calls report with every path that the collected inodes and names have in one of the stacks.
 func (t *comparison) reportPaths(stacks [2]*pathIndex) error {
 	for b := range t.Names {
 		x, y := stacks[0].f.inodes[b.Dir], stacks[1].f.inodes[b.Dir]
@@ -100,9 +100,9 @@ func (t *comparison) reportPaths(stacks [2]*pathIndex) error {
 	return links.Run()
 }
 
-// sameEntry reports whether name leads to the same inode in two states of a directory, so that at most that
-// inode itself differs. It compares numbers only of lower inodes, because two stacks may have used the number
-// of a new inode for different ones.
+// sameEntry reports whether name leads to the same inode in x and y, two states of one directory, so that at
+// most that inode itself differs. It compares inode numbers only of lower inodes, because two stacks of
+// layers may have used the number of a new inode for different files.
 func sameEntry(x, y *inode, name string) bool {
 	if x != nil && y != nil && x.entries[name] != nil && y.entries[name] != nil && x.entries[name].id < logfile.FirstOwnIno {
 		return x.entries[name].id == y.entries[name].id
@@ -110,8 +110,8 @@ func sameEntry(x, y *inode, name string) bool {
 	return x.nameUnchanged(y, name) && y.nameUnchanged(x, name)
 }
 
-// nameUnchanged reports whether name in this directory still resolves to the lower entry. A nil directory is
-// clean if other shows the lower.
+// nameUnchanged reports whether name in the directory n still leads to the entry of the lower directory. A
+// nil n means that no layer changed the directory; it then shows the lower if other does.
 func (n *inode) nameUnchanged(other *inode, name string) bool {
 	if n == nil {
 		return other != nil && other.lower != nil
@@ -126,7 +126,7 @@ func (n *inode) nameUnchanged(other *inode, name string) bool {
 	return to.lower != nil && to.lower.Name == name && to.lower.Dir != nil && to.lower.Dir.Path() == n.lower.Path()
 }
 
-// A pathIndex finds the paths of the inodes in the table of a filesystem.
+// A pathIndex finds the paths of inodes; the inode table leads only from a directory to its entries.
 type pathIndex struct {
 	f *FS
 	// names are, for each inode, the directory entries that layers record for it.
@@ -184,7 +184,7 @@ func (a *pathIndex) dirPath(n *inode) (string, bool) {
 	return all[0], true
 }
 
-// lowerPath returns the path at which a clean lower inode is visible; false if it is hidden.
+// lowerPath returns the path of the lower inode o, which no layer changed; false if a layer hides it.
 func (a *pathIndex) lowerPath(o *lower.Ref) (string, bool) {
 	if o.Dir == nil {
 		return ".", true

@@ -6,13 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxCopy bounds one [FS.Copy], because Freeze has to wait for it.
+// maxCopy is how many bytes one [FS.Copy] copies at most, because Freeze has to wait for it.
 const maxCopy = 64 << 20
 
-// Copy does copy_file_range(2) between two files, or within one. It shares blocks where the
-// underlying filesystem can, and may copy less than size; 0 means the end of the source.
-// EOPNOTSUPP and EXDEV: the caller should read and write instead. Other errors: EDQUOT,
-// ESTALE, and those of files.
+// Copy does copy_file_range(2) from the inode from, at off, to the inode to, at offset at. It shares blocks
+// where the underlying filesystem can. It may copy less than size; 0 means the end of the source. EOPNOTSUPP
+// and EXDEV: the caller should read and write instead. Others: EDQUOT, ESTALE, and those of files.
 func (f *FS) Copy(from uint64, off int64, to uint64, at, size int64, lose Privileges) (int64, error) {
 	src, err := f.inodeByID(from)
 	if err != nil {
@@ -31,8 +30,8 @@ func (f *FS) Copy(from uint64, off int64, to uint64, at, size int64, lose Privil
 	return done, f.notifyStale(dst, err)
 }
 
-// singleFile returns a descriptor of n's content, which the caller releases, and how many bytes follow off; nil
-// and 0 at the end. EOPNOTSUPP means that the content is not a single file. Concurrent changes are copied or not.
+// singleFile returns a descriptor of n's content, which the caller releases, and how many bytes follow off;
+// nil and 0 at the end. EOPNOTSUPP: the content is in several files. Concurrent changes are copied or not.
 func (f *FS) singleFile(n *inode, off int64) (*lower.FD, int64, error) {
 	n.lock().RLock()
 	defer n.lock().RUnlock()
@@ -49,8 +48,8 @@ func (f *FS) singleFile(n *inode, off int64) (*lower.FD, int64, error) {
 	return d, size - off, err
 }
 
-// copyFrom copies up to size bytes of the file src, from off, to n at offset at, and returns how many it copied.
-// EOPNOTSUPP means that n is a sparse upper, or that src has no byte at off.
+// copyFrom copies up to size bytes from offset off of the descriptor src to n at offset at, and returns how
+// many it copied. EOPNOTSUPP means that n is a sparse upper, or that src has no byte at off.
 func (f *FS) copyFrom(src int, off int64, n *inode, at, size int64, lose Privileges) (done int64, err error) {
 	err = f.withUpper(n, wholeFile, func(fd int) error {
 		if f.sparseOf(n) != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openContent returns a descriptor for reading the content of n, which must have some; the caller must release it
-// with [lower.FDCache.Put]. The caller holds the content lock.
+// openContent returns a descriptor for reading the content file of n, which must have one; the caller must
+// release it with [lower.FDCache.Put]. The caller holds the content lock.
 func (f *FS) openContent(n *inode) (*lower.FD, error) {
 	var file logfile.Identity
 	if p := f.sparseOf(n); p != nil {
@@ -21,8 +21,8 @@ func (f *FS) openContent(n *inode) (*lower.FD, error) {
 	return f.openContentIn(n, n.layer, file)
 }
 
-// openContentIn returns a descriptor of the content of n in the layer at, or in the lower, as openContent does.
-// If file is set and the content is another file, it returns EIO.
+// openContentIn is openContent for the content of n in the layer with the index at, or in the lower. If file
+// is not zero and identifies another file than the one found, it returns EIO.
 func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*lower.FD, error) {
 	return f.fds.Get(lower.Key{Layer: at, ID: n.id}, func() (int, error) {
 		if at == logfile.InLower {
@@ -50,10 +50,10 @@ func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*
 	})
 }
 
-// errNotOneFile means that no single file is exactly the content of an inode.
+// errNotOneFile means that the content of an inode is spread over several files, as for a sparse upper.
 var errNotOneFile = errors.New("the content is not a single file")
 
-// Read fills buf from off, up to the end of the file.
+// Read fills buf with the content of the inode id from off, up to the end of the file.
 func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -87,9 +87,9 @@ func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
 	return done, f.notifyStale(n, err)
 }
 
-// withUpper calls do with a descriptor of n's content in the top layer. It copies up the first limit bytes
-// beforehand. If do fails with ENOSPC or EDQUOT, withUpper calls it again after deleted content is gone; do
-// must then have nothing reserved and captured variables unchanged.
+// withUpper calls do with a descriptor of n's content in the top layer, after copying up the first limit
+// bytes. If do fails with ENOSPC or EDQUOT, withUpper calls it again after deleted content has freed space;
+// do must then have nothing reserved and captured variables unchanged.
 func (f *FS) withUpper(n *inode, limit int64, do func(fd int) error) (err error) {
 	if f.readOnly {
 		return unix.EROFS
@@ -128,8 +128,7 @@ func (f *FS) withUpperOnce(n *inode, limit int64, do func(fd int) error) error {
 	return do(d.Num)
 }
 
-// copyUp copies up to limit bytes of the content of n to the top layer, as [FS.fillCopiedUp]
-// describes.
+// copyUp copies up to limit bytes of the content of n to the layer top, as [FS.fillCopiedUp] describes.
 func (f *FS) copyUp(n *inode, top logfile.Index, limit int64) (err error) {
 	n.lock().Lock()
 	defer n.lock().Unlock()
@@ -189,8 +188,8 @@ func (f *FS) copyUp(n *inode, top logfile.Index, limit int64) (err error) {
 	return nil
 }
 
-// createContent creates the empty content file of inode id in the layer d, and returns its descriptor. It sets
-// aside a file of that name that belongs to no inode, unless the next commit was to delete it.
+// createContent creates the empty content file of inode id in the layer d, and returns its descriptor. A file
+// of that name that belongs to no inode is moved to found/, unless the next commit was to delete it.
 func (f *FS) createContent(d *stackedLayer, id uint64) (int, error) {
 	num, err := d.OpenContent(id, unix.O_RDWR|unix.O_EXCL, true)
 	if err != unix.EEXIST {
@@ -207,7 +206,7 @@ func (f *FS) createContent(d *stackedLayer, id uint64) (int, error) {
 
 const wholeFile = 1<<63 - 1
 
-// Write writes data at off. It may write less than all of it without an error.
+// Write writes data at off to the inode id, which loses some privileges. It may write less than all.
 func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (done int, err error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -242,8 +241,8 @@ func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (done int
 	return done, f.notifyStale(n, err)
 }
 
-// noteWrite updates size, times and charge of n after a write that ended at end, and replaces a reservation by
-// what the file really takes.
+// noteWrite updates size, times and quota charge of n after a write that ended at offset end. The space that
+// the file fd really takes replaces the reserved bytes.
 func (f *FS) noteWrite(n *inode, fd int, end, reserved int64, lose Privileges) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -258,18 +257,18 @@ func (f *FS) noteWrite(n *inode, fd int, end, reserved int64, lose Privileges) e
 	return nil
 }
 
-// Privileges are the privileges that a file loses when it is written to.
+// Privileges are the set-id bits and capabilities that a write takes from a file.
 type Privileges int
 
-// What a write takes from a file: nothing (the kernel writes back a mapped page), its file
-// capabilities, or capabilities and set-id bits.
+// What a write takes from a file: nothing (the kernel writes back a mapped page), its file capabilities, or
+// capabilities and set-id bits.
 const (
 	LoseNothing Privileges = iota
 	LoseCapability
 	LoseSetID
 )
 
-// strip removes the privileges p from a dirty inode.
+// strip removes the privileges p, such as set-id bits, from a dirty inode after a write.
 func (n *inode) strip(p Privileges) {
 	if p == LoseNothing {
 		return
@@ -284,8 +283,7 @@ func (n *inode) strip(p Privileges) {
 	}
 }
 
-// truncate sets the size of n. It copies up nothing beyond the new size, and creates no content for a file
-// without any.
+// truncate sets the size of n. It copies up nothing beyond the new size. Without content it creates none.
 func (f *FS) truncate(n *inode, size int64) error {
 	n.lock().RLock()
 	f.mu.RLock()
@@ -316,7 +314,7 @@ func (f *FS) truncate(n *inode, size int64) error {
 	return err
 }
 
-// resize sets the size of n if it still has no content, and truncates it otherwise.
+// resize sets the size of n. A file without content only gets another size; any other is truncated.
 func (f *FS) resize(n *inode, size int64) error {
 	n.lock().Lock()
 	if n.layer == logfile.NoContent {
@@ -333,8 +331,7 @@ func (f *FS) resize(n *inode, size int64) error {
 	return f.truncate(n, size)
 }
 
-// Fallocate does fallocate(2) on the content of an inode. lose are the privileges that the
-// file loses.
+// Fallocate does fallocate(2) with mode on the content of the inode id, which loses the privileges of lose.
 func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges) error {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -387,8 +384,7 @@ func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges)
 	})
 }
 
-// Seek returns the next offset with data or in a hole, as lseek(2) with SEEK_DATA or
-// SEEK_HOLE.
+// Seek returns the next offset of the inode id with data or in a hole, as lseek(2) with whence does.
 func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Borrowed is a dirty inode whose content is still read from the lower, under another name.
+// A Borrowed is a changed inode whose content is still read from the lower directory tree, under another
+// name. Its file must be copied before the lower may change there.
 type Borrowed struct {
 	// Path is the present path; From is the path in the lower. They are equal for a file that
 	// has lost one of several names whose other names are unknown.
@@ -19,9 +20,10 @@ type Borrowed struct {
 	Dir        bool
 }
 
-// FindBorrowed returns the borrowed inodes of the layers of o, except those that are at their own place inside
-// a borrowed directory. A sparse upper with a source in the lower is borrowed even under its own name. Cost: in
-// proportion to the changes in the layers. Errors are those of [Open].
+// FindBorrowed returns the inodes that the layers of o changed and whose content is still read from the
+// lower. It omits those that are at their own place inside a borrowed directory. A sparse upper with a source
+// in the lower is borrowed even under its own name. Cost: in proportion to the changes in the layers. Errors
+// are those of [Open].
 func FindBorrowed(o Options) (list []Borrowed, err error) {
 	f, err := openTables(o)
 	if err != nil {
@@ -48,7 +50,7 @@ func FindBorrowed(o Options) (list []Borrowed, err error) {
 	return list, nil
 }
 
-// atLowerName reports whether a directory still has its lower name in its lower parent.
+// atLowerName reports whether the directory n still has the name and the parent that it has in the lower.
 func (a *pathIndex) atLowerName(n *inode) bool {
 	for _, k := range a.names[n] {
 		if k.dir.lower == nil || path.Join(k.dir.lower.Path(), k.name) != n.lower.Path() {
@@ -63,9 +65,10 @@ func (n *inode) readsLower() bool {
 	return n.regular() && (n.layer == logfile.InLower || n.sparse != nil && n.sparse.Sources[len(n.sparse.Sources)-1].Layer == logfile.InLower)
 }
 
-// Detach copies up everything that the dirty inodes at the given lower paths still read from the lower: content
-// of files, and directories with all that is in them. It leaves out what the lower no longer has. The
-// filesystem must not be mounted. An error does not undo what was copied so far; that changes nothing visible.
+// Detach copies up everything that the dirty inodes at the given lower paths still read from the lower, so
+// that the lower may change: content of files, and directories with all that is in them. It leaves out what
+// the lower no longer has. The filesystem must not be mounted. An error does not undo what was copied so far;
+// that changes nothing visible.
 func (f *FS) Detach(ctx context.Context, paths map[string]bool) error {
 	f.copyUpLimit = wholeFile
 	f.detaching = true
@@ -87,7 +90,7 @@ func (f *FS) Detach(ctx context.Context, paths map[string]bool) error {
 	return nil
 }
 
-// A detacher copies up content that is still read from the lower.
+// A detacher is the state of one [FS.Detach], which copies up content that is still read from the lower.
 type detacher struct {
 	*FS
 	ctx context.Context
@@ -95,7 +98,7 @@ type detacher struct {
 	linked []*inode
 }
 
-// detach copies up n with everything in it. It returns false if the lower no longer has all of that.
+// detach copies up n with everything in it. whole is false if the lower no longer has all of that.
 func (f *detacher) detach(n *inode) (whole bool, err error) {
 	if err := f.ctx.Err(); err != nil {
 		return false, err
@@ -116,7 +119,7 @@ func (f *detacher) detach(n *inode) (whole bool, err error) {
 	return err == nil, err
 }
 
-// copyContent moves the content of a file to the top layer as one whole file.
+// copyContent copies the content of the file n to the top layer, so that nothing is read from below.
 func (f *detacher) copyContent(n *inode) error {
 	if top := f.top(); n.layer != top {
 		if err := f.copyUp(n, top, wholeFile); err != nil {
@@ -140,8 +143,8 @@ func (f *detacher) copyContent(n *inode) error {
 	})
 }
 
-// detachDir adds a name for each lower entry of a directory, detaches the entries, and then drops the lower
-// reference.
+// detachDir adds to the directory n a name for each lower entry, detaches those, and drops n's reference to
+// the lower. whole is false if the lower no longer has all of it.
 func (f *detacher) detachDir(n *inode) (whole bool, err error) {
 	if n.lower == nil {
 		return true, nil
@@ -174,7 +177,7 @@ func (f *detacher) detachDir(n *inode) (whole bool, err error) {
 	return true, f.makeDirty(n)
 }
 
-// detachName adds the name of a lower entry to dir, and detaches its inode.
+// detachName adds the name of a lower entry to dir, and detaches its inode as detach does.
 func (f *detacher) detachName(dir *inode, name string) (whole bool, err error) {
 	f.mu.Lock()
 	n, err := f.lookup(dir, name)
@@ -197,8 +200,8 @@ func (f *detacher) detachName(dir *inode, name string) (whole bool, err error) {
 	return f.detach(n)
 }
 
-// splitLinks cuts files off from links of theirs that are not in the table. Where the detached files are
-// promoted to, they are separate files.
+// splitLinks separates the detached files from hard links that are not in the inode table. Where the files
+// are promoted to, they are separate.
 func (f *detacher) splitLinks() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ChangedNames returns the names that the kernel may have looked up in f and that may lead elsewhere in next,
-// which has other layers over the same lower. Cost: in proportion to the changes in both, and a stat(2) in the
-// lower for each name that only one of them has changed.
+// ChangedNames returns the names that the kernel may have looked up in f and that lead to another inode in
+// next, a filesystem with other layers over the same lower. The kernel has to forget these. Cost: in
+// proportion to the changes in both, and a stat(2) in the lower for each name that one of them has changed.
 func (f *FS) ChangedNames(next *FS) (all []logfile.Name) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -40,8 +40,8 @@ func (f *FS) ChangedNames(next *FS) (all []logfile.Name) {
 	return all
 }
 
-// sameTarget reports whether name leads to the same inode, or to none, in two states of a directory. y is nil
-// if the directory is clean or gone in the second state.
+// sameTarget reports whether name leads to the same inode, or to none, in x and y, two states of a directory.
+// A nil y means that no layer of the second state changed the directory, or that it is gone there.
 func (f *FS) sameTarget(x, y *inode, name string) bool {
 	a, named := x.entries[name]
 	var b *inode
@@ -63,9 +63,10 @@ func (f *FS) sameTarget(x, y *inode, name string) bool {
 // the two filesystems of a HandOver.
 var ErrOtherFile = errors.New("an open file is another file in the other state")
 
-// HandOver makes next take over all inodes that the kernel has looked up in f. next has other layers over the
-// same lower and was never mounted. Nobody may use either filesystem meanwhile, and f can only be closed
-// afterwards. It returns the inodes whose cached attributes and pages the kernel has to drop.
+// HandOver makes next take over all inodes that the kernel has looked up in f, so that a mount can show
+// another state without being mounted anew. next has other layers over the same lower and was never mounted.
+// Nobody may use either filesystem meanwhile, and f can only be closed afterwards. It returns the inodes
+// whose cached attributes and pages the kernel has to drop.
 //
 //   - An inode that both have keeps its identity and takes its state from next.
 //   - An inode that next lacks lives on without a name, as after unlink(2), for as long as the kernel refers to
@@ -75,8 +76,8 @@ var ErrOtherFile = errors.New("an open file is another file in the other state")
 //   - A directory that the kernel removed and that next has becomes a new inode. Processes that hold the
 //     removed one open get EIO.
 //
-// HandOver calls then at the point of no return. Cost: a look at each inode that the kernel knows. Errors:
-// [ErrOtherFile], and those of then. After an error nothing has changed.
+// HandOver calls then when all that can fail is done. Cost: a look at each inode that the kernel knows.
+// Errors: [ErrOtherFile], and those of then. After an error nothing has changed.
 func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 	for id, n := range f.inodes {
 		if m := next.inodes[id]; m != nil && n.lookups > 0 && !sameFile(n, m) {
@@ -117,15 +118,15 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 	return stale, nil
 }
 
-// InodeCount returns the number of inodes in memory: dirty ones, and those that the kernel has looked up.
+// InodeCount returns the number of inodes in memory: changed ones, and those that the kernel has looked up.
 func (f *FS) InodeCount() int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return len(f.inodes)
 }
 
-// sameFile reports whether two inodes with one number, in filesystems over the same lower, are the same file.
-// Numbers of new inodes are random, see [logfile.RandomIno].
+// sameFile reports whether n and m, inodes with one number in two filesystems over the same lower, are the
+// same file. Numbers of new inodes are random, see [logfile.RandomIno].
 func sameFile(n, m *inode) bool {
 	if n.kind() != m.kind() || (n.lower == nil) != (m.lower == nil) {
 		return false
@@ -133,15 +134,14 @@ func sameFile(n, m *inode) bool {
 	return n.lower == nil || n.lower.Dir == nil || n.lower.Identity == m.lower.Identity
 }
 
-// A handover is the state of a running [FS.HandOver].
+// A handover is the state of a running [FS.HandOver] of the kernel's inodes to another filesystem.
 type handover struct {
 	from, to  *FS
 	index     *pathIndex // of to, before the handover
 	shownDirs map[*lower.Ref]shownDir
 }
 
-// A shownDir says how the new filesystem shows a lower directory: as which dirty inode, if any, and whether at
-// all.
+// A shownDir says as which dirty inode, if any, a filesystem shows a lower directory, and whether at all.
 type shownDir struct {
 	dir *inode
 	ok  bool
@@ -165,8 +165,8 @@ func (h *handover) shows(o *lower.Ref) bool {
 	return !other
 }
 
-// counterpart returns the inode for n in the new filesystem, where no layer records n: one that shows n's lower
-// file, or an orphan if that is not visible there.
+// counterpart returns the inode that replaces n in the new filesystem, whose layers do not record n: one that
+// shows n's lower file, or an inode without a name if that file is not visible there.
 func (h *handover) counterpart(n *inode) *inode {
 	if n.lower == nil || !h.shows(n.lower) {
 		return h.orphan(n)
@@ -186,8 +186,7 @@ func (h *handover) counterpart(n *inode) *inode {
 	return m
 }
 
-// orphan returns a new inode without a name, with the state and content of n, for files that
-// the new filesystem lacks.
+// orphan returns a new inode without a name, with the state and content of n, which the new filesystem lacks.
 func (h *handover) orphan(n *inode) *inode {
 	m := &inode{id: n.id, lower: n.lower, attr: n.attr, layer: n.layer, changed: n.changed, dirtyState: cleanState}
 	m.nlink = 0
@@ -210,7 +209,7 @@ func (h *handover) orphan(n *inode) *inode {
 	return m
 }
 
-// copyContent copies the content of n to the top layer for m.
+// copyContent copies the content of n, in the old filesystem, to the new one's top layer for the inode m.
 func (h *handover) copyContent(n, m *inode) error {
 	top := h.to.top()
 	dst, err := h.to.createContent(h.to.layers[top], m.id)
@@ -230,8 +229,7 @@ func (h *handover) copyContent(n, m *inode) error {
 	return nil
 }
 
-// copy copies the content of n to the empty file dst, and returns the bytes it reserved for
-// that.
+// copy copies the content of n to the empty file dst, and returns the bytes reserved in the quota for it.
 func (h *handover) copy(dst int, n *inode) (reserved int64, err error) {
 	if n.sparse != nil {
 		if reserved = h.to.alignUp(n.size); !h.to.reserveWait(reserved) {
@@ -256,8 +254,7 @@ func (h *handover) copy(dst int, n *inode) (reserved int64, err error) {
 	return reserved, h.to.copyTo(dst, src.Num, reserved, false)
 }
 
-// sameState reports whether n and m have the same attributes and content, so that the kernel may keep what it
-// has cached.
+// sameState reports whether n and m have the same attributes and content: the kernel's cache stays valid.
 func (h *handover) sameState(n, m *inode) bool {
 	if n.changed != m.changed || n.attr != m.attr || n.target != m.target || n.sparse != nil || m.sparse != nil {
 		return false

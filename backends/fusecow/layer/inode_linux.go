@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An inode is an entry of the inode table: one that the kernel has looked up, or that is
-// dirty, or both. FS.mu guards its fields, except those that never change. There may be a
-// million, mostly clean ones of 128 bytes; a dirty one has a [dirtyState] of its own.
+// An inode is an entry of the inode table: one that the kernel has looked up, or that is dirty (a layer
+// changed it), or both. FS.mu guards its fields, except those that never change. There may be a million,
+// mostly clean ones of 128 bytes; a dirty one has a [dirtyState] of its own.
 type inode struct {
 	// id is the inode's FUSE node id: its inode number, except for the root.
 	id uint64
@@ -36,7 +36,8 @@ type inode struct {
 	changed bool
 }
 
-// dirtyState is the extra state of a dirty inode.
+// dirtyState is the state that only a dirty inode needs, one that differs from the lower. It is separate
+// because most inodes are clean and must stay small.
 type dirtyState struct {
 	// logged is set if a log records the inode. frame is the first log frame that records the
 	// present layer and sources of the content, or 0 if none does yet.
@@ -68,8 +69,8 @@ func (n *inode) ownState() *inode {
 	return n
 }
 
-// lock returns the content lock. It is held for writing while the content is copied up or cut, and for reading
-// while content is read or written. It is taken before FS.mu.
+// lock returns the content lock of n. Copying up, truncating and the like hold it for writing; reads and
+// writes of the content hold it for reading. It is taken before FS.mu.
 func (n *inode) lock() *sync.RWMutex {
 	if l := n.contentLock.Load(); l != nil {
 		return l
@@ -105,7 +106,7 @@ func (n *inode) record() logfile.Inode {
 	return r
 }
 
-// setRecord sets the state of n from its log record, except its numbers and its lower inode.
+// setRecord sets the state of n from r, a record of a layer's log, except its numbers and its lower inode.
 // The caller has called ownState.
 func (n *inode) setRecord(r *logfile.Inode) {
 	n.attr = attr{
@@ -116,8 +117,8 @@ func (n *inode) setRecord(r *logfile.Inode) {
 	n.setBlocks(r.Blocks)
 }
 
-// setBlocks sets the allocated size of the content, in blocks of 512 bytes, and charges those
-// in a layer. The caller has called ownState.
+// setBlocks sets the allocated size of n's content, in blocks of 512 bytes, and the bytes that a quota counts
+// for it in a layer. The caller has called ownState.
 func (n *inode) setBlocks(blocks int64) {
 	n.charged, n.blocks = 0, blocks
 	if n.layer >= 0 {
@@ -129,7 +130,7 @@ func (n *inode) kind() uint32  { return n.mode & unix.S_IFMT }
 func (n *inode) isDir() bool   { return n.kind() == unix.S_IFDIR }
 func (n *inode) regular() bool { return n.kind() == unix.S_IFREG }
 
-// attrOf converts the attributes of a lower inode. The caller sets ino.
+// attrOf converts the attributes of a lower inode for the inode table. The caller sets the inode number.
 func attrOf(st *vfs.Stat) attr {
 	return attr{
 		size: st.Size, mode: st.Mode, uid: st.UID, gid: st.GID, nlink: st.Nlink,

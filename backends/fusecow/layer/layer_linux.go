@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options configure [Open].
+// Options say which directories [Open] makes a filesystem of, and how that behaves.
 type Options struct {
 	// Lower is the directory that the filesystem shows below its layers and never writes to. Where this process
 	// may mount, submounts of Lower are left out.
@@ -50,8 +50,9 @@ type Options struct {
 	cut    int64
 }
 
-// An FS is the filesystem behind one FUSE connection, which may have many mounts. It holds the lock of its top
-// layer until Close. Its locks are taken in this order: freezing, the content lock of an inode, logMu, mu.
+// An FS is an open copy-on-write filesystem: a lower directory tree with the layers above it, served on one
+// FUSE connection, which may have many mounts. It holds the lock of its top layer until Close. Its locks are
+// taken in this order: freezing, the content lock of an inode, logMu, mu.
 type FS struct {
 	lower *lower.Tree
 	fds   *lower.FDCache
@@ -72,7 +73,7 @@ type FS struct {
 	stopped sync.WaitGroup
 }
 
-// namespace is the inode table.
+// namespace is the inode table of an [FS]: the inodes in memory, and the names that lead to them.
 type namespace struct {
 	mu     sync.RWMutex
 	root   *inode
@@ -94,7 +95,7 @@ type namespace struct {
 	listings    listings
 }
 
-// journal holds the changes that the log does not record yet. namespace.mu guards it.
+// journal holds the changes of an [FS] that are not yet in the log of its top layer. namespace.mu guards it.
 type journal struct {
 	logMu sync.Mutex // held while the log is written
 	// pendingLog estimates the bytes by which the next commit grows the log.
@@ -113,14 +114,14 @@ type journal struct {
 	originals []*logfile.Original
 }
 
-// A stackedLayer is an open layer of a filesystem.
+// A stackedLayer is an open layer directory of a filesystem, with the bytes that its log takes of a quota.
 type stackedLayer struct {
 	*logfile.Layer
 	charged        int64 // bytes that the log counts for, in whole blocks
 	nextCompaction int64 // length from which on the log may be compacted
 }
 
-// deadContent is a content file to delete, and the bytes it is charged for.
+// deadContent is a content file of a removed inode, to be deleted, and the bytes that a quota counts for it.
 type deadContent struct {
 	id      uint64
 	charged int64
@@ -133,14 +134,15 @@ type nameKey struct {
 
 const (
 	maxFDs = 512
-	// commitInterval bounds how long a change is in memory only. fsync(2) does not wait for it.
+	// commitInterval is how long a change may be in memory only, and thus be lost if this process is killed.
+	// fsync(2) does not wait for it.
 	commitInterval = time.Second
 )
 
-// Open reads the layers and returns the filesystem that they make of o.Lower. Cost: in proportion to the
-// changes recorded in all layers. Errors: unix.EBUSY (the top layer is in use), [logfile.ErrDamaged], and those
-// of files. After an error nothing has changed, except that a missing top layer may have been created, or
-// orphaned content set aside.
+// Open reads the layer directories of o and returns the filesystem that they make of the directory o.Lower.
+// Cost: in proportion to the changes recorded in all layers. Errors: unix.EBUSY (the top layer is in use),
+// [logfile.ErrDamaged], and those of files. After an error nothing has changed, except that a missing top
+// layer may have been created, or content files without an inode moved to found/.
 func Open(o Options) (_ *FS, err error) {
 	if len(o.Layers) == 0 && !o.ReadOnly {
 		return nil, errors.New("opening layers: no layer for changes")
@@ -166,17 +168,17 @@ func Open(o Options) (_ *FS, err error) {
 	return f, nil
 }
 
-// Lower returns a path to the lower's root that works in this process while f is open, whatever is mounted at
-// the original path by then.
+// Lower returns a path to the root of the lower directory tree. It works in this process while f is open,
+// whatever is mounted at the original path by then.
 func (f *FS) Lower() string { return "/proc/self/fd/" + strconv.Itoa(f.lower.RootFD()) }
 
-// Hide makes names of the lower invisible, now and when they appear later: see [lower.Tree.Hide].
+// Hide makes these paths of the lower invisible, now and when they appear later: see [lower.Tree.Hide].
 func (f *FS) Hide(paths []string) { f.lower.Hide(paths) }
 
 // ReadOnly reports whether the filesystem refuses all changes.
 func (f *FS) ReadOnly() bool { return f.readOnly }
 
-// openRoot opens the lower without any layer.
+// openRoot returns the filesystem for o without any layer; the caller adds those with openLayer.
 func openRoot(o Options) (*FS, error) {
 	fds := lower.NewFDCache(maxFDs)
 	tree, st, err := lower.Open(o.Lower, fds, o.Since)
@@ -204,14 +206,14 @@ func openRoot(o Options) (*FS, error) {
 
 func (o *Options) stack() *logfile.Stack { return &logfile.Stack{Layers: o.Layers, Indexes: o.Indexes} }
 
-// push adds d on top of the open layers, at all indexes up to upTo.
+// push adds the layer d on top of the open ones, at all free indexes up to upTo (several for a merged layer).
 func (f *FS) push(d *stackedLayer, upTo logfile.Index) {
 	for f.top() < upTo {
 		f.layers, f.slots = append(f.layers, d), append(f.slots, &quota.Slot{})
 	}
 }
 
-// eachLayer calls do with each open layer and its highest index.
+// eachLayer calls do with each open layer, the oldest first, and the highest index that it occupies.
 func (f *FS) eachLayer(do func(d *stackedLayer, at logfile.Index) error) error {
 	for i, d := range f.layers {
 		if i+1 < len(f.layers) && f.layers[i+1] == d {
@@ -224,20 +226,20 @@ func (f *FS) eachLayer(do func(d *stackedLayer, at logfile.Index) error) error {
 	return nil
 }
 
-// HasLayer reports whether the layer at path is open.
+// HasLayer reports whether the layer directory at path is one of this open filesystem.
 func (f *FS) HasLayer(path string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return slices.ContainsFunc(f.layers, func(d *stackedLayer) bool { return d.Path == path })
 }
 
-// isLayerAt reports whether d occupies the index at.
+// isLayerAt reports whether the layer d occupies the index at in this filesystem.
 func (f *FS) isLayerAt(d *stackedLayer, at logfile.Index) bool {
 	return at >= 0 && int(at) < len(f.layers) && f.layers[at] == d
 }
 
-// openLayer opens Layers[i] on top of the open layers and replays its log. It recovers the top layer where that
-// was not closed cleanly.
+// openLayer opens the directory o.Layers[i] as the next layer and replays its log. It recovers the top layer
+// if a killed process left it without closing it.
 func (f *FS) openLayer(i int, o *Options) error {
 	top := i == len(o.Layers)-1
 	own := top && !f.readOnly
@@ -282,8 +284,7 @@ func (f *FS) openLayer(i int, o *Options) error {
 
 func (f *FS) top() logfile.Index { return logfile.Index(len(f.layers) - 1) }
 
-// commitPeriodically commits to the log every commitInterval, which bounds the changes that
-// are lost when this process is killed.
+// commitPeriodically writes changes to the log every commitInterval, so that a kill loses no more than that.
 func (f *FS) commitPeriodically() {
 	tick := time.NewTicker(commitInterval)
 	defer tick.Stop()
@@ -298,9 +299,9 @@ func (f *FS) commitPeriodically() {
 	}
 }
 
-// Sync writes all metadata changes, and the content of all files, to stable storage. Pages that programs wrote
-// through mappings reach the filesystem only when those programs, or the caller, sync the mount. Errors are
-// those of files.
+// Sync writes all metadata changes, and the content of all files, to stable storage. Pages that programs
+// wrote through mappings reach f only when those programs, or the caller, sync the mount. Errors: those of
+// files.
 func (f *FS) Sync() error {
 	if f.readOnly {
 		return nil
@@ -314,10 +315,9 @@ func (f *FS) Sync() error {
 	return unix.Syncfs(d.FD)
 }
 
-// Freeze makes the top layer read-only and puts a new layer, at path, on top. It calls then at the point of no
-// return, with all changes locked out; an error of then cancels the freeze. Programs may write meanwhile: each
-// change ends up in one of the two layers. Cost: one commit, whatever the sizes. After an error nothing has
-// changed, but path may exist.
+// Freeze makes the top layer read-only and puts a new layer, at path, on top. It calls then, with all changes
+// locked out, when only an error of then can cancel the freeze. Programs may write meanwhile: each change
+// ends up in one of the two layers. Cost: one commit. After an error nothing has changed, but path may exist.
 func (f *FS) Freeze(path string, then func() error) (err error) {
 	f.freezing.Lock()
 	defer f.freezing.Unlock()
@@ -367,7 +367,7 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 	return nil
 }
 
-// Close commits what is not in the log yet and releases the layers. The caller must have stopped using f: its
+// Close commits all changes to the log and releases the layers. The caller must have stopped using f: its
 // last mount is gone, or [FS.HandOver] passed everything on. After an error the layers are as after a crash.
 func (f *FS) Close() error {
 	if f.readOnly {
@@ -402,7 +402,8 @@ func (f *FS) release() {
 	f.lower.Close()
 }
 
-// Recover repairs the last layer of o after its server was killed, as Open would. Errors are those of [Open].
+// Recover repairs the last layer of o after its server process was killed, as Open would, without using the
+// filesystem. Errors are those of [Open].
 func Recover(o Options) error {
 	f, err := Open(o)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Commit appends all changes that the log does not record yet, in one frame, so that a crash never keeps the
-// later of two changes alone. With sync it waits until the log is on stable storage; that is free if the log
-// did not grow. Then it deletes the content of inodes that are gone, once a power cut can no longer leave a log
-// that refers to it. After an error the changes are still to be committed, or some content still exists.
+// Commit appends all changes that the log of the top layer lacks, in one frame, so that a crash never keeps
+// the later of two changes alone. With sync it waits until the log is on stable storage; that is free if the
+// log did not grow. Then it deletes the content of removed inodes, once a power cut cannot leave a log that
+// refers to it. After an error the changes are still to be committed, or some content still exists.
 func (f *FS) Commit(sync bool) error {
 	if f.readOnly {
 		return nil
@@ -60,7 +60,7 @@ func (f *FS) Commit(sync bool) error {
 	return err
 }
 
-// An unlogged is one batch of changes to be committed to the log.
+// An unlogged is one batch of changes, which [FS.Commit] takes from the journal to write it to the log.
 type unlogged struct {
 	records    []byte
 	dirty      map[*inode]struct{}
@@ -78,8 +78,7 @@ type loggedState struct {
 	frame  int64
 }
 
-// takeUnlogged empties the queues of changes that the log does not record yet, and returns them as one batch. The
-// caller holds mu.
+// takeUnlogged moves all changes that the log does not record yet from f into one batch. The caller holds mu.
 func (f *FS) takeUnlogged() *unlogged {
 	u := &unlogged{dirty: f.dirty, names: f.dirtyNames, originals: f.originals, pendingLog: f.pendingLog.Load()}
 	u.records, u.before = f.encodeUnlogged()
@@ -94,7 +93,7 @@ func (f *FS) takeUnlogged() *unlogged {
 	return u
 }
 
-// restoreUnlogged puts a batch back after its commit failed. The caller holds mu.
+// restoreUnlogged puts a batch back into the journal after its commit failed. The caller holds mu.
 func (f *FS) restoreUnlogged(u *unlogged) {
 	f.pendingLog.Add(u.pendingLog)
 	for n := range u.dirty {
@@ -114,9 +113,9 @@ func (f *FS) restoreUnlogged(u *unlogged) {
 	f.originals = append(f.originals, u.originals...)
 }
 
-// appendFreeing appends a batch to the log. On a full disk it first deletes content of inodes that are gone, no
-// more than needed: without that, a full disk could not be emptied from inside. A process killed just then
-// finds such a file again, empty.
+// appendFreeing appends the changes u to the log of the layer d. On a full disk it first deletes content of
+// removed inodes, no more than needed: without that, a full disk could not be emptied from inside. A process
+// killed just then finds such a file again, empty.
 func (f *FS) appendFreeing(d *stackedLayer, s *quota.Slot, u *unlogged) error {
 	for {
 		err := d.Append(u.records)
@@ -141,16 +140,16 @@ func (f *FS) removeDead(d *stackedLayer, s *quota.Slot, g deadContent) error {
 	return err
 }
 
-// isDurable reports whether a record on stable storage locates the content of n, so that fdatasync(2) has to
-// write nothing but that content.
+// isDurable reports whether the log on stable storage already says where the content of n is, so that
+// fdatasync(2) has to write only that content.
 func (f *FS) isDurable(n *inode) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return n.logged && n.frame != 0 && n.frame <= f.durableFrame.Load()
 }
 
-// encodeUnlogged encodes records for all dirty inodes and names, and returns the previous state of the inodes.
-// Records of gone inodes come first, because their numbers may have been reused. The caller holds mu.
+// encodeUnlogged encodes log records for all changed inodes and names, and returns the previous state of the
+// inodes. Removed inodes come first, because their numbers may have been reused. The caller holds mu.
 func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
 	var w, inodes logfile.Writer
 	before := make([]loggedState, 0, len(f.dirty))
@@ -191,13 +190,13 @@ func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
 	return w, before
 }
 
-// markDirty queues n for the next commit. The caller holds mu.
+// markDirty queues n, whose state has changed, for the next commit to the log. The caller holds mu.
 func (f *FS) markDirty(n *inode) {
 	f.chargeInode(n)
 	f.dirty[n] = struct{}{}
 }
 
-// replay applies the log of a layer, and reports whether the layer is clean.
+// replay applies the log of the layer d to the inode table, and reports whether the layer was closed cleanly.
 func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
 	refs := map[string]*lower.Ref{".": f.root.lower}
 	err = d.Frames(func(records []byte) error {
@@ -212,7 +211,7 @@ func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
 	return (clean || d.Size == int64(len(logfile.Magic))) && !d.UncleanMode && !d.Torn, err
 }
 
-// replayRecord applies the next record, and reports whether it was valid.
+// replayRecord applies the next record of a log, and reports whether it was valid. refs caches lower inodes.
 func (f *FS) replayRecord(r *logfile.Reader, refs map[string]*lower.Ref) bool {
 	switch kind := r.Kind(); kind {
 	case logfile.KindClean, logfile.KindOriginal:
@@ -252,7 +251,7 @@ func (f *FS) replayRecord(r *logfile.Reader, refs map[string]*lower.Ref) bool {
 	return !r.Bad
 }
 
-// replayInode applies the recorded state of an inode.
+// replayInode sets an inode to the state r that a log records. refs caches lower inodes by path.
 func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lower.Ref) {
 	n := f.inodes[r.ID]
 	if n == nil {
@@ -281,10 +280,9 @@ func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lower.Ref) {
 	}
 }
 
-// recover repairs a layer after a crash. It takes sizes and charges of content from the files,
-// not the log, and disposes of other files as [Orphans] says. A file whose content is missing
-// becomes empty, or shows its extent sources again. careful keeps recover from deleting files
-// that the log does not mention.
+// recover repairs the top layer after a crash. It takes the sizes of content from the files, not the log, and
+// disposes of other files as [logfile.Orphans] says. A file whose content is missing becomes empty, or shows
+// its extent sources again. careful keeps recover from deleting files that the log does not mention.
 func (f *FS) recover(careful bool) error {
 	d, top := f.layers[f.top()], f.top()
 	others, err := d.Orphans(careful)
@@ -331,8 +329,7 @@ func (f *FS) recover(careful bool) error {
 	return nil
 }
 
-// extendSparse extends the upper file of a sparse upper n with a hole up to the end of its
-// first source.
+// extendSparse extends the file of a sparse upper n with a hole, up to the end of its first extent source.
 func (f *FS) extendSparse(d *stackedLayer, n *inode) error {
 	n.size = n.sparse.Shown()
 	if f.readOnly {

@@ -16,7 +16,7 @@ func (f *FS) lowerGone(dir *inode, err error) bool {
 	return (errors.Is(err, unix.ESTALE) || errors.Is(err, fs.ErrNotExist)) && dir.changed && !f.detaching
 }
 
-// loadLower loads the attributes of a clean inode from the lower before it becomes dirty.
+// loadLower loads the current attributes of a clean inode from the lower, before the layer records them.
 func (f *FS) loadLower(n *inode) error {
 	if n.changed || n.lower == nil {
 		return nil
@@ -39,12 +39,12 @@ func (f *FS) loadLower(n *inode) error {
 	})
 }
 
-// LateReads returns the paths of the lower files that had changed since Options.Since when they were read.
+// LateReads returns the paths of the lower files that were read after they had changed since Options.Since.
 func (f *FS) LateReads() []string { return f.lower.LateReads() }
 
-// saveOriginal saves the original of n in the layer d. If the file was read and has changed since, it saves only
-// which version was read: what a program writes now may be made from that. If saving fails it returns nil, and
-// the original is unknown later. Cost: a clone of the file's blocks, or a copy.
+// saveOriginal saves the bytes of the lower file of n in the layer d, as merge base. If the file was read and
+// has changed since, it saves only which version was read: what a program writes now may be made from that.
+// If saving fails it returns nil: the original is unknown later. Cost: a clone of the blocks, or a copy.
 func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 	if f.frozen {
 		return nil
@@ -86,7 +86,7 @@ func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 	return o
 }
 
-// addOriginal queues o for the next commit. The caller holds mu.
+// addOriginal queues o, the saved state of a lower file, for the log. The caller holds mu.
 func (f *FS) addOriginal(o *logfile.Original) {
 	if o != nil {
 		f.originals = append(f.originals, o)

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LowerOnly reports whether the filesystem shows only the lower, read-only and without any
-// layer.
+// LowerOnly reports whether the filesystem shows the lower alone: read-only, without any layer.
 func (f *FS) LowerOnly() bool { return f.readOnly && len(f.layers) == 0 }
 
 // readDirLowerOnly is [FS.ReadDir] for a filesystem without layers. It uses the offsets of the
@@ -43,7 +42,8 @@ func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e vfs.Entr
 	})
 }
 
-// A Content is an open content file of a read-only filesystem. FD stays valid until Close.
+// A Content is an open content file of a read-only filesystem, which package mount lets the kernel read
+// directly. FD stays valid until Close.
 type Content struct {
 	FD    int
 	f     *FS
@@ -51,7 +51,7 @@ type Content struct {
 	close func()
 }
 
-// Content opens the content of an inode. It returns an error for a sparse upper.
+// Content opens the content file of the inode id; a sparse upper, with several files, is an error.
 func (f *FS) Content(id uint64) (*Content, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -82,9 +82,8 @@ func (f *FS) Content(id uint64) (*Content, error) {
 	return c, nil
 }
 
-// Current reports whether c is still the content of inode id. It returns false if the number
-// was reused, the lower has another file under that name, or the size differs from the one
-// that the kernel has cached.
+// Current reports whether c is still the content of inode id. It returns false if the number was reused, the
+// lower has another file under that name, or the size differs from the one that the kernel has cached.
 func (c *Content) Current(id uint64) bool {
 	n, err := c.f.inodeByID(id)
 	if err != nil || n != c.n {

@@ -11,7 +11,7 @@ import (
 // All methods in this file require mu, unless they say otherwise. They return bare errnos or errors that wrap
 // one.
 
-// lookup returns the inode called name in dir, or nil.
+// lookup returns the inode called name in dir, from the layers or the lower, or nil if there is none.
 func (f *FS) lookup(dir *inode, name string) (*inode, error) {
 	if len(name) > unix.NAME_MAX { // the lower's limit; the kernel has none for FUSE
 		return nil, unix.ENAMETOOLONG
@@ -32,10 +32,10 @@ func (f *FS) lookup(dir *inode, name string) (*inode, error) {
 	return f.lowerInode(dir.lower, name, &st), nil
 }
 
-// showsLower reports whether a directory shows its lower entries. A removed directory is empty.
+// showsLower reports whether the directory n shows entries of the lower. A removed directory shows none.
 func (n *inode) showsLower() bool { return n.lower != nil && n.nlink > 0 }
 
-// setName sets the entry called name to the inode to; nil makes it a whiteout.
+// setName makes name in the directory n lead to the inode to; nil makes it a whiteout.
 func (n *inode) setName(name string, to *inode) {
 	if n.ownState().entries == nil {
 		n.entries = map[string]*inode{}
@@ -43,7 +43,7 @@ func (n *inode) setName(name string, to *inode) {
 	n.entries[name] = to
 }
 
-// addName adds n as name to a dirty directory.
+// addName adds n under name to the dirty directory dir, for the next commit to log.
 func (f *FS) addName(dir *inode, name string, n *inode) {
 	f.snapshotListings(dir)
 	dir.setName(name, n)
@@ -51,7 +51,7 @@ func (f *FS) addName(dir *inode, name string, n *inode) {
 	f.pendingLog.Add(int64(nameRecordSize + len(name)))
 }
 
-// removeName removes name from a dirty directory, leaving a whiteout if whiteout is set.
+// removeName removes name from the dirty directory dir. With whiteout it hides the lower entry of that name.
 func (f *FS) removeName(dir *inode, name string, whiteout bool) {
 	f.snapshotListings(dir)
 	if whiteout {
@@ -63,7 +63,7 @@ func (f *FS) removeName(dir *inode, name string, whiteout bool) {
 	f.pendingLog.Add(int64(nameRecordSize + len(name)))
 }
 
-// needsWhiteout reports whether removing name from dir has to leave a whiteout.
+// needsWhiteout reports whether removing name of n from dir must hide a lower entry of that name.
 func (f *FS) needsWhiteout(dir *inode, name string, n *inode) (bool, error) {
 	if dir.lower == nil {
 		return false, nil
@@ -104,7 +104,7 @@ func (f *FS) isEmpty(dir *inode) (bool, error) {
 	return true, nil
 }
 
-// New describes an inode to create.
+// New describes an inode that [FS.Make] is to create.
 type New struct {
 	Name string // in its directory; empty for an inode without a name, see [FS.Link]
 	// Mode includes the file type. Umask is applied to it, unless the directory has a default
@@ -114,7 +114,7 @@ type New struct {
 	Target                string // of a symbolic link
 }
 
-// Make creates the inode that what describes in the directory id.
+// Make creates the inode that what describes in the directory with the node id id.
 func (f *FS) Make(id uint64, what New) (Entry, error) {
 	dir, err := f.inodeByID(id)
 	if err != nil {
@@ -173,8 +173,7 @@ func (f *FS) Make(id uint64, what New) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// addSubdirs adjusts the link count of dir by a number of subdirectories, unless the lower filesystem does not
-// count them.
+// addSubdirs adds by to the link count of dir for subdirectories, unless the lower does not count them.
 func addSubdirs(dir *inode, by int) {
 	if dir.nlink > 1 {
 		dir.nlink = uint32(int(dir.nlink) + by)
@@ -254,8 +253,8 @@ func (f *FS) Remove(id uint64, name string, rmdir bool) error {
 	return nil
 }
 
-// checkRemove returns the reason why a name of n cannot be removed, or nil. It first does the
-// steps of a removal that can fail.
+// checkRemove returns the reason why a name of n cannot be removed, or nil. It also does the steps that may
+// fail, such as making n dirty, so that the removal itself cannot.
 func (f *FS) checkRemove(n *inode) error {
 	if n.isDir() {
 		empty, err := f.isEmpty(n)
@@ -270,7 +269,7 @@ func (f *FS) checkRemove(n *inode) error {
 	return nil
 }
 
-// dropLink removes one name from the link count of n.
+// dropLink lowers the link count of n by one name. At 0 the inode stays until the kernel forgets it.
 func (f *FS) dropLink(n *inode) {
 	n.ctime = logfile.Now()
 	if n.isDir() || n.nlink <= 1 {
@@ -346,8 +345,8 @@ func (f *FS) Rename(fromID uint64, name string, toID uint64, toName string, flag
 	return nil
 }
 
-// checkRename returns the reason why n cannot be renamed into the directory to, where old has
-// the target name, or nil. old is nil for a free name.
+// checkRename returns the reason why n cannot be renamed into the directory to, or nil. old has the target
+// name now, and is nil for a free name; flags are those of renameat2(2).
 func (f *FS) checkRename(n, to, old *inode, flags uint32) error {
 	exchange := flags&unix.RENAME_EXCHANGE != 0
 	switch {
@@ -367,7 +366,7 @@ func (f *FS) checkRename(n, to, old *inode, flags uint32) error {
 	return f.checkRemove(old)
 }
 
-// updateSubdirs adjusts the link counts of both directories after a rename.
+// updateSubdirs adjusts the link counts of from and to after n replaced old, or changed places with it.
 func updateSubdirs(from, to, n, old *inode, exchange bool) {
 	if n.isDir() {
 		addSubdirs(from, -1)

@@ -13,7 +13,7 @@ import (
 // The methods in this file answer the requests of a kernel, which refers to inodes by the ids that it got from
 // Lookup and releases with Forget. Their errors wrap a unix.Errno or fs.ErrNotExist.
 
-// RootID is the id of the root, which the kernel knows without a Lookup.
+// RootID is the FUSE node id of the root directory, which the kernel knows without a Lookup.
 const RootID = 1
 
 // Attr holds the attributes of an inode as in stat(2). Blocks have 512 bytes.
@@ -24,7 +24,7 @@ type Attr struct {
 	Atime, Mtime, Ctime logfile.Time
 }
 
-// An Entry is an inode that the kernel may refer to until [FS.Forget].
+// An Entry is the reply to a lookup: an inode that the kernel may refer to until [FS.Forget].
 type Entry struct {
 	ID uint64 // 0 if there is no such entry
 	// Generation distinguishes inodes that used the same number: it counts how often a
@@ -43,7 +43,7 @@ func (f *FS) inodeByID(id uint64) (*inode, error) {
 	return nil, unix.ESTALE
 }
 
-// stat returns the attributes of n. The caller holds mu, unless it alone has n.
+// stat returns the attributes of n. The caller holds mu, unless no other goroutine knows n.
 func (f *FS) stat(n *inode) Attr {
 	a := Attr{
 		Ino: n.ino, Size: uint64(n.size), Blocks: uint64(n.blocks), Mode: n.mode, UID: n.uid, GID: n.gid,
@@ -70,14 +70,13 @@ func (f *FS) stat(n *inode) Attr {
 	return a
 }
 
-// entry returns n as an Entry for the kernel, and counts one more kernel reference. The caller
-// holds mu.
+// entry returns n as an Entry, and counts one more kernel reference. The caller holds mu.
 func (f *FS) entry(n *inode) Entry {
 	n.lookups++
 	return Entry{n.id, f.generations[n.id], f.stat(n)}
 }
 
-// Lookup returns the inode called name in a directory, or an Entry with ID 0.
+// Lookup returns the inode called name in the directory id, or an Entry with ID 0. It counts as a reference.
 func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	if len(name) > unix.NAME_MAX {
 		return Entry{}, unix.ENAMETOOLONG
@@ -110,7 +109,7 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// Relookup returns a known inode as an Entry, and counts one more kernel reference.
+// Relookup returns the known inode id as an Entry, and counts one more kernel reference.
 func (f *FS) Relookup(id uint64) (Entry, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -121,7 +120,7 @@ func (f *FS) Relookup(id uint64) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// Forget drops times kernel references of an inode.
+// Forget subtracts times from the kernel's references to the inode id, which may free it.
 func (f *FS) Forget(id, times uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,8 +154,7 @@ type Change struct {
 // A Set is a bit set of attributes of a [Change].
 type Set int
 
-// Bits of a Set. SetAtimeNow and SetMtimeNow use the current time. KillSetID, with SetSize,
-// also clears the set-id bits.
+// Bits of a Set. SetAtimeNow and SetMtimeNow use the current time. KillSetID with SetSize clears set-id bits.
 const (
 	SetMode Set = 1 << iota
 	SetUID
@@ -169,8 +167,7 @@ const (
 	KillSetID
 )
 
-// SetAttr changes mode, owner, times and size of an inode, in any combination, and returns the
-// new attributes.
+// SetAttr changes the attributes of the inode id that c holds, and returns the new attributes.
 func (f *FS) SetAttr(id uint64, c *Change) (Attr, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -204,7 +201,7 @@ func (f *FS) SetAttr(id uint64, c *Change) (Attr, error) {
 	return f.stat(n), nil
 }
 
-// chown changes the owner of a dirty inode, which also strips its privileges.
+// chown sets the owner of a dirty inode to that of c, and strips set-id bits and capabilities.
 func (n *inode) chown(c *Change) {
 	if c.Set&SetUID != 0 {
 		n.uid = c.UID
@@ -247,16 +244,15 @@ func (f *FS) Readlink(id uint64) (target string, err error) {
 	return f.lower.Readlink(n.lower)
 }
 
-// OnStale registers notify, which is called in its own goroutine for each name that the kernel knows and whose
-// lower file was replaced by another one.
+// OnStale registers notify, by which the server makes the kernel look a name up again. It is called in its
+// own goroutine for each name that the kernel knows and whose lower file was replaced by another one.
 func (f *FS) OnStale(notify func(dir uint64, name string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.onStale = append(f.onStale, notify)
 }
 
-// notifyStale returns err. If err is ESTALE, it first notifies the kernel that the names of n are stale, so
-// that the next open looks them up again.
+// notifyStale returns err. If err is ESTALE, it first has the kernel forget the names of n for the next open.
 func (f *FS) notifyStale(n *inode, err error) error {
 	if !errors.Is(err, unix.ESTALE) || n.lower == nil || n.lower.Dir == nil {
 		return err
@@ -273,7 +269,7 @@ func (f *FS) notifyStale(n *inode, err error) error {
 	return err
 }
 
-// Statfs returns the space of the top layer's filesystem, limited by the quota.
+// Statfs returns the space of the filesystem that stores the top layer, limited by the quota.
 func (f *FS) Statfs() (st unix.Statfs_t, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listings holds the open directories. A listing is fixed at its first read and stays the
-// same, whatever is removed later. The kernel may read only the rest of a listing that it has
-// cached in part, so an unread listing is fixed just before its directory changes.
+// listings holds the open directories. The list of names of an open directory is fixed at its first read and
+// stays the same, whatever is removed later. The kernel may read only the rest of a list that it has cached
+// in part, so an unread list is fixed just before its directory changes.
 type listings struct {
 	mu   sync.Mutex // taken after FS.mu
 	next uint64
@@ -29,7 +29,7 @@ type listing struct {
 	names atomic.Pointer[[]vfs.Entry]
 }
 
-// OpenDir opens a directory for ReadDir. The caller must pass the result to [FS.CloseDir].
+// OpenDir opens the directory id for ReadDir. The caller must pass the result to [FS.CloseDir].
 func (f *FS) OpenDir(id uint64) uint64 {
 	l := &f.listings
 	l.mu.Lock()
@@ -55,7 +55,7 @@ func (f *FS) CloseDir(list uint64) {
 	}
 }
 
-// noteRead removes opened from the unread listings. The caller holds mu.
+// noteRead notes that the names of an open directory were read, so that they are fixed. The caller holds mu.
 func (l *listings) noteRead(opened *listing) {
 	rest := slices.DeleteFunc(l.unread[opened.dir], func(o *listing) bool { return o == opened })
 	if l.unread[opened.dir] = rest; len(rest) == 0 {
@@ -63,8 +63,8 @@ func (l *listings) noteRead(opened *listing) {
 	}
 }
 
-// snapshotListings fixes the unread listings of dir, which is about to change. After an error the readers see
-// that error when they read. The caller holds FS.mu.
+// snapshotListings reads the names of dir, which is about to change, for all who have it open but have read
+// nothing yet. After an error they see it when they read. The caller holds FS.mu.
 func (f *FS) snapshotListings(dir *inode) {
 	l := &f.listings
 	l.mu.Lock()
@@ -100,8 +100,9 @@ func (d Dir) Lookup(name string) (Entry, error) {
 	return d.f.entry(n), nil
 }
 
-// ReadDir calls add with the entries of a directory from offset on, including "." and "..", until add returns
-// room false. If the filesystem is [FS.LowerOnly], list is ignored and no OpenDir is needed.
+// ReadDir calls add with the entries of the directory id from offset on, including "." and "..", until add
+// returns room false. list is the result of OpenDir. If the filesystem is [FS.LowerOnly], list is ignored and
+// no OpenDir is needed.
 func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e vfs.Entry, next uint64) (room bool, err error)) error {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -136,7 +137,7 @@ func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e vfs.Entry, next 
 	return nil
 }
 
-// readListing makes the listing l of the open directory n; anew replaces an existing one.
+// readListing reads the names of the open directory n into l, if it has none yet or if anew is set.
 func (f *FS) readListing(n *inode, l *listing, anew bool) error {
 	own, err := f.listLower(n)
 	if err != nil {
@@ -168,8 +169,9 @@ func (f *FS) listLower(n *inode) ([]vfs.Entry, error) {
 	return own, err
 }
 
-// mergeListing merges lower entries, in their order, with those of the layers, which follow. A changed lower
-// entry keeps its position, because the kernel may have cached an earlier listing. The caller holds mu.
+// mergeListing returns the names of the directory n: own, the entries of its lower directory, in their order,
+// then those of the layers. A changed lower entry keeps its position, because the kernel may have cached an
+// earlier listing. The caller holds mu.
 func (n *inode) mergeListing(own []vfs.Entry) []vfs.Entry {
 	all := make([]vfs.Entry, 2, 2+len(own)+len(n.entries))
 	all[0] = vfs.Entry{Name: ".", Ino: n.ino, Type: unix.DT_DIR}

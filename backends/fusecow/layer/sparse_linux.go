@@ -19,15 +19,15 @@ import (
 // old and new content would be a file that never existed, so once somebody writes to the lower file, reading
 // what was not copied up fails with ESTALE. This is why [Options.CopyUpLimit] exists.
 
-// defaultCopyUpLimit is the default of Options.CopyUpLimit in bytes, which take about a tenth
-// of a second to copy.
+// defaultCopyUpLimit is how many bytes of a lower file the first write copies if Options.CopyUpLimit is 0: as
+// many as take about a tenth of a second.
 const defaultCopyUpLimit = 64 << 20
 
-// frozenDivisor divides the copy-up limit for content in a frozen layer or a frozen lower, where sources cannot
-// change.
+// frozenDivisor divides the copy-up limit for content in a frozen layer or lower. Such a file cannot change,
+// so that it is safe to read the rest from it later.
 const frozenDivisor = 64
 
-// maxSources bounds the extent sources of one file. A file that would need more is copied.
+// maxSources is how many files may show through one sparse upper. A file that would need more is copied.
 const maxSources = 8
 
 // sparseOf returns the sparse upper of n, or nil if its content is one whole file.
@@ -38,8 +38,8 @@ func (f *FS) sparseOf(n *inode) *sparse.Upper {
 }
 
 // fillCopiedUp gives dst, a new file in the top layer, the first limit bytes of n's content: as a clone, as a
-// copy if that is within the limit, or else as a sparse upper. It returns the bytes it reserved. The caller
-// holds the content lock for writing.
+// copy if that is within the copy-up limit, or else as a sparse upper, which it returns. It also returns the
+// bytes it reserved in the quota. The caller holds the content lock for writing.
 func (f *FS) fillCopiedUp(dst int, n *inode, limit int64) (p *sparse.Upper, reserved int64, err error) {
 	d, err := f.openContent(n)
 	if err != nil {
@@ -87,8 +87,8 @@ func (f *FS) fillCopiedUp(dst int, n *inode, limit int64) (p *sparse.Upper, rese
 	return next, 0, err
 }
 
-// copyTo copies content with its holes, and reserves need bytes for it. With clone it only shares blocks. After
-// an error nothing stays reserved.
+// copyTo copies the file src with its holes to dst, and reserves need bytes of the quota for it. With clone
+// it only shares blocks. After an error nothing stays reserved.
 func (f *FS) copyTo(dst, src int, need int64, clone bool) error {
 	if !f.reserveWait(need) {
 		return unix.EDQUOT
@@ -100,8 +100,8 @@ func (f *FS) copyTo(dst, src int, need int64, clone bool) error {
 	return err
 }
 
-// copySparseReserving copies the first size bytes of the content of n, a sparse upper p, to
-// dst, and returns the bytes it reserved.
+// copySparseReserving copies the first size bytes of the content of n, a sparse upper p, to dst, and returns
+// the bytes that it reserved in the quota.
 func (f *FS) copySparseReserving(dst int, n *inode, p *sparse.Upper, size int64) (reserved int64, err error) {
 	if reserved = f.alignUp(size); !f.reserveWait(reserved) {
 		return 0, unix.EDQUOT
@@ -113,8 +113,7 @@ func (f *FS) copySparseReserving(dst int, n *inode, p *sparse.Upper, size int64)
 	return reserved, nil
 }
 
-// revertToSource drops the upper file of n, which is missing, so that n shows its first source. The caller
-// holds mu.
+// revertToSource makes the sparse upper n, whose file is missing, show its first source. The caller holds mu.
 func (n *inode) revertToSource() {
 	p := n.sparse
 	s := p.Sources[0]
@@ -125,8 +124,7 @@ func (n *inode) revertToSource() {
 	}
 }
 
-// replaySparse applies a log record of extent sources to the inode id, and reports whether it
-// was valid.
+// replaySparse makes the inode id the sparse upper p that a log records; false means an invalid record.
 func (f *FS) replaySparse(id uint64, p logfile.Sparse) bool {
 	n := f.inodes[id]
 	if n == nil || !n.regular() || len(p.Sources) == 0 || len(p.Sources) > maxSources {
@@ -144,7 +142,7 @@ func (f *FS) replaySparse(id uint64, p logfile.Sparse) bool {
 	return true
 }
 
-// sparseContent returns the content of n for reading.
+// sparseContent returns a reader of the content of n, a sparse upper p, and of the sources that show through.
 func (f *FS) sparseContent(n *inode, p *sparse.Upper) *sparse.Content {
 	return &sparse.Content{Upper: p, Put: f.fds.Put, Open: func(s *logfile.Source) (*lower.FD, error) {
 		if s == nil {

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyUpEdges copies up the blocks that a write to [off, end) would change only in part. A block that the write
-// covers up to the end of the file needs no copy. The caller holds the content lock and writeMu.
+// copyUpEdges copies up those blocks of the sparse upper n that a write to [off, end) would change only in
+// part. A block written up to the end of the file needs no copy. The caller holds the content lock and
+// writeMu.
 func (f *FS) copyUpEdges(n *inode, p *sparse.Upper, fd int, off, end int64) error {
 	f.mu.RLock()
 	size := n.size
@@ -41,7 +42,7 @@ func (f *FS) copyUpEdges(n *inode, p *sparse.Upper, fd int, off, end int64) erro
 	return nil
 }
 
-// writeReserved writes data at an offset, and charges what it took of the reserved bytes.
+// writeReserved writes data at offset at of n, and charges the space it took instead of the reserved bytes.
 func (f *FS) writeReserved(n *inode, fd int, data []byte, at, reserved int64) error {
 	err := sparse.WriteAll(fd, data, at)
 	f.mu.Lock()
@@ -50,9 +51,10 @@ func (f *FS) writeReserved(n *inode, fd int, data []byte, at, reserved int64) er
 	return err
 }
 
-// skipShown returns the start of the part of [off, end) that lies beyond all sources. Only that part may be
-// allocated: once the kernel has read allocated, unwritten space, be it by readahead, it reports it as data,
-// and zeros would then hide the sources. The caller holds the content lock and writeMu.
+// skipShown returns the start of the part of [off, end) at which no lower file shows through the sparse upper
+// n. Only that part may be allocated: once the kernel has read allocated, unwritten space, be it by
+// readahead, it reports it as data, and zeros would then hide the lower files. The caller holds the content
+// lock and writeMu.
 func (f *FS) skipShown(n *inode, p *sparse.Upper, fd int, off, end int64) (int64, error) {
 	shown := p.Shown()
 	if end <= shown {
@@ -61,9 +63,9 @@ func (f *FS) skipShown(n *inode, p *sparse.Upper, fd int, off, end int64) (int64
 	return max(off, shown), f.copyUpEdges(n, p, fd, shown, end) // the block in which the sources end
 }
 
-// zeroShown writes zeros to the part of [off, end) in which sources show through, where a
-// punched hole would show them. It returns the start of the other part, which can be punched.
-// The caller holds the content lock and writeMu.
+// zeroShown zeroes the part of [off, end) in which lower files show through the sparse upper n, since a hole
+// would show them. It returns the start of the rest, to be punched. The caller holds the content lock and
+// writeMu.
 func (f *FS) zeroShown(n *inode, p *sparse.Upper, fd int, off, end int64) (int64, error) {
 	shown := min(end, p.Shown())
 	if off >= shown {

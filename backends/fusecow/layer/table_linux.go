@@ -37,9 +37,8 @@ func (f *FS) lowerInode(dir *lower.Ref, name string, st *vfs.Stat) *inode {
 	return n
 }
 
-// isSameInode reports whether the lower entry name in dir, which has the identity of n.lower,
-// is a hard link of n. It returns false if the lower file was renamed to that entry, because n
-// still belongs to its first name.
+// isSameInode reports whether the lower entry name in dir, with the same identity as the lower inode of n, is
+// a hard link of n. It returns false if the lower file was renamed: n still belongs to its first name.
 func (f *FS) isSameInode(n *inode, dir *lower.Ref, name string, st *vfs.Stat) bool {
 	if n.lower.IsEntry(dir, name) {
 		return true
@@ -50,11 +49,10 @@ func (f *FS) isSameInode(n *inode, dir *lower.Ref, name string, st *vfs.Stat) bo
 	return n.changed && !n.isDir() && st.Nlink > 1 || f.lower.StillLeads(n.lower)
 }
 
-// maxAliases bounds the aliases of one inode, each of which takes memory.
+// maxAliases is how many further lower names (hard links) are remembered for one inode; each takes memory.
 const maxAliases = 8
 
-// addAlias records a further lower name of n, which the kernel has to look up again when the first name is gone
-// from the lower.
+// addAlias records a further lower name (a hard link) of n, for when the first name is gone from the lower.
 func (f *FS) addAlias(n *inode, dir *lower.Ref, name string) {
 	if n.isDir() || n.lower.IsEntry(dir, name) || len(f.aliases[n]) == maxAliases {
 		return
@@ -67,7 +65,7 @@ func (f *FS) addAlias(n *inode, dir *lower.Ref, name string) {
 	f.aliases[n] = append(f.aliases[n], &lower.Ref{Dir: dir, Name: name})
 }
 
-// insert adds n to the table.
+// insert adds n to the inode table.
 func (f *FS) insert(n *inode) {
 	f.inodes[n.id] = n
 	if n.lower != nil && n.lower.Ino != 0 && n != f.root && n.id != f.lower.InoOf(&n.lower.Identity) {
@@ -83,7 +81,7 @@ func (f *FS) evict(n *inode) {
 	}
 }
 
-// dropUnused evicts n if neither the kernel nor a name refers to it.
+// dropUnused removes n from the inode table if neither the kernel nor a name refers to it.
 func (f *FS) dropUnused(n *inode) {
 	switch {
 	case n.lookups > 0 || n == f.root:
@@ -96,8 +94,8 @@ func (f *FS) dropUnused(n *inode) {
 	}
 }
 
-// destroy evicts an inode without a name. It deletes the content only after the log has recorded the removal: a
-// log must never refer to missing content.
+// destroy removes n, which has no name any more, from the inode table. It deletes the content only after the
+// log has recorded the removal: a log must never refer to missing content.
 func (f *FS) destroy(n *inode) {
 	f.evict(n)
 	delete(f.unlinked, n)
@@ -126,8 +124,8 @@ func (f *FS) destroy(n *inode) {
 	}
 }
 
-// makeDirty makes n dirty: from now on this table, not the lower, has its attributes, and the log will record
-// it. EDQUOT means that the quota allows no more log records.
+// makeDirty makes n dirty: from now on the inode table, not the lower, has its attributes, and the log
+// records it. EDQUOT means that the quota allows no more log records.
 func (f *FS) makeDirty(n *inode) error {
 	if n.recordedIn != f.top() && !f.readOnly {
 		if err := f.checkLogSpace(n.recordSize(), 1); err != nil {
@@ -142,8 +140,7 @@ func (f *FS) makeDirty(n *inode) error {
 	return f.makeDirtyUnchecked(n)
 }
 
-// makeDirtyUnchecked makes n dirty (see makeDirty) even if the quota allows no more log records,
-// for operations that free space.
+// makeDirtyUnchecked is makeDirty for operations that free space: the quota limits no log records.
 func (f *FS) makeDirtyUnchecked(n *inode) error {
 	if f.readOnly {
 		return unix.EROFS
@@ -165,10 +162,9 @@ func (f *FS) makeDirtyUnchecked(n *inode) error {
 	return nil
 }
 
-// lowerParent makes the lower parent directory of n dirty, by calling change, and returns it
-// for the caller to add n's name to. It returns nil if n has no lower parent or is named there
-// already. A dirty inode needs that explicit name because the lower may get another file under
-// it, as when an editor saves.
+// lowerParent makes the lower parent directory of n dirty, by calling change, and returns it for the caller
+// to add n's name to. It returns nil if n has no lower parent or that already names it. A dirty inode needs
+// that explicit name because the lower may get another file under it, as when an editor saves.
 func (f *FS) lowerParent(n *inode, change func(*inode) error) (*inode, error) {
 	if n.lower == nil || n.lower.Dir == nil || n.nlink == 0 {
 		return nil, nil //nolint:nilnil // as it says

@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage tracks the usage of the layers. Each layer has a slot, of its own or of a quota.
-// Content is charged by the blocks that the filesystem has allocated, up to the end of the
-// file. Space for a write is reserved beforehand by an upper bound, so that concurrent writers
-// never exceed the quota together.
+// usage counts the disk space and inodes of the layers of an [FS]. Each layer has a slot (a counter), of its
+// own or of a quota. Content is charged by the blocks that the filesystem has allocated, up to the end of the
+// file. Space for a write is reserved beforehand by an upper bound, so that concurrent writers never exceed
+// the quota together.
 //
-// The slots and the quota change under both freezing and mu, so holding either is enough to
-// read them.
+// The slots and the quota change under both freezing and mu, so holding either is enough to read them.
 type usage struct {
 	slots    []*quota.Slot // of each layer, at its highest index
 	quota    *quota.Quota  // limits the layers from firstOwn on; may be nil
@@ -56,10 +55,10 @@ func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 	return nil
 }
 
-// topSlot returns the slot of the top layer.
+// topSlot returns the counter of the top layer's disk usage.
 func (f *FS) topSlot() *quota.Slot { return f.slots[f.top()] }
 
-// newSlot returns the slot for a new top layer at path: one of the quota, or an unlimited one if there is none.
+// newSlot returns a counter for a new top layer at path: of the quota, or without one an unlimited one.
 func (f *FS) newSlot(path string) (*quota.Slot, error) {
 	if f.quota == nil {
 		return &quota.Slot{}, nil
@@ -67,7 +66,8 @@ func (f *FS) newSlot(path string) (*quota.Slot, error) {
 	return f.quota.Slot(path)
 }
 
-// reserve charges bytes to the top layer if they fit. The caller holds freezing.
+// reserve charges bytes to the top layer and returns true, or returns false if the quota has no room.
+// Negative bytes release a charge. The caller holds freezing.
 func (f *FS) reserve(bytes int64) bool {
 	s := f.topSlot()
 	s.Bytes.Add(bytes)
@@ -78,16 +78,15 @@ func (f *FS) reserve(bytes int64) bool {
 	return false
 }
 
-// reserveWait charges bytes to the top layer if they fit, if need be after deleted content is
-// gone: see [FS.retryAfterDelete].
+// reserveWait is [FS.reserve], but waits for deleted content to free space, see [FS.retryAfterDelete].
 func (f *FS) reserveWait(bytes int64) bool {
 	return f.retryAfterDelete(func() bool { return f.reserve(bytes) })
 }
 
-// retryAfterDelete calls try, which allocates space, and calls it again each time that deleted content is gone.
-// It reports whether try succeeded. A deleted file that is still open may just have been closed, which the
-// kernel reports a moment later; retryAfterDelete waits 10 ms for that, and 1 s in all at most. The caller must
-// not hold mu or logMu.
+// retryAfterDelete calls try, which allocates space, and calls it again each time that deleted content has
+// freed some. It reports whether try succeeded. A deleted file that is still open may just have been closed,
+// which the kernel reports a moment later; retryAfterDelete waits 10 ms for that, and 1 s in all at most. The
+// caller must not hold mu or logMu.
 func (f *FS) retryAfterDelete(try func() bool) bool {
 	const closing, most = 10 * time.Millisecond, time.Second
 	for began := time.Now(); !try(); time.Sleep(closing / 10) {
@@ -138,7 +137,7 @@ func (f *FS) reserveWrite(n *inode, fd int, off, size int64) (fits, reserved int
 	return fits, reserved
 }
 
-// maxAlloc bounds the bytes that a write to [off, off+size) may newly allocate.
+// maxAlloc returns an upper bound for the bytes that a write to [off, off+size) of n may newly allocate.
 func (f *FS) maxAlloc(n *inode, off, size int64) int64 {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -149,8 +148,8 @@ func (f *FS) maxAlloc(n *inode, off, size int64) int64 {
 	return max(end-from, 0)
 }
 
-// holeBytes returns the bytes that have no data in a range of whole blocks. In a file with holes, unwritten
-// allocations count as holes.
+// holeBytes returns how many bytes of the range [from, end), of whole blocks, are not allocated. In a file
+// with holes, unwritten allocations count as holes.
 func (f *FS) holeBytes(n *inode, fd int, from, end int64) (sum int64) {
 	if f.maxAlloc(n, from, end-from) == 0 {
 		return 0
@@ -172,8 +171,8 @@ func (f *FS) holeBytes(n *inode, fd int, from, end int64) (sum int64) {
 	return sum
 }
 
-// recharge updates the charge of n to the space that its file occupies, and releases a
-// reservation. The caller holds freezing and mu.
+// recharge sets the quota charge of n to the space that its file fd occupies, and releases the reserved
+// bytes. The caller holds freezing and mu.
 func (f *FS) recharge(n *inode, fd int, reserved int64) {
 	charged := n.charged
 	var st unix.Stat_t
@@ -195,8 +194,8 @@ func (f *FS) chargeOf(n *inode, blocks int64) int64 {
 func (f *FS) alignDown(n int64) int64 { return n - n%f.block }
 func (f *FS) alignUp(n int64) int64   { return f.alignDown(n + f.block - 1) }
 
-// checkLogSpace returns EDQUOT unless the log may grow by some bytes and some new inodes. Space that deletions
-// are about to free counts as free. The caller holds mu.
+// checkLogSpace returns EDQUOT unless the quota lets the log grow by that many bytes and new inodes. Space
+// that deletions free soon counts as free. The caller holds mu.
 func (f *FS) checkLogSpace(bytes, inodes int64) error {
 	if f.quota == nil {
 		return nil
@@ -217,13 +216,13 @@ func (f *FS) checkLogSpace(bytes, inodes int64) error {
 	return nil
 }
 
-// Estimated sizes of the records of an inode and of a name, without strings.
+// Estimated bytes of the log record of an inode and of that of a name, without their strings.
 const (
 	inodeRecordSize = 128
 	nameRecordSize  = 24
 )
 
-// chargeInode charges an inode that the log of the top layer will record. The caller holds mu.
+// chargeInode charges to the quota that the log of the top layer will record n. The caller holds mu.
 func (f *FS) chargeInode(n *inode) {
 	if _, known := f.dirty[n]; !known {
 		f.pendingLog.Add(n.recordSize())
@@ -234,8 +233,7 @@ func (f *FS) chargeInode(n *inode) {
 	}
 }
 
-// chargeContent and unchargeContent add and remove the charge of n's content if that is in the top layer. The
-// caller holds mu.
+// chargeContent and unchargeContent add and remove the charge of n's content in the top layer, under mu.
 func (f *FS) chargeContent(n *inode) {
 	if n.layer == f.top() {
 		f.topSlot().Bytes.Add(n.charged)
@@ -259,7 +257,7 @@ func (n *inode) recordSize() int64 {
 	return int64(size)
 }
 
-// unchargeInode removes the charge of an inode that is gone. The caller holds mu.
+// unchargeInode removes the quota charge of n, which is gone. The caller holds mu.
 func (f *FS) unchargeInode(n *inode) {
 	if n.recordedIn == f.top() {
 		n.recordedIn = logfile.NoContent
@@ -267,7 +265,7 @@ func (f *FS) unchargeInode(n *inode) {
 	}
 }
 
-// chargeLog charges the blocks of a layer's log.
+// chargeLog charges the blocks that the log of the layer d takes to the slot s.
 func (f *FS) chargeLog(d *stackedLayer, s *quota.Slot) {
 	now := f.alignUp(d.Size)
 	s.Bytes.Add(now - d.charged)

@@ -1,28 +1,28 @@
 package layer
 
-// A View is a part of a read-only lower. A lower is shown either whole by one filesystem, or by two that
-// overlayfs stacks, Cached above Uncached. See package mount for the reason.
+// A View is one of the FUSE mounts that show a part of a read-only lower. A lower is shown either whole by
+// one mount, or by two that overlayfs stacks, Cached above Uncached. See package mount for the reason.
 type View uint8
 
 const (
-	// Whole is the view of the whole lower. As the view of an inode it means that none is
+	// Whole is the one mount that shows the whole lower. As the view of an inode it means that none is
 	// assigned yet.
 	Whole View = iota
-	// Cached is the view with directories, and with small files that have no extended
-	// attributes or further links.
+	// Cached is the view with directories, and with small files that have no extended attributes or further
+	// links.
 	Cached
 	// Uncached is the view with all other files, and with all entries of directories that only
 	// it has.
 	Uncached
 )
 
-// maxCached bounds the size in bytes of a file in Cached: the kernel reads such a file with a
-// few requests and then has it cached.
+// maxCached is the size in bytes up to which a file is in the view Cached: the kernel reads such a file with
+// a few requests and then has it cached.
 const maxCached = 1 << 20
 
-// View returns the view of an inode, which depends on the inode alone, not on its directory. The answer stays
-// the same until the kernel forgets the inode, whatever happens in the lower. Cost of the first call:
-// listxattr(2).
+// View returns through which FUSE mount the inode id is shown, by its size, links and attributes alone, not
+// its directory. The result stays the same until the kernel forgets the inode, whatever happens in the lower.
+// Cost of the first call: listxattr(2).
 func (f *FS) View(id uint64) View {
 	f.mu.RLock()
 	n := f.inodes[id]
@@ -46,8 +46,7 @@ func (f *FS) View(id uint64) View {
 	return f.setView(n, view)
 }
 
-// PinUncached records that the kernel looked the inode up in the view Uncached, so that it
-// stays in that view.
+// PinUncached records that the kernel looked the inode id up in the view Uncached, where it stays.
 func (f *FS) PinUncached(id uint64) {
 	f.mu.RLock()
 	n := f.inodes[id]

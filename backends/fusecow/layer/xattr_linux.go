@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Xattr returns the value of an extended attribute, or unix.ENODATA. A filesystem that is the lower alone hides
-// overlayfs's own attributes: it is no overlay upper, and an overlay above it checks each file for them
-// (ovl_check_metacopy_xattr).
+// Xattr returns the value of an extended attribute of the inode id, or unix.ENODATA. A filesystem that is the
+// lower alone hides overlayfs's own attributes: it is no overlay upper, and an overlay above it checks each
+// file for them (ovl_check_metacopy_xattr).
 func (f *FS) Xattr(id uint64, name string) (string, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -61,8 +61,7 @@ func (f *FS) xattrNames(n *inode) (names []string, err error) {
 	return names, err
 }
 
-// SetXattr sets an extended attribute; flags are those of setxattr(2). With dropSetGID, setting an ACL also clears
-// the set-gid bit.
+// SetXattr sets an extended attribute; flags: see setxattr(2). With dropSetGID an ACL clears the set-gid bit.
 func (f *FS) SetXattr(id uint64, name, value string, flags uint32, dropSetGID bool) error {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -124,7 +123,7 @@ func (f *FS) RemoveXattr(id uint64, name string) error {
 	return nil
 }
 
-// inherit applies the default ACL of dir to a new inode, or else the umask.
+// inherit gives the new inode n the default ACL of its directory dir, or else applies the umask to its mode.
 func (f *FS) inherit(dir, n *inode, umask uint32) {
 	list, ok := dir.xattrs[acl.Default]
 	if !ok || n.mode&unix.S_IFMT == unix.S_IFLNK {

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Server serves a FUSE filesystem from goroutines of this process until its last mount is
-// gone. If the process dies, its mounts stay but every access fails. The process must not
-// touch mapped pages of files in its own mounts: the waiting thread would block garbage
-// collection, and so the server.
+// A Server serves a copy-on-write filesystem of package layer over FUSE, from goroutines of this process,
+// until its last mount is gone. If the process dies, its mounts stay but every access fails. The process must
+// not touch mapped pages of files in its own mounts: the waiting thread would block garbage collection, and
+// so the server.
 type Server struct {
 	served
 	server *fuse.Server
@@ -29,9 +29,9 @@ type Server struct {
 
 const maxWrite = 1 << 20
 
-// New starts to serve a view of f, and returns the server and a detached mount with the MOUNT_ATTR_* flags attr,
-// which the caller closes. It needs /dev/fuse, and makes a user namespace if this process may not mount. Other
-// users may use the mount if this process is root.
+// New starts to serve f, wholly or the part that view names, and returns the server and a detached mount with
+// the MOUNT_ATTR_* flags attr, which the caller closes. It needs /dev/fuse, and makes a user namespace if
+// this process may not mount. Other users may use the mount if this process is root.
 func New(f *layer.FS, view layer.View, attr uint64) (*Server, *os.File, error) {
 	k, root, err := mount.NewFUSE(mount.FUSEOptions{
 		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
@@ -72,14 +72,14 @@ func New(f *layer.FS, view layer.View, attr uint64) (*Server, *os.File, error) {
 	return s, root, nil
 }
 
-// Mount does the same as [New]. It is the [fusecow.Mounter] for [fusecow.Serve].
+// Mount is [New] in the form of a [fusecow.Mounter], for [fusecow.Serve].
 func Mount(f *layer.FS, view layer.View, attr uint64) (fusecow.MountedFS, *os.File, error) {
 	return New(f, view, attr)
 }
 
-// disablePoll makes the kernel remember that files of this filesystem cannot be polled.
-// Otherwise the Go runtime would call epoll_ctl(2) for each file that this process opens
-// there, and could deadlock with this server.
+// disablePoll makes the kernel remember that files of the filesystem mounted at root cannot be polled.
+// Otherwise the Go runtime would call epoll_ctl(2) for each file that this process opens there, and could
+// deadlock with this server.
 func disablePoll(root *os.File) {
 	fd, err := unix.Openat(int(root.Fd()), ".go-fuse-epoll-hack", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -93,7 +93,7 @@ func disablePoll(root *os.File) {
 // closes it.
 func (s *Server) MountAgain(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
 
-// Flush writes all changes to the layer: it makes the kernel write back mapped pages, and
+// Flush writes all changes to the filesystem's layer: it makes the kernel write back mapped pages, and
 // commits metadata to the log.
 func (s *Server) Flush() error {
 	root, err := s.MountAgain(unix.MOUNT_ATTR_RDONLY)
@@ -117,7 +117,7 @@ func (s *Server) Flush() error {
 // Wait returns after the last mount is gone.
 func (s *Server) Wait() { s.server.Wait() }
 
-// Close closes /dev/fuse. The caller must have waited with Wait, and cannot use the server
+// Close closes the FUSE connection. The caller must have waited with Wait, and cannot use the server
 // afterwards.
 func (s *Server) Close() {
 	s.pass.closeIdle()

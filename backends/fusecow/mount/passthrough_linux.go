@@ -27,8 +27,8 @@ type passthrough struct {
 	timer    *time.Timer
 }
 
-// A backing is an open content file that the kernel reads directly. All opens of a file use
-// one backing id, or all use the page cache: the kernel allows no mixture.
+// A backing is an open file of the layer or the lower that the kernel reads directly for one inode of the
+// mount. All opens of that inode use one backing id, or all use the page cache: the kernel allows no mixture.
 type backing struct {
 	inode   uint64
 	content *layer.Content // nil if there is no id
@@ -41,10 +41,11 @@ type backing struct {
 }
 
 const (
-	// idleTime is the shortest time that a closed file stays registered with the kernel; the
-	// longest is twice that. A file removed from the lower occupies its space until then.
+	// idleTime is the shortest time for which a closed file stays registered with the kernel for direct
+	// reading, as programs often open it again; the longest is twice that. A file removed from the lower
+	// occupies its space until then.
 	idleTime = 2 * time.Second
-	// maxIdle bounds the number of closed files that stay registered.
+	// maxIdle bounds the number of closed files that stay registered with the kernel for direct reading.
 	maxIdle = 4096
 )
 
@@ -57,7 +58,8 @@ func newPassthrough(f *layer.FS) *passthrough {
 	return p
 }
 
-// open opens an inode, and returns its backing id, or 0 if the kernel has to read by requests.
+// open opens an inode for direct reading by the kernel, and returns its backing id, or 0 if the kernel has to
+// read by requests.
 func (p *passthrough) open(inode uint64) (id int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +122,7 @@ func (p *passthrough) oldest() *backing {
 	return p.idle.Back().Value.(*backing) //nolint:errcheck,forcetypeassert // nothing else is in the list
 }
 
-// drop unregisters an idle file. The caller holds mu.
+// drop unregisters a file without users from the kernel's direct reading, and closes it. The caller holds mu.
 func (p *passthrough) drop(o *backing) {
 	p.idle.Remove(o.element)
 	delete(p.backings, o.inode)
@@ -128,7 +130,8 @@ func (p *passthrough) drop(o *backing) {
 	o.content.Close()
 }
 
-// expireIdle drops files that were idle for a whole idleTime, and runs again while any are left.
+// expireIdle unregisters files that nobody has had open for a whole idleTime, and runs again while any are
+// left.
 func (p *passthrough) expireIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +144,8 @@ func (p *passthrough) expireIdle() {
 	}
 }
 
-// closeIdle unregisters all idle files, when the server ends.
+// closeIdle unregisters all files that the kernel may read directly but nobody has open, when the server
+// ends.
 func (p *passthrough) closeIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,8 +25,8 @@ type raw struct {
 	generation uint64
 }
 
-// served is the filesystem that answers requests. Requests hold mu for reading; replacing f takes it for
-// writing.
+// served is the filesystem that answers the FUSE requests of a [Server]. Requests hold mu for reading;
+// replacing f takes it for writing.
 type served struct {
 	mu sync.RWMutex
 	f  *layer.FS
@@ -35,8 +35,8 @@ type served struct {
 	numberPrefix string
 }
 
-// Open opens a file for passthrough. Without passthrough it answers ENOSYS once, and the
-// kernel then opens files without a request and keeps their pages cached.
+// Open opens a file for passthrough, in which the kernel reads the file directly. Without passthrough it
+// answers ENOSYS once, and the kernel then opens files without a request and keeps their pages cached.
 func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if r.pass.server == nil {
 		return fuse.ENOSYS
@@ -50,15 +50,15 @@ func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.St
 
 func (r raw) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { r.pass.close(in.NodeId) }
 
-// Flush answers ENOSYS, so that the kernel sends no more requests when files are closed: there
-// is nothing to write then.
+// Flush answers ENOSYS, so that the kernel sends no more FLUSH requests when files are closed: there is
+// nothing to write then.
 func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
-// forever is the time for which the kernel may cache names and attributes, because only this
+// forever is the time for which the kernel may cache names and attributes of the mount, because only this
 // server changes them.
 const forever = 365 * 24 * time.Hour
 
-// status converts an error to the error number for the kernel.
+// status converts an error to the error number with which a FUSE request is answered.
 func status(err error) fuse.Status {
 	var no unix.Errno
 	switch {
@@ -82,8 +82,8 @@ func fill(out *fuse.Attr, a *layer.Attr) {
 	}
 }
 
-// entry fills the reply out for the looked-up inode e, or for a name that does not exist,
-// which the kernel caches too.
+// entry fills the reply out to a FUSE lookup: for the inode e, or for a name that does not exist, which the
+// kernel caches too. err is that of the lookup.
 func (r raw) entry(out *fuse.EntryOut, e layer.Entry, err error) fuse.Status {
 	if err != nil {
 		return status(err)
@@ -128,7 +128,7 @@ func (r raw) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) f
 	return attr(out, &a, err)
 }
 
-// sets maps the kernel's SETATTR flags to those of package layer.
+// sets maps the flags of the kernel's SETATTR request, which say what to change, to those of package layer.
 var sets = [...]struct {
 	theirs uint32
 	ours   layer.Set
@@ -168,7 +168,8 @@ func (r raw) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status)
 	return []byte(target), status(err)
 }
 
-// Read reads file content, found by inode number because files are not opened.
+// Read answers a READ request for file content. It finds the file by inode number because files are not
+// opened.
 func (r raw) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -232,7 +233,7 @@ func (r raw) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32,
 	return uint32(n), status(err)
 }
 
-// fsyncData is FUSE_FSYNC_FDATASYNC of linux/fuse.h.
+// fsyncData is the flag FUSE_FSYNC_FDATASYNC of linux/fuse.h: the request comes from fdatasync(2).
 const fsyncData = 1
 
 func (r raw) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
@@ -261,8 +262,8 @@ func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fu
 	return fuse.OK
 }
 
-// OpenDir opens a directory and lets the kernel cache its listing. If listings need no state
-// it answers ENOSYS once, and the kernel then opens directories without a request.
+// OpenDir opens a directory and lets the kernel cache its list of names. If listing directories needs no
+// state it answers ENOSYS once, and the kernel then opens directories without a request.
 func (r raw) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -297,8 +298,8 @@ func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 	return r.listPlus(in, out, func(*layer.Entry) bool { return true })
 }
 
-// listPlus lists a directory with a Lookup of each name; it returns only the inodes for which
-// shown returns true.
+// listPlus answers READDIRPLUS: it lists a directory with a Lookup of each name. It returns only the inodes
+// for which shown returns true.
 func (r raw) listPlus(in *fuse.ReadIn, out *fuse.DirEntryList, shown func(*layer.Entry) bool) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

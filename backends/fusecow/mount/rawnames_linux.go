@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// make creates an inode with the owner of the requesting process.
+// make creates the inode that what describes, owned by the requesting process, and fills the reply out.
 func (r raw) make(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -33,7 +33,7 @@ func (r raw) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, o
 	return r.make(h, layer.New{Name: name, Mode: unix.S_IFLNK | 0o777, Target: target}, out)
 }
 
-// Tmpfile creates a file without a name, which Link may give it later.
+// Tmpfile creates a file without a name (O_TMPFILE), which Link may give it later.
 func (r raw) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
 	return r.make(&in.InHeader, layer.New{Mode: unix.S_IFREG | in.Mode&0o7777, Umask: in.Umask}, &out.EntryOut)
 }
@@ -91,8 +91,8 @@ func (r raw) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32
 	return answer(all.String(), dest)
 }
 
-// answer copies an attribute value into the reply dest, and returns its size. If dest is empty
-// it only returns the size.
+// answer copies the value of an extended attribute into the reply dest, and returns its size. If dest is
+// empty it only returns the size.
 func answer(value string, dest []byte) (uint32, fuse.Status) {
 	if len(dest) > 0 && len(dest) < len(value) {
 		return uint32(len(value)), fuse.ERANGE

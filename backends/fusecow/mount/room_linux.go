@@ -8,16 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of the memory of a server, which keeps every name that its fork has added or changed, each with its
-// attributes in about a kilobyte. The server is outside of the sandbox's limits, so it has a bound of its own: a
-// quarter of the host's memory, between these two.
+// Bounds of the memory of a server process, which keeps every name that its fork has added or changed in
+// memory, each with its attributes in about a kilobyte. The server is outside of the sandbox's limits, so it
+// has a bound of its own: a quarter of the host's memory, between these two.
 const (
 	leastMemory = 256 << 20
 	mostMemory  = 2 << 30
 )
 
-// LimitMemory bounds the memory of this process, a server: at three quarters of the bound, calls that add a name or
-// an attribute fail with ENOSPC. Everything else still works, and nothing that was done is lost.
+// LimitMemory bounds the memory of this process, which serves a fork: at three quarters of the bound, calls
+// that add a name or an attribute fail with ENOSPC. Everything else still works, and nothing that was done is
+// lost.
 func LimitMemory() {
 	var info unix.Sysinfo_t
 	bound := int64(leastMemory)
@@ -34,8 +35,8 @@ var (
 	full   atomic.Bool   // the answer of the last measurement
 )
 
-// room returns ENOSPC if the heap leaves no room for another name. It measures at every hundredth call, what the
-// last garbage collection left.
+// room returns ENOSPC if this process has no memory left for another name or attribute. It measures, at every
+// hundredth call, how much the last garbage collection left.
 func room() error {
 	if most := fullAt.Load(); most > 0 && added.Add(1)%100 == 1 {
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

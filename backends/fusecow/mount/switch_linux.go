@@ -15,13 +15,13 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 )
 
-// Switch replaces the served filesystem by next, which has other layers over the same lower,
-// and closes the old one. Users of the mounts then see next, even in open or mapped files; see
-// [layer.FS.HandOver]. Nobody may write meanwhile, and everything must be flushed before.
+// Switch replaces the served filesystem by next, which has other layers over the same lower, and closes the
+// old one. Users of the mounts then see next, even in open or mapped files; see [layer.FS.HandOver]. Nobody
+// may write meanwhile, and everything must be flushed before.
 //
-// Switch calls then at the point of no return. After an error before that point the old
-// filesystem stays, and only cached names, and mounts on them, may be gone. Later errors are
-// those of mounting again and of closing the old one.
+// Switch calls then when all that can be undone is done. After an error before that point the old filesystem
+// stays, and only cached names, and mounts on them, may be gone. Later errors are those of mounting again and
+// of closing the old one.
 func (s *Server) Switch(next *layer.FS, then func() error) error {
 	s.forgetNames(s.f.ChangedNames(next))
 	s.waitForget() // so that only inodes in use are handed over
@@ -39,8 +39,8 @@ func (s *Server) Switch(next *layer.FS, then func() error) error {
 	return errors.Join(s.refreshLengths(was, stale), was.Close())
 }
 
-// handOver replaces the filesystem, and returns the names and inodes that the kernel has to drop from its
-// caches.
+// handOver replaces the served filesystem by next, and returns the names and inodes that the kernel has to
+// drop from its caches. then is as for Switch.
 func (s *Server) handOver(next *layer.FS, then func() error) (names []logfile.Name, stale []uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,18 +51,20 @@ func (s *Server) handOver(next *layer.FS, then func() error) (names []logfile.Na
 	return names, stale, err
 }
 
-// forgetWait bounds the wait for the kernel to forget unused inodes.
+// forgetWait bounds the wait for the kernel to forget unused inodes, whose content a switch to another state
+// would copy.
 const forgetWait = 100 * time.Millisecond
 
-// forgetNames drops names from the kernel's cache. Dropping an unknown name does nothing.
+// forgetNames makes the kernel drop these names from its cache. Dropping an unknown name does nothing.
 func (s *Server) forgetNames(names []logfile.Name) {
 	for _, n := range names {
 		s.server.EntryNotify(n.Dir, n.Name)
 	}
 }
 
-// waitForget waits until the kernel has forgotten the unused inodes whose names were dropped. It sends FORGET
-// for each, but no message at the end, so waitForget returns when the number of inodes stops falling.
+// waitForget waits until the kernel has forgotten the unused inodes whose names were dropped. The kernel
+// sends FORGET for each, but no message at the end, so waitForget returns when the number of inodes stops
+// falling.
 func (s *Server) waitForget() {
 	const step = time.Millisecond
 	for waited, before := time.Duration(0), -1; waited < forgetWait && before != s.f.InodeCount(); waited += step {
@@ -71,17 +73,17 @@ func (s *Server) waitForget() {
 	}
 }
 
-// forgetPages drops cached attributes, pages and listings of inodes. The kernel silently keeps a page that was
-// written to since the last flush.
+// forgetPages makes the kernel drop cached attributes, pages and listings of these inodes. The kernel
+// silently keeps a page that was written to since the last flush.
 func (s *Server) forgetPages(inodes []uint64) {
 	for _, id := range inodes {
 		s.server.InodeNotify(id, 0, 0)
 	}
 }
 
-// refreshLengths makes the kernel learn the new sizes of files whose size the switch has changed. The kernel
-// requests dropped attributes again, but uses the old size for appending and for mapped files. So each file
-// gets an unguessable name for a moment, and refreshLengths looks it up.
+// refreshLengths makes the kernel learn the new sizes of the inodes stale, which differ from those in the
+// filesystem was. The kernel requests dropped attributes again, but uses the old size for appending and for
+// mapped files. So each file gets an unguessable name for a moment, and refreshLengths looks it up.
 func (s *Server) refreshLengths(was *layer.FS, stale []uint64) error {
 	changed := slices.DeleteFunc(slices.Clone(stale), func(id uint64) bool {
 		a, err := was.Attr(id)
@@ -111,14 +113,15 @@ func (s *Server) refreshLengths(was *layer.FS, stale []uint64) error {
 	return err
 }
 
-// setNumberPrefix enables names that consist of a prefix and an inode number; "" disables them.
+// setNumberPrefix makes an inode reachable under a name in the root that consists of the prefix byNumber and
+// its inode number; "" ends that. See [Server.refreshLengths].
 func (s *Server) setNumberPrefix(byNumber string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.numberPrefix = byNumber
 }
 
-// lookupByNumber returns the inode for a name in the root that consists of numberPrefix and an
+// lookupByNumber returns the inode for a name in the root directory dir that consists of numberPrefix and an
 // inode number. ok is false for other names.
 func (s *served) lookupByNumber(dir uint64, name string) (e layer.Entry, ok bool, err error) {
 	if s.numberPrefix == "" || dir != layer.RootID {

@@ -14,7 +14,7 @@ import (
 // files, and disables both requests. The uncached view, below it, has the other files, and shows the
 // directories of the cached view as empty ones.
 
-// viewOf returns the request handler for a view.
+// viewOf returns the handler of FUSE requests for a view: all of the tree, or the part that the view names.
 func viewOf(all raw, view layer.View) fuse.RawFileSystem {
 	switch view {
 	case layer.Cached:
@@ -26,16 +26,17 @@ func viewOf(all raw, view layer.View) fuse.RawFileSystem {
 	}
 }
 
-// A cachedView answers requests for the view [layer.Cached].
+// A cachedView answers FUSE requests for the view [layer.Cached]: directories and small files, which the
+// kernel caches.
 type cachedView struct{ raw }
 
-// whiteout is the id of a whiteout device, which stands for every name that does not exist: an overlay then
-// does not look for the name in the other view.
+// whiteout is the inode id of a whiteout device, which the cached view returns for every name that does not
+// exist: an overlay then does not look for the name in the other view.
 const whiteout = 1 << 63
 
 var whiteoutAttr = layer.Attr{Ino: whiteout, Mode: unix.S_IFCHR, Nlink: 1}
 
-// Lookup looks a name up; for a file of the uncached view it returns no entry.
+// Lookup looks a name up; for a file of the uncached view it returns no entry, so that overlayfs looks there.
 func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -50,7 +51,8 @@ func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out
 	return c.entry(out, e, err)
 }
 
-// shows reports whether e is in the cached view, and drops the kernel reference if it is not.
+// shows reports whether e, a looked-up inode, is in the cached view, and drops the kernel's reference to it
+// if it is not.
 func (c cachedView) shows(e *layer.Entry) bool {
 	if c.f.View(e.ID) == layer.Cached {
 		return true
@@ -59,7 +61,7 @@ func (c cachedView) shows(e *layer.Entry) bool {
 	return false
 }
 
-// GetAttr returns the attributes of an inode, also of the whiteout.
+// GetAttr returns the attributes of an inode, also of the whiteout device that stands for missing names.
 func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == whiteout {
 		return attr(out, &whiteoutAttr, nil)
@@ -67,12 +69,12 @@ func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fus
 	return c.raw.GetAttr(cancel, in, out)
 }
 
-// ReadDirPlus lists all names, but returns inodes of this view only.
+// ReadDirPlus lists all names of a directory, but returns only the inodes of the cached view.
 func (c cachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return c.listPlus(in, out, c.shows)
 }
 
-// Open answers ENOSYS, after which the kernel opens files without a request.
+// Open answers the kernel's open request with ENOSYS, after which the kernel opens files without a request.
 func (cachedView) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
 	return fuse.ENOSYS
 }
@@ -84,17 +86,18 @@ func (cachedView) GetXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ string, _ []by
 	return 0, fuse.ENOSYS
 }
 
-// ListXAttr returns an empty list.
+// ListXAttr returns an empty list: files with extended attributes are in the uncached view.
 func (cachedView) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.OK
 }
 
-// An uncachedView answers requests for the view [layer.Uncached]: it shows every file that
-// overlayfs looks up in it. A directory of the cached view has an empty listing here, because
-// the cached view lists all names.
+// An uncachedView answers FUSE requests for the view [layer.Uncached]: it shows every file that overlayfs
+// looks up in it. A directory of the cached view has an empty listing here, because the cached view lists all
+// names.
 type uncachedView struct{ raw }
 
-// Lookup pins the inode to this view, because overlayfs keeps the layer in which it found a name.
+// Lookup looks a name up and pins its inode to the uncached view, because overlayfs remembers in which layer
+// it found a name.
 func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	code := a.raw.Lookup(cancel, h, name, out)
 	if code == fuse.OK && out.NodeId != 0 {
@@ -103,7 +106,7 @@ func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name stri
 	return code
 }
 
-// ReadDir lists a directory that only this view has.
+// ReadDir lists a directory that only the uncached view has; any other is empty here.
 func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK

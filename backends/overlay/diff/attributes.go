@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setPlacement sets the overlay attributes of an entry in the new layer: opaque if it hides
-// the layers below, redirect if they have it under another name.
+// setPlacement sets overlayfs's own attributes of the entry name in a merged layer: opaque if it hides the
+// layers below, redirect if they have it under another name. parent and s are the lookups of its directory
+// and of itself.
 func (m *merger) setPlacement(name string, parent, s *Stack) error {
 	marks := map[string]string{}
 	switch {
@@ -43,10 +44,9 @@ func (m *merger) setPlacement(name string, parent, s *Stack) error {
 	return nil
 }
 
-// keepsAttr reports whether to copy an extended attribute to the new layer. It excludes
-// redirect and opaque, which setPlacement sets, and attributes that refer to other layers. It
-// includes origin, impure and protattr, and overlay.overlay.*, those of an overlay inside the
-// sandbox.
+// keepsAttr reports whether to copy the extended attribute attr of an entry to the merged layer. It excludes
+// redirect and opaque, which setPlacement sets, and attributes that refer to other layers. It includes
+// origin, impure and protattr, and overlay.overlay.*, those of an overlay inside the sandbox.
 func (m *merger) keepsAttr(attr string, s *Stack) bool {
 	short, own := strings.CutPrefix(attr, m.Prefix)
 	if !own {
@@ -61,8 +61,8 @@ func (m *merger) keepsAttr(attr string, s *Stack) bool {
 	return true
 }
 
-// finish gives an entry of the new layer the owner, attributes, mode and times of its topmost
-// source.
+// finish gives the entry name of the merged layer the owner, attributes, mode and times that it has in the
+// topmost of the layers that provide it.
 func (m *merger) finish(name string, s *Stack) error {
 	src, err := store.OpenIn(m.roots[s.Top], s.at[s.Top], unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
@@ -98,8 +98,8 @@ func (m *merger) finish(name string, s *Stack) error {
 	return store.SetTimes(fd, name, s.Stat)
 }
 
-// finishOwner sets the owner. It comes first, because chown clears set-id bits and file
-// capabilities.
+// finishOwner sets the owner of the entry name, open as fd, in the merged layer. It comes before mode and
+// attributes, because chown clears set-id bits and file capabilities.
 func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
 	have, err := vfs.Lstat(fd, "")
 	if err != nil || have.UID == want.UID && have.GID == want.GID {
@@ -108,14 +108,16 @@ func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
 	return store.PathError("chown", name, unix.Fchownat(fd, "", int(want.UID), int(want.GID), unix.AT_EMPTY_PATH))
 }
 
-// same reports whether attr of the open file fd already has this value, as when a security module has set it.
+// same reports whether the extended attribute attr of the open file fd already has this value, as when a
+// security module has set it.
 func (m *merger) same(fd int, attr, value string) bool {
 	has, err := vfs.GetXattr(fd, "", attr)
 	return err == nil && string(has) == value
 }
 
-// grantRead gives an ordinary user the permission to read the user's own files of mode 000 while an
-// entry is copied. A process killed meanwhile leaves the changed mode; root needs no permission.
+// grantRead gives an ordinary user the permission to read the user's own file of mode 000, the entry s of a
+// layer, while it is copied; revoke takes it back. A process killed meanwhile leaves the changed mode; root
+// needs no permission.
 func (m *merger) grantRead(s *Stack) (revoke func(), err error) {
 	var undo []func()
 	revoke = func() {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FindRedirects returns the entries with a redirect in the layers trees, topmost first: those that an overlay of
-// them reads from another path of its lower tree.
+// FindRedirects returns the entries with a redirect attribute in the layers trees, topmost first: those that
+// an overlay of them reads from another path of its lower tree. how says who wrote the layers.
 func FindRedirects(ctx context.Context, how Mode, trees []string) ([]snapshot.Borrowed, error) {
 	l := redirectFinder{Layers: Layers{Mode: how}, ctx: ctx}
 	defer l.Close()
@@ -25,15 +25,16 @@ func FindRedirects(ctx context.Context, how Mode, trees []string) ([]snapshot.Bo
 	return l.list, err
 }
 
-// A redirectFinder finds entries that overlayfs reads from the lower tree under another name.
+// A redirectFinder is the state of one [FindRedirects]: it collects the entries that overlayfs reads from the
+// lower tree under another name.
 type redirectFinder struct {
 	Layers
 	ctx  context.Context
 	list []snapshot.Borrowed
 }
 
-// dir adds the entries with a redirect in the directory name, and in those inside it, to the list. s is the
-// directory's lookup.
+// dir adds the entries with a redirect attribute in the directory name, and in those inside it, to the list.
+// s is the lookup of the directory through the layers.
 func (l *redirectFinder) dir(s *Stack, name string) error {
 	if err := l.ctx.Err(); err != nil {
 		return err
@@ -59,7 +60,7 @@ func (l *redirectFinder) dir(s *Stack, name string) error {
 	return nil
 }
 
-// names adds to the set names the entries that the layer of this index has in its directory dir.
+// names adds to the set names the entries that the layer with this index has in its directory dir.
 func (l *redirectFinder) names(layer int, dir string, names map[string]bool) error {
 	f, err := store.OpenIn(l.roots[layer], dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnough ends a search after the caller has stopped the iteration.
+// errEnough ends a search for changes after the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// ListChanges yields the changes between two states x and y of tree, each given by its layer
-// trees, topmost first. If their lowest layers are the same, only entries of the layers above
-// those are compared.
+// ListChanges yields the changes between two states x and y of tree, each given by the directories of its
+// layers, topmost first. If their lowest layers are the same, only entries of the layers above those are
+// compared. how says who wrote the layers.
 func ListChanges(how Mode, x, y []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	from, to := x, y
 	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
@@ -49,7 +49,7 @@ func topmost(trees []string, tree string) string {
 	return tree
 }
 
-// changesIn yields the entries of the layers some. These are part of chain, all layers above the lower tree.
+// changesIn yields the entries of the layers some, which are part of chain, all layers above the lower tree.
 func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
@@ -61,7 +61,7 @@ func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.C
 	return nil
 }
 
-// rootCounts reports whether a difference in the owner of the roots is a change. It is none for an
+// rootCounts reports whether another owner of the root directory counts as a change. It does not for an
 // ordinary user whose layers cannot have the owner of the tree's root.
 func (m Mode) rootCounts(tree string) bool {
 	if !m.Unprivileged {
@@ -71,8 +71,8 @@ func (m Mode) rootCounts(tree string) bool {
 	return err != nil || int(st.UID) == os.Geteuid()
 }
 
-// sameRoot reports whether two root directories are equal in all that a layer stores of its root.
-// Usually they are, and the caller need not mount them.
+// sameRoot reports whether the root directories x and y are equal in all that a layer stores of its root.
+// Usually they are, and the caller need not mount the states to compare them.
 func (m Mode) sameRoot(x, y string) bool {
 	a, err := vfs.Lstat(unix.AT_FDCWD, x)
 	if err != nil {
@@ -113,8 +113,9 @@ func (t *changeLister) layer(tree string) error {
 	return store.Walk(tree, t.visit)
 }
 
-// emit yields a path, unless it lies in a directory that was yielded with Tree set. A lost directory is yielded
-// there, too, but not inside another one.
+// emit yields the path name as changed, with Tree if everything inside may be, unless it lies in a directory
+// that was yielded with Tree. An entry there is yielded nevertheless if lostFrom, the path that its redirect
+// reads and that is gone, is not "", but not inside another such entry.
 func (t *changeLister) emit(name string, tree bool, lostFrom string) error {
 	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
 	if lostFrom != "" && inside(t.lost) {
@@ -132,8 +133,9 @@ func (t *changeLister) emit(name string, tree bool, lostFrom string) error {
 	return nil
 }
 
-// visit yields a directory and its entries that are not directories. It sets Tree if the
-// directory hides the layers below (opaque), has a redirect, or is unreadable for this user.
+// visit yields a directory of a layer and its entries that are not directories as changed. It sets Tree,
+// which stands for everything inside, if the directory hides the layers below (opaque), has a redirect, or is
+// unreadable for this user. It returns the subdirectories to visit.
 func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
@@ -157,8 +159,8 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 	return dirs, err
 }
 
-// directory yields a directory other than the root, with Tree set if it replaces what the layers below have
-// there.
+// directory yields a directory other than the root as changed. It sets Tree if the directory replaces the one
+// that the layers below have there.
 func (t *changeLister) directory(name string, dir *os.File) error {
 	whole, redirected, err := t.isWhole(dir)
 	lostFrom := ""

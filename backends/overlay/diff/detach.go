@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Detach copies entries of the lower tree up into the upper layer of a fork, through mounted, and then
-// removes their redirects.
+// Detach makes a fork independent of those entries of the lower tree, listed in what, that it reads under
+// another name. It copies them into upper, the fork's upper layer: mounted mounts the fork, and the kernel
+// copies there. Then it removes their redirects.
 func Detach(ctx context.Context, how Mode, upper, tree string, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, upper)
 	if err != nil {
@@ -41,7 +42,7 @@ func Detach(ctx context.Context, how Mode, upper, tree string, what []snapshot.B
 	return up.removeRedirects(what)
 }
 
-// A detacher copies entries of the lower tree up into a fork's upper layer.
+// A detacher is the state of one [Detach]: it copies entries of the lower tree into a fork's upper layer.
 type detacher struct {
 	ctx    context.Context
 	upper  *os.File // the upper layer
@@ -56,11 +57,11 @@ type detacher struct {
 
 type fileID struct{ dev, ino uint64 }
 
-// A linkOf is another name, to be linked to the file first.
+// A linkOf is a name in the upper layer that has to become a hard link to the file first.
 type linkOf struct{ name, first string }
 
-// copyAll lets the kernel copy the entries up, in a mount of the fork. It first checks the free
-// space.
+// copyAll lets the kernel copy up the entries in what, in a mount of the fork whose root is the descriptor
+// root. It first checks the free space.
 func (r *detacher) copyAll(root int, what []snapshot.Borrowed) error {
 	for _, do := range []func(dir int, last, name string, st *vfs.Stat) error{r.countBytes, r.copyUp} {
 		clear(r.first)
@@ -78,7 +79,8 @@ func (r *detacher) copyAll(root int, what []snapshot.Borrowed) error {
 	return nil
 }
 
-// eachAt calls do for each entry of the subtree name in the mount, a directory before its entries.
+// eachAt calls do for each entry of the subtree name in the mount with the descriptor root, a directory
+// before its entries. do gets the descriptor of the entry's directory, its last name, and its path.
 func (r *detacher) eachAt(root int, name string, do func(dir int, last, name string, st *vfs.Stat) error) error {
 	dir, err := vfs.OpenBeneath(root, path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -116,7 +118,8 @@ func (r *detacher) each(dir int, last, name string, do func(dir int, last, name 
 	return nil
 }
 
-// seen reports whether the file was found before under another name.
+// seen reports whether the file name was found before under another name, because it has several hard links.
+// It notes the name for a later link.
 func (r *detacher) seen(name string, st *vfs.Stat) bool {
 	if !st.IsRegular() || st.Nlink < 2 {
 		return false
@@ -131,7 +134,7 @@ func (r *detacher) seen(name string, st *vfs.Stat) bool {
 	return recordCache
 }
 
-// countBytes adds the size of files that are not in the upper layer yet.
+// countBytes adds the size of a file that is not in the upper layer yet to the bytes to copy.
 func (r *detacher) countBytes(_ int, _, name string, st *vfs.Stat) error {
 	if !st.IsRegular() || r.seen(name, st) {
 		return nil
@@ -160,8 +163,8 @@ func (r *detacher) checkSpace() error {
 	return store.Refuse(errs.ErrNoSpace, r.tree, "no space for a copy of the renamed files", "snapfs gc")
 }
 
-// copyUp makes the kernel copy one entry up, with its content: it opens a file for writing and
-// writes nothing, and sets the times of any other entry to their present values.
+// copyUp makes the kernel copy the entry last of the directory dir up, with its content: it opens a file for
+// writing and writes nothing, and sets the times of any other entry to their present values.
 func (r *detacher) copyUp(dir int, last, name string, st *vfs.Stat) error {
 	if r.seen(name, st) {
 		return nil
@@ -180,7 +183,8 @@ func (r *detacher) copyUp(dir int, last, name string, st *vfs.Stat) error {
 	return unix.Close(fd)
 }
 
-// removeRedirects removes the redirects from the upper layer, which must not be mounted.
+// removeRedirects removes the redirect attributes of the entries in what from the upper layer, which must not
+// be mounted.
 func (r *detacher) removeRedirects(what []snapshot.Borrowed) error {
 	for _, l := range r.links {
 		if err := r.link(l); err != nil {
@@ -205,7 +209,7 @@ func (r *detacher) removeRedirects(what []snapshot.Borrowed) error {
 	return store.PathError("syncfs", r.tree, unix.Syncfs(int(r.upper.Fd())))
 }
 
-// link makes another hard link to a file in the upper layer, unless the name exists.
+// link makes a hard link to a file in the upper layer under the name that l says, unless the name exists.
 func (r *detacher) link(l linkOf) error {
 	dir, err := store.OpenIn(r.upper, path.Dir(l.name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
@@ -231,7 +235,7 @@ func (r *detacher) link(l linkOf) error {
 	return store.SetTimes(int(dir.Fd()), l.name, before)
 }
 
-// opaque makes a directory of the upper layer opaque.
+// opaque marks a directory of the upper layer as opaque: overlayfs then reads nothing of it from below.
 func (r *detacher) opaque(name string) error {
 	dir, err := store.OpenIn(r.upper, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A merger writes one layer with the same effect as several, above any lower tree. Merging a
-// single layer copies it.
+// A merger is the state of one [Merge]: it writes one layer with the same effect as several, above any lower
+// tree. Merging a single layer copies it.
 type merger struct {
 	Layers
 	ctx  context.Context
@@ -27,8 +27,8 @@ type inode struct {
 	ino   uint64
 }
 
-// Merge fills the empty directory dst with the combined content of the layers trees, topmost
-// first. Cost: in proportion to their content. After an error dst holds a partial result.
+// Merge fills the empty directory dst with the combined content of the layers trees, topmost first; how says
+// who wrote them. Cost: in proportion to their content. After an error dst holds a partial result.
 func Merge(ctx context.Context, how Mode, trees []string, dst string) error {
 	m := merger{Layers: Layers{Mode: how}, ctx: ctx, link: map[inode]string{}}
 	defer m.Close()
@@ -51,8 +51,8 @@ func Merge(ctx context.Context, how Mode, trees []string, dst string) error {
 	return m.dir("", &root)
 }
 
-// dir merges the layers' entries of the directory name into the new layer, where it exists, and then sets its
-// attributes. s is its lookup.
+// dir merges the layers' entries of the directory name into the merged layer, which has that directory
+// already, and then sets its attributes. s is the lookup of the directory through the layers.
 func (m *merger) dir(name string, s *Stack) error {
 	if err := m.ctx.Err(); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (m *merger) names(s *Stack) ([]string, error) {
 	return names, nil
 }
 
-// put writes the entry name, whose lookup is s, into the new layer: a directory with its content, a file, a hard
-// link or a whiteout. It writes nothing if no layer provides the entry.
+// put writes the entry name, whose lookup through the layers is s, into the merged layer: a directory with
+// its content, a file, a hard link or a whiteout. It writes nothing if no layer provides the entry.
 func (m *merger) put(name string, parent, s *Stack) error {
 	dir, err := store.OpenIn(m.out, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -146,7 +146,8 @@ func (m *merger) put(name string, parent, s *Stack) error {
 	return m.finish(name, s)
 }
 
-// hardLink makes base in the open directory dir another hard link to the file at the path first of the new layer.
+// hardLink makes base in the open directory dir another hard link to the file at the path first of the merged
+// layer.
 func (m *merger) hardLink(first string, dir int, base string) error {
 	node, err := store.OpenIn(m.out, first, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
@@ -156,8 +157,8 @@ func (m *merger) hardLink(first string, dir int, base string) error {
 	return store.PathError("link", base, unix.Linkat(unix.AT_FDCWD, vfs.FDPath(node), dir, base, unix.AT_SYMLINK_FOLLOW))
 }
 
-// special makes an entry that is not a directory in the new layer: a file with its content, a
-// symbolic link, fifo, socket, device or whiteout.
+// special makes the entry base, which is not a directory, in the directory dir of the merged layer: a file
+// with its content, a symbolic link, fifo, socket, device or whiteout.
 func (m *merger) special(dir int, base string, s *Stack) error {
 	switch s.Stat.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -184,8 +185,8 @@ func (m *merger) target(s *Stack) (string, error) {
 	return string(buf[:max(n, 0)]), store.PathError("readlink", s.at[s.Top], err)
 }
 
-// regular makes a file with its content. If the content is in the lower tree, the file is a hole of
-// the same size.
+// regular makes the regular file base in the directory dir of the merged layer, with its content. If the
+// content is in the lower tree, the file is a hole of the same size, since overlayfs reads it from there.
 func (m *merger) regular(dir int, base string, s *Stack) error {
 	fd, err := unix.Openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

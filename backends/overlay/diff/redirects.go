@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A redirectChecker checks directories of layers that have a redirect, whose other entries
-// overlayfs reads from the lower tree under the old name. If the tree no longer has that name,
-// for example because the rename was promoted, overlayfs shows the directory empty without an
-// error.
+// A redirectChecker checks directories of layers that have a redirect attribute, whose other entries
+// overlayfs reads from the lower tree under the old name. If the tree no longer has that name, for example
+// because the rename was promoted, overlayfs shows the directory empty without an error.
 type redirectChecker struct {
 	chain  []string // the trees of the layers, topmost first
 	tree   string
@@ -23,8 +22,8 @@ type redirectChecker struct {
 	real   *os.File
 }
 
-// lostFrom returns the path in the tree from which the directory name, which has a redirect, reads its
-// entries, if no directory is there any more. Otherwise it returns "".
+// lostFrom returns the path in the lower tree from which the directory name, which has a redirect, should
+// read its entries, if no directory is there any more. Otherwise it returns "".
 func (r *redirectChecker) lostFrom(name string) (string, error) {
 	if err := r.open(); err != nil {
 		return "", err

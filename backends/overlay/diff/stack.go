@@ -30,13 +30,15 @@ type Stack struct {
 	Whiteout bool   // the entry in the top layer is a whiteout
 }
 
-// ReachesLower reports whether the entry shows, or merges with, an entry of the lower tree.
+// ReachesLower reports whether the overlay shows an entry of the lower tree at this name, or merges one with
+// those of the layers.
 func (s *Stack) ReachesLower() bool { return s.end == len(s.at) }
 
-// LowerPath returns the path of the entry in the lower tree.
+// LowerPath returns the path that the entry has in the lower tree; it differs from its path in the overlay
+// after a rename.
 func (s *Stack) LowerPath() string { return s.at[len(s.at)-1] }
 
-// A Mode describes who wrote the layers: root's overlay or an ordinary user's.
+// A Mode describes who wrote the layers: root's overlay or an ordinary user's, which use other attributes.
 type Mode struct {
 	Prefix string // of overlayfs's own attributes, "trusted.overlay." or "user.overlay."
 	// Unprivileged is set for layers of an ordinary user's overlay, which have no redirects
@@ -44,7 +46,7 @@ type Mode struct {
 	Unprivileged bool
 }
 
-// Layers are the opened layers of an overlay.
+// Layers are the opened layers of an overlay, in which names are looked up as overlayfs does.
 type Layers struct {
 	Mode
 	roots []*os.File
@@ -63,7 +65,7 @@ func (l *Layers) Open(trees []string) error {
 	return nil
 }
 
-// Close closes the layers.
+// Close closes the root directories of the layers.
 func (l *Layers) Close() {
 	for _, f := range l.roots {
 		if f != nil {
@@ -72,7 +74,7 @@ func (l *Layers) Close() {
 	}
 }
 
-// root returns the lookup of the root directory, which all layers and the lower tree have.
+// root returns the lookup result for the root directory, which all layers and the lower tree have.
 func (l *Layers) root() Stack {
 	n := len(l.roots)
 	s := Stack{at: make([]string, n+1), end: n + 1, Has: make([]bool, n), data: -1}
@@ -82,7 +84,8 @@ func (l *Layers) root() Stack {
 	return s
 }
 
-// child looks up name in the directory parent as overlayfs does, but only in the layers with index from or more.
+// child looks up name in the directory parent through the layers, as overlayfs does. It skips the layers with
+// an index below from.
 func (l *Layers) child(parent *Stack, name string, from int) (Stack, error) {
 	n := len(l.roots)
 	s := Stack{at: make([]string, n+1), end: parent.end, Has: make([]bool, n), Top: -1, data: -1}
@@ -109,8 +112,8 @@ func (l *Layers) child(parent *Stack, name string, from int) (Stack, error) {
 	return s, nil
 }
 
-// add adds the entry found in layer j to the stack. It sets s.end if the entry hides the
-// layers below j.
+// add adds the entry found in layer j, with attributes st and open as node, to the lookup s. It sets s.end if
+// the entry hides the layers below j.
 func (l *Layers) add(s *Stack, j int, st vfs.Stat, node *os.File) error {
 	isDir, first := st.IsDir(), s.Top < 0
 	switch {
@@ -145,7 +148,8 @@ func (l *Layers) add(s *Stack, j int, st vfs.Stat, node *os.File) error {
 	return l.redirect(s, j, node)
 }
 
-// redirect sets the paths for the layers below j according to the entry's redirect attribute.
+// redirect sets the paths that the lookup s uses in the layers below j, according to the redirect attribute
+// of node, the entry in layer j.
 func (l *Layers) redirect(s *Stack, j int, node *os.File) error {
 	if l.Unprivileged {
 		return nil
@@ -169,8 +173,8 @@ func (l *Layers) redirect(s *Stack, j int, node *os.File) error {
 	return nil
 }
 
-// Locate looks up the path name, from the root, as overlayfs does, but only in the layers with index from or
-// more.
+// Locate looks up the path name through the layers, from the root, as overlayfs does. It skips the layers
+// with an index below from.
 func (l *Layers) Locate(name string, from int) (Stack, error) {
 	s := l.root()
 	for part := range strings.SplitSeq(name, "/") {
@@ -193,7 +197,7 @@ func (l *Layers) isOpaque(dir *os.File, st vfs.Stat) (bool, error) {
 	return value == "y", err
 }
 
-// isComplete reports whether the layer has the file's content, and not only its metadata.
+// isComplete reports whether a layer has the content of the file node, and not only its metadata.
 func (l *Layers) isComplete(node *os.File, st vfs.Stat) (bool, error) {
 	if l.Unprivileged || !st.IsRegular() {
 		return true, nil

@@ -33,13 +33,13 @@ const (
 	projectCount uint32 = 1 << 24    // and the number of ids
 )
 
-// Projects limits forks by the project quotas of the filesystem of a store.
+// Projects limits the disk space of forks by the project quotas of the filesystem that stores their layers.
 type Projects struct{ Store *store.Store }
 
 func isProject(id uint32) bool { return id-firstProject < projectCount }
 
-// labelling is a file in a layer that exists while not all files of the layer have the project
-// id yet.
+// labelling is the path, in a layer, of a file that exists while not all files of the layer have the quota
+// project id yet. After a kill, it makes the next call label them again.
 const labelling = "/remarking"
 
 // CanLimit returns nil if project quotas can limit forks to l, or else an error with the
@@ -87,7 +87,8 @@ func (p Projects) CanLimit(l snapshot.DiskLimit) error {
 	return no(why, pool, "umount DEVICE && mount -o prjquota DEVICE")
 }
 
-// openNearest opens the state directory, or its nearest existing parent. The caller closes it.
+// openNearest opens the state directory, or its nearest existing parent, to find out whether its filesystem
+// has quotas. The caller closes it.
 func (p Projects) openNearest() (*os.File, error) {
 	for at := p.Store.Dir; ; at = filepath.Dir(at) {
 		f, err := os.Open(at)
@@ -141,15 +142,16 @@ func (p Projects) Limit(ctx context.Context, r *store.Record, l snapshot.DiskLim
 	return store.PathError("limit the project of", dir.Name(), limitProject(fd, id, l))
 }
 
-// The space that a project is charged for empty layers: each layer and its tree directory, and
-// for the upper layer the work directory with the kernel's entries in it. The kernel makes
-// those at each mount, even if the fork is full.
+// The space that a quota project is charged for empty layers, which a fork's limit must not include: each
+// layer and its tree directory, and for the upper layer the work directory with the kernel's entries in it.
+// The kernel makes those at each mount, even if the fork is full.
 const (
 	ownBytes, ownInodes       = 8 * 4096, 8
 	frozenBytes, frozenInodes = 2 * 4096, 2
 )
 
-// addOverhead returns the limit increased by the bytes and inodes of empty layers.
+// addOverhead returns the limit l increased by bytes and inodes, the space of empty layers; no limit stays
+// none.
 func addOverhead(l snapshot.DiskLimit, bytes, inodes int) snapshot.DiskLimit {
 	if l.Bytes > 0 {
 		l.Bytes += snapshot.Bytes(bytes)
@@ -164,7 +166,8 @@ func limitProject(fd int, id uint32, l snapshot.DiskLimit) error {
 	return projquota.Limit(fd, id, int64(l.Bytes), l.Inodes)
 }
 
-// frozen counts the sealed layers of a fork that have its project id.
+// frozen counts the sealed layers of the fork with record r that have its project id, and so count for its
+// limit.
 func (p Projects) frozen(r *store.Record, id uint32) (n int) {
 	for _, layer := range r.Layers {
 		if p.ProjectOf(layer) == id {
@@ -174,7 +177,8 @@ func (p Projects) frozen(r *store.Record, id uint32) (n int) {
 	return n
 }
 
-// InheritLimit gives the empty layer next the project id of old.
+// InheritLimit gives the empty layer next the project id of the layer old, so that the limit of their fork
+// applies to both.
 func (p Projects) InheritLimit(old, next string) error {
 	if p.Store.Storage != nil {
 		return p.Store.Storage.InheritLimit(p.Store.LayerPath(old)+p.Store.Inner(), p.Store.LayerPath(next)+p.Store.Inner())
@@ -204,13 +208,13 @@ func (p Projects) InheritLimit(old, next string) error {
 	return setProject(dir.Name(), id, false)
 }
 
-// noQuotas reports whether err means that quotas have been turned off.
+// noQuotas reports whether err, of a quota call, means that the filesystem's quotas have been turned off.
 func noQuotas(err error) bool {
 	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
 }
 
-// freeProject returns an unused project id. Two concurrent calls return different ids, except once
-// in millions of calls.
+// freeProject returns a quota project id, for a new limit, that no layer on the filesystem of fd uses. Two
+// concurrent calls return different ids, except once in millions of calls.
 func freeProject(fd int) (uint32, error) {
 	for {
 		id := firstProject + rand.Uint32N(projectCount)
@@ -250,7 +254,7 @@ func (p Projects) label(ctx context.Context, layer string, id uint32) error {
 	return os.Remove(note)
 }
 
-// setProject sets the project id of a directory; with inherit, new entries get it too.
+// setProject sets the quota project id of the directory dir; with inherit, new entries in it get the id too.
 func setProject(dir string, id uint32, inherit bool) error {
 	f, err := vfs.OpenDir(unix.AT_FDCWD, dir)
 	if err != nil {
@@ -265,7 +269,8 @@ type labeller struct {
 	id  uint32
 }
 
-// visit labels a directory and then its files. New files inherit the project id of the directory.
+// visit gives a directory and then its files the quota project id, and returns the subdirectories to visit.
+// New files inherit the id of the directory.
 func (m labeller) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -290,8 +295,8 @@ func (m labeller) visit(name string, dir *os.File, err error) (dirs []string, _ 
 	return dirs, err
 }
 
-// file sets the project id of a regular file; other files cannot be opened without side
-// effects.
+// file sets the quota project id of the entry of the directory dir if it is a regular file; other files
+// cannot be opened without side effects.
 func (m labeller) file(dir int, entry []byte) error {
 	st, err := vfs.Lstat(dir, string(entry))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsRegular() {
@@ -311,7 +316,7 @@ func (m labeller) file(dir int, entry []byte) error {
 	return store.PathError("give a project to", string(entry), projquota.Set(fd, m.id, false))
 }
 
-// ProjectOf returns the project id of a layer, or 0 if it has none in snapfs's range.
+// ProjectOf returns the quota project id of a layer, or 0 if it has none in snapfs's range.
 func (p Projects) ProjectOf(layer string) uint32 {
 	if p.Store.UserXattr || p.Store.Storage != nil {
 		return 0
@@ -328,8 +333,8 @@ func (p Projects) ProjectOf(layer string) uint32 {
 	return id
 }
 
-// DropWork removes the work directory of a frozen layer. If a project is charged for the
-// directory, DropWork deletes it at once instead of moving it to the trash.
+// DropWork removes overlayfs's work directory of a frozen layer, which is not needed any more. If a project
+// is charged for the directory, DropWork deletes it at once instead of moving it to the trash.
 func (p Projects) DropWork(layer string) {
 	if p.ProjectOf(layer) != 0 {
 		_ = os.RemoveAll(p.Store.WorkPath(layer)) // otherwise Sweep does it
@@ -337,8 +342,8 @@ func (p Projects) DropWork(layer string) {
 	p.Store.ToTrash(p.Store.WorkPath(layer)) // a layer without a work directory is frozen
 }
 
-// unlimit removes the limits of a layer's project, if it has one. A project id without limits has
-// no effect, and is free again when the last file with it has gone.
+// unlimit removes the limits of the quota project to which the files of a layer belong, if there is one. A
+// project id without limits has no effect, and is free again when the last file with it has gone.
 func (p Projects) unlimit(layer string) error {
 	if id := p.ProjectOf(layer); id != 0 {
 		return p.UnlimitProject(layer, id)
@@ -346,7 +351,7 @@ func (p Projects) unlimit(layer string) error {
 	return nil
 }
 
-// UnlimitProject removes the limits of a project, of which a layer is a member.
+// UnlimitProject removes the limits of the quota project id; layer is any layer that has that id.
 func (p Projects) UnlimitProject(layer string, id uint32) error {
 	dir, err := os.Open(p.Store.LayerPath(layer))
 	if err != nil {
@@ -363,9 +368,9 @@ func (p Projects) UnlimitProject(layer string, id uint32) error {
 	return store.PathError("lift the limit of", dir.Name(), err)
 }
 
-// FreeOfProject reports whether a layer that no record names has no project id, and so may be
-// reused. If no fork uses the layer's project id any more, FreeOfProject removes the project's
-// limit, which a killed RemoveFork has left.
+// FreeOfProject reports whether a layer that no record names has no quota project id, and so may be reused
+// for another fork. If no fork uses the layer's project id any more, FreeOfProject removes the project's
+// limit, which a killed RemoveFork has left. c holds the layers in use.
 func (p Projects) FreeOfProject(c *store.LiveLayers, layer string) (bool, error) {
 	id := p.ProjectOf(layer)
 	if id == 0 {

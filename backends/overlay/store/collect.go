@@ -16,14 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LiveLayers holds the layers that records name.
+// LiveLayers holds the layers that records of snapshots and forks name; all others can be removed.
 type LiveLayers struct {
 	Used   map[string]bool // all layers
 	Upper  map[string]bool // the upper layers of forks
 	Chains [][]string      // the layers of each snapshot
 }
 
-// recordCache caches records by directory and id.
+// recordCache caches the records of snapshots and forks by directory and id. Collect reads all records before
+// it takes the lock, and under the lock only those that changed meanwhile.
 type recordCache map[string]cachedRecord
 
 type cachedRecord struct {
@@ -34,9 +35,9 @@ type cachedRecord struct {
 	Record
 }
 
-// Collect moves layers that no record names into the trash, or stores empty ones for reuse if
-// free returns true. If any record is unreadable it moves none, because that record may name
-// any layer. It returns the layers in use.
+// Collect moves layers that no record of a snapshot or fork names into the trash, or stores empty ones for
+// reuse if free returns true. If any record is unreadable it moves none, because that record may name any
+// layer. It returns the layers in use.
 func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer string) (bool, error)) (*LiveLayers, error) {
 	k := recordCache{}
 	if _, err := s.count(k); err != nil { // without the lock, so that under it only new records are read
@@ -62,7 +63,7 @@ func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer stri
 	return c, errors.Join(s.clearLayers(c, free), s.clearTmp(), s.clearOld())
 }
 
-// count reads all records that the cache does not have, and returns the layers they name.
+// count reads all records that the cache k does not have, and returns the layers that all records name.
 func (s *Store) count(k recordCache) (*LiveLayers, error) {
 	c := &LiveLayers{Used: map[string]bool{}, Upper: map[string]bool{}}
 	for _, dir := range []string{"snapshots", "forks"} {
@@ -73,7 +74,7 @@ func (s *Store) count(k recordCache) (*LiveLayers, error) {
 	return c, nil
 }
 
-// countIn adds the layers that the records in dir name to c.
+// countIn adds the layers that the records in dir, through the cache k, name to c.
 func (s *Store) countIn(dir string, k recordCache, c *LiveLayers) error {
 	ids, err := IDs[string](s, dir)
 	if err != nil || len(ids) == 0 {
@@ -103,7 +104,7 @@ func (s *Store) countIn(dir string, k recordCache, c *LiveLayers) error {
 	return nil
 }
 
-// Frozen lists the layers in use that are no upper layers.
+// Frozen lists the layers in use that no fork writes to: all but the upper layers.
 func (c *LiveLayers) Frozen() (list []string) {
 	for layer := range c.Used {
 		if !c.Upper[layer] {
@@ -129,8 +130,8 @@ func (c *LiveLayers) add(r *Record) {
 // second.
 const ctimeResolution = 50 * time.Millisecond
 
-// read returns the record id in dir, which fd has open, from the cache, unless its ctime or inode
-// has changed. Any number of threads may call it at once.
+// read returns the record id in the directory dir, which fd has open, from the cache, unless its file has
+// another ctime or inode by now. Any number of threads may call it at once.
 func (k recordCache) read(fd int, dir, id string) (cachedRecord, error) {
 	if old, ok := k[dir+"/"+id]; ok {
 		st, err := vfs.Lstat(fd, id)
@@ -143,7 +144,7 @@ func (k recordCache) read(fd int, dir, id string) (cachedRecord, error) {
 	return cachedRecord{st.Ino, st.CTime, now.Sub(st.CTime.Time()) > ctimeResolution, r}, err
 }
 
-// mergedInto returns the layer that replaces this one and all layers below it, or "".
+// mergedInto returns the merged layer that replaces this layer and all layers below it, or "".
 func (s *Store) mergedInto(layer string) string {
 	to, err := os.Readlink(s.LayerPath(layer) + "/merged")
 	to = strings.TrimPrefix(to, "../")
@@ -176,7 +177,8 @@ func (s *Store) clearLayers(c *LiveLayers, free func(c *LiveLayers, layer string
 	return err
 }
 
-// readDir lists a directory, which may not exist before another process has made the layout.
+// readDir lists a directory of the store. It returns nothing if the directory does not exist, because no
+// process has made the layout yet.
 func readDir(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -185,7 +187,7 @@ func readDir(dir string) ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// clearTmp moves entries of tmp/ that no living process writes into the trash.
+// clearTmp moves entries of the directory tmp/ that no living process writes into the trash.
 func (s *Store) clearTmp() error {
 	dir := filepath.Join(s.Dir, "tmp")
 	entries, err := readDir(dir)

@@ -13,7 +13,7 @@ func Refuse(kind error, path, why string, hints ...string) error {
 	return &fs.PathError{Op: "overlay", Path: path, Err: errs.New("", "", kind, why, hints...)}
 }
 
-// PathError returns err with the operation op and the path, or nil if err is nil.
+// PathError adds the operation op and the path to err; nil stays nil.
 func PathError(op, path string, err error) error {
 	if err == nil {
 		return nil

@@ -56,9 +56,9 @@ func (s *Store) makeLayer(layer string) error {
 	return err
 }
 
-// CopyAttrs copies owner, mode, extended attributes and times of the directory like to dir. An
-// ordinary user copies the owner and group only as far as permitted. Where the user then owns
-// dir, and may not write to like, the mode forbids the owner to write.
+// CopyAttrs copies owner, mode, extended attributes and times of the directory like to dir, which will cover
+// like in an overlay. An ordinary user copies the owner and group only as far as permitted. Where the user
+// then owns dir, and may not write to like, the mode forbids the owner to write.
 func (s *Store) CopyAttrs(dir, like string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -108,8 +108,8 @@ func (s *Store) copyOwner(fd int, have, want vfs.Stat) error {
 	return nil
 }
 
-// copyXattrs copies extended attributes, except overlayfs's own. It removes attributes that dir
-// has inherited, or has from an earlier use as a layer.
+// copyXattrs copies extended attributes, except overlayfs's own, from the directory like to dir, open as fd.
+// It removes attributes that dir has inherited, or has from an earlier use as a layer.
 func (s *Store) copyXattrs(fd int, dir, like string) error {
 	old, err := vfs.ListXattrs(fd, "")
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *Store) copyXattrs(fd int, dir, like string) error {
 	return nil
 }
 
-// SetTimes sets the access and modification times of an open file.
+// SetTimes sets the access and modification times of the open file fd to those in st. path is for the error.
 func SetTimes(fd int, path string, st vfs.Stat) error {
 	ts := []unix.Timespec{
 		{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
@@ -151,8 +151,8 @@ func SetTimes(fd int, path string, st vfs.Stat) error {
 	return nil
 }
 
-// Shorten returns the chain layers, topmost first. If the chain is long, a merged layer replaces its lowest
-// layers where there is one that stands for them.
+// Shorten returns the list layers, topmost first, with fewer layers if it is long: where a merged layer
+// stands for the lowest ones, it replaces them.
 func (s *Store) Shorten(layers []string) []string {
 	if len(layers) <= s.MergeAt {
 		return layers
@@ -175,7 +175,7 @@ func (s *Store) TopDir(layers []string, tree string) string {
 }
 
 // MakeLocked creates home, the directory of a new layer, with an empty tree in it. It locks the layer against
-// sweeps until release is called.
+// removal by sweeps until release is called.
 func (s *Store) MakeLocked(ctx context.Context, home string) (release func(), err error) {
 	unlock, err := s.Lock(ctx, unix.LOCK_SH)
 	if err != nil {

@@ -4,17 +4,17 @@ package store
 
 import "github.com/snapfs/snapfs/engine/snapshot"
 
-// TreeDir is the name of the directory in a layer that holds its content. The name is also the
-// ownership mark of a layer, and its format version.
+// TreeDir is the name of the directory in a layer that holds its content. The name also marks the layer as
+// one of this backend, and is its format version.
 const TreeDir = "snapfs-1"
 
-// SnapshotPath returns the path of a snapshot's record.
+// SnapshotPath returns the path of the file with the record of a snapshot.
 func (s *Store) SnapshotPath(id snapshot.ID) string { return s.Dir + "/snapshots/" + string(id) }
 
-// ForkPath returns the path of a fork's record.
+// ForkPath returns the path of the file with the record of a fork.
 func (s *Store) ForkPath(id snapshot.ForkID) string { return s.Dir + "/forks/" + string(id) }
 
-// LayerPath returns the directory of a layer.
+// LayerPath returns the path of the directory of the layer of this name.
 func (s *Store) LayerPath(layer string) string { return s.Dir + "/layers/" + layer }
 
 // TreePath returns the directory with the content of a layer: overlayfs's upperdir or one of
@@ -26,7 +26,8 @@ func (s *Store) TreePath(layer string) string {
 // WorkPath returns the directory that overlayfs uses as workdir with a layer.
 func (s *Store) WorkPath(layer string) string { return s.LayerPath(layer) + s.Inner() + "/work" }
 
-// AttrPrefix returns the prefix of the names of overlayfs's own attributes.
+// AttrPrefix returns the prefix of the names of overlayfs's own extended attributes: "trusted.overlay." or
+// "user.overlay.".
 func (s *Store) AttrPrefix() string {
 	if s.UserXattr {
 		return "user.overlay."

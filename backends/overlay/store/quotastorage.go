@@ -13,10 +13,10 @@ import (
 // "held", which the storage makes. The layer's notes are beside that subdirectory, so that
 // they can be written when it is full.
 type QuotaStorage interface {
-	// Make makes an empty directory for an upper layer.
+	// Make makes an empty directory at path for the content of an upper layer.
 	Make(path string) error
-	// Destroy deletes a directory that Make made, with its content. It reports whether name
-	// was one.
+	// Destroy deletes the entry name of the directory dir, with its content, if Make made it. It reports
+	// whether it did.
 	Destroy(dir int, name string) (bool, error)
 	// CanLimit and Limit are the methods of [snapshot.Limiter], for the directory of a fork's
 	// upper layer.
@@ -24,13 +24,13 @@ type QuotaStorage interface {
 	Limit(ctx context.Context, layer string, l snapshot.DiskLimit) error
 	// InheritLimit applies the limit of the layer old also to the new, empty layer next.
 	InheritLimit(old, next string) error
-	// Swept does the storage's own cleaning. The backend calls it after a sweep has deleted
-	// all removed layers.
+	// Swept removes leftovers of the storage itself. The backend calls it after a sweep has deleted all
+	// removed layers.
 	Swept() error
 }
 
-// Inner returns the path, relative to the directory of a layer, of the directory that the
-// QuotaStorage makes; "" without one.
+// Inner returns the path, relative to the directory of a layer, of the directory that the QuotaStorage makes
+// for the layer's content; "" without a QuotaStorage.
 func (s *Store) Inner() string {
 	if s.Storage == nil {
 		return ""
@@ -38,7 +38,7 @@ func (s *Store) Inner() string {
 	return "/held"
 }
 
-// makeInner makes the directory of the QuotaStorage in a layer.
+// makeInner makes the directory of the QuotaStorage for the content of a layer.
 func (s *Store) makeInner(layer string) error {
 	if s.Storage == nil {
 		return nil

@@ -132,7 +132,7 @@ func (r *Record) check() error {
 	return nil
 }
 
-// layerName returns an error for a name that could lead out of the directory of layers.
+// layerName returns an error for a layer name in a record that could lead out of the directory of layers.
 func layerName(name string) error {
 	if len(name) == 0 || name[0] == '.' || strings.ContainsAny(name, "/\x00") {
 		return errors.New("no valid layer name")
@@ -140,8 +140,8 @@ func layerName(name string) error {
 	return nil
 }
 
-// readRecord reads the record at path, relative to the directory fd, and the inode of its file
-// before it was read. Errors: not exist, errIncomplete and *errs.Error, each in a *fs.PathError.
+// readRecord reads the record at path, relative to the directory fd, and the attributes of its file before it
+// was read. Errors: not exist, errIncomplete and *errs.Error, each in a *fs.PathError.
 func readRecord(fd int, path string) (Record, vfs.Stat, error) {
 	text, st, err := readFile(fd, path)
 	if err != nil {
@@ -197,8 +197,8 @@ func readOnce(dir int, path string) (text string, st vfs.Stat, err error) {
 	}
 }
 
-// writeNew creates a file with this text. After an error the file does not exist; a killed
-// process leaves a part of the text.
+// writeNew creates the file path with this text. After an error the file does not exist; a killed process
+// leaves a part of the text.
 func writeNew(path string, text []byte) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

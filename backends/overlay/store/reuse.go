@@ -15,8 +15,8 @@ import (
 // The files of removed records are reused, for the same reason as layers (see spare.go): they lie
 // in old/, and Sweep leaves maxSpare of them there.
 
-// writeRecord creates a record at path. If there is an old file to reuse, it fills and renames
-// that, so that the record is never incomplete; otherwise it calls writeNew.
+// writeRecord creates the record of a snapshot or fork at path. If the file of a removed record can be
+// reused, it fills and renames that, so that the record is never incomplete; otherwise it calls writeNew.
 func (s *Store) writeRecord(path string, text []byte) error {
 	if own := s.takeOld(); own != "" {
 		err := writeOver(own, text)
@@ -34,7 +34,8 @@ func (s *Store) writeRecord(path string, text []byte) error {
 	return writeNew(path, text)
 }
 
-// takeOld moves an old file to a unique name in tmp/ and returns the path, or "" if there is none.
+// takeOld takes the file of a removed record for reuse: it moves one from old/ to a unique name in tmp/, and
+// returns the path, or "" if there is none.
 func (s *Store) takeOld() string {
 	files, _ := os.ReadDir(s.Dir + "/old")
 	for _, f := range files {
@@ -46,8 +47,8 @@ func (s *Store) takeOld() string {
 	return ""
 }
 
-// writeOver replaces the content of a file that only this process can name. It does not truncate
-// the file first: ext4 writes a truncated and rewritten file to the disk at once.
+// writeOver replaces the content of the file path, which only this process can name, by text. It does not
+// truncate the file first: ext4 writes a truncated and rewritten file to the disk at once.
 func writeOver(path string, text []byte) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -71,8 +72,8 @@ func writeOver(path string, text []byte) error {
 	return unix.Ftruncate(fd, int64(n))
 }
 
-// Retire moves the file of a record to old/ for reuse, or deletes it. A record that does not
-// exist is no error.
+// Retire removes the record of a snapshot or fork: it moves the file path to old/ for reuse, or deletes it. A
+// record that does not exist is no error.
 func (s *Store) Retire(path string) error {
 	err := vfs.RenameNew(path, filepath.Join(s.Dir, "old", UniqueName("")))
 	if errors.Is(err, fs.ErrNotExist) { // either the record or the directory old
@@ -84,7 +85,7 @@ func (s *Store) Retire(path string) error {
 	return err
 }
 
-// clearOld discards all but maxSpare old files.
+// clearOld moves all but maxSpare files of removed records, which wait in old/ for reuse, into the trash.
 func (s *Store) clearOld() error {
 	dir := filepath.Join(s.Dir, "old")
 	old, err := os.ReadDir(dir)

@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSpare is the most layers in spare/. Reusing empty layers saves three mkdir calls and
-// avoids deleted inodes, which ext4 does not reuse for minutes (recently_deleted in
-// fs/ext4/ialloc.c) but examines in each search for a free one: a mkdir then takes half a
-// millisecond instead of twenty microseconds.
+// maxSpare is the largest number of empty layers that wait in spare/ for reuse. Reusing them saves three
+// mkdir calls and avoids deleted inodes, which ext4 does not reuse for minutes (recently_deleted in
+// fs/ext4/ialloc.c) but examines in each search for a free one: a mkdir then takes half a millisecond instead
+// of twenty microseconds.
 const maxSpare = 32
 
-// reuse renames a spare layer to layer. It returns false if there is none.
+// reuse makes an empty layer from spare/ the new layer of this name, by renaming it. It returns false if
+// there is none.
 func (s *Store) reuse(layer string) bool {
 	spares, _ := os.ReadDir(s.Dir + "/spare")
 	for _, spare := range spares {
@@ -29,9 +30,8 @@ func (s *Store) reuse(layer string) bool {
 	return false
 }
 
-// KeepSpare moves an empty layer to spare/, and reports whether it did. No record names the
-// layer, and it has no project id. The caller holds the lock, so that no sweep examines the
-// layer meanwhile.
+// KeepSpare moves an empty layer to spare/ for reuse, and reports whether it did. No record names the layer,
+// and it has no quota project id. The caller holds the lock, so that no sweep examines the layer meanwhile.
 func (s *Store) KeepSpare(layer string) bool {
 	if s.Storage != nil {
 		return false

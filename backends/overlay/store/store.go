@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Store holds the records, the layers and the trash of one state directory. It has no state
-// in memory, so that any number of processes may use the same directory.
+// A Store holds the records of snapshots and forks, the layers and the trash of one state directory. It has
+// no state in memory, so that any number of processes may use the same directory.
 type Store struct {
 	Dir       string
 	UserXattr bool // overlayfs's attributes are user.* instead of trusted.*
@@ -45,7 +45,7 @@ func (s *Store) Prepare() error {
 	return nil
 }
 
-// Create writes the record of a new snapshot or fork.
+// Create writes the record r of a new snapshot or fork to the file path, which must not exist.
 func (s *Store) Create(ctx context.Context, path string, r *Record) error {
 	if err := fault.Point(ctx, "write the record"); err != nil {
 		return err
@@ -59,8 +59,8 @@ func (s *Store) Create(ctx context.Context, path string, r *Record) error {
 	return err
 }
 
-// Replace replaces the record of a fork. Atomic. ErrNotExist: the fork was removed meanwhile;
-// Replace does not create it again.
+// Replace replaces the record of a fork in the file path by r. Atomic. ErrNotExist: the fork was removed
+// meanwhile; Replace does not create it again.
 func (s *Store) Replace(ctx context.Context, path string, r *Record) error {
 	if err := fault.Point(ctx, "replace the record"); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *Store) Replace(ctx context.Context, path string, r *Record) error {
 	return nil
 }
 
-// CheckID returns an error if id is malformed or ctx has ended.
+// CheckID returns an error if the id of a snapshot or fork is malformed, or if ctx has ended.
 func CheckID(ctx context.Context, id string) error {
 	if !snapshot.ValidID(id) {
 		return Refuse(errs.ErrNotSupported, "", "an id has 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
@@ -97,8 +97,8 @@ func Find(id, path string) (Record, error) {
 	return r, err
 }
 
-// Forget removes a record, complete or not, if it has this backend's ownership mark. Sweep
-// removes its layers later.
+// Forget removes the record of the snapshot or fork id, complete or not, if its file has this backend's
+// ownership mark. Sweep removes its layers later.
 func (s *Store) Forget(ctx context.Context, id, path string) error {
 	if !snapshot.ValidID(id) {
 		return nil // no record of this backend has such a name
@@ -116,7 +116,7 @@ func (s *Store) Forget(ctx context.Context, id, path string) error {
 	return s.Drop(ctx, path)
 }
 
-// Drop removes a record that the caller has read, if it still exists.
+// Drop removes the file path with a record that the caller has read, if it still exists.
 func (s *Store) Drop(ctx context.Context, path string) error {
 	if err := fault.Point(ctx, "remove the record"); err != nil {
 		return err
@@ -124,7 +124,8 @@ func (s *Store) Drop(ctx context.Context, path string) error {
 	return PathError("remove", path, s.Retire(path))
 }
 
-// IDs returns the sorted ids of the records in the subdirectory dir of the store, complete or not.
+// IDs returns the sorted ids of the snapshots or forks that have a record in the subdirectory dir of the
+// store, complete or not.
 func IDs[T ~string](s *Store, dir string) ([]T, error) {
 	entries, err := readDir(filepath.Join(s.Dir, dir)) // sorted
 	var found []T
@@ -136,9 +137,8 @@ func IDs[T ~string](s *Store, dir string) ([]T, error) {
 	return found, err
 }
 
-// Lock takes the lock on the set of live layers: shared to write a record that names a layer,
-// exclusive to remove layers that no record names. unlock releases it, as does the end of the
-// process.
+// Lock takes the lock on the set of layers in use. how is LOCK_SH to write a record that names a layer,
+// LOCK_EX to remove layers that no record names. unlock releases it, as does the end of the process.
 func (s *Store) Lock(ctx context.Context, how int) (unlock func(), err error) {
 	path := s.Dir + "/lock"
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -158,14 +158,15 @@ func (s *Store) Lock(ctx context.Context, how int) (unlock func(), err error) {
 	return func() { unlockFD(fd) }, nil
 }
 
-// unlockFD releases the lock of a descriptor at once, also where a forked process has a copy of it, and closes it.
+// unlockFD releases the lock that the descriptor fd holds at once, also where a forked process has a copy of
+// fd, and closes fd.
 func unlockFD(fd int) {
 	_ = unix.Flock(fd, unix.LOCK_UN) // closing does the same, if later
 	unix.Close(fd)
 }
 
-// LockLayer locks a layer against other seals and syncs of its fork. A caller that takes both
-// locks calls LockLayer before Lock.
+// LockLayer locks the upper layer of a fork against other seals and syncs of that fork. A caller that takes
+// both locks calls LockLayer before Lock.
 func (s *Store) LockLayer(ctx context.Context, layer string) (unlock func(), err error) {
 	path := s.LayerPath(layer)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -179,12 +180,13 @@ func (s *Store) LockLayer(ctx context.Context, layer string) (unlock func(), err
 	return func() { unlockFD(fd) }, nil
 }
 
-// ToTrash moves path into the trash. If that fails, Sweep finds path later.
+// ToTrash moves the file or directory at path into the trash, to be deleted later. If that fails, Sweep finds
+// it at path.
 func (s *Store) ToTrash(path string) {
 	_ = vfs.RenameNew(path, filepath.Join(s.Dir, "trash", UniqueName("")))
 }
 
-// flock waits for a lock until ctx ends.
+// flock takes the flock(2) lock how on fd. It waits until ctx ends.
 func flock(ctx context.Context, fd, how int) error {
 	return poll.Until(ctx, 100*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
 		err := vfs.FlockFD(fd, how|unix.LOCK_NB)
@@ -195,7 +197,7 @@ func flock(ctx context.Context, fd, how int) error {
 	})
 }
 
-// EmptyTrash deletes the content of the trash.
+// EmptyTrash deletes the removed layers and records that are in the trash.
 func (s *Store) EmptyTrash(ctx context.Context) error {
 	var o trash.Options
 	if s.Storage != nil {

@@ -36,8 +36,8 @@ func Walk(tree string, visit func(name string, dir *os.File, err error) (dirs []
 	return nil
 }
 
-// IsDir reports whether an entry is a directory. It calls lstat if the filesystem does not list
-// types.
+// IsDir reports whether the entry of the directory dir, which the kernel listed with the type typ, is a
+// directory. It calls lstat if the filesystem does not list types.
 func IsDir(dir int, entry []byte, typ uint8) bool {
 	if typ != unix.DT_UNKNOWN {
 		return typ == unix.DT_DIR

@@ -8,9 +8,10 @@ import (
 	"sync"
 )
 
-// plainKeys are the keys that the host may read of a container's configuration: none names a program, a file with more
-// configuration, or a directory to work in. The part before the slash is the section, with ".*" for one with a
-// subsection. A list of what is harmless holds also against keys that a later git adds.
+// plainKeys are the keys of git's configuration that programs on the host may read of a file that a container
+// wrote: none names a program, a file with more configuration, or a directory to work in. The part before the
+// slash is the section, with ".*" for one with a subsection. A list of harmless keys holds also against keys
+// that a later git adds.
 var plainKeys = sync.OnceValue(func() map[string]bool {
 	return tableOf(`
 core/repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode protecthfs protectntfs
@@ -60,7 +61,7 @@ func tableOf(text string) map[string]bool {
 	return table
 }
 
-// An entry is a key with its value.
+// An entry is a key of git's configuration with its value.
 type entry struct {
 	section    string // in lower case, with ".*" if there is a subsection
 	subsection string
@@ -70,7 +71,8 @@ type entry struct {
 // The lines that a host may read are written so that there is one way to read them: a section alone on its line, a
 // subsection without escapes, and a value that ends with its line.
 
-// section reads a line such as `[remote "origin"]`.
+// section parses a line of git's configuration that begins a section, such as `[remote "origin"]`; false for
+// any other line.
 func section(line string) (*entry, bool) {
 	name, ok := strings.CutPrefix(strings.Trim(line, blank), "[")
 	if !ok {
@@ -92,7 +94,8 @@ func section(line string) (*entry, bool) {
 	return e, name != "" && !strings.ContainsFunc(name, notInKey)
 }
 
-// set reads a line such as `url = x`, or `bare`, of a section.
+// set parses a line of git's configuration that sets a key, such as `url = x`, or `bare`, in the section that
+// e names.
 func (e *entry) set(line string) (*entry, bool) {
 	name, value, _ := strings.Cut(line, "=")
 	name = strings.Trim(name, blank)
@@ -102,23 +105,24 @@ func (e *entry) set(line string) (*entry, bool) {
 	return &entry{e.section, e.subsection, strings.ToLower(name), strings.Trim(value, blank)}, true
 }
 
-// blank has the characters between words.
+// blank has the characters that separate words in git's configuration.
 const blank = " \t"
 
 func letter(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
 
-// notInKey reports whether a rune cannot be in the name of a section or key.
+// notInKey reports whether a rune cannot be in the name of a section or key of git's configuration.
 func notInKey(r rune) bool { return !letter(r) && (r < '0' || r > '9') && r != '-' }
 
-// comment reports whether git reads nothing in a line.
+// comment reports whether a line of git's configuration is empty or a comment.
 func comment(line string) bool {
 	line = strings.TrimLeft(line, blank)
 	return line == "" || line[0] == '#' || line[0] == ';'
 }
 
-// config returns a file of git's configuration with a comment sign in place of the first byte of each line that the
-// host must not read. The length stays, since git asks for it first. A file without any section sets nothing, and
-// stays as it is; so does one that the user has written in a directory that is no repository.
+// config returns text, a file of git's configuration, with a comment sign in place of the first byte of each
+// line that could make git run a command. The length stays, since git asks for it first. A file without any
+// section sets nothing, and stays as it is; so does one that the user has written in a directory that is no
+// repository.
 func (g *Guard) config(path string, text []byte) []byte {
 	if !hasSection(text) {
 		return text
@@ -144,8 +148,8 @@ func (g *Guard) config(path string, text []byte) []byte {
 	return out
 }
 
-// hasSection reports whether a line can begin a section. Before the first one git reads keys without a section, which
-// mean nothing.
+// hasSection reports whether any line of a file can begin a section of git's configuration. Before the first
+// one git reads keys without a section, which mean nothing.
 func hasSection(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimLeftFunc(line, func(r rune) bool { return r <= ' ' || r >= 0x7f })
@@ -156,8 +160,8 @@ func hasSection(text []byte) bool {
 	return false
 }
 
-// scan calls do for each line with a key, and with nil for each line that it cannot read or whose section it cannot
-// read, with the place of the line in the text.
+// scan calls do for each line of git's configuration with a key, and with nil for each line that it cannot
+// parse or whose section it cannot parse. at is the offset of the line in text.
 func scan(text []byte, do func(at int, e *entry)) {
 	var in *entry // the section
 	at, continued := 0, false
@@ -197,9 +201,9 @@ func printable(line string) bool {
 	return !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
-// harmless reports whether the host may read an entry from anybody. A remote such as "ext::COMMAND" names a program,
-// also with quotes or a backslash between, which git removes.
-// The index of a repository with another hash than SHA-1 cannot be checked.
+// harmless reports whether programs on the host may read the entry of git's configuration even if a container
+// wrote it. A remote such as "ext::COMMAND" names a program, also with quotes or a backslash between, which
+// git removes. The index of a repository with another hash than SHA-1 cannot be checked.
 func harmless(e *entry) bool {
 	if e.section == "extensions" && e.key == "objectformat" && !strings.EqualFold(e.value, "sha1") {
 		return false
@@ -207,15 +211,15 @@ func harmless(e *entry) bool {
 	return plainKeys()[e.section+"/"+e.key] && !strings.Contains(unquote(e.value), "::") && !optionLike(e)
 }
 
-// optionLike reports whether an entry has a name that is an option to a program: "git fetch --all" runs "git fetch NAME"
-// for each remote.
+// optionLike reports whether an entry of git's configuration has a name that a program would take for an
+// option: "git fetch --all" runs "git fetch NAME" for each remote.
 func optionLike(e *entry) bool {
 	names := e.key != "tagopt" && (strings.HasPrefix(e.section, "remote") || e.section == "branch.*" || e.section == "submodule.*")
 	return strings.HasPrefix(e.subsection, "-") || names && strings.HasPrefix(unquote(e.value), "-")
 }
 
-// staysOutside reports whether an entry of the user's own means the same in the view: it names no file of the
-// workspace, which the container may have changed, and no directory to work in.
+// staysOutside reports whether an entry of git's configuration that the user wrote means the same in the
+// view: it names no file of the workspace, which the container may have changed, and no directory to work in.
 func (g *Guard) staysOutside(e *entry) bool {
 	if e.section == "core" && e.key == "worktree" || e.section == "extensions" {
 		return false
@@ -234,7 +238,7 @@ func (g *Guard) staysOutside(e *entry) bool {
 	return true
 }
 
-// notInPath reports whether a rune separates the words of a command.
+// notInPath reports whether a rune separates the words of a shell command, and so cannot be in a path in it.
 func notInPath(r rune) bool { return strings.ContainsRune(" \t\"'`$(){}<>|&;=,\\", r) }
 
 func exists(path string) bool {

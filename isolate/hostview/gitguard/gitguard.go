@@ -15,16 +15,19 @@ import (
 	"strings"
 )
 
-// MaxSize is the size of the largest text that a [Guard] checks, but for an index.
+// MaxSize is the size in bytes of the largest file that a [Guard] checks, except for git's index.
 const MaxSize = 1 << 20
 
-// errRefused means that a text leads out of the view, or nobody can know where it leads.
+// errRefused means that a file of git's names a path outside of the view, or that nobody can know where it
+// leads.
 var errRefused = errors.New("it leads out of the view")
 
-// errProgram means that a text has git execute a program, or write a file, that nobody but its writer knows.
+// errProgram means that a file makes git execute a program, or write a file, that only the file's writer
+// knows.
 var errProgram = errors.New("it names a program or an unknown option")
 
-// A Guard checks the files of one view.
+// A Guard decides what programs on the host read of git's files in one view, the directory of a container on
+// the host.
 type Guard struct {
 	// Workspace is the real directory that the view shows a copy of, which is also its path in the container. What
 	// its own files hold is the user's, and the view may show it.
@@ -33,8 +36,8 @@ type Guard struct {
 	View string
 }
 
-// Checks reports whether a Guard checks the regular files of a name. A symbolic link of such a name is not for the
-// host to follow: it leads to a text under another name.
+// Checks reports whether the Guard checks regular files of this name, because git reads them. A symbolic link
+// of such a name must not be followed: it leads to a text under another name.
 func (g *Guard) Checks(name string) bool {
 	switch name {
 	case "config", "config.worktree", ".git", "commondir", "git-rebase-todo":
@@ -45,9 +48,10 @@ func (g *Guard) Checks(name string) bool {
 	return isIndex(name)
 }
 
-// Text returns what the host reads of a file that it has found by name. The path of the file begins with a slash and
-// is relative to the view; it is "" if it is not known, and may be out of date, since the container can move a file at
-// any time. Errors: the host may not read the file.
+// Text returns the content that programs on the host read of a file that they found under name: text, without
+// the parts that could make git run a command. The path of the file begins with a slash and is relative to
+// the view; it is "" if it is not known, and may be out of date, since the container can move a file at any
+// time. Errors: the host may not read the file.
 func (g *Guard) Text(name, path string, text []byte) ([]byte, error) {
 	if isIndex(name) && len(text) <= MaxIndex {
 		return text, checkIndex(text)
@@ -70,7 +74,7 @@ func (g *Guard) Text(name, path string, text []byte) ([]byte, error) {
 	return g.config(path, text), nil
 }
 
-// real returns the text of the same file of the real workspace, or nil.
+// real returns the content of the file at the same path of the real workspace, which the user wrote, or nil.
 func (g *Guard) real(path string) []byte {
 	if path == "" || g.Workspace == "" {
 		return nil
@@ -86,9 +90,10 @@ func (g *Guard) real(path string) []byte {
 	return text
 }
 
-// pointer returns the text of a file that names a directory of git's, after a prefix, with that directory as an
-// absolute path in the view. Git follows an absolute path from wherever it stands, and a relative one from a directory
-// that the container may move. A path out of the workspace stays if the real file has the same text.
+// pointer returns the text of a file, such as .git, that names another directory of git's after a prefix. It
+// makes that an absolute path in the view: git follows an absolute path from wherever it stands, and a
+// relative one from a directory that the container may move. A path out of the workspace stays if the real
+// file has the same text.
 func (g *Guard) pointer(path string, text []byte, prefix string) ([]byte, error) {
 	to, ok := strings.CutPrefix(string(text), prefix)
 	to = strings.Trim(to, " \t\r\n")
@@ -110,7 +115,8 @@ func (g *Guard) pointer(path string, text []byte, prefix string) ([]byte, error)
 	return []byte(to + "\n"), nil
 }
 
-// rest returns where a pointer in the file path leads, relative to the view.
+// rest returns the path, relative to the view, of the target to that the file at path names; false if it is
+// outside of the view.
 func (g *Guard) rest(path, to string) (string, bool) {
 	if !filepath.IsAbs(to) {
 		to = filepath.Join(g.View, filepath.Dir(path), to)
@@ -124,10 +130,11 @@ func (g *Guard) rest(path, to string) (string, bool) {
 	return "", false
 }
 
-// todoWords are the instructions of an interrupted rebase that run no command.
+// todoWords are the instructions of an interrupted git rebase that run no command.
 const todoWords = " pick p reword r edit e squash s fixup f drop d label l reset t merge m noop break b update-ref u "
 
-// todo returns the instructions of a rebase with a comment sign before those that run a command.
+// todo returns the instructions of an interrupted git rebase with a comment sign before those that run a
+// command.
 func todo(text []byte) []byte {
 	out := bytes.Clone(text)
 	at := 0

@@ -7,13 +7,15 @@ import (
 	"strings"
 )
 
-// errIndex means that an index of git's has a path that leads out, or is not as git writes it.
+// errIndex means that an index of git's has a path that leads out of the work tree, or differs from the
+// format that git writes.
 var errIndex = errors.New("the index of the repository names a file outside of it, or cannot be read")
 
-// MaxIndex is the size of the largest index that a [Guard] checks: that of half a million files.
+// MaxIndex is the size in bytes of the largest git index that a [Guard] checks: that of half a million files.
 const MaxIndex = 64 << 20
 
-// isIndex reports whether git reads a file of the name as its index, or as the part of one that several share.
+// isIndex reports whether git reads a file of this name as its index, or as the part of an index that several
+// share.
 func isIndex(name string) bool { return name == "index" || strings.HasPrefix(name, "sharedindex.") }
 
 const (
@@ -32,7 +34,8 @@ type index struct {
 	end    int    // of the entries
 }
 
-// checkIndex returns an error if a path in an index leads out of the work tree. Another file of the name has none.
+// checkIndex returns an error if a path in a git index leads out of the work tree. A file with the name of an
+// index but another format has no paths, and is no error.
 func checkIndex(text []byte) error {
 	if len(text) < 12 || string(text[:4]) != "DIRC" {
 		return nil // git does not read it either
@@ -56,7 +59,8 @@ func checkIndex(text []byte) error {
 	return nil
 }
 
-// entry reads the entry at the end of those that are read, and returns its path.
+// entry reads the next entry of a git index and returns its path. With compressed, the path begins as last,
+// that of the entry before. It returns false for an entry that it cannot read.
 func (x *index) entry(compressed bool, last string) (string, bool) {
 	start, at := x.end, x.end+indexFixed
 	if at+2 > len(x.text) {
@@ -88,10 +92,11 @@ func (x *index) entry(compressed bool, last string) (string, bool) {
 	return name, x.end <= len(x.text)
 }
 
-// maxName is larger than any path that a system call takes.
+// maxName is larger than any path that a system call takes; a git index with a longer one is refused.
 const maxName = 1 << 13
 
-// varint reads a number of several bytes, and returns its size, or 0.
+// varint reads a number of several bytes at the beginning of text, and returns its size in bytes, or 0 if
+// there is none.
 func varint(text []byte) (value uint64, size int) {
 	for i, c := range text[:min(len(text), 8)] {
 		if i > 0 {
@@ -105,8 +110,8 @@ func varint(text []byte) (value uint64, size int) {
 	return 0, 0
 }
 
-// extensions reports whether what follows the entries is as git writes it. Two extensions say where entries are, and
-// git reads them there: it must be the same place.
+// extensions reports whether the extensions, which follow the entries of a git index, are as git writes them.
+// Two extensions say where entries are, and git reads them there: it must be the same place.
 func (x *index) extensions() bool {
 	at, end := x.end, len(x.text)-indexHash
 	for at+8 <= end {
@@ -131,8 +136,8 @@ func (x *index) extensions() bool {
 	return at == end
 }
 
-// blocks reports whether a table of blocks of entries, which git reads one beside the other, has places where entries
-// begin.
+// blocks reports whether the offsets in table, an extension of a git index, are those at which entries begin.
+// Git reads the blocks of entries there in parallel.
 func (x *index) blocks(table []byte) bool {
 	if len(table) < 4 || len(table)%8 != 4 {
 		return false

@@ -9,25 +9,28 @@ import (
 // An interrupted cherry-pick, rebase, am, bisect or merge leaves files that tell git how to go on. Some of them
 // hold options, and an option can name a program or a file outside.
 
-// mergeStrategies are the strategies that the host may use. Git makes a program's name of any other one, and executes
-// the path in it if it has a slash. Of git's own programs "git merge-index" executes its first option.
+// mergeStrategies are the merge strategies in git's files that programs on the host may read. Git makes a
+// program's name of any other one, and executes the path in it if it has a slash. Of git's own programs "git
+// merge-index" executes its first option.
 const mergeStrategies = " ort recursive resolve octopus ours subtree "
 
-// mergeOptions are the options of a merge strategy. They become options of programs, some of which take the path of a
-// file to write.
+// mergeOptions are the options of a merge strategy that programs on the host may read. They become options of
+// programs, some of which take the path of a file to write.
 const mergeOptions = " ours theirs patience histogram minimal diff-algorithm subtree renormalize no-renormalize" +
 	" find-renames no-renames rename-threshold ignore-space-change ignore-all-space ignore-space-at-eol" +
 	" ignore-cr-at-eol "
 
-// pickOptions are the options of a cherry-pick or revert that run no command and have any value.
+// pickOptions are the options of an interrupted git cherry-pick or revert that run no command, whatever their
+// value.
 const pickOptions = " no-commit edit allow-empty allow-empty-message drop-redundant-commits keep-redundant-commits" +
 	" signoff record-origin allow-ff mainline gpg-sign allow-rerere-auto default-msg-cleanup "
 
-// applyOptions are the options that "git am" keeps for "git apply". Others write files outside.
+// applyOptions are those options that "git am" stores for "git apply" that the host may read. Others write
+// files outside.
 const applyOptions = " --whitespace --ignore-space-change --ignore-whitespace --directory --exclude --include --reject "
 
-// quotedWords reports whether a text has only words in single quotes, as git quotes them for a shell. Old versions of
-// git have a shell read the paths of a bisection.
+// quotedWords reports whether a text has only words in single quotes, as git quotes them for a shell: old
+// versions of git have a shell read the paths of a bisection.
 func quotedWords(text string) bool {
 	for {
 		text = strings.TrimLeft(text, " \n")
@@ -49,12 +52,13 @@ func quotedWords(text string) bool {
 
 func has(list, word string) bool { return word != "" && strings.Contains(list, " "+word+" ") }
 
-// unquote returns a value without quotes and backslashes.
+// unquote returns a value of one of git's files without quotes and backslashes.
 func unquote(value string) string {
 	return strings.NewReplacer(`"`, "", `'`, "", `\`, "").Replace(value)
 }
 
-// checkState returns the errors of the files that are read whole: what is in them is a word or a list of words.
+// checkState returns an error if the file called name, at path, which holds a word or a list of words for an
+// interrupted git command, has one that makes git run a program or write outside.
 func (g *Guard) checkState(name, path string, text []byte) error {
 	if len(text) == 0 || bytes.Equal(text, g.real(path)) {
 		return nil // the user's own
@@ -92,14 +96,15 @@ func (g *Guard) checkState(name, path string, text []byte) error {
 	return nil
 }
 
-// mergeOption reports whether a word is an option of a merge strategy, such as "ours" or "subtree=a/b".
+// mergeOption reports whether a word is an option of a git merge strategy that the host may use, such as
+// "ours" or "subtree=a/b".
 func mergeOption(word string) bool {
 	option, _, _ := strings.Cut(word, "=")
 	return has(mergeOptions, option) && !strings.ContainsAny(word, " \t\r\n")
 }
 
-// conflicts checks the list of the files with conflicts, each after a hash and a tab, and before a zero. Git copies
-// each into the repository, and a known solution over it.
+// conflicts checks git's list of the files with conflicts (MERGE_RR): each path is after a hash and a tab,
+// and before a zero. Git copies each file into the repository, and a known solution over it.
 func conflicts(text []byte) error {
 	for item := range bytes.SplitSeq(bytes.TrimSuffix(text, []byte{0}), []byte{0}) {
 		id, name, _ := strings.Cut(string(item), "\t")
@@ -110,19 +115,21 @@ func conflicts(text []byte) error {
 	return nil
 }
 
-// conflictID reports whether a word is a hash, or one with a dot and a number. Git skips blanks before the number.
+// conflictID reports whether a word is the id of a conflict in git's list of conflicts: a hash, or one with a
+// dot and a number. Git skips blanks before the number.
 func conflictID(word string) bool {
 	hash, number, dot := strings.Cut(word, ".")
 	return len(hash) == 2*indexHash && dot == (number != "") && strings.Trim(number, "0123456789") == ""
 }
 
-// insideTop reports whether a path of git's, which is relative to the top of the work tree, stays there.
+// insideTop reports whether a path in git's files, which is relative to the top of the work tree, does not
+// lead out of it.
 func insideTop(name string) bool {
 	return name != "" && name == path.Clean(name) && name[0] != '/' && name != ".." && !strings.HasPrefix(name, "../")
 }
 
-// pick returns the options of a cherry-pick or revert that waits, with a comment sign before those that the host must
-// not read.
+// pick returns the options of an interrupted git cherry-pick or revert, with a comment sign before those that
+// could run a command.
 func pick(text []byte) []byte {
 	if !hasSection(text) {
 		return text

@@ -1,4 +1,5 @@
-// Package viewserver is the process that serves a view of package hostview. Only snapfs-fuse links it.
+// Package viewserver is the process that serves a view of package hostview, a container's directory on the
+// host. Only snapfs-fuse links it.
 package viewserver
 
 import (
@@ -16,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server serves one view.
+// A server serves one view, a container's directory on the host, from this process.
 type server struct {
 	view *idmap.View
 	end  func()
@@ -25,10 +26,11 @@ type server struct {
 	hold *os.File // nil while the view has no directory
 }
 
-// Serve mounts a view at the directory at and serves it, with the descriptors that package hostview names. It
-// returns when the view is unmounted, which it does itself when the container, the owner or ctx ends. The control
-// socket and the directory are removed then. What the host reads of git's files is checked against those of the real
-// directory workspace (package gitguard).
+// Serve mounts a view, a container's directory, at the host directory at and serves it, with the descriptors
+// that package hostview names. base is the first of the container's ids. It returns when the view is
+// unmounted, which it does itself when the container, the owner or ctx ends. The socket control and the
+// directory are removed then. Package gitguard checks what the host reads of git's files against those of the
+// real directory workspace.
 func Serve(ctx context.Context, at, control, workspace string, base uint32) error {
 	ready := os.NewFile(hostview.ReadyFD, "ready")
 	refuse := func(err error) error {
@@ -69,7 +71,8 @@ func Serve(ctx context.Context, at, control, workspace string, base uint32) erro
 	return errors.Join(err, os.Remove(control))
 }
 
-// awaitEnd ends the view when the container of the directory that hold belongs to has ended.
+// awaitEnd ends the view when the pipe ended closes, because the container has ended, unless the view has
+// left hold's directory by then.
 func (s *server) awaitEnd(ended, hold *os.File) {
 	_, _ = io.Copy(io.Discard, ended) // its end is all that matters
 	ended.Close()
@@ -80,7 +83,8 @@ func (s *server) awaitEnd(ended, hold *os.File) {
 	}
 }
 
-// awaitOwner calls end when the process of a pidfd ends. Another kind of descriptor never ends.
+// awaitOwner calls end when the process of the pidfd fd ends. For another kind of descriptor, such as
+// /dev/null, it never does.
 func awaitOwner(fd int, end func()) {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || isNull(fd) {
@@ -118,8 +122,8 @@ func (s *server) accept(l *fdsock.Conn) {
 	}
 }
 
-// answer serves one client until it closes the connection. Others wait. If the client leaves the view without a
-// directory, the view ends.
+// answer serves the requests of one client of the control socket until the client closes the connection.
+// Others wait. If the client leaves the view without a directory, the view ends.
 func (s *server) answer(client *fdsock.Conn) {
 	for {
 		msg, files, err := client.Receive()

@@ -7,11 +7,11 @@
 // and this one imports nothing.
 package nofile
 
-// Limit is a struct rlimit: the soft and the hard limit.
+// Limit is a struct rlimit of the kernel: the soft and the hard limit.
 type Limit struct{ Cur, Max uint64 }
 
-// given is the limit at the program's start, read during initialisation because package
-// syscall changes it afterwards. Cost: 0.2 µs.
+// given is the limit of open files at the program's start, read during initialisation because package syscall
+// changes it afterwards. Cost: 0.2 µs.
 var given = ask()
 
 func ask() (l Limit) {
@@ -26,5 +26,6 @@ func ask() (l Limit) {
 //go:noescape
 func getrlimit(l *Limit) (errno int)
 
-// Given returns the limit that this program was started with; ok is false if the kernel did not report it.
+// Given returns the limit of open files that this program was started with; ok is false if the kernel did not
+// report it.
 func Given() (l Limit, ok bool) { return given, given.Max != 0 }

@@ -13,8 +13,8 @@ import (
 	"unicode"
 )
 
-// Policy is the content of a profile. Paths are absolute, clean and without symbolic links,
-// because the kernel compares them after it has followed all links: /tmp must be given as
+// Policy says what a program may do in the sandbox of macOS. Paths are absolute, clean and without symbolic
+// links, because the kernel compares them after it has followed all links: /tmp must be given as
 // /private/tmp.
 type Policy struct {
 	// Write are the only trees that may be written.
@@ -28,10 +28,12 @@ type Policy struct {
 	Network bool
 }
 
-// devices are files to which most programs write and that store nothing.
+// devices are device files to which most programs write and that store nothing, so every profile allows
+// writing to them.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper"}
 
-// Text returns the profile. An error names a path that a profile cannot contain.
+// Text returns the sandbox-exec(1) profile of the policy. An error names a path that a profile cannot
+// contain.
 func (p Policy) Text() (string, error) {
 	for _, list := range [][]string{p.Write, p.ReadOnly, p.Hide} {
 		for _, name := range list {
@@ -57,8 +59,8 @@ func (p Policy) Text() (string, error) {
 	return b.String(), nil
 }
 
-// rule writes one rule for all paths. It writes nothing when paths is empty, because a rule without a filter
-// applies to everything.
+// rule writes one rule of a profile, "what" (such as allow or deny with an operation), for all paths. It
+// writes nothing when paths is empty, because a rule without a filter applies to everything.
 func rule(b *strings.Builder, what, filter string, paths []string) {
 	if len(paths) == 0 {
 		return

@@ -16,8 +16,8 @@ const (
 	other    = 0x20
 )
 
-// each calls do with the tag and the permissions of each entry, sets the permissions to the result, and
-// reports whether the list was valid.
+// each calls do with the tag and the permissions of each entry of an access control list, and sets the
+// permissions in list to the result. It reports whether the list was valid.
 func each(list []byte, do func(tag, perm uint16) uint16) bool {
 	if len(list) < 4 || (len(list)-4)%8 != 0 || binary.LittleEndian.Uint32(list) != 2 {
 		return false
@@ -29,8 +29,8 @@ func each(list []byte, do func(tag, perm uint16) uint16) bool {
 	return true
 }
 
-// Mode returns the permission bits that a list stands for. whole reports whether these bits
-// express the whole list, ok whether it is valid.
+// Mode returns the permission bits that an access control list stands for. whole reports whether these bits
+// express the whole list, so that it need not be stored; ok whether it is valid.
 func Mode(list string) (mode uint32, whole, ok bool) {
 	whole = true
 	var group, mask uint32
@@ -56,7 +56,7 @@ func Mode(list string) (mode uint32, whole, ok bool) {
 	return mode | group<<3, whole, ok
 }
 
-// WithMode returns the list with its permissions changed to those of mode.
+// WithMode returns the access control list with its permissions changed to those of mode, as after chmod(2).
 func WithMode(list string, mode uint32) string {
 	group := uint16(groupObj)
 	b := []byte(list)

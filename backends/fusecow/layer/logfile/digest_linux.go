@@ -2,7 +2,9 @@ package logfile
 
 import "slices"
 
-// A Digest is the final state that a log describes. Its records lack the byte of their kind.
+// A Digest is the final state that a layer's log describes, as the last record of each inode and name. It
+// serves to rewrite a log without outdated records, and to merge logs. Its records lack the byte of their
+// kind.
 type Digest struct {
 	inodes map[uint64]lastInode
 	seen   int // number of inode records so far
@@ -34,7 +36,7 @@ type lastName struct {
 	to     uint64
 }
 
-// Add updates the digest by the next record of the log.
+// Add updates the digest by the next record of the log; r is at the fields of that record.
 func (g *Digest) Add(kind byte, r *Reader) {
 	before := r.rest
 	record := func() []byte { return before[:len(before)-len(r.rest)] }
@@ -70,8 +72,8 @@ func (g *Digest) Add(kind byte, r *Reader) {
 	}
 }
 
-// Need reads a record of a layer below the digested log. If a gone or unname record of the
-// digest cancels it, Need adds that record to needed, so that it is not dropped.
+// Need reads one record, of that kind, of a layer below the digested log. If the digest has a gone or unname
+// record that cancels it, Need adds the cancelling record to needed, so that Records does not drop it.
 func (g *Digest) Need(needed *Digest, kind byte, r *Reader) {
 	switch kind {
 	case KindInode:
@@ -89,8 +91,8 @@ func (g *Digest) Need(needed *Digest, kind byte, r *Reader) {
 	}
 }
 
-// needUnname adds to needed the last record of a name if that record makes the lower's entry
-// visible again.
+// needUnname adds the digest's last record of a name to needed, if that record makes the lower's entry
+// visible again. It cancels a record of a layer below.
 func (g *Digest) needUnname(needed *Digest, dir uint64, name string) {
 	if last, ok := g.names[dir][name]; ok && last.kind == KindUnname {
 		setName(needed.names, dir, name, last)
@@ -104,9 +106,9 @@ func setName(names map[uint64]map[string]lastName, dir uint64, name string, last
 	names[dir][name] = last
 }
 
-// Records returns the digest as the fewest records. Removed inodes come first, because their
-// numbers may have been reused; inodes keep the order of their last records; names follow the
-// inodes that they refer to.
+// Records returns the fewest records that have the digest's effect. Those that only cancel records of layers
+// below are included only if needed has them. Removed inodes come first, because their numbers may have been
+// reused; inodes keep the order of their last records; names follow the inodes that they refer to.
 func (g *Digest) Records(needed *Digest) (w Writer) {
 	for id := range needed.gone {
 		w.Gone(id)

@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Layer is an open layer directory: the file "log", and the content of files in "data".
+// A Layer is an open layer directory, which holds the changes of one state of a filesystem: the file "log",
+// and the content of changed files in "data".
 //
 // The log is a magic word and then frames. A frame is its length and its CRC-32C, four bytes each, and then
-// records. Replay applies either all records of a frame or none, so a crash in the middle of a frame leaves the
-// state before it.
+// records. Replay applies either all records of a frame or none, so a crash in the middle of a frame leaves
+// the state before it.
 type Layer struct {
 	Path string
 	FD   int
@@ -40,20 +41,20 @@ type Layer struct {
 	renamed bool
 }
 
-// ErrDamaged reports a log that does not begin with the magic word, whose whole frames make no sense, or that
-// has whole frames after a broken one.
+// ErrDamaged means that a layer's log does not begin with the magic word, that its whole frames make no
+// sense, or that whole frames follow a broken one.
 var ErrDamaged = errors.New("the log is damaged")
 
-// Magic is the word with which every log begins.
+// Magic is the word with which the log of every layer begins.
 const Magic = "fusecow1"
 
-// checksum returns the CRC-32C of records. The first call builds the table.
+// checksum returns the CRC-32C of the records of a frame. The first call builds the table.
 func checksum(records []byte) uint32 {
 	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// Open opens the layer at path; the caller must call Close. With top it locks the layer for writing, or returns
-// unix.EBUSY, and creates it if it does not exist.
+// Open opens the layer directory at path; the caller must call Close. With top, for the layer that takes
+// changes, it locks the layer for writing, or returns unix.EBUSY, and creates it if it does not exist.
 func Open(path string, top bool) (_ *Layer, err error) {
 	d := &Layer{Path: path, FD: -1}
 	defer func() {
@@ -93,8 +94,8 @@ func Open(path string, top bool) (_ *Layer, err error) {
 	return d, nil
 }
 
-// initLog writes the magic word to a new log, or to one whose creator was killed. A longer log stays as it is,
-// and counts as empty until it is read.
+// initLog writes the magic word to a new log of the layer, or to one whose creator was killed. A longer log
+// stays as it is, and counts as empty until it is read.
 func (d *Layer) initLog() error {
 	d.Size = int64(len(Magic))
 	st, err := d.Log.Stat()
@@ -105,8 +106,8 @@ func (d *Layer) initLog() error {
 	return err
 }
 
-// WithExclusive calls do while no process has the layer at path open. unix.EBUSY means that one has. A process that
-// opens the layer meanwhile waits, and then finds the state that do left.
+// WithExclusive calls do while no process has the layer at path open. unix.EBUSY means that a process has it
+// open. A process that opens the layer meanwhile waits, and then finds the state that do left.
 func WithExclusive(path string, do func() error) error {
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, path)
 	if err != nil {
@@ -123,7 +124,7 @@ func WithExclusive(path string, do func() error) error {
 	return do()
 }
 
-// Close closes the layer, which unlocks it.
+// Close closes the layer's files, which releases its lock.
 func (d *Layer) Close() {
 	if d.Log != nil {
 		d.Log.Close()
@@ -133,8 +134,8 @@ func (d *Layer) Close() {
 	}
 }
 
-// Frames calls do with the records of each whole frame, and skips a torn one at the end. Errors: ErrDamaged,
-// those of files, and those of do.
+// Frames calls do with the records of each whole frame of the log, and skips a torn one at the end, which a
+// crash leaves. Errors: ErrDamaged, those of files, and those of do.
 func (d *Layer) Frames(do func(records []byte) error) error {
 	all, err := d.ReadLog()
 	if err != nil {
@@ -165,7 +166,8 @@ func (d *Layer) Frames(do func(records []byte) error) error {
 	return nil
 }
 
-// Records calls do with the kind of each record in the log. do must read exactly the rest of the record from r.
+// Records calls do with the kind of each record in the layer's log, in order. do must read exactly the rest
+// of the record from r.
 func (d *Layer) Records(do func(kind byte, r *Reader)) error {
 	return d.Frames(func(records []byte) error {
 		for r := NewReader(records); r.More(); {
@@ -177,7 +179,7 @@ func (d *Layer) Records(do func(kind byte, r *Reader)) error {
 	})
 }
 
-// Append writes one frame. After an error the log is unchanged.
+// Append writes one frame with these records to the end of the log. After an error the log is unchanged.
 func (d *Layer) Append(records []byte) error {
 	frame := encodeFrame(records)
 	if _, err := d.Log.WriteAt(frame, d.Size); err != nil {
@@ -187,7 +189,7 @@ func (d *Layer) Append(records []byte) error {
 	return nil
 }
 
-// Sync writes the whole log to stable storage.
+// Sync writes the whole log of the layer to stable storage.
 func (d *Layer) Sync() error {
 	if err := d.syncDir(); err != nil {
 		return err
@@ -202,12 +204,12 @@ func (d *Layer) Sync() error {
 	return err
 }
 
-// uncleanBit is the mode bit of a log that marks its layer as open for writing. Usually a
-// frame does that, and another marks the layer as clean at the end; the bit replaces the first
-// frame on a full disk, where appending fails but removing files must still work.
+// uncleanBit is the mode bit of a log file that marks its layer as open for writing, and thus in need of
+// recovery after a crash. Usually one frame does that, and another marks the layer as clean at the end. The
+// bit replaces the first frame on a full disk, where appending fails but removing files must still work.
 const uncleanBit = 0o100
 
-// MarkOpen marks the layer as open for writing.
+// MarkOpen marks the layer as open for writing, so that it is recovered if this process is killed.
 func (d *Layer) MarkOpen() error {
 	err := d.Append(nil)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
@@ -217,8 +219,8 @@ func (d *Layer) MarkOpen() error {
 	return err
 }
 
-// MarkClean marks the layer as clean after everything was written. A log to which nothing was appended since
-// the last such mark needs no second one.
+// MarkClean marks the layer as clean: everything was written, and the next opening needs no recovery. A log
+// to which nothing was appended since the last such mark needs no second one.
 func (d *Layer) MarkClean() error {
 	err := d.Append([]byte{KindClean})
 	if err != nil && d.UncleanMode {
@@ -239,14 +241,14 @@ func encodeFrame(records []byte) []byte {
 	return append(frame, records...)
 }
 
-// ContentPath returns the path, in the layer, of the content of inode id. Inodes created one after another
-// share a directory, in which filesystems place files close together.
+// ContentPath returns the path, in the layer directory, of the content file of inode id. Inodes created one
+// after another share a directory, in which filesystems place files close together.
 func ContentPath(id uint64) string {
 	return "data/" + strconv.FormatUint(id>>9&0xff, 16) + "/" + strconv.FormatUint(id, 16)
 }
 
-// OpenContent returns a descriptor of the content file of inode id, which the caller closes; with make it creates
-// or empties the file.
+// OpenContent returns a descriptor of the file with the content of inode id in the layer, which the caller
+// closes; flags are those of open(2). With make it creates or empties the file.
 func (d *Layer) OpenContent(id uint64, flags int, make bool) (int, error) {
 	name := ContentPath(id)
 	if make {
@@ -263,7 +265,7 @@ func (d *Layer) OpenContent(id uint64, flags int, make bool) (int, error) {
 	return n, err
 }
 
-// Contents calls do with each content file.
+// Contents calls do with the inode number and the attributes of each content file of the layer.
 func (d *Layer) Contents(do func(id uint64, st *vfs.Stat) error) error {
 	data, err := vfs.OpenDir(d.FD, "data")
 	if err != nil {
@@ -299,7 +301,7 @@ func (d *Layer) readShard(data int, name string, do func(id uint64, st *vfs.Stat
 	return err
 }
 
-// HasContent reports whether the layer has any content files.
+// HasContent reports whether the layer has content files of any inode.
 func (d *Layer) HasContent() (bool, error) {
 	some := errors.New("some")
 	err := d.Contents(func(uint64, *vfs.Stat) error { return some })
@@ -309,7 +311,7 @@ func (d *Layer) HasContent() (bool, error) {
 	return false, err
 }
 
-// RemoveContent deletes the content of inode id, if it exists.
+// RemoveContent deletes the file with the content of inode id, if it exists.
 func (d *Layer) RemoveContent(id uint64) error {
 	if err := unix.Unlinkat(d.FD, ContentPath(id), 0); err != nil && err != unix.ENOENT {
 		return err
@@ -317,8 +319,8 @@ func (d *Layer) RemoveContent(id uint64) error {
 	return nil
 }
 
-// Make creates an empty layer at path, whose parent must exist. After an error a part of it may remain;
-// whatever has a log is a layer.
+// Make creates an empty layer directory at path, whose parent must exist. After an error a part of the
+// directory may remain; it counts as a layer only once it has a log.
 func Make(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
@@ -331,15 +333,15 @@ func Make(path string) error {
 	return nil
 }
 
-// IsLayer reports whether path is a layer, in whatever state.
+// IsLayer reports whether path is a layer directory, clean or not: whether it has a log.
 func IsLayer(path string) bool {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path+"/log")
 	return err == nil && st.IsRegular()
 }
 
-// TryLock keeps other processes from opening the layer at path as a top layer until release is called, and
-// reports whether the layer is clean. Cost: a few system calls. Errors: unix.EBUSY (it is open as a top layer),
-// and those of files.
+// TryLock keeps other processes from opening the layer at path for writing until release is called, and
+// reports whether the layer was closed cleanly. Cost: a few system calls. Errors: unix.EBUSY (it is open for
+// writing), and those of files.
 func TryLock(path string) (clean bool, release func(), err error) {
 	log, err := lockLog(path, os.O_RDONLY)
 	if err != nil {
@@ -353,7 +355,7 @@ func TryLock(path string) (clean bool, release func(), err error) {
 	return clean, func() { vfs.Unlock(log) }, nil
 }
 
-// isClean reports whether the last frame of a log marks the layer as clean.
+// isClean reports whether the last frame of a layer's log says that the layer was closed cleanly.
 func isClean(log *os.File) (bool, error) {
 	st, err := log.Stat()
 	if err != nil || st.Mode()&uncleanBit != 0 {

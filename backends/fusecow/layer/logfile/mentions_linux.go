@@ -1,6 +1,7 @@
 package logfile
 
-// Mentions are the inodes and names for which some logs have any record.
+// Mentions are the inodes and names for which the logs of some layers have any record: all that these layers
+// may have changed.
 type Mentions struct {
 	Inodes map[uint64]struct{}
 	Names  map[Name]struct{}
@@ -17,8 +18,8 @@ func NewMentions() Mentions {
 	return Mentions{map[uint64]struct{}{}, map[Name]struct{}{}}
 }
 
-// Add adds the inodes and names that the log of the layer at path records. It skips removed
-// inodes, because their names are recorded too.
+// Add adds the inodes and names that the log of the layer at path records, all that this layer may have
+// changed. It skips removed inodes, because their names are recorded too.
 func (m *Mentions) Add(path string) error {
 	return readRecords(path, func(kind byte, r *Reader) {
 		switch kind {

@@ -20,7 +20,7 @@ type Stack struct {
 	Indexes []int
 }
 
-// Index returns the highest index that Layers[i] occupies.
+// Index returns the highest layer index that Layers[i] occupies; a merged layer occupies several.
 func (s *Stack) Index(i int) Index {
 	if s.Indexes == nil {
 		return Index(i)
@@ -28,7 +28,7 @@ func (s *Stack) Index(i int) Index {
 	return Index(s.Indexes[i])
 }
 
-// Above returns the first index above the first n layers.
+// Above returns the first layer index that none of the first n layers occupies.
 func (s *Stack) Above(n int) Index {
 	if n == 0 {
 		return 0
@@ -36,19 +36,19 @@ func (s *Stack) Above(n int) Index {
 	return s.Index(n-1) + 1
 }
 
-// ErrNotMergeable reports layers that cannot be merged.
+// ErrNotMergeable means that [Merge] cannot combine these layers, for a reason that it names.
 var ErrNotMergeable = errors.New("the layers cannot be merged")
 
-// Merge creates a layer at path, which must not exist, with the combined effect of the layers s.Layers[from:to]
-// above the older ones. It is for stacks in which no snapshot needs a state in between. The new layer occupies
-// all indexes of the merged ones, and its content counts at the highest of them (see Stack.Indexes), so that
-// layers above it stay valid. The merged layers stay as well: content files get a second link in the new layer.
-// Everything is on stable storage when Merge returns.
+// Merge combines the layers s.Layers[from:to] into one new layer at path, which must not exist, with the same
+// effect above the older layers. It is for stacks in which no snapshot needs a state in between. The new
+// layer occupies all indexes of the merged ones, and its content counts at the highest of them (see
+// Stack.Indexes), so that layers above it stay valid. The merged layers stay as well: content files get a
+// second link in the new layer. Everything is on stable storage when Merge returns.
 //
-// Cost: reading the logs of these layers and of those below, and a link(2) for each content file that is still
-// needed. Errors: ErrNotMergeable (a sparse upper has its sources in several of the layers, something was set
-// aside in one, or the filesystem allows no further links), [ErrDamaged], and those of files. After an error a
-// part may remain at path, without a log and hence not a layer.
+// Cost: reading the logs of these layers and of those below, and a link(2) for each content file that is
+// still needed. Errors: ErrNotMergeable (a sparse upper has its sources in several of the layers, recovery
+// moved a file of one to found/, or the filesystem allows no further links), [ErrDamaged], and those of
+// files. After an error a part may remain at path, without a log and hence not a layer.
 func Merge(s Stack, from, to int, path string) error {
 	m := &merger{Stack: s, from: from, to: to, path: path, Digest: NewDigest(), originalIn: map[string]string{}}
 	err := os.MkdirAll(path+"/data", 0o700)
@@ -76,8 +76,8 @@ type merger struct {
 	originalIn map[string]string // layer with the copy of an original, by path in the layer
 }
 
-// read replays the logs of the merged layers, the oldest first, into the merger's digest. ErrNotMergeable:
-// something was set aside, or two saved originals have one name.
+// read replays the logs of the layers to merge, the oldest first, into the merger's digest. ErrNotMergeable:
+// recovery moved a file to found/, or two saved originals have one name.
 func (m *merger) read() error {
 	taken := false
 	for i := m.from; i < m.to; i++ {
@@ -106,7 +106,8 @@ func (m *merger) read() error {
 	return nil
 }
 
-// checkSetAside returns ErrNotMergeable if a layer has set something aside.
+// checkSetAside returns ErrNotMergeable if recovery moved files of the layer at path to found/, or saved a
+// damaged log: a merged layer would lose them.
 func (m *merger) checkSetAside(path string) error {
 	for _, pattern := range []string{"/found", "/log.damaged*"} {
 		if list, err := filepath.Glob(escapeGlob(path) + pattern); err != nil || len(list) > 0 {
@@ -116,7 +117,7 @@ func (m *merger) checkSetAside(path string) error {
 	return nil
 }
 
-// records returns the records for the log of the new layer, and links the content files into that layer.
+// records returns the log records of the merged layer, and links the content files into that layer.
 func (m *merger) records() (Writer, error) {
 	needed := NewDigest()
 	for _, path := range m.Layers[:m.from] {
@@ -153,8 +154,8 @@ func (m *merger) records() (Writer, error) {
 	return m.Digest.Records(needed), m.linkUnlogged()
 }
 
-// linkUnlogged links content that no log records yet: that of a file which had no name when its layer was
-// frozen (O_TMPFILE), and may have got one since.
+// linkUnlogged links content files that no log records yet into the merged layer. Such a file had no name
+// when its layer was frozen (O_TMPFILE), and may have got one since.
 func (m *merger) linkUnlogged() error {
 	for _, path := range m.Layers[m.from:m.to] {
 		d, err := Open(path, false)
@@ -179,7 +180,7 @@ func (m *merger) linkUnlogged() error {
 	return nil
 }
 
-// layerAt returns the path of the merged layer that occupies the index at.
+// layerAt returns the path of the layer to merge that occupies the layer index at.
 func (m *merger) layerAt(at Index) string {
 	i := m.from
 	for m.Index(i) < at {
@@ -188,8 +189,8 @@ func (m *merger) layerAt(at Index) string {
 	return m.Layers[i]
 }
 
-// link links a file of a merged layer into the new one. ErrNotMergeable means that the filesystem allows no
-// further link.
+// link links the file called name of the directory layer into the merged layer. ErrNotMergeable means that
+// the filesystem allows no further link.
 func (m *merger) link(layer, name string) error {
 	to := m.path + "/" + name
 	err := os.Link(layer+"/"+name, to)
@@ -227,7 +228,7 @@ func (m *merger) write(records Writer) error {
 	return dir.Sync()
 }
 
-// readRecords opens the layer at path and calls do as [Layer.Records] does.
+// readRecords opens the layer at path and calls do with each record of its log, as [Layer.Records] does.
 func readRecords(path string, do func(kind byte, r *Reader)) error {
 	d, err := Open(path, false)
 	if err != nil {

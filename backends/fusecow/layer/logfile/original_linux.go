@@ -28,18 +28,18 @@ type Original struct {
 	Copy uint64
 }
 
-// MaxOriginal is the largest file whose content is saved.
+// MaxOriginal is the size in bytes of the largest lower file whose content is saved as an [Original].
 const MaxOriginal = 1 << 20
 
-// RemoveOriginal deletes the copy of an original that no log will record.
+// RemoveOriginal deletes the saved copy of a lower file that no log will record, as after an error.
 func (d *Layer) RemoveOriginal(o *Original) {
 	if o != nil && o.Copy > 0 {
 		_ = unix.Unlinkat(d.FD, o.contentPath(), 0) // a leftover is removed with the layer
 	}
 }
 
-// contentPath returns the path of the copy in the layer. Inode numbers of the lower may be reused, hence the
-// copy number.
+// contentPath returns the path, in the layer directory, of the saved copy of a lower file. Inode numbers of
+// the lower may be reused, hence the copy number.
 func (o *Original) contentPath() string {
 	name := "base/" + strconv.FormatUint(o.ID>>9&0xff, 16) + "/" + strconv.FormatUint(o.ID, 16)
 	if o.Copy > 1 {
@@ -48,10 +48,12 @@ func (o *Original) contentPath() string {
 	return name
 }
 
-// maxCopies bounds the copies of files with one inode number.
+// maxCopies is how many copies of lower files with one inode number a layer saves. Numbers may be reused, but
+// hardly so often.
 const maxCopies = 100
 
-// SaveOriginal copies the content of a lower file, and returns the number of the copy, or 0 if it failed.
+// SaveOriginal copies the content of the lower file src, with inode number id, into the layer, to be a merge
+// base later. It returns the number of the copy, or 0 if it failed.
 func (d *Layer) SaveOriginal(id uint64, src *os.File) uint64 {
 	for o := (&Original{ID: id, Copy: 1}); o.Copy < maxCopies; o.Copy++ {
 		path := filepath.Join(d.Path, o.contentPath())
@@ -79,7 +81,7 @@ func (d *Layer) SaveOriginal(id uint64, src *os.File) uint64 {
 	return 0
 }
 
-// Original appends a record of an original.
+// Original appends a record of the saved state of a lower file.
 func (w *Writer) Original(o *Original) {
 	*w = append(*w, KindOriginal)
 	w.text(o.Path)
@@ -97,7 +99,7 @@ func (w *Writer) Original(o *Original) {
 	w.num(o.Copy)
 }
 
-// Original decodes the record of an original.
+// Original decodes the record of the saved state of a lower file.
 func (r *Reader) Original() (o Original) {
 	o.Path, o.ID = r.text(), r.num()
 	for _, p := range []*uint32{&o.Stat.Mode, &o.Stat.UID, &o.Stat.GID, &o.Stat.Nlink} {
@@ -113,8 +115,9 @@ func (r *Reader) Original() (o Original) {
 	return o
 }
 
-// Originals returns the originals that the logs of some layers record; of several for one
-// path, the earliest. Cost: reading the logs. Errors are those of files, and [ErrDamaged].
+// Originals returns the saved states of lower files that the logs of these layers record; of several for one
+// path, the earliest, which is the merge base. Cost: reading the logs. Errors are those of files, and
+// [ErrDamaged].
 func Originals(layers []string) ([]Original, error) {
 	var all []Original
 	known := map[string]bool{}

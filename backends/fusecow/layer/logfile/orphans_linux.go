@@ -19,20 +19,21 @@ import (
 // without an inode as found/INODE, and a damaged log, whole, as log.damaged. If the name is taken, a number is
 // appended. They stay until the layer is removed or somebody takes them away.
 
-// An Orphans decides for content files without an inode whether to delete them or to set them
+// An Orphans decides during recovery for content files without an inode whether to delete them or to set them
 // aside in found/.
 //
-// If the log is whole, the inode was removed, or created after the last frame by a process
-// that was killed before any fsync(2): its content can be deleted. If frames were lost, they
-// may have recorded the inode. Then only content of inodes that the remaining log records as
-// removed can be deleted, and only with numbers that no lower inode has.
+// If the log is whole, the inode was removed, or created after the last frame by a process that was killed
+// before any fsync(2): its content can be deleted. If frames were lost, they may have recorded the inode.
+// Then only content of inodes that the remaining log records as removed can be deleted, and only with numbers
+// that no lower inode has.
 type Orphans struct {
 	d    *Layer
 	gone map[uint64]bool // nil if everything is known
 }
 
-// Orphans returns the [Orphans] of a layer whose log was read. Cost: one more read of the log
-// if frames were lost. careful makes it set aside all content that is not known to be removed.
+// Orphans returns the [Orphans], which disposes of content files without an inode, of a layer whose log was
+// read. Cost: one more read of the log if frames were lost. careful makes it move all content to found/ that
+// is not known to be removed.
 func (d *Layer) Orphans(careful bool) (*Orphans, error) {
 	i := &Orphans{d: d}
 	if !careful && !d.Torn {
@@ -52,7 +53,8 @@ func (d *Layer) Orphans(careful bool) (*Orphans, error) {
 	return i, err
 }
 
-// Dispose deletes the content of the unknown inode id, or sets it aside.
+// Dispose deletes the content file of id, an inode that the log does not have, or moves it to found/ if
+// frames that recorded it may be lost.
 func (i *Orphans) Dispose(id uint64) error {
 	if i.gone == nil || id >= FirstOwnIno && i.gone[id] {
 		return i.d.RemoveContent(id)
@@ -60,7 +62,8 @@ func (i *Orphans) Dispose(id uint64) error {
 	return i.d.SetAside(id)
 }
 
-// SetAside moves the content of inode id to found/, if it exists.
+// SetAside moves the content file of inode id to the layer's directory found/, if it exists, where no
+// recovery deletes it.
 func (d *Layer) SetAside(id uint64) error {
 	if err := unix.Mkdirat(d.FD, "found", 0o700); err != nil && err != unix.EEXIST {
 		return &os.PathError{Op: "mkdir", Path: d.Path + "/found", Err: err}
@@ -85,7 +88,8 @@ func withFreeName(name string, do func(string) error) (string, error) {
 	}
 }
 
-// backupLog copies the log to log.damaged. After an error a partial copy may remain.
+// backupLog copies a damaged log to log.damaged before it is truncated. After an error a partial copy may
+// remain.
 func (d *Layer) backupLog() error {
 	var to *os.File
 	_, err := withFreeName(d.Path+"/log.damaged", func(name string) (err error) {
@@ -99,9 +103,9 @@ func (d *Layer) backupLog() error {
 	return errors.Join(err, to.Sync(), to.Close(), unix.Fsync(d.FD))
 }
 
-// AsideBytes returns the size of what the layer at path has set aside. No quota counts these bytes, because
-// nobody inside a sandbox could delete them. Cost: two directory reads if there is nothing. Errors are those of
-// files.
+// AsideBytes returns the disk space, in bytes, of the files that recovery of the layer at path moved to
+// found/, and of saved damaged logs. No quota counts these bytes, because nobody inside a sandbox could
+// delete them. Cost: two directory reads if there is nothing. Errors are those of files.
 func AsideBytes(path string) (sum int64, err error) {
 	logs, err := filepath.Glob(escapeGlob(path) + "/log.damaged*")
 	if err != nil {
@@ -123,8 +127,8 @@ func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// TruncateTorn cuts off what follows the last whole frame. It backs up the log first if a kill cannot have torn
-// the log there.
+// TruncateTorn cuts off the bytes after the last whole frame of the log. If a kill cannot have torn the log
+// there, it copies the log to log.damaged first.
 func (d *Layer) TruncateTorn() error {
 	if !d.Torn {
 		return nil
@@ -138,7 +142,7 @@ func (d *Layer) TruncateTorn() error {
 	return d.Log.Truncate(d.Size)
 }
 
-// ReadLog returns the whole log, even after another file has replaced it.
+// ReadLog returns the bytes of the log that this Layer has open, even after another file has replaced it.
 func (d *Layer) ReadLog() ([]byte, error) {
 	st, err := d.Log.Stat()
 	if err != nil {
@@ -152,10 +156,11 @@ func (d *Layer) ReadLog() ([]byte, error) {
 	return all[:n], err
 }
 
-// damagedAt returns the error of a log that is damaged in its middle.
+// damagedAt returns the error of a log of of bytes that is damaged at byte at, before its end.
 func damagedAt(at, of int) error { return fmt.Errorf("%w at byte %d of %d", ErrDamaged, at, of) }
 
-// frameAt returns the records of the frame at offset at, if it is whole.
+// frameAt returns the records of the frame, a group of log records with a checksum, at offset at of the log
+// all; ok is false if there is no whole frame.
 func frameAt(all []byte, at int) (records []byte, ok bool) {
 	if len(all)-at < 8 {
 		return nil, false
@@ -168,10 +173,11 @@ func frameAt(all []byte, at int) (records []byte, ok bool) {
 	return records, checksum(records) == binary.LittleEndian.Uint32(all[at+4:])
 }
 
-// frameFollows reports whether a frame with records follows a broken one. A crash is the last thing to happen
-// to a log, so in that case it did not break the frame. A frame of 64 KiB or more is found only where the
-// length of the broken one leads; a smaller one, like the last of a clean log, at any offset. Eight zero bytes
-// are an empty frame and count for nothing, because a crash may leave zeros. Cost: a look at each byte.
+// frameFollows reports whether a frame with records follows the broken one at offset at of a log. A crash is
+// the last thing to happen to a log, so in that case something else broke the frame. A frame of 64 KiB or
+// more is found only where the length of the broken one leads; a smaller one, like the last of a clean log,
+// at any offset. Eight zero bytes are an empty frame and count for nothing, because a crash may leave zeros.
+// Cost: a look at each byte.
 func frameFollows(all []byte, at int) bool {
 	const most = 64 << 10
 	if len(all)-at < 8 {

@@ -6,21 +6,23 @@ import (
 	"slices"
 )
 
-// The kinds of records. Numbers are varints; strings follow their length.
+// The kinds of records of a layer's log, each the first byte of a record. Numbers are varints; strings follow
+// their length.
 const (
 	KindInode  = 'n' // the whole state of an inode
 	KindGone   = 'g' // an inode is gone
 	KindName   = 'e' // a directory has this name; inode 0 is a whiteout
 	KindUnname = 'u' // a directory shows the lower's entry under this name again
 	KindClean  = 'c' // the layer is clean
-	// KindOriginal is the kind of a record with the original of a lower file; see [Original].
+	// KindOriginal is the kind of a log record with the state that a lower file had before the fork changed
+	// it; see [Original].
 	KindOriginal = 'o'
 	KindSparse   = 'p' // the extent sources of an inode's content; follows its record
 
 	kinds = "ngeucop"
 )
 
-// A Writer appends encoded records to a byte slice.
+// A Writer is a list of encoded log records, which its methods append to.
 type Writer []byte
 
 func (w *Writer) num(n uint64)  { *w = binary.AppendUvarint(*w, n) }
@@ -47,10 +49,10 @@ func (w *Writer) file(id Identity) {
 	w.times(id.Born)
 }
 
-// raw encodes a record of a kind from its encoded fields.
+// raw appends a log record of that kind whose fields are already encoded.
 func (w *Writer) raw(kind byte, fields []byte) { *w = append(append(*w, kind), fields...) }
 
-// Inode appends a record of the state of the inode n.
+// Inode appends a log record of the whole state of the inode n.
 func (w *Writer) Inode(n *Inode) {
 	*w = append(*w, KindInode)
 	for _, v := range []uint32{n.Mode, n.UID, n.GID, n.Nlink, n.Rdev} {
@@ -92,7 +94,8 @@ func (w *Writer) Unname(dir uint64, name string) {
 	w.text(name)
 }
 
-// Sparse encodes the extent sources of the inode id, whose own record must come before.
+// Sparse appends a record of the extent sources p, the files that show through the holes of the inode id. The
+// record of the inode itself must come before.
 func (w *Writer) Sparse(id uint64, p *Sparse) {
 	*w = append(*w, KindSparse)
 	w.num(id)
@@ -108,20 +111,20 @@ func (w *Writer) Sparse(id uint64, p *Sparse) {
 	}
 }
 
-// A Reader decodes records: Kind, and then the method for that kind. At a premature end it sets Bad and returns
-// zeros from then on.
+// A Reader decodes log records: the caller calls Kind, and then the method for that kind. At a premature end
+// it sets Bad and returns zeros from then on.
 type Reader struct {
 	rest []byte
 	Bad  bool
 }
 
-// NewReader returns a Reader of the records of a frame.
+// NewReader returns a Reader that decodes the records of a log frame.
 func NewReader(records []byte) *Reader { return &Reader{rest: records} }
 
-// More reports whether another record follows.
+// More reports whether another log record follows.
 func (r *Reader) More() bool { return len(r.rest) > 0 }
 
-// Kind decodes the kind of the next record.
+// Kind decodes the kind of the next log record, one of the constants KindInode and so on.
 func (r *Reader) Kind() byte {
 	k := r.rest[0]
 	r.rest = r.rest[1:]
@@ -176,7 +179,7 @@ func (r *Reader) time() Time { return At(r.int(), uint32(r.num())) }
 
 func (r *Reader) file() Identity { return Identity{Ino: r.num(), Born: r.time()} }
 
-// Inode decodes the state of an inode.
+// Inode decodes a log record of the state of an inode.
 func (r *Reader) Inode() (n Inode) {
 	for _, p := range []*uint32{&n.Mode, &n.UID, &n.GID, &n.Nlink, &n.Rdev} {
 		*p = uint32(r.num())
@@ -196,13 +199,14 @@ func (r *Reader) Inode() (n Inode) {
 // Gone decodes the record of a removed inode: its number.
 func (r *Reader) Gone() (id uint64) { return r.num() }
 
-// Name decodes a name in a directory, and its inode, 0 for a whiteout.
+// Name decodes a record of a directory entry: the inode number of the directory, the name, and the inode it
+// leads to, 0 for a whiteout.
 func (r *Reader) Name() (dir uint64, name string, to uint64) { return r.num(), r.text(), r.num() }
 
-// Unname decodes a name under which a directory shows the lower's entry again.
+// Unname decodes a record of a name under which the directory dir shows the lower's entry again.
 func (r *Reader) Unname() (dir uint64, name string) { return r.num(), r.text() }
 
-// Sparse decodes the extent sources of an inode.
+// Sparse decodes a record of extent sources: the inode, and the files that show through its holes.
 func (r *Reader) Sparse() (id uint64, p Sparse) {
 	id = r.num()
 	p.Own = r.file()
@@ -217,7 +221,7 @@ func (r *Reader) Sparse() (id uint64, p Sparse) {
 	return id, p
 }
 
-// Skip skips the fields of a record of that kind.
+// Skip skips the fields of a log record of that kind, whose kind was read already.
 func (r *Reader) Skip(kind byte) {
 	switch kind {
 	case KindClean:

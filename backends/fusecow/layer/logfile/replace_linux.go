@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace atomically replaces the log by one with a single frame of records, and locks the new
-// file. A kill leaves the old or the new log, whole, and maybe a partial log.new. The new
-// directory entry reaches stable storage before anything appended later counts as synced.
+// Replace atomically replaces the log by one with a single frame of these records, and locks the new file. A
+// kill leaves the old or the new log, whole, and maybe a partial log.new. The new directory entry reaches
+// stable storage before anything appended later counts as synced.
 func (d *Layer) Replace(records []byte) (err error) {
 	log, err := os.OpenFile(d.Path+"/log.new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -46,7 +46,7 @@ func (d *Layer) syncDir() error {
 	return err
 }
 
-// RemoveTemp removes the log.new of a killed Replace.
+// RemoveTemp removes the file log.new that a killed [Layer.Replace] left.
 func (d *Layer) RemoveTemp() error {
 	if err := os.Remove(d.Path + "/log.new"); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Time is a time in seconds since 1970 and nanoseconds. The seconds are stored in two halves, so that a Time
-// takes 12 bytes.
+// A Time is a file time in seconds since 1970 and nanoseconds. The seconds are stored in two halves, so that
+// a Time takes 12 bytes in the many inodes in memory.
 type Time struct {
 	high int32
 	low  uint32
@@ -27,8 +27,8 @@ func Now() Time {
 // Sec returns the whole seconds since 1970.
 func (t Time) Sec() int64 { return int64(t.high)<<32 | int64(t.low) }
 
-// An Index is the place of a regular file's content: the index of a layer, or one of the
-// constants below.
+// An Index says where the content of a regular file is: in the layer of that index, counted from the oldest,
+// or one of the constants below.
 type Index int32
 
 // Values of an Index for content that is in no layer.
@@ -37,8 +37,8 @@ const (
 	NoContent Index = -2 // no content: all zeros
 )
 
-// FirstOwnIno is the first number of inodes that were created in a layer. Smaller numbers belong to inodes of the
-// lower.
+// FirstOwnIno is the smallest number of an inode that was created in a layer. Smaller numbers belong to
+// inodes of the lower.
 const FirstOwnIno = 1 << 61
 
 // RandomIno returns a number for the first inode that a server creates. Drawing it at random from
@@ -46,19 +46,22 @@ const FirstOwnIno = 1 << 61
 // a number means one inode in both.
 func RandomIno() uint64 { return FirstOwnIno + rand.Uint64N(1<<60) }
 
-// An Identity distinguishes a lower inode from a later one with the same name or number.
+// An Identity distinguishes a lower inode from a later one with the same name or number: by device and birth
+// time as well.
 type Identity struct {
 	Ino  uint64
 	Dev  uint32 // 32 bits, as in Linux; 0 means the device of the lower's root
 	Born Time
 }
 
-// FileIdentity identifies a content file, independent of the device number.
+// FileIdentity returns the identity of a layer's content file. It omits the device number, which may change
+// from one mount to the next.
 func FileIdentity(st *vfs.Stat) Identity {
 	return Identity{Ino: st.Ino, Born: At(st.BTime.Sec, st.BTime.Nsec)}
 }
 
-// An Inode is the state of an inode as a log records it.
+// An Inode is the state of an inode as the log of a layer records it: its attributes, and where its content
+// is.
 type Inode struct {
 	ID                          uint64
 	Mode, UID, GID, Nlink, Rdev uint32
@@ -75,7 +78,8 @@ type Inode struct {
 	Lower     Identity
 }
 
-// A Sparse lists the files that show through the holes of an inode's content.
+// A Sparse lists the files that show through the holes of an inode's content, where nothing was written. The
+// inode is then a sparse upper.
 type Sparse struct {
 	// Own identifies the upper file itself. A copy of it, as from a backup, may have zeros instead of holes,
 	// which would hide the sources.
@@ -83,8 +87,8 @@ type Sparse struct {
 	Sources []Source // uppermost first
 }
 
-// A Source is an extent source: a file of a lower layer, or of the lower, visible through the holes above it up
-// to offset Until.
+// A Source is an extent source of a sparse upper: a file of a lower layer, or of the lower, that is visible
+// through the holes above it up to offset Until.
 type Source struct {
 	Layer Index
 	Until int64

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An FDCache caches open descriptors by inode. The kernel sends no open requests for this filesystem, so each
-// operation has to find its file itself.
+// An FDCache caches open file descriptors by inode, up to a limit. The kernel sends no open requests for this
+// FUSE filesystem, so each operation has to find its file itself.
 type FDCache struct {
 	mu    sync.Mutex
 	limit int
@@ -17,19 +17,20 @@ type FDCache struct {
 	used  list.List             // most recently used first
 }
 
-// A Key names what a cached descriptor has open: the content of the inode ID in Layer, which may be the lower, or
-// the directory Dir of the lower.
+// A Key says which file a cached descriptor has open: the content of the inode ID in Layer, which may be the
+// lower, or the directory Dir of the lower.
 type Key struct {
 	Layer logfile.Index
 	Dir   *Ref
 	ID    uint64
 }
 
-// DirKey returns the cache key of a lower directory. It is the name alone: after a rename, a
-// new directory of that name serves as well.
+// DirKey returns the cache key of the lower directory o. It is the path alone: if o is renamed, a new
+// directory of its name serves as well.
 func DirKey(o *Ref) Key { return Key{Layer: logfile.InLower, Dir: o} }
 
-// An FD is a descriptor that stays open until its last user has released it and the cache has dropped it.
+// An FD is a cached file descriptor. It stays open until its last user has released it and the cache has
+// dropped it.
 type FD struct {
 	key    Key
 	Num    int
@@ -37,10 +38,11 @@ type FD struct {
 	cached bool
 }
 
-// NewFDCache returns a cache of at most that many descriptors.
+// NewFDCache returns a cache of at most that many open file descriptors.
 func NewFDCache(most int) *FDCache { return &FDCache{limit: most, all: map[Key]*list.Element{}} }
 
-// Get returns the descriptor for key, from the cache or from open. The caller must release it with Put.
+// Get returns an open descriptor of the file that key names, from the cache or from open. The caller must
+// release it with Put.
 func (c *FDCache) Get(key Key, open func() (int, error)) (*FD, error) {
 	if d := c.find(key); d != nil {
 		return d, nil
@@ -64,7 +66,7 @@ func (c *FDCache) Get(key Key, open func() (int, error)) (*FD, error) {
 	return d, nil
 }
 
-// Add caches the open descriptor n for a key that has none. The cache closes n.
+// Add caches the open descriptor n for a key that has none. The cache then owns n and closes it.
 func (c *FDCache) Add(key Key, n int) {
 	d, err := c.Get(key, func() (int, error) { return n, nil })
 	if err == nil {
@@ -88,7 +90,7 @@ func (c *FDCache) use(e *list.Element) *FD {
 	return d
 }
 
-// Put releases a descriptor that Get returned.
+// Put releases a descriptor that Get returned, once for each Get.
 func (c *FDCache) Put(d *FD) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +98,8 @@ func (c *FDCache) Put(d *FD) {
 	d.closeUnused()
 }
 
-// Drop removes the descriptor of key from the cache.
+// Drop removes the descriptor of key from the cache, so that the next Get opens the file anew. Present users
+// may go on.
 func (c *FDCache) Drop(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +108,7 @@ func (c *FDCache) Drop(key Key) {
 	}
 }
 
-// DropAll empties the cache.
+// DropAll removes all descriptors from the cache; those without users are closed at once.
 func (c *FDCache) DropAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,23 +6,23 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// firstReads holds, by path, in which state the content of each lower file was first opened: a program may write
-// the file from what it read then, however much later. It is full at maxReads files.
+// firstReads remembers, by path, in which state each lower file was when its content was first opened: a
+// program may write the file from the bytes it read then, however much later. It is full at maxReads files.
 type firstReads struct {
 	mu   sync.Mutex
 	seen map[string]Version
 }
 
-// A Version identifies one state of one lower file.
+// A Version identifies one state of one lower file by inode number and change time.
 type Version struct {
 	Ino   uint64
 	CTime vfs.Timestamp
 }
 
-// maxReads bounds the paths, which take about 150 bytes each.
+// maxReads is how many paths of read files are remembered at most. Each takes about 150 bytes.
 const maxReads = 100_000
 
-// add records the state of the file at path, if it is opened for the first time.
+// add records the state st of the lower file at path, if this file is opened for the first time.
 func (r *firstReads) add(path string, st *vfs.Stat) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,9 +35,10 @@ func (r *firstReads) add(path string, st *vfs.Stat) {
 	r.seen[path] = Version{st.Ino, st.CTime}
 }
 
-// ReadBefore returns the version in which the lower file at path was first opened, if the file has another one now:
-// now is its state, nil if it is gone. The zero Version means that the version is not known, because too many files
-// were opened, and that the file may have changed.
+// ReadBefore returns the version in which the lower file at path was first opened, if that is not its present
+// version. now is the present state, nil if the file is gone. The zero Version means that the version is not
+// known, because too many files were opened, and that the file may have changed. Otherwise ReadBefore returns
+// false.
 func (t *Tree) ReadBefore(path string, now *vfs.Stat) (Version, bool) {
 	t.reads.mu.Lock()
 	defer t.reads.mu.Unlock()
@@ -51,5 +52,6 @@ func (t *Tree) ReadBefore(path string, now *vfs.Stat) (Version, bool) {
 	return v, now == nil || !t.late.since.After(now.CTime)
 }
 
-// TakeFirstReads copies the first reads of another tree into t, which continues them.
+// TakeFirstReads copies the record of which version of each file was first read from another tree into t,
+// which continues it.
 func (t *Tree) TakeFirstReads(from *Tree) { t.reads.seen = from.reads.seen }

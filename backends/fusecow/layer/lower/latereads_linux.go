@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// lateReads collects the lower files that had already changed, since an instant, when they
-// were opened. Each open compares one change time.
+// lateReads collects the lower files that were opened after they had changed since a given instant. Each open
+// compares one change time.
 type lateReads struct {
 	since vfs.Timestamp // never changes
 	mu    sync.Mutex
@@ -17,7 +17,8 @@ type lateReads struct {
 	bytes int // total length of paths
 }
 
-// maxLate and maxLateBytes bound the list so that it fits into one message.
+// maxLate is how many paths of files that changed before they were read are listed, and maxLateBytes their
+// total length: the list fits into one message.
 const maxLate, maxLateBytes = 500, 64 << 10
 
 func (l *lateReads) add(o *Ref, changed vfs.Timestamp) {
@@ -37,14 +38,15 @@ func (l *lateReads) add(o *Ref, changed vfs.Timestamp) {
 	l.bytes += len(path)
 }
 
-// LateReads returns the sorted paths of the recorded files: at most 500 paths and 64 KiB.
+// LateReads returns the sorted paths of the files that were read after they had changed since the instant
+// given to [Open]: at most 500 paths and 64 KiB.
 func (t *Tree) LateReads() []string {
 	t.late.mu.Lock()
 	defer t.late.mu.Unlock()
 	return slices.Sorted(maps.Keys(t.late.paths))
 }
 
-// TakeLateReads copies the list of late reads from another tree into t, which continues it.
+// TakeLateReads copies the list of files read after a change from another tree into t, which continues it.
 func (t *Tree) TakeLateReads(from *Tree) {
 	t.late.paths, t.late.bytes = from.late.paths, from.late.bytes
 }

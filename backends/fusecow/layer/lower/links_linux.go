@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A LinkSearch finds the hard links, in the lower, of inodes of which one name is known. It
-// lists the directories nearest to the known names first, and ends when all links are found.
-// It stats only the entries whose inode number is wanted.
+// A LinkSearch finds the hard links, in the lower, of inodes of which one name is known, so that a change of
+// the inode can be shown at all its names. It lists the directories nearest to the known names first, and
+// ends when all links are found. It stats only the entries whose inode number is wanted.
 type LinkSearch struct {
 	tree *Tree
 	// wanted holds the inodes by their number in directory entries.
@@ -31,27 +31,28 @@ type LinkSearch struct {
 	end     time.Time
 }
 
-// wantedLinks is an inode of which names are missing.
+// wantedLinks is an inode whose further names a [LinkSearch] looks for.
 type wantedLinks struct {
 	known   *Ref
 	missing int // names in the lower, among which may be some that layers hide
 }
 
-// errAllFound ends a search, and errBound one that has reached a bound.
+// errAllFound and errBound end a search for hard links: all are found, or it has listed too many entries or
+// taken too long.
 var (
 	errAllFound = errors.New("all links are found")
 	errBound    = errors.New("the search has reached a bound")
 )
 
-// The bounds of a new search. One name of a machine with millions of files would take minutes to
-// find, or is not there.
+// The bounds of a new search for hard links: directory entries listed, and time. Finding one name on a
+// machine with millions of files would take minutes, or the name is not there.
 const (
 	maxEntries = 200_000
 	maxTime    = time.Second
 )
 
-// NewLinkSearch returns a search in tree that calls found with each name. An error of found ends
-// the search, and Run returns it.
+// NewLinkSearch returns a search for hard links in tree that calls found with each name. An error of found
+// ends the search, and Run returns it.
 func NewLinkSearch(tree *Tree, found func(name *Ref) error) *LinkSearch {
 	return &LinkSearch{
 		tree: tree, wanted: map[uint64]*wantedLinks{}, devices: map[uint32]bool{}, done: map[string]bool{}, found: found,
@@ -59,10 +60,10 @@ func NewLinkSearch(tree *Tree, found func(name *Ref) error) *LinkSearch {
 	}
 }
 
-// Want adds the inode of a known name to those that Run searches for. missing is how many names
-// of it are unknown; it counts only if the known name is gone from the lower, which else tells.
-// Want returns false if the inode cannot be searched for: its number in the directory differs
-// from the one that stat(2) returns, as on some stacked filesystems.
+// Want adds the inode of a known name to those that Run searches for. missing is how many names of it are
+// unknown; it counts only if the known name is gone from the lower, since else the link count there says it.
+// Want returns false if the inode cannot be searched for: its number in the directory differs from the one
+// that stat(2) returns, as on some stacked filesystems.
 func (s *LinkSearch) Want(known *Ref, missing int) (bool, error) {
 	if w := s.wanted[known.Ino]; w != nil {
 		return w.known.Identity == known.Identity, nil
@@ -87,7 +88,8 @@ func (s *LinkSearch) Want(known *Ref, missing int) (bool, error) {
 	return true, nil
 }
 
-// listedAs reports whether the directory lists a name with the inode number of its identity.
+// listedAs reports whether the directory of name lists that name with the inode number that stat(2) returned.
+// On some stacked filesystems it does not, and a search by number is useless.
 func (s *LinkSearch) listedAs(name *Ref) (bool, error) {
 	list, err := s.tree.List(name.Dir)
 	if err != nil {
@@ -101,10 +103,10 @@ func (s *LinkSearch) listedAs(name *Ref) (bool, error) {
 	return false, nil
 }
 
-// Run searches below the directories of the known names, then below their parents, and so on
-// to the root. It lists each directory once. Cost: in proportion to the entries near the names
-// if all links are there, else to those of the whole lower, up to the bounds. Directories that
-// were removed meanwhile or that this process may not list are left out.
+// Run searches for the missing hard links below the directories of the known names, then below their parents,
+// and so on to the root. It lists each directory once. Cost: in proportion to the entries near the names if
+// all links are there, else to those of the whole lower, up to the bounds. Directories that were removed
+// meanwhile or that this process may not list are left out.
 func (s *LinkSearch) Run() error {
 	s.end = time.Now().Add(s.Time)
 	tops := map[string]bool{}
@@ -128,7 +130,8 @@ func (s *LinkSearch) Run() error {
 	return nil
 }
 
-// searchBelow searches the subtree of a directory, without those that are done.
+// searchBelow searches the directory at path top and all below it for hard links, except directories that
+// were already searched.
 func (s *LinkSearch) searchBelow(top string) error {
 	for at := top; ; at = path.Dir(at) {
 		if s.done[at] {
@@ -156,8 +159,8 @@ func (s *LinkSearch) searchBelow(top string) error {
 	return nil
 }
 
-// searchDir searches the entries of one directory, and returns the directories in it that are
-// not done. It does nothing for a directory on a filesystem without wanted inodes.
+// searchDir searches the entries of one directory for hard links, and returns the directories in it that were
+// not searched yet. It does nothing for a directory on a filesystem without wanted inodes.
 func (s *LinkSearch) searchDir(dir *Ref) (below []*Ref, err error) {
 	if dir.Dir != nil {
 		st, err := s.tree.Stat(dir.Dir, dir.Name)
@@ -186,7 +189,8 @@ func (s *LinkSearch) searchDir(dir *Ref) (below []*Ref, err error) {
 	return below, nil
 }
 
-// check reports the entry called name in dir, if it is a further name of the wanted inode.
+// check calls the search's found with the entry called name in dir, if it is a further name of the wanted
+// inode w.
 func (s *LinkSearch) check(w *wantedLinks, dir *Ref, name string) error {
 	if w.known.IsEntry(dir, name) {
 		return nil
@@ -210,8 +214,8 @@ func (s *LinkSearch) check(w *wantedLinks, dir *Ref, name string) error {
 	return errAllFound
 }
 
-// unreachable reports whether err means that there is nothing to find at a path: it is gone, or
-// this process may not look.
+// unreachable reports whether err means that a search finds nothing at a path: it is gone, or this process
+// may not look.
 func unreachable(err error) bool {
 	for _, kind := range []error{fs.ErrNotExist, fs.ErrPermission, unix.ESTALE, unix.ENOTDIR, unix.ELOOP} {
 		if errors.Is(err, kind) {

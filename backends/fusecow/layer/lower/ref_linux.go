@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Ref refers to a lower inode by its directory and name. It never changes.
+// A Ref refers to an inode of the lower directory tree by its directory, name and identity. It never changes.
 type Ref struct {
 	Dir  *Ref // nil for the root
 	Name string
 	logfile.Identity
 }
 
-// IsEntry reports whether o is the entry called name in dir.
+// IsEntry reports whether o refers to the entry called name in dir.
 func (o *Ref) IsEntry(dir *Ref, name string) bool {
 	return o.Dir != nil && o.Name == name && (o.Dir == dir || o.Dir.Path() == dir.Path())
 }
 
-// Path returns the path relative to the lower's root; "." is the root itself.
+// Path returns the path of o relative to the lower's root; "." is the root itself.
 func (o *Ref) Path() string {
 	if o.Dir == nil {
 		return "."
@@ -39,13 +39,14 @@ func (o *Ref) Path() string {
 	return b.String()
 }
 
-// IdentityOf returns the identity of a lower inode.
+// IdentityOf returns the identity of the lower inode with these attributes, which tells it from a later inode
+// of the same number.
 func (t *Tree) IdentityOf(st *vfs.Stat) logfile.Identity {
 	return t.OmitRootDev(logfile.Identity{Ino: st.Ino, Dev: uint32(st.Dev), Born: logfile.At(st.BTime.Sec, st.BTime.Nsec)})
 }
 
-// OmitRootDev sets the device number to 0 if it is that of the lower's root: btrfs, ZFS and
-// tmpfs get a new number at each mount, and identities in logs must stay valid.
+// OmitRootDev returns id with device number 0 if the number is that of the lower's root: btrfs, ZFS and tmpfs
+// get a new number at each mount, and identities in logs must stay valid.
 func (t *Tree) OmitRootDev(id logfile.Identity) logfile.Identity {
 	if id.Dev == t.dev {
 		id.Dev = 0
@@ -53,7 +54,7 @@ func (t *Tree) OmitRootDev(id logfile.Identity) logfile.Identity {
 	return id
 }
 
-// RefAt returns the Ref of path. Its parents have names but no identity, which avoids a
+// RefAt returns the Ref of the lower inode at path. Its parents have names but no identity, which avoids a
 // stat(2) for each. refs caches the Refs made so far.
 func RefAt(refs map[string]*Ref, path string) *Ref {
 	if o := refs[path]; o != nil {

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Tree is an open lower directory tree.
+// A Tree is an open lower: the read-only directory tree that a copy-on-write filesystem shows below its
+// layers.
 type Tree struct {
 	root int    // descriptor of the root
 	dev  uint32 // device of the root
@@ -29,12 +30,12 @@ type Tree struct {
 	hidden atomic.Pointer[map[string][]string]
 }
 
-// rootIno is the number of the root, FUSE_ROOT_ID.
+// rootIno is the inode number of the root directory of a FUSE filesystem, FUSE_ROOT_ID.
 const rootIno = 1
 
-// Open opens the lower at path and returns the attributes of its root. The tree caches descriptors of its
-// directories in fds. Unless since is zero, it records files that have this change time or a later one when they
-// are opened, see [Tree.LateReads].
+// Open opens the lower directory tree at path and returns the attributes of its root. The tree caches
+// descriptors of its directories in fds. Unless since is zero, it records files that have this change time or
+// a later one when they are opened, see [Tree.LateReads].
 func Open(path string, fds *FDCache, since vfs.Timestamp) (*Tree, vfs.Stat, error) {
 	root, err := openRoot(path)
 	if err != nil {
@@ -50,14 +51,14 @@ func Open(path string, fds *FDCache, since vfs.Timestamp) (*Tree, vfs.Stat, erro
 	return t, st, nil
 }
 
-// Close closes the root's descriptor. The owner of the cache closes the other descriptors.
+// Close closes the descriptor of the root. The owner of the FDCache closes the other descriptors.
 func (t *Tree) Close() { unix.Close(t.root) }
 
-// RootFD returns the O_PATH descriptor of the root, which stays open until Close.
+// RootFD returns the O_PATH descriptor of the lower's root directory, which stays open until Close.
 func (t *Tree) RootFD() int { return t.root }
 
-// openRoot returns an O_PATH descriptor of the lower without its submounts, through a detached copy of its mount.
-// For an ordinary user it opens the path itself, submounts included.
+// openRoot returns an O_PATH descriptor of the lower directory without its submounts, through a detached copy
+// of its mount. For an ordinary user, who may not do that, it opens the path itself, submounts included.
 func openRoot(path string) (int, error) {
 	if m, err := mount.CloneTree(path); err == nil {
 		defer m.Close()
@@ -78,8 +79,8 @@ func (t *Tree) DirFD(o *Ref) (*FD, error) {
 	})
 }
 
-// OpenForListing opens the lower directory of d for reading; the caller closes the file. It works also where the
-// caller lacks search permission.
+// OpenForListing opens the lower directory d for reading its entries; the caller closes the file. It works
+// also where the caller lacks search permission.
 func OpenForListing(d *FD) (*os.File, error) {
 	own, err := vfs.OpenDir(d.Num, ".") // a fresh descriptor has its own read position
 	if errors.Is(err, unix.EACCES) {
@@ -97,9 +98,9 @@ func (t *Tree) Stale(o *Ref) error {
 	return unix.ESTALE
 }
 
-// Open returns a new descriptor of the lower inode o, which the caller closes. ESTALE means that its name now
-// belongs to another inode. For a directory any directory of that name will do, because changes in it are
-// recorded by name.
+// Open returns a new descriptor of the lower inode o, which the caller closes; flags are those of open(2).
+// ESTALE means that its name now belongs to another inode. For a directory any directory of that name will
+// do, because changes in it are recorded by name.
 func (t *Tree) Open(o *Ref, flags int) (int, error) {
 	if flags&unix.O_PATH == 0 {
 		flags |= unix.O_NONBLOCK
@@ -132,8 +133,8 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 	return n, nil
 }
 
-// Hide makes names invisible, now and when they appear later, instead of those of an earlier call. They are paths
-// relative to the root. Entries that the kernel has looked up before stay visible.
+// Hide makes these paths, relative to the root, invisible, now and when they appear later. They replace those
+// of an earlier call. Entries that the kernel has looked up before stay visible.
 func (t *Tree) Hide(paths []string) {
 	hidden := make(map[string][]string, len(paths))
 	for _, p := range paths {
@@ -144,7 +145,7 @@ func (t *Tree) Hide(paths []string) {
 	t.hidden.Store(&hidden)
 }
 
-// Hides reports whether name in dir is one of those of [Tree.Hide].
+// Hides reports whether [Tree.Hide] made the entry called name in dir invisible.
 func (t *Tree) Hides(dir *Ref, name string) bool {
 	hidden := t.hidden.Load()
 	if hidden == nil {
@@ -154,7 +155,8 @@ func (t *Tree) Hides(dir *Ref, name string) bool {
 	return len(dirs) > 0 && slices.Contains(dirs, dir.Path())
 }
 
-// Stat looks up name in a lower directory. ENOENT: also a name that the tree hides.
+// Stat returns the attributes of the entry called name in the lower directory dir. A name that [Tree.Hide]
+// made invisible is ENOENT.
 func (t *Tree) Stat(dir *Ref, name string) (vfs.Stat, error) {
 	if t.Hides(dir, name) {
 		return vfs.Stat{}, unix.ENOENT
@@ -167,8 +169,8 @@ func (t *Tree) Stat(dir *Ref, name string) (vfs.Stat, error) {
 	return vfs.Lstat(d.Num, name)
 }
 
-// Names reports whether name in a lower directory is the inode with this identity and number
-// here.
+// Names reports whether the entry called name in the lower directory dir is still the inode with the identity
+// id, which this filesystem shows under the inode number ino.
 func (t *Tree) Names(dir *Ref, name string, id *logfile.Identity, ino uint64) bool {
 	st, err := t.Stat(dir, name)
 	return err == nil && t.IdentityOf(&st) == *id && t.InoOf(id) == ino
@@ -183,7 +185,7 @@ func (t *Tree) Has(dir *Ref, name string) (bool, error) {
 	return err == nil, err
 }
 
-// With calls do with a descriptor of the directory that contains o, and with o's name there.
+// With calls do with a descriptor of the directory that contains the lower inode o, and with o's name there.
 func (t *Tree) With(o *Ref, do func(dirfd int, name string) error) error {
 	dir, name := o.Dir, o.Name
 	if dir == nil {
@@ -197,8 +199,8 @@ func (t *Tree) With(o *Ref, do func(dirfd int, name string) error) error {
 	return do(d.Num, name)
 }
 
-// InoOf returns the inode number that a lower inode gets here. That is its own number if it is on the
-// filesystem of the lower's root, which is the usual case.
+// InoOf returns the inode number under which this filesystem shows the lower inode id. That is its own number
+// if it is on the filesystem of the lower's root, which is the usual case, and else a hash.
 func (t *Tree) InoOf(id *logfile.Identity) uint64 {
 	if id.Dev == 0 && id.Ino > rootIno && id.Ino < hashedInos {
 		return id.Ino
@@ -211,12 +213,12 @@ func (t *Tree) InoOf(id *logfile.Identity) uint64 {
 	return hashedInos | h&(hashedInos-1)
 }
 
-// hashedInos is the first inode number for lower inodes on other filesystems than the root's,
-// whose own numbers may collide.
+// hashedInos is the smallest inode number that this filesystem gives lower inodes on other filesystems than
+// the root's, whose own numbers may collide.
 const hashedInos = 1 << 60
 
-// StillLeads reports whether the path of o still leads to the same lower inode. Cost: three
-// system calls. Only inodes with a second name need this check.
+// StillLeads reports whether the path of o still leads to the same lower inode: the user of the lower may
+// have renamed it. Cost: three system calls. Only inodes with a second name need this check.
 func (t *Tree) StillLeads(o *Ref) bool {
 	fd, err := vfs.OpenBeneathFD(t.root, o.Path(), unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -227,8 +229,8 @@ func (t *Tree) StillLeads(o *Ref) bool {
 	return err != nil || t.IdentityOf(&st) == o.Identity
 }
 
-// List lists a lower directory through a descriptor of its own, because the read position belongs to
-// the descriptor.
+// List returns the entries of the lower directory o. It opens a descriptor of its own, because the read
+// position belongs to the descriptor.
 func (t *Tree) List(o *Ref) ([]vfs.Entry, error) {
 	d, err := t.DirFD(o)
 	if err != nil {

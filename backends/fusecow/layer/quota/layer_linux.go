@@ -5,8 +5,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OfLayer returns the usage of the layer at path, whose highest index is at, as its log records it. That is
-// exact for a clean layer. Cost: reading the log. Errors are those of files, and [logfile.ErrDamaged].
+// OfLayer returns the disk usage of the layer directory at path, whose highest index is at, as its log
+// records it. That is exact for a layer that was closed properly. Cost: reading the log. Errors are those of
+// files, and [logfile.ErrDamaged].
 func OfLayer(path string, at int) (u Usage, err error) {
 	d, err := logfile.Open(path, false)
 	if err != nil {
@@ -39,10 +40,10 @@ func OfLayer(path string, at int) (u Usage, err error) {
 	return u, err
 }
 
-// DefaultBlock is the usual allocation unit.
+// DefaultBlock is the usual allocation unit of a filesystem, in bytes.
 const DefaultBlock = 4096
 
-// BlockSize returns the allocation unit of a filesystem.
+// BlockSize returns the allocation unit, in bytes, of the filesystem of the descriptor fd.
 func BlockSize(fd int) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {

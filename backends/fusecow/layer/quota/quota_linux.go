@@ -29,16 +29,16 @@ type Quota struct {
 	slots []Slot
 }
 
-// A header is the beginning of a quota file: the format, the limits (0 for none), and the number of slots that
-// are or were in use.
+// A header is the beginning of a quota file in memory: the format, the limits in bytes and inodes (0 for
+// none), and the number of slots that are or were in use.
 type header struct {
 	format, maxBytes, maxInodes, slots atomic.Int64
 }
 
-// A Slot counts the usage of one layer. One with key 0 is free.
+// A Slot counts the usage of one layer in a quota file. key identifies the layer; 0 is a free slot.
 type Slot struct{ key, Bytes, Inodes, _ atomic.Int64 }
 
-// ErrDamaged reports a damaged quota file.
+// ErrDamaged means that a quota file, which counts the disk usage of layers, is damaged.
 var ErrDamaged = errors.New("the quota file is damaged")
 
 const (
@@ -80,7 +80,7 @@ func Open(path string) (_ *Quota, err error) {
 	return q, nil
 }
 
-// fillUp extends the file with zeros to quotaSize.
+// fillUp extends the quota file f with zeros to quotaSize, so that all its blocks are allocated.
 func fillUp(f *os.File) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err == nil && end < quotaSize {
@@ -89,21 +89,21 @@ func fillUp(f *os.File) error {
 	return err
 }
 
-// Close unmaps the file. No slot may be used afterwards.
+// Close unmaps the quota file. No slot of the Quota may be used afterwards.
 func (q *Quota) Close() { _ = unix.Munmap(q.mem) } // cannot fail: it is mapped
 
-// SetLimit sets the limit, for all processes at once. 0 means no limit.
+// SetLimit limits the sum of all layers to most, for all processes at once. 0 means no limit.
 func (q *Quota) SetLimit(most Usage) {
 	q.head.maxBytes.Store(most.Bytes)
 	q.head.maxInodes.Store(most.Inodes)
 }
 
-// Limit returns the limit.
+// Limit returns the limit of the sum of all layers; 0 means none.
 func (q *Quota) Limit() Usage {
 	return Usage{q.head.maxBytes.Load(), q.head.maxInodes.Load()}
 }
 
-// Used returns the sum over all layers.
+// Used returns the disk usage of all layers together.
 func (q *Quota) Used() (sum Usage) {
 	for i := range q.inUse() {
 		sum.Bytes += q.slots[i].Bytes.Load()
@@ -114,7 +114,7 @@ func (q *Quota) Used() (sum Usage) {
 
 func (q *Quota) inUse() int64 { return min(q.head.slots.Load(), int64(len(q.slots))) }
 
-// SetUsage sets the usage of the layer at path, which must not be open.
+// SetUsage sets the counter of the layer at path, which must not be open, to u.
 func (q *Quota) SetUsage(path string, u Usage) error {
 	s, err := q.Slot(path)
 	if err == nil {
@@ -123,7 +123,7 @@ func (q *Quota) SetUsage(path string, u Usage) error {
 	return err
 }
 
-// Retain frees the slots of all layers except those at paths.
+// Retain frees the slots of all layers except those at paths, once the others are removed.
 func (q *Quota) Retain(paths []string) {
 	keys := map[int64]bool{}
 	for _, p := range paths {
@@ -137,7 +137,7 @@ func (q *Quota) Retain(paths []string) {
 	}
 }
 
-// Slot returns the counter of the layer at path, a free one if the layer has none yet. ENOSPC means that no slot
+// Slot returns the counter of the layer at path. A layer without one gets a free slot; ENOSPC means that none
 // is free.
 func (q *Quota) Slot(path string) (*Slot, error) {
 	key := keyOf(path)
@@ -157,23 +157,23 @@ func (q *Quota) Slot(path string) (*Slot, error) {
 	return nil, &os.PathError{Op: "count", Path: path, Err: unix.ENOSPC}
 }
 
-// keyOf returns the key of a layer, a hash of its name. Layer names are never reused.
+// keyOf returns the key of a layer's slot: a hash of the layer's name. Layer names are never reused.
 func keyOf(path string) int64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, filepath.Base(path)) // never fails
 	return int64(h.Sum64()>>1) | 1
 }
 
-// Set replaces the usage of the slot by u.
+// Set replaces the disk usage that the slot counts for its layer by u.
 func (s *Slot) Set(u Usage) {
 	s.Bytes.Store(u.Bytes)
 	s.Inodes.Store(u.Inodes)
 }
 
-// Usage returns the usage that the slot counts.
+// Usage returns the disk usage that the slot counts for its layer.
 func (s *Slot) Usage() Usage { return Usage{s.Bytes.Load(), s.Inodes.Load()} }
 
-// Free returns how much may still be added.
+// Free returns how many bytes and inodes may still be added before the limit is reached.
 func (q *Quota) Free() Usage {
 	left, most := Usage{math.MaxInt64 / 2, math.MaxInt64 / 2}, q.Limit() // halved, so that adding to it cannot overflow
 	if most == (Usage{}) {
@@ -189,7 +189,7 @@ func (q *Quota) Free() Usage {
 	return left
 }
 
-// ClampStatfs limits the result of statfs(2) to the quota.
+// ClampStatfs lowers the sizes and free space in st, a result of statfs(2), to those that the quota allows.
 func (q *Quota) ClampStatfs(st *unix.Statfs_t) {
 	most, left := q.Limit(), q.Free()
 	if block := uint64(st.Frsize); most.Bytes > 0 && block > 0 {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Content reads a sparse upper together with its sources. Level 0 is the upper file, level
-// i+1 the i-th source.
+// A Content reads a sparse upper: a file whose holes show the content of other files, its sources. Level 0 is
+// the upper file, level i+1 the i-th source.
 type Content struct {
 	*Upper
 	// Open opens a source, or the upper itself if s is nil. Put releases what it returned.
@@ -16,14 +16,14 @@ type Content struct {
 	Put  func(*lower.FD)
 }
 
-// Read fills buf from off.
+// Read fills buf with the content from offset off, from the upper file and its sources.
 func (c *Content) Read(buf []byte, off int64) error { return c.readLevel(0, buf, off) }
 
-// NextData returns the first offset from off on at which any level has data, or end.
+// NextData returns the first offset in [off, end) at which the upper file or a source has data, or end.
 func (c *Content) NextData(off, end int64) (int64, error) { return c.nextData(0, off, end) }
 
-// open returns a descriptor of level 0, the upper file, or of the source level-1, and the offset up to which that
-// is visible. The caller must release it with Put.
+// open returns a descriptor of the file at a level (0 is the upper file, else the source level-1), and the
+// offset up to which that file is visible. The caller must release the descriptor with Put.
 func (c *Content) open(level int) (d *lower.FD, until int64, err error) {
 	if level == 0 {
 		d, err = c.Open(nil)
@@ -34,8 +34,8 @@ func (c *Content) open(level int) (d *lower.FD, until int64, err error) {
 	return d, s.Until, err
 }
 
-// readLevel fills buf with the bytes that a level and the sources below it show at off. The
-// caller holds the content lock.
+// readLevel fills buf with the bytes at off that the file at this level shows: its data, and through its
+// holes the sources of higher levels. The caller holds the content lock.
 func (c *Content) readLevel(level int, buf []byte, off int64) error {
 	d, until, err := c.open(level)
 	if err != nil {
@@ -68,7 +68,8 @@ func (c *Content) readLevel(level int, buf []byte, off int64) error {
 	return nil
 }
 
-// checkSource returns ESTALE for a source in the lower that was written to since it became one.
+// checkSource returns ESTALE if fd, the source s in the lower, was written to since it became a source: its
+// bytes are then not those of the sandbox.
 func checkSource(s *logfile.Source, fd int) error {
 	if s.Layer != logfile.InLower {
 		return nil
@@ -80,7 +81,8 @@ func checkSource(s *logfile.Source, fd int) error {
 	return err
 }
 
-// nextData returns the first offset from off on at which any level has data, or end.
+// nextData returns the first offset in [off, end) at which the file of this level, or a source below it, has
+// data, or end.
 func (c *Content) nextData(level int, off, end int64) (int64, error) {
 	d, until, err := c.open(level)
 	if err != nil {
@@ -100,7 +102,8 @@ func (c *Content) nextData(level int, off, end int64) (int64, error) {
 	return c.nextData(level+1, off, next)
 }
 
-// NextHole returns the first offset from off on at which no level has data.
+// NextHole returns the first offset in [off, end) at which neither the upper file nor any source has data, or
+// end.
 func (c *Content) NextHole(off, end int64) (int64, error) {
 	for off < end {
 		before := off
@@ -128,7 +131,7 @@ func (c *Content) NextHole(off, end int64) (int64, error) {
 	return off, nil
 }
 
-// Copy copies the first size bytes of the content to dst.
+// Copy copies the first size bytes of the content, sources included, to the descriptor dst.
 func (c *Content) Copy(dst int, size int64) (err error) {
 	buf := make([]byte, 1<<20)
 	for off := int64(0); off < size && err == nil; off += int64(len(buf)) {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadAll fills buf from off. Bytes beyond the end of the file are zeros.
+// ReadAll fills buf from offset off of fd. Bytes beyond the end of the file are zeros.
 func ReadAll(fd int, buf []byte, off int64) (int, error) {
 	done := 0
 	for done < len(buf) {
@@ -28,7 +28,7 @@ func ReadAll(fd int, buf []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// WriteAll writes buf at off.
+// WriteAll writes all of buf at offset off of fd.
 func WriteAll(fd int, buf []byte, off int64) error {
 	for len(buf) > 0 {
 		k, err := unix.Pwrite(fd, buf, off)
@@ -41,7 +41,7 @@ func WriteAll(fd int, buf []byte, off int64) error {
 	return nil
 }
 
-// Extent returns the first range of data in [from, end) as its start and end, or end, end if
+// Extent returns the first range of data of the file fd in [from, end) as its start and end, or end, end if
 // there is none.
 func Extent(fd int, from, end int64) (data, hole int64, err error) {
 	data, err = unix.Seek(fd, from, unix.SEEK_DATA)
@@ -110,7 +110,7 @@ func CopyFile(dst, src int, clone bool) error {
 	return err
 }
 
-// Dup returns a file with a duplicate of a descriptor.
+// Dup returns a file with a duplicate of the descriptor fd, for the caller to close.
 func Dup(fd int) (*os.File, error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	return os.NewFile(uintptr(dup), "content"), err

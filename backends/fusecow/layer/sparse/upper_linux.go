@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// An Upper lists the sources that show through the holes of an inode's upper file. It is never
+// An Upper lists the files, called sources, that show through the holes of an inode's own file. It is never
 // modified, only replaced.
 type Upper struct {
 	logfile.Sparse
@@ -17,10 +17,11 @@ type Upper struct {
 	WriteMu *sync.Mutex
 }
 
-// New returns the upper that a log records.
+// New returns the [Upper] for extent sources that a layer's log records.
 func New(p logfile.Sparse) *Upper { return &Upper{Sparse: p, WriteMu: new(sync.Mutex)} }
 
-// Cut returns an Upper with all sources limited to offset at, or nil if no source remains.
+// Cut returns an Upper for the file truncated at offset at: all sources end there. It is nil if no source
+// remains.
 func (p *Upper) Cut(at int64) *Upper {
 	if p == nil || p.Shown() <= at {
 		return p
@@ -36,7 +37,7 @@ func (p *Upper) Cut(at int64) *Upper {
 	return next
 }
 
-// In returns the Upper with the identity of fd, a copy of its upper file.
+// In returns the Upper for fd, a copy of its upper file in another layer.
 func (p *Upper) In(fd int) (*Upper, error) {
 	if p == nil {
 		return nil, nil
@@ -45,5 +46,5 @@ func (p *Upper) In(fd int) (*Upper, error) {
 	return New(logfile.Sparse{Own: logfile.FileIdentity(&st), Sources: p.Sources}), err
 }
 
-// Shown returns the largest offset up to which any source may show through.
+// Shown returns the offset from which on no source shows through.
 func (p *Upper) Shown() int64 { return p.Sources[0].Until }

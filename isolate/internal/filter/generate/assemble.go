@@ -20,8 +20,8 @@ var capabilities = []string{
 	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SYS_CHROOT", "CAP_MKNOD", "CAP_AUDIT_WRITE", "CAP_SETFCAP",
 }
 
-// An abi is a system call interface of the kernel: its call numbers, and its name in the
-// profile.
+// An abi is a system call interface of the kernel, such as that of 32-bit programs: its call numbers, and its
+// name in the seccomp profile.
 type abi struct {
 	info *arch.Info
 	name string
@@ -41,8 +41,8 @@ const (
 	offsetArch   = 4
 )
 
-// assemble returns the filter of an architecture: a part for each of its ABIs, selected by the first
-// instructions, and denial for every other ABI.
+// assemble returns the system call filter for the architecture goarch: a part for each of its ABIs, selected
+// by the first instructions, and denial for every other ABI.
 func assemble(goarch string) ([]netbpf.RawInstruction, error) {
 	all := []netbpf.Instruction{netbpf.LoadAbsolute{Off: offsetArch, Size: 4}}
 	for _, a := range abis[goarch] {
@@ -59,9 +59,9 @@ func assemble(goarch string) ([]netbpf.RawInstruction, error) {
 	return netbpf.Assemble(all)
 }
 
-// A rule is the decision for one system call. Without conditions it is action; with
-// conditions, the call is allowed if one of them holds and denied otherwise. A call whose
-// argument arg has one of the values never in its low half is always denied.
+// A rule is the filter's decision for one system call. Without conditions it is action; with conditions, the
+// call is allowed if one of them holds and denied otherwise. A call whose argument arg has one of the values
+// never in its low half is always denied.
 type rule struct {
 	action bpf.Action
 	when   []bpf.ArgumentConditions
@@ -69,9 +69,9 @@ type rule struct {
 	never  []uint32
 }
 
-// part returns the filter instructions of this ABI, as a search tree over the call numbers. A
-// linear list would load slowly, because the kernel emulates a filter for every number to
-// cache those that are always allowed.
+// part returns the filter instructions for the system calls of this ABI, as a search tree over the call
+// numbers. A linear list would load slowly, because the kernel emulates a filter for every number to cache
+// those that are always allowed.
 func (a abi) part() ([]netbpf.Instruction, error) {
 	rules, err := a.rules()
 	if err != nil {
@@ -135,8 +135,8 @@ func (r rule) assemble(p *bpf.Program, number uint32) {
 	p.Ret(deny)
 }
 
-// rules returns the profile for this ABI, by call number. Calls that the profile does not mention are denied;
-// numbers above all known ones are not listed.
+// rules returns the decisions of the seccomp profile for this ABI, by system call number. Calls that the
+// profile does not mention are denied; numbers above all known ones are not listed.
 func (a abi) rules() ([]rule, error) {
 	highest := 0
 	for number := range a.info.SyscallNumbers {
@@ -164,26 +164,26 @@ func (a abi) rules() ([]rule, error) {
 	return rules, nil
 }
 
-// btrfsSnapCreateV2 and btrfsSubvolCreateV2 are ioctls that create subvolumes in quota groups
-// of the caller's choice. Anybody may pass an empty list, so that no quota limits the
+// btrfsSnapCreateV2 and btrfsSubvolCreateV2 are ioctls that create btrfs subvolumes in quota groups of the
+// caller's choice; the filter denies them. Anybody may pass an empty list, so that no quota limits the
 // subvolume (fs/btrfs/ioctl.c, Linux 6.18). The older ioctls have no such list.
 const (
 	btrfsSnapCreateV2   = 0x50009417
 	btrfsSubvolCreateV2 = 0x50009418
 )
 
-// terminalCalls are ioctls that insert input into a terminal, or take it from its other users: lock
-// it, change its line discipline, hang it up, lock its modes, or divert the console's output
-// (ioctl_tty(2)). No shell, editor or multiplexer needs one of them. TIOCSCTTY is not among them,
+// terminalCalls are ioctls that the filter denies because they insert input into a terminal, or take it from
+// its other users: lock it, change its line discipline, hang it up, lock its modes, or divert the console's
+// output (ioctl_tty(2)). No shell, editor or multiplexer needs one of them. TIOCSCTTY is not among them,
 // because each terminal's first process calls it; to steal a terminal by it takes root of the host.
 var terminalCalls = []uint32{
 	unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCEXCL, unix.TIOCSETD, unix.TIOCVHANGUP, unix.TIOCCONS, tiocsLockTermios,
 }
 
-// tiocsLockTermios is TIOCSLCKTRMIOS of asm-generic/ioctls.h.
+// tiocsLockTermios is the number of the ioctl TIOCSLCKTRMIOS of asm-generic/ioctls.h.
 const tiocsLockTermios = 0x5457
 
-// harden denies those calls that the profile allows but a sandbox must not make.
+// harden changes rules to deny those calls that the profile allows but a sandbox must not make.
 func (a abi) harden(rules []rule) {
 	ioctl := &rules[a.info.SyscallNames["ioctl"]]
 	ioctl.arg, ioctl.never = 1, append([]uint32{btrfsSnapCreateV2, btrfsSubvolCreateV2}, terminalCalls...)
@@ -227,8 +227,8 @@ func (r *rule) add(s specs.LinuxSyscall) error {
 	return nil
 }
 
-// applies reports whether an entry of the profile applies to this ABI. Every kernel that can run a container is
-// younger than the kernels that the profile's conditions name.
+// applies reports whether the entry s of the seccomp profile applies to this ABI. Every kernel that can run a
+// container is younger than the kernels that the profile's conditions name.
 func (a abi) applies(s *moby.Syscall) bool {
 	if f := s.Includes; f != nil {
 		if len(f.Arches) > 0 && !slices.Contains(f.Arches, a.name) {

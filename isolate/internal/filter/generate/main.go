@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// Source returns the Go file with one architecture's table.
+// Source returns the Go file with the system call filter for the architecture goarch.
 func Source(goarch string) ([]byte, error) {
 	program, err := assemble(goarch)
 	if err != nil {
