@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// requestFlags are the flags that describe the sandbox to create.
+// requestFlags hold the flags that describe the sandbox to create, such as --workspace, --net and the limits.
 type requestFlags struct {
 	name, workspace, backend, profile string
 	frozen                            bool
@@ -46,18 +46,20 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{"none", "host", "allow:"}, noFiles)) //nolint:errcheck // the flag is there
 }
 
-// addProve adds --prove to a command that creates a sandbox and starts a command in it.
+// addProve adds the flag --prove, for a self-test before the command, to a command that creates a sandbox and
+// starts a command in it.
 func (r *requestFlags) addProve(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.policy.Prove, "prove", false, "test isolation from inside at each start, before the first command")
 }
 
-// addEvidence adds --evidence to a command that creates a sandbox.
+// addEvidence adds the flag --evidence, for signed statements about the sandbox, to a command that creates
+// one.
 func (r *requestFlags) addEvidence(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.policy.Evidence, "evidence", false, "keep a signed record of what is done to the sandbox (snapfs evidence)")
 }
 
-// request returns the engine's request for the flags, and the directory that the command
-// starts in.
+// request returns the engine's request for the sandbox that the flags describe, and the directory in which
+// the command starts.
 func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
 	if err := r.noneEmpty(); err != nil {
 		return hostfs.Request{}, "", err
@@ -123,7 +125,7 @@ func (r *requestFlags) resolveLists() (err error) {
 	return checkVariables(r.policy.Env)
 }
 
-// addVariables adds --env.
+// addVariables adds the flag --env, which passes environment variables to the sandbox.
 func addVariables(f *pflag.FlagSet, pass *[]string) {
 	f.StringArrayVar(pass, "env", nil, "pass this `variable` too, as NAME or NAME=VALUE (snapfs help hidden)")
 }
@@ -139,8 +141,8 @@ func checkVariables(pass []string) error {
 	return nil
 }
 
-// underProfile applies the profile to the request, and prints a notice about a profile that
-// snapfs found by itself.
+// underProfile applies the profile to the request req. It prints a notice about a profile that snapfs has
+// found without a flag.
 func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	path := r.profile
 	if path != "" && path != engine.NoProfile && !policy.IsProfileName(path) {
@@ -167,7 +169,8 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	return nil
 }
 
-// tightenedOf returns a text that lists what the site's policy tightened, or "".
+// tightenedOf returns a text that lists the settings that the administrator's policy (the site's) has
+// tightened, or "".
 func tightenedOf(site *catalog.SiteUse) string {
 	if site == nil {
 		return ""
@@ -175,8 +178,8 @@ func tightenedOf(site *catalog.SiteUse) string {
 	return pathlist.Printable(site.Path) + " tightened: " + printable(site.Bounded, ", ")
 }
 
-// explainRefusal prints the rule by which the policy refused to execute a program, if err is
-// about that.
+// explainRefusal prints the rule of the policy that forbids to execute program, if err is an error about
+// that.
 func (a *app) explainRefusal(err error, tools *catalog.Tools, program string) {
 	var refused *engine.CommandError
 	if rule := tools.Rule(program); rule != "" && errors.As(err, &refused) && errors.Is(err, errs.ErrDenied) {
@@ -184,7 +187,7 @@ func (a *app) explainRefusal(err error, tools *catalog.Tools, program string) {
 	}
 }
 
-// toolsOf returns a text that lists the rules for programs, or "".
+// toolsOf returns a text that lists the rules about which programs may be executed, or "".
 func toolsOf(t *catalog.Tools) string {
 	if t == nil {
 		return ""
@@ -204,7 +207,7 @@ func toolsOf(t *catalog.Tools) string {
 	return strings.Join(parts, "; ")
 }
 
-// dataOf returns a text that lists the rules for files, or "".
+// dataOf returns a text that lists the policy's rules about files, or "".
 func dataOf(d *catalog.Data) string {
 	if d == nil {
 		return ""
@@ -219,8 +222,8 @@ func dataOf(d *catalog.Data) string {
 	return strings.Join(parts, "; ")
 }
 
-// usedOf returns a text that lists the settings taken from a profile, and those ignored with
-// the reason.
+// usedOf returns a text that lists the settings that a profile has set, and those that were ignored, with the
+// reason.
 func usedOf(use *engine.ProfileUse) string {
 	var parts []string
 	if len(use.Taken) > 0 {
@@ -239,8 +242,8 @@ func usedOf(use *engine.ProfileUse) string {
 	return strings.Join(parts, "; ")
 }
 
-// printable joins names from an untrusted source into a text in which control characters are
-// visible.
+// printable joins names from an untrusted source, such as a profile, into a text in which control characters
+// are visible. between separates the names.
 func printable(list []string, between string) string {
 	shown := make([]string, len(list))
 	for i, one := range list {
@@ -249,8 +252,8 @@ func printable(list []string, between string) string {
 	return strings.Join(shown, between)
 }
 
-// noneEmpty returns an error for a flag with an empty value, which in a script is usually an
-// unset variable.
+// noneEmpty returns an error if a flag has an empty value, because in a script that usually is an unset
+// variable.
 func (r *requestFlags) noneEmpty() (err error) {
 	r.given.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {
