@@ -126,9 +126,9 @@ func driftOfAttempt(a race.Attempt) string {
 	}
 }
 
-// printComparison prints a row for each path that the attempts of a race changed differently. For each
-// attempt the row has a letter that stands for the attempt's version of the path, or a dot if it did not
-// change the path.
+// printComparison prints a row for each path that at least one attempt of a race changed, up to a screenful.
+// For each attempt the row has a letter that stands for the attempt's version of the path, or a dot if it did
+// not change the path.
 func printComparison(w io.Writer, r *race.Race) error {
 	var in []int
 	for _, a := range r.Attempts {
