@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// meanings returns, for each timed operation by its name in the report, a sentence that says
-// exactly what was timed.
+// meanings maps the name of each timed operation in the report to a sentence that says exactly which steps
+// were timed.
 func meanings() map[string]string {
 	return map[string]string{
 		"capture":           "backend: an immutable snapshot of the real tree (dirty: 100 of its files were rewritten right before)",
@@ -36,8 +36,8 @@ func meanings() map[string]string {
 	}
 }
 
-// A stage is one measurement setup: a backend's setting and one tree of a given size, clean or
-// dirty.
+// A stage is the setup for measuring every command once: a setting (backend, user and filesystem) and a tree
+// of a given size, clean or dirty.
 type stage struct {
 	*lab
 	s         setting
@@ -48,7 +48,8 @@ type stage struct {
 	round     int
 }
 
-// ready prepares the next round: on a dirty stage it changes a hundred files of the real tree.
+// ready prepares the next round of a measurement: on a dirty stage it changes a hundred files of the real
+// tree.
 func (g *stage) ready(context.Context) error {
 	if !g.dirty {
 		return nil
@@ -61,7 +62,8 @@ func (g *stage) request(name string) hostfs.Request {
 	return hostfs.Request{Name: name, Workspace: g.workspace, Backend: g.s.Driver, Policy: policy()}
 }
 
-// engineCases returns the operations of the engine that are timed inside this process.
+// engineCases returns the operations of the engine that are timed inside this process, without starting
+// snapfs.
 func (g *stage) engineCases() []timing.Subject {
 	fresh := ""
 	remove := func(ctx context.Context) error { return g.e.Remove(ctx, fresh) }
@@ -89,7 +91,8 @@ func (g *stage) engineCases() []timing.Subject {
 	}
 }
 
-// Names of a stage's two sandboxes: in idleName nothing runs, in runningName a command does.
+// Names of the two sandboxes of a stage of the measurements: in idleName nothing runs, in runningName a
+// command does.
 const (
 	idleName    = "kept"
 	runningName = "live"

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// together calls f n times, at most atOnce calls at a time. It returns how long call i took as
-// each[i], and the time from the first start to the last end as total.
+// together calls f n times, at most atOnce calls at a time, to measure many operations at once. It returns
+// how long call i took as each[i], and the time from the first start to the last end as total.
 func together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i int) error) (each []time.Duration, total time.Duration, err error) {
 	each = make([]time.Duration, n)
 	errs := make([]error, n)
@@ -35,14 +35,15 @@ func together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i 
 	return each, time.Since(began), errors.Join(errs...)
 }
 
-// crowd is the number of simultaneous operations.
+// crowd is how many operations run at once in the measurements of simultaneous operations.
 const crowd = 100
 
-// crowdFiles is the number of files in the tree from which a crowd of sandboxes is made.
+// crowdFiles is the number of files in the tree from which the hundred simultaneous sandboxes of a
+// measurement are made.
 const crowdFiles = 1_000
 
-// crowds measures a hundred simultaneous operations: making sandboxes in this process, and
-// whole `snapfs run` processes.
+// crowds measures, in one setting, a hundred operations at once: making sandboxes in this process, and whole
+// `snapfs run` processes.
 func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err error) {
 	l.Say(fmt.Sprintf("%s: %d at once", s.Name, crowd))
 	dir, giveBack, err := l.borrow(ctx, s, crowdFiles)
@@ -66,9 +67,9 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 	return append(made, ran...), ctx.Err()
 }
 
-// crowdRows calls f, which runs a hundred operations at once, up to three times. It returns a
-// row with the last call's single times and a row with the total times. After an error ok is
-// false, and the only row holds the error.
+// crowdRows calls f, which runs a hundred operations at once, up to three times. It returns a row of the
+// report with the times of the single operations of the last call, and a row with the total times. After an
+// error ok is false, and the only row holds the error.
 func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.Duration, total time.Duration, err error)) (rows []Result, ok bool) {
 	row := func(what string, took []time.Duration, err error) Result {
 		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: timing.Summarise(took)}
@@ -92,7 +93,8 @@ func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.D
 	return []Result{row(what+", each of a crowd", last, nil), row(what+", all of a crowd", totals, nil)}, true
 }
 
-// newCrowd makes n sandboxes in this process.
+// newCrowd makes n sandboxes of the tree dir, a hundred at a time, in this process. It returns the time of
+// each and the total time.
 func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir string, round, n int) ([]time.Duration, time.Duration, error) {
 	return together(ctx, n, crowd, func(ctx context.Context, i int) error {
 		_, err := e.New(ctx, hostfs.Request{Name: fmt.Sprintf("crowd-%d-%d", round, i), Workspace: dir, Backend: s.Driver, Policy: policy()})

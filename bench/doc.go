@@ -1,19 +1,14 @@
 //go:build linux
 
-// Package bench makes every published number, and reports which of the published performance
-// promises hold.
+// Package bench measures every published number, and reports which of the published performance promises
+// hold.
 //
-// [Run] measures the time of each verb (new, run, diff, promote and so on) for each backend,
-// for trees of several sizes, clean and dirty, one at a time and a hundred at once. It also
-// measures work inside a sandbox against the same work on the bare tree, against other
-// programs, and on snapfs's layer, overlayfs and fuse-overlayfs. [Gate] measures only values
-// that have a promise, and judges them.
+// [Run] measures the time of each operation (new, run, diff, promote and so on) for each backend, for trees of several sizes, clean and dirty, one at a time and a hundred at once. It also measures work inside a sandbox against the same work on the bare tree, against other programs, and on the layers of snapfs, overlayfs and fuse-overlayfs. [Gate] measures only values that have a promise, and judges them.
 //
-// Values to compare are measured in turn, A B A B, with the monotonic clock, on equal trees,
-// after a warm-up that is not counted. A process is timed from before its fork until its
-// parent has waited for it. Where a backend does not work on a machine, its result holds the
-// error. All files lie in one directory of /var/tmp, and all mounts in a private mount
-// namespace; both are gone afterwards, also after an interrupt.
+// Values that are compared are measured in turn, A B A B, with the monotonic clock, on equal trees, after a
+// warm-up that is not counted. A process is timed from before its fork until its parent has waited for it. If
+// a backend does not work on a machine, its result holds the error. All files lie in one directory of
+// /var/tmp, and all mounts in a private mount namespace; both are gone afterwards, also after an interrupt.
 package bench
 
 import (
@@ -50,11 +45,11 @@ type Options struct {
 
 const kindLayers = "layers"
 
-// kindGrowth selects the checks of [Gate] that commands take as long in a larger tree, and
-// among many sandboxes. Only Gate knows it.
+// kindGrowth selects the checks of [Gate] that commands take as long in a larger tree, and among many
+// sandboxes. [Run] has no such measurement.
 const kindGrowth = "growth"
 
-// Kinds returns the names of the kinds of measurement, the values of Options.Only.
+// Kinds returns the names of the kinds of measurement, such as "latency", which Options.Only selects.
 func Kinds() []string { return []string{"latency", "crowd", "inside", "peers", kindLayers, kindGrowth} }
 
 func (o Options) wants(kind string) bool {
@@ -69,7 +64,7 @@ func (o Options) wants(kind string) bool {
 	return false
 }
 
-// defaults returns the options with defaults for unset fields.
+// defaults returns the options with the default for each field that is not set.
 func (o Options) defaults() Options {
 	if len(o.Sizes) == 0 {
 		o.Sizes = []int{1_000, 10_000, 100_000}
@@ -126,8 +121,8 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	return report, nil
 }
 
-// Gate measures every value that a promise was made about. An error means that measuring
-// failed; a promise that does not hold is in the report.
+// Gate measures every value about which a performance promise was made, and judges the promises. An error
+// means that measuring failed; a promise that does not hold is in the report.
 func Gate(ctx context.Context, o Options) (report *Report, err error) {
 	o = o.defaults()
 	if os.Geteuid() != 0 {

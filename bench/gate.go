@@ -13,11 +13,11 @@ import (
 	"github.com/snapfs/snapfs/engine"
 )
 
-// tries bounds how often a promise is measured before it counts as broken. The smallest value
-// counts, because other work on the machine makes a program slower, never faster.
+// tries is how often a promise is measured before it counts as broken. The smallest value decides, because
+// other work on the machine makes a program slower, never faster.
 const tries = 3
 
-// A check measures the value that one promise is about, and holds the promise's limit.
+// A check measures the value of one performance promise, and holds the promise's limit.
 type check struct {
 	name  string
 	limit float64
@@ -34,8 +34,8 @@ type check struct {
 	measure func(ctx context.Context) (value float64, detail string, err error)
 }
 
-// judge measures a check up to three times, until its value is within limit or held, and
-// returns the promise with the smallest value.
+// judge measures a check up to three times, until its value is within limit or held. It returns the promise
+// with the smallest value, which says whether it holds.
 func judge(ctx context.Context, c check) Promise {
 	p := Promise{Name: c.name, Limit: c.limit, Held: c.held, Unit: c.unit, Noise: c.noise, Told: c.unjudged}
 	began, found := time.Now(), false
@@ -102,7 +102,7 @@ type referee struct {
 	bouts              map[string]*bout
 }
 
-// gate runs every check and returns the judged promises.
+// gate runs every check of [Gate] and returns the judged promises.
 func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	r := &referee{lab: l, trees: map[string]string{}, before: map[string]census{}, bouts: map[string]*bout{}}
 	all := l.settings()
@@ -139,8 +139,7 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	return promises, nil
 }
 
-// tree returns the path of a setting's tree with this many files; the first call makes the
-// tree.
+// tree returns the path of the tree with this many files for the setting s; the first call makes the tree.
 func (r *referee) tree(ctx context.Context, s setting, files int) (string, error) {
 	if s.Error != "" {
 		return "", fmt.Errorf("%s: %s", s.Name, s.Error)
@@ -156,8 +155,8 @@ func (r *referee) tree(ctx context.Context, s setting, files int) (string, error
 	return dir, err
 }
 
-// largest returns the number of files in the larger of the two trees that are compared; the
-// smaller one has smallest files.
+// largest returns the number of files in the larger of the two trees that the checks compare. The smaller one
+// has smallest files.
 func (r *referee) largest() int {
 	if r.Quick {
 		return 10_000
@@ -170,10 +169,12 @@ func (r *referee) largest() int {
 
 const smallest = 1_000
 
-// A measure measures the value of a check, and describes what it measured.
+// A measure is a function that measures the value of a check, and describes in detail which times it is
+// computed from.
 type measure = func(context.Context) (value float64, detail string, err error)
 
-// inTree returns a measure in the smallest tree of a setting. It closes p after do.
+// inTree returns a measure that calls do to time processes in the smallest tree of the setting s. It closes p
+// afterwards.
 func (r *referee) inTree(s *setting, do func(ctx context.Context, p *processes) (float64, string, error)) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
@@ -187,7 +188,8 @@ func (r *referee) inTree(s *setting, do func(ctx context.Context, p *processes) 
 	}
 }
 
-// inSandbox returns a measure in a new sandbox of a tree with so many files. It closes p after do.
+// inSandbox returns a measure that makes a sandbox of a tree with this many files and calls do to time
+// processes on it. name is the sandbox's. It closes p afterwards and removes the sandbox.
 func (r *referee) inSandbox(s *setting, files int, do func(ctx context.Context, name string, p *processes) (float64, string, error)) measure {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		err = r.with(ctx, *s, files, func(name, dir string) error {
@@ -201,7 +203,7 @@ func (r *referee) inSandbox(s *setting, files int, do func(ctx context.Context, 
 	}
 }
 
-// many returns the plan for measuring whole processes of a few milliseconds.
+// many returns how many rounds to measure for processes that take a few milliseconds.
 func (r *referee) many() timing.Plan {
 	if r.Quick {
 		return timing.Plan{Rounds: 10, Warm: 2}
@@ -209,8 +211,7 @@ func (r *referee) many() timing.Plan {
 	return timing.Plan{Rounds: 60, Warm: 5, Budget: 10 * time.Second}
 }
 
-// medians measures the subjects in turn and returns the median time of each, in the order of
-// subjects.
+// medians times the operations in turns and returns the median time of each, in the order of subjects.
 func medians(ctx context.Context, p timing.Plan, subjects ...timing.Subject) ([]time.Duration, error) {
 	samples, err := timing.Interleave(ctx, p, subjects...)
 	if err != nil {

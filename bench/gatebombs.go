@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// bombChecks returns the checks of isolation from overload: how much slower one sandbox gets
-// while others exhaust their limits.
+// bombChecks returns the checks that overload stays in its sandbox: how much slower one sandbox gets while
+// others exhaust their limits.
 func (r *referee) bombChecks() []check {
 	return []check{{
 		name:  "`snapfs run -- true` beside a fork bomb, a memory bomb, a disk writer and a busy loop, with half of the processors in all, to the same alone",
@@ -43,9 +43,8 @@ func (r *referee) amidBombs(ctx context.Context) (float64, string, error) {
 	return ratio(amid[0], quiet[0]), fmt.Sprintf("beside them %s, alone %s", ms(amid[0]), ms(quiet[0])), nil
 }
 
-// light starts four sandboxes with a fork bomb, a memory hog, a disk writer and a busy loop,
-// and restarts each when its limits end it. It returns when all four run. end stops and
-// removes them.
+// light starts four sandboxes of the tree dir: a fork bomb, a memory hog, a disk writer and a busy loop. It
+// restarts each when its limits end it, and returns when all four run. end stops and removes them.
 func (r *referee) light(ctx context.Context, dir string) (end func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all, begun sync.WaitGroup

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// crowdChecks returns the checks with very many sandboxes.
+// crowdChecks returns the checks of [Gate] that make very many sandboxes.
 func (r *referee) crowdChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
@@ -33,7 +33,7 @@ func (r *referee) crowdChecks() []check {
 	return append(list, check{name: "100 processes `snapfs new` at once on overlay", unjudged: true, unit: "s", measure: r.hundredProcesses})
 }
 
-// thousands is how many sandboxes the largest checks make.
+// thousands is how many sandboxes the checks with very many of them make: 1000, or 50 with Options.Quick.
 func (r *referee) thousands() int {
 	if r.Quick {
 		return 50
@@ -75,7 +75,7 @@ func (r *referee) hundredProcesses(ctx context.Context) (float64, string, error)
 	return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 }
 
-// thousand returns a check that makes a thousand sandboxes and counts those that are then
+// thousand returns a measure that makes a thousand sandboxes in the setting s and counts those that are then
 // missing.
 func (r *referee) thousand(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
@@ -97,8 +97,8 @@ func (r *referee) thousand(s *setting) measure {
 	}
 }
 
-// rounds returns a check that makes and removes a sandbox a thousand times. Its value is the
-// time to make one of the last hundred relative to one of the first hundred.
+// rounds returns a measure that makes and removes a sandbox a thousand times in the setting s. Its value is
+// how long making one of the last hundred takes, relative to one of the first hundred.
 func (r *referee) rounds(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)

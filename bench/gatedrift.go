@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
-// driftChecks returns the checks of how fast drift is detected: every command on a sandbox
-// reports how far the real tree has changed since its base.
+// driftChecks returns the checks of how fast drift is detected. That matters because every command on a
+// sandbox reports how far the real tree has changed since its base.
 func (r *referee) driftChecks() []check {
 	return []check{
 		{name: "drift of one file in the largest tree, on btrfs, by the engine", limit: 20, unit: "ms", measure: r.drifts(&r.btrfsRoot, false)},
@@ -22,8 +22,8 @@ func (r *referee) driftChecks() []check {
 	}
 }
 
-// drifts returns a check of the time of Engine.DriftOf: in milliseconds, or with asRatio
-// relative to the time of find(1).
+// drifts returns a measure of how long Engine.DriftOf takes in the largest tree of the setting s: in
+// milliseconds, or with asRatio relative to find(1).
 func (r *referee) drifts(s *setting, asRatio bool) measure {
 	files := r.largest()
 	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {
@@ -54,8 +54,8 @@ func (r *referee) drifts(s *setting, asRatio bool) measure {
 	})
 }
 
-// edited changes the modification time of one real file. It returns the path of an empty file
-// that is older, as the reference of find -newer.
+// edited changes the times of one real file of the tree dir, so that there is drift to detect. It returns the
+// path of an empty file that is older, which find -cnewer compares with.
 func (r *referee) edited(ctx context.Context, dir string) (reference string, err error) {
 	reference = filepath.Join(r.dir, "before-drift")
 	if err := os.WriteFile(reference, nil, 0o644); err != nil {

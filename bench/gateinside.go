@@ -12,8 +12,7 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
-// insideChecks returns the checks of what work costs inside a sandbox, relative to the bare
-// tree.
+// insideChecks returns the checks of how much slower work is inside a sandbox than on the bare tree.
 func (r *referee) insideChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
@@ -47,7 +46,8 @@ func (r *referee) job(s *setting, j job) measure {
 	}
 }
 
-// bout returns the pair of workers of a setting; the first call starts them.
+// bout returns the two workers of the setting s that run the same jobs, one in a sandbox; the first call
+// starts them.
 func (r *referee) bout(ctx context.Context, s setting) (*bout, error) {
 	if b := r.bouts[s.Name]; b != nil {
 		return b, nil
@@ -67,7 +67,7 @@ func (r *referee) closeBouts() (err error) {
 	return err
 }
 
-// boundChecks returns the checks that bound the slowest verb of each setting.
+// boundChecks returns a check for each setting that bounds the slowest operation.
 func (r *referee) boundChecks() []check {
 	var list []check
 	for _, s := range r.settings() {
@@ -83,8 +83,8 @@ func (r *referee) boundChecks() []check {
 	return list
 }
 
-// slowest returns a check that measures every verb three times; its value is the longest
-// single time, in seconds.
+// slowest returns a measure that times every operation three times, in a tree with this many files. Its value
+// is the longest single time, in seconds.
 func (r *referee) slowest(s setting, files int) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		if s.Error != "" {

@@ -27,9 +27,9 @@ func (r *referee) planChecks() []check {
 	return list
 }
 
-// planToHash returns a check of the time of Engine.PlanOf for a hundred replaced files,
-// relative to hashing a hundred files three times in one thread. Each file lies in a directory
-// of its own and was replaced by one of equal size.
+// planToHash returns a measure of how long Engine.PlanOf takes for a hundred replaced files, relative to
+// hashing a hundred files three times in one thread. Each file lies in a directory of its own and was
+// replaced by one of equal size.
 func (r *referee) planToHash(s *setting) measure {
 	files := r.largest()
 	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {
@@ -59,7 +59,7 @@ func (r *referee) planToHash(s *setting) measure {
 	})
 }
 
-// editScript returns a shell script that edits a hundred files as editors do: it writes a new
+// editScript returns a shell script that edits a hundred of the tree's files as editors do: it writes a new
 // file and renames it over the old one.
 func editScript(files int) string {
 	names := make([]string, changedFiles)

@@ -19,13 +19,13 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// promoted is the number of changed files that the promotion checks promote, of promotedSize
-// bytes each, a hundred in each directory.
+// promoted is the number of changed files that the checks of promotions promote, a hundred in each directory;
+// promotedSize is their size in bytes.
 const promoted, promotedSize = 10_000, 3000
 
-// promoteChecks returns the checks that compare a promotion with copying the files. On btrfs a
-// promotion misses its promise and has the regression bound held: it exchanges names file by
-// file, while a copy shares blocks. On ext4 the promise just holds.
+// promoteChecks returns the checks that compare a promotion with copying the files. On btrfs a promotion
+// misses its promise and only has to stay within the bound held: it exchanges names file by file, while a
+// copy shares blocks. On ext4 the promise just holds.
 func (r *referee) promoteChecks() []check {
 	const name = "promoting 10,000 changed files on %s, to be undone, to `cp -a` of them and a sync"
 	return []check{
@@ -34,8 +34,8 @@ func (r *referee) promoteChecks() []check {
 	}
 }
 
-// promoteToCopy returns a check on a fresh filesystem of type fs, where a sync writes no other
-// program's files.
+// promoteToCopy returns a measure of how long a promotion takes relative to a plain copy of the files. It
+// uses a fresh filesystem of the type fs, where a sync writes no other program's files.
 func (r *referee) promoteToCopy(fs string) measure {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		top, down, err := r.disk(ctx, fs)
@@ -93,7 +93,8 @@ func (r *referee) disk(ctx context.Context, fs string) (dir string, down func() 
 	return dir, func() error { return errors.Join(mount.Unmount(dir), os.Remove(dir)) }, nil
 }
 
-// A wayBack is a real tree and a sandbox's changed copy of it, to be promoted or copied back.
+// A wayBack is a real tree and a sandbox's changed copy of it. The checks time promoting the changes, and
+// copying them, to the real tree.
 type wayBack struct {
 	top           string
 	real, sandbox *os.File
@@ -143,7 +144,7 @@ func (w *wayBack) close() error {
 	return errors.Join(errs...)
 }
 
-// plantPlain makes a tree of files filled with the byte fill.
+// plantPlain makes a tree in dir with this many files, each filled with the byte fill.
 func plantPlain(dir string, files int, fill byte) error {
 	content := make([]byte, promotedSize)
 	for i := range content {
@@ -169,8 +170,8 @@ func (w *wayBack) idle(context.Context) error { return vfs.SyncFS(int(w.real.Fd(
 
 func (w *wayBack) state() string { return filepath.Join(w.top, "state") }
 
-// promotion times a promotion; after each round, untimed, it undoes the promotion so that the
-// next round finds the old tree.
+// promotion returns the timed operation that promotes the changes. After each round, untimed, it undoes the
+// promotion so that the next round finds the old tree.
 func (w *wayBack) promotion() timing.Subject {
 	return timing.Subject{
 		Name: "promote", Before: w.idle,
@@ -190,8 +191,8 @@ func (w *wayBack) promotion() timing.Subject {
 	}
 }
 
-// copy times the alternative to a promotion: a plain copy, which detects no drift and can be
-// neither undone nor completed after a crash.
+// copy returns the timed operation that is the alternative to a promotion: a plain copy, which detects no
+// drift and can be neither undone nor completed after a crash.
 func (w *wayBack) copy() timing.Subject {
 	to := filepath.Join(w.top, "copy")
 	return timing.Subject{

@@ -15,10 +15,10 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// racing is the number of attempts in a measured race.
+// racing is the number of attempts in a race that the checks measure.
 const racing = 8
 
-// raceChecks returns the checks of `snapfs race`: several attempts at once.
+// raceChecks returns the checks of how fast `snapfs race` is with several attempts at once.
 func (r *referee) raceChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
@@ -37,7 +37,7 @@ func (r *referee) raceChecks() []check {
 	return list
 }
 
-// raceToBare returns a check of a race whose attempts each need about a second of processor
+// raceToBare returns a measure of how long a race takes whose attempts each need about a second of processor
 // time, relative to the same work without snapfs.
 func (r *referee) raceToBare(s *setting) measure {
 	return r.inTree(s, func(ctx context.Context, p *processes) (float64, string, error) {
@@ -61,8 +61,8 @@ func (r *referee) raceToBare(s *setting) measure {
 	})
 }
 
-// makingToOne returns a check of the time until a race's first progress report, when all
-// sandboxes exist and no command has started, relative to making one sandbox.
+// makingToOne returns a measure of how long a race takes until its first progress report, when all sandboxes
+// exist and no command has started, relative to making one sandbox.
 func (r *referee) makingToOne(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)

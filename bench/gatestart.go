@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// startChecks returns the checks of start-up: the time of whole `snapfs run` processes.
+// startChecks returns the checks of how long whole `snapfs run` processes take from start to end.
 func (r *referee) startChecks() []check {
 	return []check{
 		{name: "`snapfs version` to an empty Go program", limit: 2, held: 2.6, unit: "×", measure: r.version},
@@ -32,8 +32,8 @@ func (r *referee) startChecks() []check {
 	}
 }
 
-// at returns what times processes, each from its start to its end, in the setting s and with dir as
-// their working directory.
+// at returns a processes, which times whole processes as the user of the setting s with dir as their working
+// directory.
 func (r *referee) at(s setting, dir string) *processes { return &processes{lab: r.lab, s: s, dir: dir} }
 
 func (r *referee) version(ctx context.Context) (float64, string, error) {
@@ -58,8 +58,8 @@ func (r *referee) runToBwrap(ctx context.Context, p *processes) (float64, string
 	return ratio(m[0], m[1]), fmt.Sprintf("snapfs run %s, bwrap %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
-// btrfsChanged is a check: `snapfs run` on btrfs relative to a bare snapshot, each after a
-// file of the workspace was changed, so that both write it to disk.
+// btrfsChanged measures `snapfs run` on btrfs relative to a bare snapshot of btrfs. Before each of them a
+// file of the workspace is changed, so that both write it to disk.
 func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
 	dir, over1, err := r.bothTrees(ctx)
 	if err != nil {
@@ -82,8 +82,9 @@ func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
 	return ratio(m[0]-m[1], m[2]), fmt.Sprintf("btrfs %s, overlay %s, snapshot ioctl %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
-// bareSnapshot times the ioctl BTRFS_IOC_SNAP_CREATE_V2 alone, in a directory of its own, as
-// snapfs calls it.
+// bareSnapshot returns the timed operation that makes a btrfs snapshot of dir by the ioctl
+// BTRFS_IOC_SNAP_CREATE_V2 alone, in a directory of its own, as snapfs calls it. change is called before,
+// untimed.
 func bareSnapshot(dir string, change func(context.Context) error) timing.Subject {
 	const name = "bare"
 	parent := filepath.Dir(dir)
@@ -116,8 +117,8 @@ func bareSnapshot(dir string, change func(context.Context) error) timing.Subject
 	}
 }
 
-// btrfsReady is a check: `snapfs run` on btrfs, with a prefork ready before each run, relative
-// to one on overlay.
+// btrfsReady measures `snapfs run` on btrfs relative to one on overlay. Before each run on btrfs a fork of
+// the workspace has been made in advance (prefork).
 func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
 	dir, over1, err := r.bothTrees(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// stateChecks returns the checks of commands on an existing sandbox.
+// stateChecks returns the checks of how fast commands on an existing sandbox are, such as snapshot and diff.
 func (r *referee) stateChecks() []check {
 	return []check{
 		{name: "exec into a live sandbox, by the engine, to fork and exec of the same program", limit: 2, held: 4, unit: "×", measure: r.inSandbox(&r.overlay, smallest, r.execToFork)},
@@ -24,8 +24,8 @@ func (r *referee) stateChecks() []check {
 	}
 }
 
-// with makes a sandbox of a tree with this many files, calls f with its name and directory,
-// and removes the sandbox.
+// with makes a sandbox of a tree with this many files in the setting s, calls f with the sandbox's name and
+// the tree's directory, and removes the sandbox.
 func (r *referee) with(ctx context.Context, s setting, files int, f func(name, dir string) error) (err error) {
 	const name = "checked"
 	dir, err := r.tree(ctx, s, files)
@@ -62,8 +62,9 @@ func (r *referee) execProcess(ctx context.Context, name string, p *processes) (f
 	return ratio(m[0], m[2]), fmt.Sprintf("snapfs exec %s, of which a start of snapfs %s; fork and exec %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
-// states returns a check that times `snapfs snapshot` and `snapfs rollback` in turn, on an
-// idle sandbox with 100 changed files. which selects the command whose median is the value.
+// states returns a measure that times `snapfs snapshot` and `snapfs rollback` in turns, on an idle sandbox
+// with 100 changed files. Its value is the median of the snapshots (which = 0) or of the rollbacks (1), in
+// milliseconds.
 func (r *referee) states(which int) measure {
 	return r.inSandbox(&r.overlay, smallest, func(ctx context.Context, name string, p *processes) (float64, string, error) {
 		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", soilScript(smallest, 0)); err != nil {
@@ -80,7 +81,7 @@ func (r *referee) states(which int) measure {
 	})
 }
 
-// diffToWalk returns a check of Engine.Diff relative to find(1) reading every file's times.
+// diffToWalk returns a measure of how long Engine.Diff takes, relative to find(1) reading every file's times.
 func (r *referee) diffToWalk(s *setting) measure {
 	files := r.largest()
 	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {

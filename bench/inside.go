@@ -20,14 +20,15 @@ import (
 	"github.com/snapfs/snapfs/internal/undo"
 )
 
-// A worker is a process that runs jobs by name, with the pipes for requests and replies.
+// A worker is a process, in a sandbox or outside, that runs pieces of work by name and times them. It is
+// controlled by two pipes, for requests and replies.
 type worker struct {
 	ask    *os.File
 	answer *bufio.Reader
 	close  func() error
 }
 
-// do makes the worker run the job name, and returns the time by the worker's own clock.
+// do makes the worker run the job called name, and returns its time by the worker's own clock.
 func (w *worker) do(name string) (time.Duration, error) {
 	if _, err := fmt.Fprintln(w.ask, name); err != nil {
 		return 0, err
@@ -44,8 +45,8 @@ func (w *worker) do(name string) (time.Duration, error) {
 	return time.Duration(ns), nil
 }
 
-// streams returns a worker without a process, and in theirs the ends of its pipes for that process, which the
-// caller closes.
+// streams makes the pipes of a worker. It returns a worker without a process, and in theirs the process's
+// ends of the pipes, which the caller closes.
 func streams() (w *worker, theirs [2]*os.File, err error) {
 	in, ask, err := os.Pipe()
 	if err != nil {
@@ -68,7 +69,8 @@ func (l *lab) roleArgs(role string) []string {
 	return args
 }
 
-// outside starts a worker in the directory dir, outside any sandbox. Its close ends the process.
+// outside starts a worker in the directory dir, outside any sandbox. more are further arguments of its
+// process. Its close ends the process.
 func (l *lab) outside(ctx context.Context, dir string, more ...string) (*worker, error) {
 	w, theirs, err := streams()
 	if err != nil {
@@ -84,7 +86,7 @@ func (l *lab) outside(ctx context.Context, dir string, more ...string) (*worker,
 	return w, nil
 }
 
-// within starts a worker in the directory dir of the sandbox name. Its close ends the process.
+// within starts a worker in the directory dir of the sandbox called name. Its close ends the process.
 func (l *lab) within(ctx context.Context, e *engine.Engine, name, dir string) (*worker, error) {
 	w, theirs, err := streams()
 	if err != nil {
@@ -108,15 +110,15 @@ func (l *lab) within(ctx context.Context, e *engine.Engine, name, dir string) (*
 	return w, nil
 }
 
-// A bout is a pair of workers that run the same jobs: one on the bare tree, one in a sandbox
-// of the tree.
+// A bout is a pair of workers that run the same jobs, to compare their times: one on the bare tree, one in a
+// sandbox of the tree.
 type bout struct {
 	bare, inside *worker
 	back         undo.Stack
 }
 
-// openBout fills a workspace, makes a sandbox of it and starts both workers. b.back stops and
-// removes all of them.
+// openBout fills a workspace, makes a sandbox of it and starts a worker in each. b.back stops and removes all
+// of them.
 func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 	l.Say(s.Name + ": preparing work")
 	b := &bout{}
@@ -152,7 +154,7 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 	return b, nil
 }
 
-// compete runs a job in both workers in turn and returns the times of each.
+// compete runs the job j in both workers in turns and returns the times of each.
 func (b *bout) compete(ctx context.Context, j job, p timing.Plan) (bare, inside timing.Sample, err error) {
 	by := func(name string, w *worker) timing.Subject {
 		return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return w.do(j.name) }}
@@ -161,7 +163,7 @@ func (b *bout) compete(ctx context.Context, j job, p timing.Plan) (bare, inside 
 	return samples[0], samples[1], err
 }
 
-// Prepare fills the working directory with the files that the jobs read and change.
+// Prepare fills the working directory with the files that the timed jobs read and change.
 func Prepare(ctx context.Context, o Options) error {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -173,7 +175,7 @@ func Prepare(ctx context.Context, o Options) error {
 	return amountsOf(o.Quick).fill(ctx, dir)
 }
 
-// inside measures each job in a sandbox relative to the bare tree.
+// inside measures how long each job takes in a sandbox of the setting s, relative to the bare tree.
 func (l *lab) inside(ctx context.Context, s setting) (results []Result, err error) {
 	b, err := l.openBout(ctx, s)
 	if err != nil {

@@ -21,21 +21,22 @@ import (
 const (
 	scratch   = "/var/tmp"
 	labPrefix = "snapfs-bench-"
-	// programName and selfName are the file names of the copies of snapfs and snapfs-bench in
-	// the lab's directory.
+	// programName and selfName are the file names of the copies of snapfs and snapfs-bench in the benchmark's
+	// directory.
 	programName = "snapfs"
 	selfName    = "snapfs-bench"
-	// userID is the user id of unprivileged measurements; no account has it, as Debian assigns
+	// userID is the user id of measurements as an ordinary user. No account has it, because Debian assigns
 	// none above 59999.
 	userID = 64101
-	// imageSize is the size of the sparse filesystem images in bytes; a tree of a million
-	// files takes 3 GiB.
+	// imageSize is the size in bytes of the sparse filesystem images for measurements, 48 GiB. A tree of a
+	// million files takes 3 GiB.
 	imageSize = 48 << 30
-	// memorySize is the size in bytes of the filesystem image in memory.
+	// memorySize is the size in bytes of the filesystem image in memory for measurements, 16 GiB.
 	memorySize = 16 << 30
 )
 
-// A lab is the directory, the filesystems and the programs that measurements use.
+// A lab holds the directory, the filesystems and the programs that the measurements of one run use. [openLab]
+// makes it.
 type lab struct {
 	Options
 	dir  string
@@ -45,7 +46,8 @@ type lab struct {
 	noBtrfs error
 }
 
-// A setting is a backend, a user and a filesystem: one column of the measurements.
+// A setting is a backend, a user and a filesystem with which everything is measured: one column of the
+// published results.
 type setting struct {
 	// Name is backend, user and filesystem as text.
 	Name string
@@ -63,8 +65,8 @@ type setting struct {
 	Error string
 }
 
-// openLab makes the lab's directory and filesystems, and copies both programs to where every
-// user can run them. l.back removes all of it.
+// openLab makes the directory and filesystems for measurements, and copies snapfs and snapfs-bench to where
+// every user can run them. l.back removes all of it.
 func openLab(ctx context.Context, o Options) (l *lab, err error) {
 	if err := sweepLabs(ctx); err != nil {
 		return nil, err
@@ -99,7 +101,8 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 	return l, ctx.Err()
 }
 
-// labDir makes a directory whose name holds the identity of this process.
+// labDir makes the directory for measurements. Its name identifies this process, so that a later run can
+// remove it after a kill.
 func labDir() (string, error) {
 	self, err := proc.Self()
 	if err != nil {
@@ -109,7 +112,7 @@ func labDir() (string, error) {
 	return dir, os.Mkdir(dir, 0o755)
 }
 
-// sweepLabs removes what killed benchmarks left.
+// sweepLabs removes the directories that killed benchmarks left.
 func sweepLabs(ctx context.Context) error {
 	left, err := filepath.Glob(scratch + "/" + labPrefix + "*-*")
 	if err != nil {
@@ -143,7 +146,8 @@ func copyProgram(to, from string) error {
 	return errors.Join(dst.Chmod(0o755), dst.Close())
 }
 
-// mountMemory mounts an ext4 from an image in memory, and makes it the lab's directory.
+// mountMemory mounts an ext4 from an image in memory and makes it the directory for measurements, so that no
+// disk slows them.
 func (l *lab) mountMemory(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a filesystem in memory needs root, to mount it")
@@ -177,8 +181,8 @@ func (l *lab) mountMemory(ctx context.Context) error {
 	return nil
 }
 
-// mountBtrfs makes a btrfs in a sparse image and mounts it. The image is unlinked before, and
-// the loop device detaches itself: neither outlives the mount.
+// mountBtrfs makes a btrfs in a sparse image and mounts it for measurements. The image is unlinked before,
+// and the loop device detaches itself, so that neither outlives the mount.
 func (l *lab) mountBtrfs(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root, to mount an image")

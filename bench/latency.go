@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// measure measures every verb of one setting, with each tree size, in this process.
+// measure measures the setting s in this process: every operation with each tree size, a hundred operations
+// at once, and work inside a sandbox, as far as the options select them.
 func (l *lab) measure(ctx context.Context, s setting) ([]Result, error) {
 	var results []Result
 	for _, files := range l.Sizes {
@@ -46,7 +47,8 @@ func (l *lab) measure(ctx context.Context, s setting) ([]Result, error) {
 	return results, nil
 }
 
-// latencies measures every verb with a tree of one size, clean, then dirty.
+// latencies measures every operation in the setting s with a tree of this many files, first clean, then
+// dirty.
 func (l *lab) latencies(ctx context.Context, s setting, files int) (results []Result, err error) {
 	dir, giveBack, err := l.borrow(ctx, s, files)
 	if err != nil {
@@ -75,7 +77,7 @@ func cleanliness(dirty bool) string {
 	return "clean"
 }
 
-// pace returns the plan of a stage: rounds, warm-up rounds and the time budget of each verb.
+// pace returns how many rounds, warm-up rounds and how much time each operation of the stage gets.
 func (g *stage) pace() timing.Plan {
 	if g.Quick {
 		return timing.Plan{Rounds: g.Rounds, Warm: 1, Budget: time.Second}
@@ -115,8 +117,8 @@ func (g *stage) latencies(ctx context.Context) (results []Result, err error) {
 	return results, collect(timing.Interleave(ctx, g.pace(), list...))
 }
 
-// backendCases returns the operations of the backend that are timed without an engine, on the
-// workspace as the only tree.
+// backendCases returns the timed operations of the backend itself, such as capture and fork, without an
+// engine and with the workspace as the only tree. close frees what they use.
 func (g *stage) backendCases(ctx context.Context) (_ []timing.Subject, close func() error, err error) {
 	tree := snapshot.Tree{Path: g.workspace}
 	data := filepath.Join(g.s.Dir, "data")

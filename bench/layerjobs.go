@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// layerAmounts are the sizes of the jobs that compare layers above a tree: snapfs's, overlayfs
-// and fuse-overlayfs.
+// layerAmounts are the sizes of the jobs that compare layers on top of a tree: those of snapfs, overlayfs and
+// fuse-overlayfs.
 type layerAmounts struct {
 	repo, packages, many, module, transactions, reads, eight int
 	// mebibytes is the size of the file that is written and read.
@@ -33,8 +33,8 @@ func layerAmountsOf(quick bool) layerAmounts {
 	return layerAmounts{repo: 10_000, packages: 100, many: 50_000, module: 5_000, transactions: 200, reads: 50_000, eight: 2_000, mebibytes: 2048, library: "net/http"}
 }
 
-// jobs returns the jobs that compare layers: reading, writing, unpacking, building, and many
-// small files.
+// jobs returns the jobs that are timed on each layer: reading, writing, unpacking, building, and many small
+// files.
 func (a layerAmounts) jobs() []job {
 	return []job{
 		{name: "go build", what: fmt.Sprintf("go build of %d packages, each of which was changed", a.packages), before: a.changePackages, do: goBuild},
@@ -61,7 +61,7 @@ func (a layerAmounts) jobs() []job {
 
 const bigBelow = "big-below"
 
-// fill makes in dir the files that the jobs read and change.
+// fill makes in dir the files that the timed jobs read and change.
 func (a layerAmounts) fill(ctx context.Context, dir string) error {
 	err := errors.Join(amounts{repo: a.repo, packages: a.packages}.fill(ctx, dir), copyLibrary(ctx, dir))
 	for name, files := range map[string]int{"x.tar": a.module, "eight.tar": a.eight} {
@@ -74,15 +74,16 @@ func (a layerAmounts) fill(ctx context.Context, dir string) error {
 	return errors.Join(err, writeFile(filepath.Join(dir, bigBelow), a.mebibytes))
 }
 
-// fresh returns a function that removes the directory name, which an earlier round made.
+// fresh returns a function that prepares a job: it removes the directory called name, which an earlier round
+// made.
 func fresh(name string) func(context.Context, string) error {
 	return func(_ context.Context, dir string) error {
 		return errors.Join(os.RemoveAll(filepath.Join(dir, name)), os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 }
 
-// changePackages changes the source of every package, so that the next build compiles all of
-// them.
+// changePackages prepares a build job: it changes the source of every package in dir, so that the next build
+// compiles all of them.
 func (a layerAmounts) changePackages(_ context.Context, dir string) error {
 	now := int(time.Now().UnixNano())
 	for i := range a.packages {
@@ -97,7 +98,7 @@ func (a layerAmounts) makeMany(_ context.Context, dir string) error {
 	return grow(filepath.Join(dir, "many"), a.many)
 }
 
-// haveMany makes the directory "many" of small files unless it is complete.
+// haveMany prepares a job: it makes the directory "many" of small files in dir, unless that is complete.
 func (a layerAmounts) haveMany(ctx context.Context, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "many", fileOf(a.many-1))); err == nil {
 		return nil
@@ -105,7 +106,7 @@ func (a layerAmounts) haveMany(ctx context.Context, dir string) error {
 	return errors.Join(fresh("many")(ctx, dir), a.makeMany(ctx, dir))
 }
 
-// walk returns a job that calls lstat on everything in the directory name.
+// walk returns a job that calls lstat on every file in the directory called name.
 func walk(name string) func(context.Context, string) error {
 	return func(_ context.Context, dir string) error {
 		return filepath.WalkDir(filepath.Join(dir, name), func(_ string, d fs.DirEntry, err error) error {
@@ -117,7 +118,7 @@ func walk(name string) func(context.Context, string) error {
 	}
 }
 
-// readAll reads each file of the repository in a directory.
+// readAll is a job that reads each file of the repository in dir.
 func readAll(_ context.Context, dir string) error {
 	return filepath.WalkDir(filepath.Join(dir, "repo"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -127,7 +128,7 @@ func readAll(_ context.Context, dir string) error {
 	})
 }
 
-// extract returns a job that unpacks an archive into a directory.
+// extract returns a job that unpacks the file archive into the directory into.
 func extract(archive, into string) func(context.Context, string) error {
 	return program("tar", "-C", into, "-xf", archive)
 }
@@ -155,8 +156,8 @@ func writeFile(path string, mebibytes int) error {
 	return f.Close()
 }
 
-// unread drops the large file from the page cache of the layer, and reads it into the page
-// cache of the lower filesystem, which all layers share.
+// unread prepares the job that reads a large file. It drops the file from the page cache of the layer, and
+// reads it into the page cache of the lower filesystem, which all layers share.
 func (a layerAmounts) unread(_ context.Context, dir string) error {
 	f, err := os.Open(filepath.Join(dir, bigBelow))
 	if err != nil {
@@ -208,7 +209,7 @@ func (a layerAmounts) readRandom(_ context.Context, dir string) error {
 	return nil
 }
 
-// atOnce is how many processes work at the same time.
+// atOnce is how many processes the job with several of them runs at the same time.
 const atOnce = 8
 
 func eightNames() (names []string) {

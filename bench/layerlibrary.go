@@ -12,12 +12,12 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// goroot is the path within a tree of a copy of Go's standard library: a large module to build
-// that is on every machine with Go.
+// goroot is the path, in the measured tree, of a copy of Go's standard library. That is a large module to
+// build that is on every machine with Go.
 const goroot = "go"
 
-// copyLibrary makes the copy at goroot: the sources without tests, and links to the tools of
-// this machine's Go.
+// copyLibrary makes the copy of Go's standard library in dir: the sources without tests, and links to the
+// tools of this machine's Go.
 func copyLibrary(ctx context.Context, dir string) error {
 	out, err := run.Output(ctx, "go", "env", "GOROOT")
 	if err != nil {
@@ -61,8 +61,7 @@ func copySource(from, to, name string, d fs.DirEntry) error {
 	return os.WriteFile(to, data, 0o644)
 }
 
-// buildLibrary is a job that compiles one package of the standard library and all that it
-// imports.
+// buildLibrary is a job that compiles one package of the copied standard library and all that it imports.
 func (a layerAmounts) buildLibrary(ctx context.Context, dir string) error {
 	env := append(workEnv(dir), "GOROOT="+filepath.Join(dir, goroot), "GOCACHE="+filepath.Join(dir, "libcache"), "GOFLAGS=", "CGO_ENABLED=0")
 	return run.Run(ctx, run.Program{Name: "go", Args: []string{"build", a.library}, Env: env, Dir: filepath.Join(dir, goroot, "src")})

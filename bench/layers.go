@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A contest runs the same jobs on a bare tree and on layers above equal trees.
+// A contest compares how fast the same jobs run on a bare tree and on layers (such as overlayfs) on top of
+// equal trees.
 type contest struct {
 	*lab
 	dir        string // of everything
@@ -29,7 +30,7 @@ type contest struct {
 	back       undo.Stack
 }
 
-// A contender is the bare tree or one layer above a tree, with a worker that runs in it.
+// A contender is the bare tree or one layer on top of a tree, with a worker process that runs the jobs in it.
 type contender struct {
 	name string
 	// put mounts the layer at top/merged, and stores its data beside that; nil for the bare tree.
@@ -41,11 +42,10 @@ type contender struct {
 	err error
 }
 
-// bareTree is the name of the contender without a layer.
+// bareTree is the name of the contender that runs the jobs without a layer, the baseline of the comparison.
 const bareTree = "the bare tree"
 
-// layers measures the same jobs on the layers of snapfs, overlayfs and fuse-overlayfs, and on
-// the bare tree.
+// layers measures the same jobs on the layers of snapfs, overlayfs and fuse-overlayfs, and on the bare tree.
 func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	if os.Geteuid() != 0 {
 		return []Result{{Kind: kindLayers, Setting: bareTree, Error: "needs root, to mount"}}, nil
@@ -73,8 +73,8 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	return results, nil
 }
 
-// subject returns the timing subject that runs the job j in the contender's worker, in a fresh layer if the job
-// needs one.
+// subject returns the timed operation that runs the job j in the contender's worker, in a fresh layer if the
+// job needs one.
 func (c *contest) subject(s *contender, j job) timing.Subject {
 	ready := func(ctx context.Context) error {
 		if s.err == nil && j.first {
@@ -88,7 +88,7 @@ func (c *contest) subject(s *contender, j job) timing.Subject {
 	return timing.Subject{Name: s.name, Before: ready, Do: func(context.Context) (time.Duration, error) { return s.do(j.name) }}
 }
 
-// open fills a tree, mounts each layer above it, and starts the workers. The bare tree is a
+// open fills a tree, mounts each contender's layer on top of it, and starts the workers. The bare tree is a
 // second, equal tree, because its worker changes it.
 func (c *contest) open(ctx context.Context) error {
 	c.Say("layers: preparing work")
@@ -121,7 +121,7 @@ func (c *contest) open(ctx context.Context) error {
 func (c *contest) lower() string { return filepath.Join(c.dir, "lower") }
 func (c *contest) bare() string  { return filepath.Join(c.dir, "bare") }
 
-// start mounts a contender's layer with an empty upper and starts the worker in it.
+// start mounts the layer of the contender s with an empty upper and starts the worker in it.
 func (c *contest) start(ctx context.Context, s *contender) (err error) {
 	dir := c.bare()
 	if s.put != nil {
@@ -140,7 +140,7 @@ func (c *contest) start(ctx context.Context, s *contender) (err error) {
 	return err
 }
 
-// stop ends a worker and unmounts its layer.
+// stop ends the worker of the contender s and unmounts its layer.
 func (c *contest) stop(s *contender) (err error) {
 	if s.worker != nil {
 		err = s.worker.close()
@@ -177,13 +177,14 @@ func makeUpper(top string) error {
 	return errors.Join(os.Mkdir(top+"/upper", 0o755), os.Mkdir(top+"/work", 0o755))
 }
 
-// attach attaches a detached mount at top/merged, where every layer is mounted.
+// attach attaches the detached mount m at top/merged, where every layer of the comparison is mounted.
 func attach(top string, m *os.File) error {
 	defer m.Close()
 	return mount.MoveMount(m, top+"/merged")
 }
 
-// ours returns a put function that mounts a fork of the named backend, as in a sandbox.
+// ours returns a function that mounts a fork of the named backend of snapfs on top of the tree lower at
+// top/merged, as in a sandbox.
 func (c *contest) ours(backend string) func(ctx context.Context, lower, top string) error {
 	return func(ctx context.Context, lower, top string) error {
 		drivers := all.Drivers(nil)

@@ -17,17 +17,18 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// patience bounds the wait for background cleaning; objects that exist after it count as
-// leaked.
+// patience is how long the check for leaks waits for background cleaning. Objects that exist after it count
+// as leaked.
 const patience = 15 * time.Second
 
-// spares is the number of files that a backend may store for reuse without counting as a leak.
+// spares is how many files a backend may store for reuse without their counting as a leak.
 const spares = 500
 
-// A census counts the mounts, loop devices, subvolumes and files that sandboxes are made of.
+// A census counts the objects of which sandboxes are made: mounts, loop devices, subvolumes and files. The
+// check for leaks compares two of them.
 type census struct{ mounts, loops, subvolumes, files int }
 
-// more returns by how many objects c exceeds d, each count for itself; the first 500 files do
+// more returns how many more objects c has than d, added over the kinds; the first 500 additional files do
 // not count.
 func (c census) more(d census) int {
 	return max(c.mounts-d.mounts, 0) + max(c.loops-d.loops, 0) + max(c.subvolumes-d.subvolumes, 0) + max(c.files-d.files-spares, 0)
@@ -37,7 +38,7 @@ func (c census) String() string {
 	return fmt.Sprintf("%d mounts, %d loop devices, %d subvolumes, %d files of state", c.mounts, c.loops, c.subvolumes, c.files)
 }
 
-// count counts the objects of the lab that belong to a setting.
+// count counts the mounts, loop devices, subvolumes and files that belong to the setting s.
 func (r *referee) count(s setting) (c census, err error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -74,7 +75,7 @@ func (r *referee) count(s setting) (c census, err error) {
 	return c, err
 }
 
-// subvolumes counts the subvolumes in dir; 0 where dir is not on btrfs.
+// subvolumes counts the btrfs subvolumes in dir; 0 if dir is not on btrfs.
 func subvolumes(dir string) (int, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -88,8 +89,8 @@ func subvolumes(dir string) (int, error) {
 	return len(nested), err
 }
 
-// settle takes the first census of a setting, with which later ones are compared. It makes,
-// removes and cleans up one sandbox before, so that permanent objects exist.
+// settle counts the objects of the setting s for the first time; later counts are compared with that. Before,
+// it makes and removes one sandbox, so that permanent objects exist already.
 func (r *referee) settle(ctx context.Context, s setting, dir string) error {
 	if _, done := r.before[s.Name]; done {
 		return nil
@@ -109,7 +110,7 @@ func (r *referee) settle(ctx context.Context, s setting, dir string) error {
 	return err
 }
 
-// leaks returns a check that counts the objects left by the checks with many sandboxes.
+// leaks returns a measure that counts the objects that the checks with many sandboxes have left behind.
 func (r *referee) leaks(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		before, ok := r.before[s.Name]

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Markdown writes the report as the rows of BENCHMARKS.md.
+// Markdown writes the report as tables for BENCHMARKS.md. command is the command line that repeats the
+// measurement.
 func (r *Report) Markdown(w io.Writer, command string) error {
 	p := &printer{w: w}
 	e := r.Environment
@@ -99,7 +100,7 @@ func (p *printer) promises(list []Promise) {
 	p.table([]string{"promise", "measured", "limit", "", "from"}, rows)
 }
 
-// title returns the heading for a kind of results.
+// title returns the heading of the report for a kind of results.
 func title(kind string) string {
 	switch kind {
 	case "latency":

@@ -14,16 +14,16 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// bwrap returns the bubblewrap command line that `snapfs run` is compared with.
+// bwrap returns the bubblewrap command line that is timed for comparison with `snapfs run`.
 func bwrap() []string {
 	return []string{"bwrap", "--unshare-all", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"}
 }
 
-// peersLargest is the largest tree, in files, for which copying file by file is measured.
+// peersLargest is the largest tree, in files, with which programs that copy file by file are measured.
 const peersLargest = 100_000
 
-// peers measures other programs that isolate commands or copy trees, with snapfs beside them.
-// It needs root, and uses the disk's filesystem except for programs that need btrfs.
+// peers measures other programs that isolate commands or copy trees, and snapfs for comparison. It needs
+// root, and uses the disk's filesystem except for programs that need btrfs.
 func (l *lab) peers(ctx context.Context) ([]Result, error) {
 	s := l.settings()[0]
 	results, err := l.isolators(ctx, s)
@@ -99,7 +99,7 @@ func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Resu
 	return results, errors.Join(err, berr)
 }
 
-// reflinks measures cp --reflink on btrfs, with snapfs beside it.
+// reflinks measures cp --reflink on btrfs, and snapfs for comparison, with a tree of this many files.
 func (l *lab) reflinks(ctx context.Context, files int, p timing.Plan) (_ []timing.Sample, err error) {
 	const name = "btrfs: cp -a --reflink=always, rm -r"
 	if l.btrfs == "" {
@@ -117,7 +117,8 @@ func (l *lab) reflinks(ctx context.Context, files int, p timing.Plan) (_ []timin
 		timing.Subject{Name: name, Do: timing.Timing(l.commands(s, dir, []string{"cp", "-a", "--reflink=always", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))})
 }
 
-// commands returns a function that runs the command lines one after another.
+// commands returns a function that runs the command lines one after another in dir, as the user of the
+// setting s.
 func (l *lab) commands(s setting, dir string, lines ...[]string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, args := range lines {

@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// borrow returns a tree with this many files: an existing one, or a new one that giveBack
+// borrow returns a tree with this many files for the setting s: an existing one, or a new one that giveBack
 // removes.
 func (l *lab) borrow(ctx context.Context, s setting, files int) (dir string, giveBack func() error, err error) {
 	dir = treeOf(s, files)
@@ -27,8 +27,8 @@ func (l *lab) borrow(ctx context.Context, s setting, files int) (dir string, giv
 
 func treeOf(s setting, files int) string { return filepath.Join(s.Dir, fmt.Sprintf("tree-%d", files)) }
 
-// plant makes a tree with this many files. On btrfs the tree is a subvolume for root, and for
-// other users a directory in the user's own subvolume.
+// plant makes a tree with this many files for the setting s. On btrfs the tree is a subvolume for root, and
+// for other users a directory in the user's own subvolume.
 func (l *lab) plant(ctx context.Context, s setting, files int) (string, error) {
 	dir := treeOf(s, files)
 	l.Say(fmt.Sprintf("%s: making a tree of %d files", s.Name, files))
@@ -53,8 +53,8 @@ func makeTop(dir string) error {
 	return makeSubvolume(int(parent.Fd()), dir)
 }
 
-// makeSubvolume makes a subvolume and mounts it, as /home mostly is, because the trees of a
-// sandbox begin at mount points.
+// makeSubvolume makes a btrfs subvolume dir and mounts it, as /home often is, because the trees of a sandbox
+// begin at mount points.
 func makeSubvolume(parent int, dir string) error {
 	if err := btrfs.Create(parent, filepath.Base(dir)); err != nil {
 		return err
@@ -67,7 +67,7 @@ func makeSubvolume(parent int, dir string) error {
 	return mount.MoveMount(mnt, dir)
 }
 
-// uproot removes a tree; a subvolume is destroyed as a whole.
+// uproot removes a tree made for a measurement; a subvolume is destroyed as a whole.
 func uproot(dir string) error {
 	parent, err := os.Open(filepath.Dir(dir))
 	if err != nil {
@@ -83,8 +83,8 @@ func uproot(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// destroy removes a subvolume with all subvolumes in it: snapfs stores the newest snapshot of
-// a workspace there, and its preforks.
+// destroy removes the subvolume called name with all subvolumes in it: snapfs stores the newest snapshot of a
+// workspace there, and the forks that it makes in advance.
 func destroy(parent int, name string) error {
 	top, err := vfs.OpenDir(parent, name)
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 
 func pause() { time.Sleep(20 * time.Millisecond) }
 
-// Private runs the program again, with args and a new directory as --lab, in a private mount
+// Private runs the program snapfs-bench again, with args and a new directory as --lab, in a private mount
 // namespace. It always removes the directory, and returns the exit status.
 func Private(ctx context.Context, program string, args []string) (status int, err error) {
 	dir, err := labDir()
@@ -54,8 +54,8 @@ func Private(ctx context.Context, program string, args []string) (status int, er
 	return 0, err
 }
 
-// Leashed returns a context that is cancelled when standard input ends: the parent process is
-// gone.
+// Leashed returns a context that is cancelled when standard input ends, which means that the parent process
+// is gone.
 func Leashed(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -65,15 +65,15 @@ func Leashed(ctx context.Context) context.Context {
 	return ctx
 }
 
-// An order is the request to a process that measures as another user, as JSON.
+// An order is the request, as JSON, to a helper process that measures as another user.
 type order struct {
 	Setting setting
 	Options Options
 	Dir     string
 }
 
-// measureSetting measures one setting: in this process, or in a helper process of the
-// setting's user.
+// measureSetting measures the setting s: in this process, or in a helper process if the setting has another
+// user.
 func (l *lab) measureSetting(ctx context.Context, s setting) ([]Result, error) {
 	if s.Error != "" {
 		return []Result{{Kind: "latency", Setting: s.Name, Error: s.Error}}, nil
@@ -102,8 +102,8 @@ func (l *lab) measureSetting(ctx context.Context, s setting) ([]Result, error) {
 	return results, errors.Join(rerr, <-done)
 }
 
-// A helperLine is one JSON line from a helper process: a result, or the name of its present
-// step.
+// A helperLine is one JSON line from a helper process that measures as another user: a result, or a text
+// about its present step.
 type helperLine struct {
 	Result *Result `json:"result,omitempty"`
 	Say    string  `json:"say,omitempty"`
@@ -127,8 +127,8 @@ func (l *lab) hear(r io.Reader) ([]Result, error) {
 	return results, lines.Err()
 }
 
-// Measure is the main function of a process that measures as another user: it reads the order
-// ask and writes helper lines to out.
+// Measure is the main function of a helper process that measures as another user. ask is the order as JSON;
+// the results go to out as helper lines.
 func Measure(ctx context.Context, ask string, out io.Writer) error {
 	var o order
 	if err := json.Unmarshal([]byte(ask), &o); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
-// A Report holds all results with a description of the machine and the options.
+// A Report holds all results of a run of snapfs-bench, with a description of the machine and the options.
 type Report struct {
 	Environment machine.Environment `json:"environment"`
 	Options     string              `json:"options"`
@@ -65,11 +65,12 @@ type Promise struct {
 	Took   time.Duration `json:"took_ns"`
 }
 
-// missed reports whether the promise does not hold but the value is within Held.
+// missed reports whether the promise does not hold but its value is within the regression bound Held, so that
+// the gate does not fail.
 func (p Promise) missed() bool { return !p.Holds && !p.Told && p.Error == "" && p.Measured <= p.Held }
 
-// Broken returns the promises that do not hold, except those within their regression bound
-// Held.
+// Broken returns the promises that make the gate fail: those that do not hold, except those within their
+// regression bound Held.
 func (r *Report) Broken() (broken []Promise) {
 	for _, p := range r.Promises {
 		if !p.Holds && !p.Told && !p.missed() {

@@ -20,7 +20,7 @@ func policy() catalog.Policy { return catalog.Policy{Network: "none"} }
 // searchPath returns the PATH of measured programs, inside and outside of sandboxes.
 func searchPath() string { return "PATH=" + os.Getenv("PATH") }
 
-// truth returns the command true(1), the smallest one.
+// truth returns the command true(1), the smallest one, to run in a sandbox in the directory dir.
 func truth(dir string) engine.Command {
 	return engine.Command{Args: []string{"/bin/true"}, Env: []string{searchPath()}, Dir: dir}
 }
@@ -29,7 +29,8 @@ func execTrue(ctx context.Context, e *engine.Engine, name, dir string) error {
 	return execWait(ctx, e, name, dir, "/bin/true")
 }
 
-// execWait runs a command in a sandbox; a status other than 0 is an error.
+// execWait runs a command in the sandbox called name and waits for its end; a status other than 0 is an
+// error.
 func execWait(ctx context.Context, e *engine.Engine, name, dir string, args ...string) error {
 	p, err := e.Supervise.Exec(ctx, name, engine.Command{Args: args, Env: []string{searchPath()}, Dir: dir})
 	if err != nil {
@@ -42,12 +43,13 @@ func execWait(ctx context.Context, e *engine.Engine, name, dir string, args ...s
 	return errors.Join(err, p.Close())
 }
 
-// startSleeper starts a command in a sandbox that sleeps until the sandbox is removed.
+// startSleeper starts a command in the sandbox called name that sleeps until the sandbox is removed, so that
+// the sandbox is running.
 func startSleeper(ctx context.Context, e *engine.Engine, name, dir string) error {
 	return execWait(ctx, e, name, dir, "/bin/sh", "-c", "sleep 100000 >/dev/null 2>&1 </dev/null &")
 }
 
-// processes times whole processes that share a working directory and an environment.
+// A processes times whole processes that share a working directory and an environment.
 type processes struct {
 	lab  *lab
 	s    setting
@@ -61,12 +63,13 @@ func (s setting) env() []string {
 	return []string{searchPath(), "HOME=" + s.Dir, "SNAPFS_HOME=" + s.State, "TMPDIR=" + scratch, "LC_ALL=C"}
 }
 
-// timed returns a subject that runs a snapfs command line.
+// timed returns the timed operation that runs snapfs with args as a process. name appears in the report.
 func (p *processes) timed(name string, args ...string) timing.Subject {
 	return p.program(name, p.lab.Program, args...)
 }
 
-// other returns a subject that runs another program's command line.
+// other returns the timed operation that runs another program, with args as its command line. name appears in
+// the report.
 func (p *processes) other(name string, args ...string) timing.Subject {
 	return p.program(name, args[0], args[1:]...)
 }

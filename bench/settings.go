@@ -15,11 +15,12 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// plainLargest is the largest tree, in files, for the backend plain, which copies every file.
+// plainLargest is the largest tree, in files, with which the backend plain is measured, because it copies
+// every file.
 const plainLargest = 10_000
 
-// settings returns all settings of this user; one that this machine cannot measure holds the
-// reason as Error.
+// settings returns all settings (backend, user and filesystem) that this user can measure. One that this
+// machine cannot measure holds the reason as Error.
 func (l *lab) settings() []setting {
 	disk := filesystemName(l.dir)
 	if os.Geteuid() != 0 {
@@ -58,8 +59,8 @@ func (l *lab) setting(name, driver, place string, uid int) setting {
 	return s
 }
 
-// makeDir makes the directory of a setting. On btrfs an ordinary user's is a mounted
-// subvolume, as a home directory may be.
+// makeDir makes the directory dir of a setting on the filesystem at place. On btrfs an ordinary user's
+// directory is a mounted subvolume, as a home directory may be.
 func (l *lab) makeDir(dir, place string) error {
 	if l.btrfs == "" || place != l.btrfs || filepath.Base(dir) != "user" {
 		return os.Mkdir(dir, 0o755)
@@ -101,7 +102,7 @@ func (l *lab) open(ctx context.Context, state string) (*engine.Engine, error) {
 	})
 }
 
-// removeLab removes a lab with all sandboxes of its state directories.
+// removeLab removes the directory dir of a benchmark with all sandboxes of its state directories.
 func removeLab(ctx context.Context, dir string) error {
 	var errs []error
 	states, _ := filepath.Glob(dir + "/state-*") // the pattern is a good one
@@ -111,8 +112,8 @@ func removeLab(ctx context.Context, dir string) error {
 	return errors.Join(append(errs, removeTree(dir))...)
 }
 
-// clearAs runs [Clear] in a process of the state directory's owner, as snapfs opens no other
-// user's.
+// clearAs runs [Clear] in a process of the state directory's owner, because snapfs opens no other user's
+// state directory. self is the path of snapfs-bench.
 func clearAs(ctx context.Context, self, state string) error {
 	st, err := os.Stat(state)
 	if err != nil {
@@ -144,7 +145,7 @@ func Clear(ctx context.Context, state string) error {
 	return err
 }
 
-// removeTree removes a directory, and retries while a background cleaner still works in it.
+// removeTree removes the directory dir, and retries while a background cleaner still works in it.
 func removeTree(dir string) (err error) {
 	for range 50 {
 		if err = os.RemoveAll(dir); err == nil {

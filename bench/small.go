@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// emptyProgram builds a Go program with an empty main function, whose start-up time is the
-// lower bound for snapfs.
+// emptyProgram builds a Go program with an empty main function, whose start-up time is the lower bound for
+// snapfs, and returns its path.
 func (l *lab) emptyProgram(ctx context.Context) (string, error) {
 	dir := filepath.Join(l.dir, "empty")
 	program := filepath.Join(dir, "empty")
@@ -30,8 +30,8 @@ func (l *lab) emptyProgram(ctx context.Context) (string, error) {
 	return program, run.Run(ctx, run.Program{Name: "go", Args: []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", program, "."}, Env: env, Dir: dir})
 }
 
-// smallRoot makes a bundle for OCI runtimes: a root directory with only a program that exits
-// at once, and the configuration to run it.
+// smallRoot makes a bundle for measuring OCI runtimes such as runc: a root directory with only a program that
+// exits at once, and the configuration to run it.
 func (l *lab) smallRoot(ctx context.Context) (string, error) {
 	program, err := l.emptyProgram(ctx)
 	if err != nil {

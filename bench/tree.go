@@ -10,10 +10,11 @@ import (
 	"path/filepath"
 )
 
-// perDir is the number of files in each directory of a tree.
+// perDir is the number of files in each directory of a tree made for measurements.
 const perDir = 100
 
-// seed is the seed of the random file contents, so that all trees are equal.
+// seed determines the pseudo-random file contents of the trees made for measurements, so that all trees are
+// equal.
 const seed = 20261120
 
 // grow fills dir with this many files of 0 to 4 KiB, a hundred in each directory.
@@ -37,10 +38,10 @@ func grow(dir string, files int) error {
 	return nil
 }
 
-// fileOf returns the path of the i-th file within a tree.
+// fileOf returns the path of the i-th file in a tree made for measurements.
 func fileOf(i int) string { return fmt.Sprintf("%04d/%02d", i/perDir, i%perDir) }
 
-// changedFiles is the number of files that are changed to make a tree dirty.
+// changedFiles is how many files are changed to make a tree dirty for a measurement.
 const changedFiles = 100
 
 // soil rewrites a hundred files of the tree dir, spread over its directories, with a text that names the round.
@@ -54,17 +55,17 @@ func soil(dir string, files, round int) error {
 	return nil
 }
 
-// spread returns the number, within a tree of this many files, of the i-th file to change; the
-// changed files are evenly spaced.
+// spread returns the number of the i-th file to change in a tree with this many files. The changed files are
+// evenly spaced.
 func spread(i, files int) int { return i * (files / changedFiles) }
 
-// soilScript returns a shell script that does the same as soil, to run in a sandbox.
+// soilScript returns a shell script that changes a hundred files of a tree as soil does, to run in a sandbox.
 func soilScript(files, round int) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do n=$((i*%d)); f=$(printf '%%04d/%%02d' $((n/%d)) $((n%%%d))); echo 'changed in round %d' > $f || exit 1; i=$((i+1)); done`,
 		changedFiles, files/changedFiles, perDir, perDir, round)
 }
 
-// storm makes, stats and deletes many small files, as installing packages does.
+// storm makes, stats and deletes this many small files in dir, as installing packages does.
 func storm(dir string, files int) error {
 	top := filepath.Join(dir, "storm")
 	if err := errors.Join(os.RemoveAll(top), os.Mkdir(top, 0o755), grow(top, files)); err != nil {

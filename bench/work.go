@@ -31,7 +31,7 @@ type job struct {
 	first bool
 }
 
-// amounts are the sizes of the jobs.
+// amounts are the sizes of the jobs that are timed inside and outside a sandbox.
 type amounts struct {
 	storm, repo, packages, transactions int
 	// mebibytes is the size of the large file.
@@ -45,7 +45,8 @@ func amountsOf(quick bool) amounts {
 	return amounts{storm: 5_000, repo: 10_000, packages: 30, transactions: 200, mebibytes: 64}
 }
 
-// jobs returns all jobs. They work in dir, which fill has filled.
+// jobs returns all jobs that are timed inside and outside a sandbox. They work in a directory that fill has
+// filled.
 func (a amounts) jobs() []job {
 	return []job{
 		{name: "go build", what: fmt.Sprintf("go build of a program of %d packages, all in the cache but the link", a.packages), do: goBuild},
@@ -56,7 +57,7 @@ func (a amounts) jobs() []job {
 	}
 }
 
-// program returns a job function that runs one program in the directory.
+// program returns the function of a job that runs one program in the job's directory.
 func program(name string, args ...string) func(context.Context, string) error {
 	return func(ctx context.Context, dir string) error {
 		return run.Run(ctx, run.Program{Name: name, Args: args, Dir: dir})
@@ -75,8 +76,8 @@ func (a amounts) sqlite(ctx context.Context, dir string) error {
 	return insertions(ctx, dir, a.transactions, "delete")
 }
 
-// insertions creates a database and inserts rows, one transaction each, with the given journal
-// mode.
+// insertions is the work of a job: it creates an SQLite database in dir and inserts rows, one transaction
+// each, with the given journal mode.
 func insertions(ctx context.Context, dir string, transactions int, journal string) error {
 	for _, f := range []string{"db", "db-journal", "db-wal", "db-shm"} {
 		if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -126,7 +127,7 @@ func (a amounts) largeFile(_ context.Context, dir string) error {
 	}
 }
 
-// fill makes in dir the files that the jobs read and change.
+// fill makes in dir the files that the timed jobs read and change.
 func (a amounts) fill(ctx context.Context, dir string) error {
 	repo := filepath.Join(dir, "repo")
 	if err := errors.Join(os.Mkdir(repo, 0o755), grow(repo, a.repo)); err != nil {
@@ -138,7 +139,7 @@ func (a amounts) fill(ctx context.Context, dir string) error {
 	return errors.Join(makeModule(filepath.Join(dir, "module"), a.packages), os.Mkdir(filepath.Join(dir, "home"), 0o755), goBuild(ctx, dir))
 }
 
-// makeModule writes a Go program with this many small packages.
+// makeModule writes a Go program with this many small packages to dir, for a job that builds it.
 func makeModule(dir string, packages int) error {
 	imports, calls := "", ""
 	for i := range packages {
@@ -175,9 +176,9 @@ func workEnv(dir string) []string {
 	}
 }
 
-// Work is the main function of a worker. For each job name read from in it runs the job in the
-// working directory and writes a line to out: the nanoseconds, or the error. o.Only set to the
-// kind of layers selects the jobs of layers instead of those of sandboxes.
+// Work is the main function of a worker process. For each job name that it reads from in, it runs the job in
+// the working directory and writes a line to out: the nanoseconds, or the error. If o.Only selects the kind
+// "layers", it offers the jobs that compare layers instead of those that compare sandboxes.
 func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -221,8 +222,8 @@ func (j job) answer(ctx context.Context, dir string) string {
 	return fmt.Sprint(took.Nanoseconds())
 }
 
-// settle syncs dir, and the filesystem of the directory two levels above it: for a mounted layer, the lower
-// filesystem.
+// settle writes the data of earlier work to disk, so that it does not disturb the next measurement. It syncs
+// dir, and the filesystem of the directory two levels above it: for a mounted layer, the lower filesystem.
 func settle(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -12,15 +12,16 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Started names a command that runs in the background.
+// A Started identifies a command that [Service.Start] has started in the background of a sandbox.
 type Started struct {
 	Sandbox string `json:"sandbox"`
 	Command int    `json:"command" jsonschema:"its number, for sandbox_wait"`
 	Output  string `json:"output" jsonschema:"the name of its output, for sandbox_output"`
 }
 
-// Start starts a command in the background. It goes on until it ends by itself, its sandbox is removed, or a limit
-// ends it: also when this server ends. Errors: those of [supervise.Manager.Detach].
+// Start starts a command in the background of a sandbox. It runs until it ends by itself, its sandbox is
+// removed, or a limit ends it. The end of this server does not end it. Errors: those of
+// [supervise.Manager.Detach].
 func (s *Service) Start(ctx context.Context, q CommandLine) (Started, error) {
 	r := Started{Sandbox: q.Sandbox}
 	c, err := s.command(q)
@@ -36,7 +37,7 @@ func (s *Service) Start(ctx context.Context, q CommandLine) (Started, error) {
 	return r, err
 }
 
-// WaitRequest names a background command.
+// A WaitRequest is an agent's request to wait for a background command, or to end it.
 type WaitRequest struct {
 	Sandbox  string `json:"sandbox" jsonschema:"the sandbox's name"`
 	Command  int    `json:"command,omitempty" jsonschema:"the number from sandbox_start; by default the last one"`
@@ -44,7 +45,7 @@ type WaitRequest struct {
 	Stop     bool   `json:"stop,omitempty" jsonschema:"end all processes of the sandbox first, also those of other commands"`
 }
 
-// Waited describes a background command.
+// A Waited describes a background command of a sandbox: its state, and the output so far.
 type Waited struct {
 	Sandbox string `json:"sandbox"`
 	Command int    `json:"command"`
@@ -55,11 +56,11 @@ type Waited struct {
 	Output  string `json:"output" jsonschema:"the name of the whole output for sandbox_output"`
 }
 
-// usualWait is how long Wait waits by default.
+// usualWait is how long [Service.Wait] waits for a background command if the request sets no timeout.
 const usualWait = 20 * time.Second
 
-// Wait waits for the end of a background command, or for the timeout, and returns its state and output. Errors:
-// ErrNotFound.
+// Wait waits until a background command ends or the request's timeout has passed, and returns the command's
+// state and output. Errors: ErrNotFound.
 func (s *Service) Wait(ctx context.Context, q WaitRequest) (Waited, error) {
 	r := Waited{Sandbox: q.Sandbox, Command: q.Command}
 	limit, err := timeout(q.TimeoutS, usualWait)
@@ -96,7 +97,7 @@ func (s *Service) Wait(ctx context.Context, q WaitRequest) (Waited, error) {
 	return r, nil
 }
 
-// background returns the background command with this number, or the last one for 0.
+// background returns the background command of the sandbox with the number id, or the last one for 0.
 func background(e *engine.Engine, sandbox string, id int) (supervise.Detached, error) {
 	all, err := e.Supervise.DetachedOf(sandbox)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// mostPaths bounds the paths that a result lists.
+// mostPaths is how many changed paths a reply to an agent lists; it reports the number of all.
 const mostPaths = 100
 
-// DiffRequest selects the states and paths to compare.
+// A DiffRequest is an agent's request to compare two states of a sandbox's files, such as two checkpoints.
 type DiffRequest struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	From    string   `json:"from,omitempty" jsonschema:"the checkpoint to compare with; by default the state in which the sandbox was made"`
@@ -30,13 +30,13 @@ type DiffRequest struct {
 	NoPatch bool     `json:"no_patch,omitempty" jsonschema:"list the paths without the patch"`
 }
 
-// A ChangedPath is a path that differs.
+// A ChangedPath is a path that differs between the compared states of a sandbox.
 type ChangedPath struct {
 	Path string `json:"path" jsonschema:"relative to the workspace; absolute outside of it"`
 	Kind string `json:"kind" jsonschema:"added, modified or deleted"`
 }
 
-// A Diff lists what a sandbox changed.
+// A Diff lists the paths that a sandbox changed, with a patch, as the reply to a [DiffRequest].
 type Diff struct {
 	Sandbox string        `json:"sandbox"`
 	Count   int           `json:"count" jsonschema:"how many paths changed, also those not listed"`
@@ -45,8 +45,8 @@ type Diff struct {
 	Patch   *Text         `json:"patch,omitempty" jsonschema:"a patch as of git diff"`
 }
 
-// Diff compares two states of a sandbox. Errors: those of [compare.Comparer.Diff]; ErrDenied for a path outside the
-// workspace.
+// Diff compares two states of a sandbox's files. Errors: those of [compare.Comparer.Diff]; ErrDenied for a
+// path outside the workspace.
 func (s *Service) Diff(ctx context.Context, q DiffRequest) (Diff, error) {
 	paths, err := s.Rules.allInside(q.Paths)
 	if err != nil {
@@ -59,7 +59,8 @@ func (s *Service) Diff(ctx context.Context, q DiffRequest) (Diff, error) {
 	return compare.Served(ctx, func(ctx context.Context) (Diff, error) { return diffOf(ctx, e, q, paths) })
 }
 
-// diffOf compares the states, and returns the changes at or below the absolute paths.
+// diffOf compares the two states that q names, and returns the changes at or below the absolute paths; no
+// paths select all changes.
 func diffOf(ctx context.Context, e *engine.Engine, q DiffRequest, paths []string) (Diff, error) {
 	r := Diff{Sandbox: q.Sandbox, Paths: []ChangedPath{}}
 	changes, err := e.Compare.Diff(ctx, q.Sandbox, q.From, q.To)
@@ -93,7 +94,7 @@ func diffOf(ctx context.Context, e *engine.Engine, q DiffRequest, paths []string
 	return r, err
 }
 
-// patchOf returns the changes as a patch.
+// patchOf returns the changes as a patch in the format of git diff, clipped for a reply.
 func patchOf(ctx context.Context, changes *compare.Changes) (Text, error) {
 	if err := changes.FindRenames(ctx); err != nil {
 		return Text{}, err
@@ -123,7 +124,7 @@ func limit(changes *compare.Changes, paths []string) {
 	}
 }
 
-// Drift lists how the real tree has changed since a sandbox was made.
+// A Drift lists how the real tree has changed since a sandbox was made, as the reply to an agent.
 type Drift struct {
 	Sandbox string      `json:"sandbox"`
 	Since   time.Time   `json:"since"`
@@ -141,7 +142,8 @@ type DriftPath struct {
 	Read bool   `json:"read,omitempty" jsonschema:"the sandbox has read it after it changed"`
 }
 
-// Drift reports how the real tree has changed. Errors: those of [compare.Comparer.DriftOf].
+// Drift reports how the real tree has changed since a sandbox was made. Errors: those of
+// [compare.Comparer.DriftOf].
 func (s *Service) Drift(ctx context.Context, q Named) (Drift, error) {
 	e, _, err := s.enter(ctx, q.Sandbox)
 	if err != nil {
@@ -158,7 +160,7 @@ func (s *Service) Drift(ctx context.Context, q Named) (Drift, error) {
 	return r, nil
 }
 
-// relative returns a path relative to the workspace if it lies there.
+// relative returns path relative to the workspace if it lies there, and otherwise unchanged.
 func (s *Service) relative(path string) string {
 	if rel, err := filepath.Rel(s.Rules.Workspace, path); err == nil && filepath.IsLocal(rel) {
 		return rel
@@ -166,7 +168,8 @@ func (s *Service) relative(path string) string {
 	return path
 }
 
-// RefreshRequest says how a refresh resolves conflicts.
+// A RefreshRequest is an agent's request to bring a sandbox up to date with the real tree. It says how to
+// resolve conflicts.
 type RefreshRequest struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	Mine    []string `json:"mine,omitempty" jsonschema:"resolve conflicts at these paths with the sandbox's version"`
@@ -174,7 +177,8 @@ type RefreshRequest struct {
 	Stop    bool     `json:"stop,omitempty" jsonschema:"end the sandbox's processes first; without this, a refresh is refused while some run"`
 }
 
-// A Refreshed is the result of a refresh.
+// A Refreshed is the result of a refresh: how many paths were merged, and which conflicts remain in the
+// sandbox.
 type Refreshed struct {
 	Sandbox   string     `json:"sandbox"`
 	Merged    int        `json:"merged" jsonschema:"how many paths both sides had changed and could be merged"`
@@ -183,13 +187,14 @@ type Refreshed struct {
 	More      int        `json:"more_conflicts,omitempty"`
 }
 
-// A Conflict is a path that both sides changed.
+// A Conflict is a path that both the sandbox and the real tree changed, and the reason why the changes cannot
+// be merged.
 type Conflict struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
 
-// conflicts returns the first conflicts, and how many more there are.
+// conflicts returns the first 100 conflicts for a reply, and how many more there are.
 func (s *Service) conflicts(all []reconcile.Conflict) (list []Conflict, more int) {
 	list = []Conflict{}
 	for _, c := range all[:min(len(all), mostPaths)] {

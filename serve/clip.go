@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// A result has at most headMost bytes from the beginning of each text and tailMost from its end: with both streams of
-// a command less than 25,000 tokens, even at one token a byte.
+// A reply to an agent holds at most headMost bytes from the beginning of each text and tailMost from its end.
+// Both streams of a command then take less than 25,000 tokens of a model, even at one token a byte.
 const (
 	headMost = 4 << 10
 	tailMost = 6 << 10
 )
 
-// A Text is a text of any length, bounded for a result.
+// A Text is a text of any length, shortened for a reply: its middle is left out if it is long.
 type Text struct {
 	Text    string `json:"text" jsonschema:"all of it, or its beginning if left_out is not 0"`
 	Tail    string `json:"tail,omitempty" jsonschema:"its end, if left_out is not 0"`
@@ -23,7 +23,8 @@ type Text struct {
 	LeftOut int64  `json:"left_out" jsonschema:"how many bytes between text and tail are left out"`
 }
 
-// A clip is a writer that keeps the beginning and the end of its input. It is safe for concurrent use.
+// A clip is an io.Writer that stores only the beginning and the end of its input, for the reply to an agent.
+// It is safe for concurrent use.
 type clip struct {
 	head, tail int // the bounds
 	mu         sync.Mutex
@@ -34,7 +35,7 @@ type clip struct {
 
 func newClip() *clip { return &clip{head: headMost, tail: tailMost} }
 
-// Write never fails.
+// Write adds p to the input. It never fails.
 func (c *clip) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +52,7 @@ func (c *clip) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the input so far.
+// text returns the beginning and the end of the input so far, and how many bytes between them are left out.
 func (c *clip) text() Text {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +72,7 @@ func (c *clip) text() Text {
 	return t
 }
 
-// wholeRunes returns b without the beginning of a character at its end, of which the rest is missing. Bytes that are no
-// text stay.
+// wholeRunes returns b without an incomplete UTF-8 character at its end. Bytes that are no valid UTF-8 stay.
 func wholeRunes(b []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if at := len(b) - i; utf8.RuneStart(b[at]) {
@@ -85,7 +85,8 @@ func wholeRunes(b []byte) []byte {
 	return b
 }
 
-// tame replaces bytes that are no text: a control character takes six bytes as JSON, and no model reads it.
+// tame replaces control characters and invalid UTF-8 in s by question marks, except newlines and tabs. As
+// JSON a control character takes six bytes, and no model reads it.
 func tame(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || !unicode.IsControl(r) && r != utf8.RuneError {
@@ -103,7 +104,7 @@ func count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun
 }
 
-// splitAt splits SANDBOX@CHECKPOINT.
+// splitAt splits a reference SANDBOX@CHECKPOINT into the two names. state is "" if there is no checkpoint.
 func splitAt(s string) (name, state string) {
 	name, state, _ = strings.Cut(s, "@")
 	return name, state

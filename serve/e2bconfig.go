@@ -2,7 +2,8 @@ package serve
 
 import "time"
 
-// An E2BConfig configures a server of E2B's wire. The flags of the person who starts it make it.
+// An E2BConfig configures a server that speaks the protocol of E2B. It is made from the flags of the person
+// who starts the server.
 type E2BConfig struct {
 	Rules Rules `json:"rules"`
 	// KeyFile is a file with the API key that clients must have. Without one the server accepts every key, and listens on

@@ -16,13 +16,14 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The bounds of a wait for a command. Most clients give up a call after a minute.
+// How long [Service.Exec] lets a command run, without a timeout in the request and at most. Most clients give
+// up a call after a minute.
 const (
 	usualTimeout = 50 * time.Second
 	maxTimeout   = 30 * time.Minute
 )
 
-// A CommandLine is a command to run in a sandbox.
+// A CommandLine is a command that an agent wants to run in a sandbox.
 type CommandLine struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	Command string   `json:"command,omitempty" jsonschema:"a shell command; or give args"`
@@ -30,7 +31,8 @@ type CommandLine struct {
 	Dir     string   `json:"dir,omitempty" jsonschema:"the directory to start in, relative to the workspace; by default the workspace"`
 }
 
-// command returns the engine's form of c. Errors: ErrInvalid.
+// command converts a command of an agent into the engine's form, with the environment of the rules. Errors:
+// ErrInvalid.
 func (s *Service) command(c CommandLine) (engine.Command, error) {
 	args := c.Args
 	switch {
@@ -51,7 +53,8 @@ func (s *Service) command(c CommandLine) (engine.Command, error) {
 
 func inShell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// environment returns the variables for commands. A client may have started the server with few of them.
+// environment returns the environment variables for commands. It adds PATH if the client started the server
+// without one.
 func (s *Service) environment() []string {
 	env := hostfs.Environ(os.Environ(), s.Rules.Policy.Env)
 	if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "PATH=") }) {
@@ -60,14 +63,14 @@ func (s *Service) environment() []string {
 	return env
 }
 
-// ExecRequest describes a command whose end the caller awaits.
+// An ExecRequest is an agent's request to run a command in a sandbox and to wait for its end.
 type ExecRequest struct {
 	CommandLine
 	Stdin    string `json:"stdin,omitempty" jsonschema:"text for the command's standard input, for example a file's content for cat > FILE"`
 	TimeoutS int    `json:"timeout_s,omitempty" jsonschema:"end the command after this many seconds; by default 50, at most 1800. Use sandbox_start for what takes longer"`
 }
 
-// Executed is the result of a command.
+// An Executed is the result of a command that [Service.Exec] ran: its exit status and its output.
 type Executed struct {
 	Sandbox  string `json:"sandbox"`
 	Exit     int    `json:"exit" jsonschema:"the exit status; 128 and the signal's number for a command that a signal ended"`
@@ -125,7 +128,8 @@ func (s *Service) Exec(ctx context.Context, q ExecRequest) (Executed, error) {
 	return r, nil
 }
 
-// startPiped starts the command with its streams connected to the request and to out.
+// startPiped starts the command c. Its standard input is the text of the request q, and its output goes to
+// out.
 func (s *Service) startPiped(ctx context.Context, e *engine.Engine, q ExecRequest, c engine.Command, out *output) (supervise.Client, error) {
 	var files []*os.File
 	defer func() {
@@ -166,7 +170,8 @@ func (s *Service) startPiped(ctx context.Context, e *engine.Engine, q ExecReques
 	return p, nil
 }
 
-// timeout returns a number of seconds as a duration, or usual for 0.
+// timeout returns a number of seconds from a request as a duration, or usual for 0. Errors: ErrInvalid for a
+// number out of bounds.
 func timeout(seconds int, usual time.Duration) (time.Duration, error) {
 	d := time.Duration(seconds) * time.Second
 	switch {
@@ -178,8 +183,9 @@ func timeout(seconds int, usual time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// Await waits for the end of a command and returns its status. At the limit, unless that is 0, or when ctx ends, it
-// ends the command's process group. Errors: ErrInterrupted if ctx has ended; ErrBusy for a command that cannot be ended.
+// Await waits for the end of a command and returns its exit status. After the duration limit, unless that is
+// 0, or when ctx ends, it ends the command's process group. Errors: ErrInterrupted if ctx has ended; ErrBusy
+// for a command that cannot be ended.
 func Await(ctx context.Context, p supervise.Client, limit time.Duration) (status int, timedOut bool, err error) {
 	code := 0 // valid once ended has a value
 	ended := make(chan error, 1)

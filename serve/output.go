@@ -21,24 +21,28 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Of each sandbox the outputs of the last mostOutputs commands whose result was clipped are stored in outputDir beside
-// the record, each with at most maxStored bytes.
+// Where the output of commands is stored, in case the reply had to leave out a part: in outputDir inside the
+// sandbox's directory in the catalogue. It holds the outputs of the last mostOutputs commands, each with at
+// most maxStored bytes.
 const (
 	outputDir   = "agent-output"
 	mostOutputs = 20
 	maxStored   = 8 << 20
 )
 
-// lastOutput is how long a result waits for output of processes that the command left in the background.
+// lastOutput is how long a reply waits, after a command's end, for output of processes that the command left
+// in the background.
 const lastOutput = 200 * time.Millisecond
 
-// The kinds of a stored output, before the number in its name.
+// The names of stored outputs begin with their kind, before a hyphen and a number: output of a command that
+// the caller waited for, and output of a background command.
 const (
 	execKind  = "exec"
 	startKind = "start"
 )
 
-// An output collects the output of one command and stores it in a file. It also writes the command's input.
+// An output collects the output of one command: clipped for the reply, and whole in a file. It also writes
+// the command's standard input.
 type output struct {
 	stdout, stderr *clip
 	number         int
@@ -50,7 +54,8 @@ type output struct {
 	stored int64
 }
 
-// newOutput makes the file for the output of a command, in the directory of a sandbox's record, and removes the oldest.
+// newOutput makes the file for the output of a command. record is the sandbox's directory in the catalogue.
+// It removes the oldest outputs beyond mostOutputs.
 func newOutput(record string) (*output, error) {
 	dir := filepath.Join(record, outputDir)
 	err := os.Mkdir(dir, 0o700)
@@ -83,8 +88,8 @@ func newOutput(record string) (*output, error) {
 	}
 }
 
-// removeUnused removes the output of a command that has ended. The output of one that still runs, of whichever server,
-// is locked and stays.
+// removeUnused removes the stored output at path if its command has ended. The output of a command that still
+// runs, of any server, is locked and stays.
 func removeUnused(path string) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -98,7 +103,7 @@ func removeUnused(path string) {
 
 func outputPath(dir string, number int) string { return filepath.Join(dir, strconv.Itoa(number)) }
 
-// outputsIn lists the numbers of the stored outputs, in order.
+// outputsIn lists the numbers of the outputs stored in dir, in ascending order.
 func outputsIn(dir string) (numbers []int, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -112,8 +117,8 @@ func outputsIn(dir string) (numbers []int, err error) {
 
 func (o *output) name() string { return execKind + "-" + strconv.Itoa(o.number) }
 
-// read reads a stream of the command until its end. It stores the stream in o's file, and in c the
-// part that the caller gets: c drops the middle of long output.
+// read reads a stream of the command until its end. It stores the stream in the file, and in c the clipped
+// part for the reply.
 func (o *output) read(r *os.File, c *clip) {
 	o.pipes = append(o.pipes, r)
 	o.copying.Go(func() {
@@ -122,7 +127,7 @@ func (o *output) read(r *os.File, c *clip) {
 	})
 }
 
-// feed writes text to the standard input of the command.
+// feed writes text to the standard input of the command and closes it.
 func (o *output) feed(w *os.File, text string) {
 	o.pipes = append(o.pipes, w)
 	o.copying.Go(func() {
@@ -131,7 +136,8 @@ func (o *output) feed(w *os.File, text string) {
 	})
 }
 
-// Write stores a part of the output. What exceeds maxStored, or a full disk, is not stored.
+// Write stores a part of the command's output in the file. It drops what exceeds maxStored, or does not fit
+// on a full disk.
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,7 +146,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// wait waits for the ends of the streams, and not for processes that the command has left.
+// wait waits for the ends of the command's streams. It gives processes that the command has left behind only
+// the time lastOutput.
 func (o *output) wait() {
 	for _, p := range o.pipes {
 		_ = p.SetDeadline(time.Now().Add(lastOutput)) // a pipe has deadlines
@@ -153,10 +160,10 @@ func (o *output) close() {
 	vfs.Unlock(o.file)
 }
 
-// drop removes the file of an output that the result has whole.
+// drop removes the file of an output that the reply holds completely.
 func (o *output) drop() { _ = os.Remove(o.file.Name()) } // one that stays is removed with the sandbox
 
-// OutputRequest asks for a part of the output of a command.
+// An OutputRequest is an agent's request for a part of the stored output of a command.
 type OutputRequest struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 	Output  string `json:"output" jsonschema:"the name from the result of the command, such as exec-3 or start-1"`
@@ -164,7 +171,7 @@ type OutputRequest struct {
 	Bytes   int    `json:"bytes,omitempty" jsonschema:"how many bytes to read; by default and at most 16384"`
 }
 
-// A Piece is a part of an output.
+// A Piece is a part of the stored output of a command, as the reply to an [OutputRequest].
 type Piece struct {
 	Sandbox string `json:"sandbox"`
 	Output  string `json:"output"`
@@ -175,11 +182,11 @@ type Piece struct {
 	End     bool   `json:"end" jsonschema:"whether text reaches the end of what is stored"`
 }
 
-// maxPiece bounds the bytes of a Piece.
+// maxPiece is the largest number of bytes of an output that one reply holds, 16 KiB.
 const maxPiece = 16 << 10
 
-// Output returns a part of the stored output of a command: of Exec both streams together, as they came. Errors:
-// ErrNotFound, ErrInvalid.
+// Output returns a part of the stored output of a command. The output of [Service.Exec] is both streams
+// together, in the order in which they came. Errors: ErrNotFound, ErrInvalid.
 func (s *Service) Output(ctx context.Context, q OutputRequest) (Piece, error) {
 	p := Piece{Sandbox: q.Sandbox, Output: q.Output, Offset: q.Offset}
 	e, _, err := s.enter(ctx, q.Sandbox)
@@ -205,7 +212,7 @@ func (s *Service) Output(ctx context.Context, q OutputRequest) (Piece, error) {
 	return p, nil
 }
 
-// copyOutput writes a stored output to w.
+// copyOutput writes the stored output called name of a sandbox's command to w.
 func copyOutput(ctx context.Context, e *engine.Engine, sandbox, name string, w io.Writer) error {
 	kind, number, _ := strings.Cut(name, "-")
 	id, err := strconv.Atoi(number)
@@ -230,7 +237,8 @@ func copyOutput(ctx context.Context, e *engine.Engine, sandbox, name string, w i
 	return err
 }
 
-// A window is a writer that keeps most bytes of its input from an offset on, and counts all.
+// A window is an io.Writer that stores the part of its input from the offset from on, at most most bytes, and
+// counts all bytes.
 type window struct {
 	from int64
 	most int
@@ -238,7 +246,7 @@ type window struct {
 	n    int64
 }
 
-// Write never fails.
+// Write adds p to the input. It never fails.
 func (w *window) Write(p []byte) (int, error) {
 	rest := p[min(int64(len(p)), max(0, w.from-w.n)):]
 	w.part = append(w.part, rest[:min(len(rest), w.most-len(w.part))]...)

@@ -13,13 +13,14 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence"
 )
 
-// PlanRequest selects the changes to promote.
+// A PlanRequest is an agent's selection of the changes of a sandbox that it wants to promote.
 type PlanRequest struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	Paths   []string `json:"paths,omitempty" jsonschema:"promote only changes at or below these paths of the workspace"`
 }
 
-// A Plan is what a promotion would do.
+// A Plan describes the changes that a promotion would make to the real tree, for an agent and the person who
+// approves it.
 type Plan struct {
 	Sandbox       string     `json:"sandbox"`
 	Target        string     `json:"target" jsonschema:"the real directory that a promotion changes"`
@@ -38,15 +39,15 @@ type Plan struct {
 	whole *reconcile.Plan
 }
 
-// A Step is one change of the real tree.
+// A Step is one change of the real tree in a [Plan].
 type Step struct {
 	Path string `json:"path"`
 	Do   string `json:"do" jsonschema:"add, change or delete"`
 	Note string `json:"note,omitempty"`
 }
 
-// Plan returns what a promotion would do, and changes nothing. Errors: those of [reconcile.Reconciler.PlanOf];
-// ErrDenied for a path outside the workspace.
+// Plan returns the changes that a promotion would make, and changes nothing. Errors: those of
+// [reconcile.Reconciler.PlanOf]; ErrDenied for a path outside the workspace.
 func (s *Service) Plan(ctx context.Context, q PlanRequest) (Plan, error) {
 	o, err := s.planOptions(q)
 	if err != nil {
@@ -78,13 +79,15 @@ func (s *Service) Plan(ctx context.Context, q PlanRequest) (Plan, error) {
 	return r, nil
 }
 
-// planOptions returns the options of a plan: only changes inside the workspace, and none that needs approval.
+// planOptions returns the options for planning a promotion that an agent asks for: only changes inside the
+// workspace, and none that needs approval.
 func (s *Service) planOptions(q PlanRequest) (o reconcile.PlanOptions, err error) {
 	o.Only, err = s.Rules.allInside(q.Paths)
 	return o, err
 }
 
-// listed returns the steps that a person reads: not those of which only the time differs, nor git's own files.
+// listed returns the steps of a plan that a person reads. It leaves out steps that change only a file's time,
+// and those on git's own files.
 func listed(p *reconcile.Plan) []reconcile.Step {
 	return slices.DeleteFunc(slices.Clone(p.Steps), func(s reconcile.Step) bool { return s.Git || s.TimeOnly() })
 }
@@ -101,7 +104,8 @@ func (s *Service) note(step reconcile.Step) string {
 	return ""
 }
 
-// refsOf returns a line for each ref that a plan moves or stores.
+// refsOf returns a line of text for each branch or tag that a plan moves, or whose commits it stores under
+// another name.
 func refsOf(reports []gitresult.Report) (lines []string) {
 	for _, r := range reports {
 		for _, ref := range r.Refs {
@@ -112,7 +116,7 @@ func refsOf(reports []gitresult.Report) (lines []string) {
 	return lines
 }
 
-// promoteCommand returns the command by which a person promotes the plan.
+// promoteCommand returns the command line of snapfs with which a person promotes exactly the plan p.
 func (s *Service) promoteCommand(q PlanRequest, p *reconcile.Plan) string {
 	args := []string{"promote", q.Sandbox}
 	for _, path := range q.Paths {
@@ -126,7 +130,8 @@ func (s *Service) promoteCommand(q PlanRequest, p *reconcile.Plan) string {
 	return s.Rules.Command(append(args, "--plan", p.Fingerprint[:12])...)
 }
 
-// mostAsked bounds the steps that a question shows. A person cannot judge more of them in a dialog.
+// mostAsked is how many steps of a plan the question to a person shows at most. A person cannot judge more of
+// them in a dialog; a longer plan is refused.
 const mostAsked = 40
 
 // Question returns the text that asks a person to approve a plan: every step, with names that cannot forge a line.
@@ -160,15 +165,16 @@ func (s *Service) Question(p Plan) (string, error) {
 	return b.String(), nil
 }
 
-// Nothing reports whether a plan has nothing to do.
+// Nothing reports whether the plan has no steps, so that there is nothing to promote.
 func (p *Plan) Nothing() bool { return len(p.whole.Steps) == 0 && len(p.whole.Git) == 0 }
 
-// Refusal returns the error for a caller that cannot ask a person.
+// Refusal returns the error for an agent whose client cannot ask a person to approve the plan. why is the
+// reason; the hint is the command by which a person promotes the plan.
 func (p *Plan) Refusal(why string) error {
 	return errs.New("promoting", p.Sandbox, errs.ErrDenied, why+"; a person can promote this plan", p.Command)
 }
 
-// A Promoted is the result of a promotion.
+// A Promoted is the result of a promotion: what it changed, and how a person undoes it.
 type Promoted struct {
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`
@@ -178,8 +184,9 @@ type Promoted struct {
 	LeftOut int    `json:"left_out,omitempty" jsonschema:"how many changes outside the workspace were left out"`
 }
 
-// Promote promotes exactly the plan with this whole fingerprint, or nothing. The caller has a person's approval.
-// Errors: ErrDrifted if the plan is another one now; those of [reconcile.Reconciler.Promote].
+// Promote carries out exactly the plan with this fingerprint, or nothing. The caller must have a person's
+// approval of that plan. Errors: ErrDrifted if the plan is another one now; those of
+// [reconcile.Reconciler.Promote].
 func (s *Service) Promote(ctx context.Context, q PlanRequest, fingerprint string) (Promoted, error) {
 	o, err := s.planOptions(q)
 	if err != nil {

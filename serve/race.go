@@ -10,10 +10,11 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// mostAttempts bounds the attempts of a race.
+// mostAttempts is the largest number of attempts of a race that an agent starts.
 const mostAttempts = 16
 
-// RaceRequest describes several attempts at the same thing.
+// A RaceRequest is an agent's request to try several commands for one purpose, each in a sandbox of its own,
+// and to choose the best.
 type RaceRequest struct {
 	Commands []string `json:"commands" jsonschema:"a shell command for each attempt, from 1 to 16"`
 	Check    string   `json:"check,omitempty" jsonschema:"a shell command that must succeed after an attempt; snapfs undoes its changes"`
@@ -26,13 +27,13 @@ type RaceRequest struct {
 	Less
 }
 
-// A Race is the result of a race.
+// A Race is the result of a race: the sandbox of the winner, and how each attempt ended.
 type Race struct {
 	Winner   string    `json:"winner,omitempty" jsonschema:"the sandbox of the winner, for sandbox_diff and sandbox_promote; none without first or score, or if none passed"`
 	Attempts []Attempt `json:"attempts"`
 }
 
-// An Attempt is the result of one attempt.
+// An Attempt is the result of one attempt of a race.
 type Attempt struct {
 	Attempt int      `json:"attempt" jsonschema:"its number, from 1"`
 	Sandbox string   `json:"sandbox,omitempty" jsonschema:"its sandbox, if that is still there: the winner's, and without first and score that of each attempt that passed"`
@@ -46,9 +47,10 @@ type Attempt struct {
 	Check   string   `json:"check,omitempty" jsonschema:"the end of the output of check and score"`
 }
 
-// Race runs several attempts, each in a sandbox of its own, all made from one state of the real environment. It
-// promotes nothing. The sandboxes of a winner, or of all that passed if nothing chooses one, stay; all others are
-// removed. Errors: those of [race.Coordinator.Race], and then nothing is left.
+// Race runs several attempts, each in a sandbox of its own, all made from one state of the real environment.
+// It promotes nothing. The winner's sandbox stays, or, if no winner is chosen, those of all attempts that
+// passed; all others are removed. Errors: those of [race.Coordinator.Race]; after an error no sandbox is
+// left.
 func (s *Service) Race(ctx context.Context, q RaceRequest) (Race, error) {
 	const op = "racing"
 	switch {
@@ -101,7 +103,8 @@ func (s *Service) script(text string) engine.Command {
 	return engine.Command{Args: inShell(text), Env: s.environment(), Dir: s.Rules.Workspace}
 }
 
-// settle keeps the sandbox of the winner, or those of all attempts that passed, and returns the results.
+// settle ends a race: it makes permanent the sandbox of the winner, or those of all attempts that passed,
+// marks them as an agent's, and returns the results.
 func (s *Service) settle(ctx context.Context, e *engine.Engine, contest *race.Race) (Race, error) {
 	stay := map[int]string{}
 	keep := contest.Passed()
@@ -139,13 +142,14 @@ func (s *Service) settle(ctx context.Context, e *engine.Engine, contest *race.Ra
 	return r, nil
 }
 
-// attemptTail is how much of the output of an attempt a result has, at most.
+// attemptTail is how many bytes from the end of an attempt's output a reply holds at most.
 const attemptTail = 600
 
-// endOf returns the end of the output of an attempt, safe on a terminal, or "" if it cannot be read.
+// endOf returns the end of an attempt's output in the file path, safe on a terminal, or "" if it cannot be
+// read.
 func endOf(path string) string { return tame(Tail(path, attemptTail)) }
 
-// Tail returns the last bytes of a file, at most so many, as text, or "" if it cannot be read.
+// Tail returns the last most bytes of a file as text, or "" if it cannot be read.
 func Tail(path string, most int64) string {
 	f, err := os.Open(path)
 	if err != nil {

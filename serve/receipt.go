@@ -7,7 +7,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// A Receipt is the record of a sandbox: its base, its policy and its promotions.
+// A Receipt documents a sandbox for an agent: from which state it was made, its policy and its promotions.
 type Receipt struct {
 	Sandbox     string            `json:"sandbox"`
 	ID          string            `json:"id"`
@@ -24,20 +24,20 @@ type Receipt struct {
 	Promotions  []Promotion       `json:"promotions"`
 }
 
-// A ReceiptTree is a tree of a sandbox.
+// A ReceiptTree is one of the trees that a sandbox has cloned, in its [Receipt].
 type ReceiptTree struct {
 	Path    string `json:"path"`
 	Backend string `json:"backend"`
 }
 
-// A Promotion is a promotion from a sandbox that a person can undo.
+// A Promotion is a promotion from a sandbox that a person can still undo.
 type Promotion struct {
 	ID   string    `json:"id"`
 	When time.Time `json:"when"`
 	Path string    `json:"path"`
 }
 
-// Receipt returns the receipt of a sandbox.
+// Receipt returns the receipt of the sandbox that q names.
 func (s *Service) Receipt(ctx context.Context, q Named) (Receipt, error) {
 	e, _, err := s.enter(ctx, q.Sandbox)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Service) Receipt(ctx context.Context, q Named) (Receipt, error) {
 	return r, nil
 }
 
-// A Log lists the background commands of a sandbox.
+// A Log lists the background commands of a sandbox, with the output of the last one.
 type Log struct {
 	Sandbox  string          `json:"sandbox"`
 	Commands []LoggedCommand `json:"commands"`
@@ -77,7 +77,7 @@ type Log struct {
 	Last *Text `json:"last,omitempty"`
 }
 
-// A LoggedCommand is a background command.
+// A LoggedCommand is a background command in the [Log] of a sandbox.
 type LoggedCommand struct {
 	Command int       `json:"command"`
 	Args    []string  `json:"args"`
@@ -85,7 +85,7 @@ type LoggedCommand struct {
 	State   string    `json:"state"`
 }
 
-// Log returns the background commands of a sandbox.
+// Log returns the background commands of the sandbox that q names.
 func (s *Service) Log(ctx context.Context, q Named) (Log, error) {
 	r := Log{Sandbox: q.Sandbox, Commands: []LoggedCommand{}}
 	e, _, err := s.enter(ctx, q.Sandbox)

@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Rules are the limits within which a server acts. The flags of the person who starts it set them.
+// Rules are the limits within which a server acts for an agent. They are made from the flags of the person
+// who starts the server.
 type Rules struct {
 	// State is the state directory, and Program the path of the snapfs program.
 	State   string `json:"state"`
@@ -32,7 +33,8 @@ type Rules struct {
 	IfRoom bool          `json:"if_room,omitempty"`
 }
 
-// request returns a request for a sandbox under the rules, with the restrictions that an agent asked for.
+// request returns the request to the engine for a new sandbox under the rules. less holds the further
+// restrictions that the agent asked for.
 func (r *Rules) request(name string, less Less) (hostfs.Request, error) {
 	p, err := r.tighten(less)
 	if err != nil {
@@ -44,24 +46,24 @@ func (r *Rules) request(name string, less Less) (hostfs.Request, error) {
 	}, nil
 }
 
-// RefusesTool reports whether the policy refuses a tool of this server.
+// RefusesTool reports whether the policy of the rules refuses the agent the tool called name.
 func (r *Rules) RefusesTool(name string) bool {
 	return r.Policy.Tools != nil && catalog.Refused(r.Policy.Tools.MCP, name) != ""
 }
 
-// admission returns the conditions for starting a sandbox.
+// admission returns whether a new sandbox waits for free resources, or is refused without them.
 func (r *Rules) admission() admission.Options {
 	return admission.Options{Queue: r.Queue, IfRoom: r.IfRoom}
 }
 
-// Less is what an agent may ask of a new sandbox: restrictions beyond the rules.
+// A Less holds the restrictions beyond the rules that an agent may ask for when it makes a sandbox.
 type Less struct {
 	NoNetwork bool              `json:"no_network,omitempty" jsonschema:"give the sandbox no network, even if this server allows one"`
 	Limits    map[string]string `json:"limits,omitempty" jsonschema:"stricter limits by name, such as memory 1G, time 5m, pids 200 or disk 2G; none may exceed those of this server"`
 }
 
-// tighten returns the policy of the rules with less applied. Errors: ErrInvalid, ErrDenied for a limit that exceeds
-// the one of the rules.
+// tighten returns the policy of the rules with the restrictions of less added. Errors: ErrInvalid; ErrDenied
+// for a limit that exceeds the one of the rules.
 func (r *Rules) tighten(less Less) (catalog.Policy, error) {
 	const op = "making a sandbox"
 	p := r.Policy
@@ -94,8 +96,8 @@ func limitNames(fields []catalog.Limit) string {
 	return strings.Join(names, ", ")
 }
 
-// Covers returns an error unless a sandbox may do at most what the rules allow. A sandbox of an earlier server, with
-// wider flags, is not covered.
+// Covers returns an error unless the sandbox of rec may do at most what the rules allow. A sandbox that an
+// earlier server with wider flags made is not covered.
 func (r *Rules) Covers(rec *catalog.Record) error {
 	p, limit := rec.Policy, r.Policy
 	var wider []string
@@ -140,8 +142,9 @@ func (r *Rules) Covers(rec *catalog.Record) error {
 	}
 }
 
-// Command returns a command line of snapfs that a person may run: it names the state directory where snapfs would
-// use another one. A character that a terminal would interpret shows as a question mark, and then names no file.
+// Command returns a command line of snapfs that a person may run. It has --state unless snapfs uses the state
+// directory of the rules by default. It shows a character that a terminal would interpret as a question mark;
+// such a command names no existing file.
 func (r *Rules) Command(args ...string) string {
 	list := []string{"snapfs"}
 	if !r.Usual {
@@ -154,7 +157,8 @@ func (r *Rules) Command(args ...string) string {
 	return strings.Join(list, " ")
 }
 
-// inside returns a path as an absolute one in the workspace. Errors: ErrDenied for a path outside.
+// inside returns path, which may be relative to the workspace, as an absolute path in the workspace. Errors:
+// ErrDenied for a path outside.
 func (r *Rules) inside(path string) (string, error) {
 	abs := path
 	if !filepath.IsAbs(path) {
@@ -168,7 +172,8 @@ func (r *Rules) inside(path string) (string, error) {
 	return abs, nil
 }
 
-// allInside applies inside to each path.
+// allInside makes each of paths absolute, as [Rules.inside] does, and returns ErrDenied if one lies outside
+// the workspace.
 func (r *Rules) allInside(paths []string) ([]string, error) {
 	list := make([]string, 0, len(paths))
 	for _, p := range paths {

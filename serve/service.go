@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Service carries out the operations. It is safe for concurrent use.
+// A Service carries out the operations on sandboxes that an agent asks for, within its [Rules]. It is safe
+// for concurrent use.
 type Service struct {
 	// Rules are the limits within which it acts.
 	Rules Rules
@@ -27,23 +28,25 @@ type Service struct {
 	pending int
 }
 
-// New returns a Service. open opens the engine of the rules' state directory; each operation calls it once.
+// New returns a Service that acts within the rules r. open opens the engine of the rules' state directory;
+// each operation calls it once.
 func New(r Rules, open func(ctx context.Context) (*engine.Engine, error)) *Service {
 	return &Service{Rules: r, open: open}
 }
 
-// mostSandboxes bounds the sandboxes of agents in one workspace.
+// mostSandboxes is the largest number of sandboxes that agents may have in one workspace.
 const mostSandboxes = 64
 
-// markFile lies beside the record of a sandbox that an agent made. Without it the sandbox is the person's.
+// markFile is the file in a sandbox's directory in the catalogue that shows that an agent made the sandbox. A
+// sandbox without it is the person's, and no agent may touch it.
 const markFile = "agent.json"
 
-// A mark is the content of markFile.
+// A mark is the content of markFile, the file that shows that an agent made a sandbox.
 type mark struct {
 	Made time.Time `json:"made"`
 }
 
-// setMark records that an agent made the sandbox.
+// setMark writes markFile, which shows that an agent made the sandbox called name.
 func setMark(e *engine.Engine, name string) error {
 	data, err := json.Marshal(mark{time.Now()})
 	if err != nil {
@@ -57,8 +60,8 @@ func marked(e *engine.Engine, name string) bool {
 	return err == nil
 }
 
-// enter opens the engine and checks that the Service may act on the sandbox. Errors: ErrInvalid and ErrNotFound (the
-// name), ErrDenied.
+// enter opens the engine and checks that the Service may act on the sandbox called name. Errors: ErrInvalid
+// and ErrNotFound for the name; ErrDenied.
 func (s *Service) enter(ctx context.Context, name string) (*engine.Engine, *catalog.Record, error) {
 	if err := catalog.CheckName(name); err != nil {
 		return nil, nil, err
@@ -83,7 +86,8 @@ func (s *Service) enter(ctx context.Context, name string) (*engine.Engine, *cata
 	return e, rec, s.Rules.Covers(rec)
 }
 
-// withNames adds the names that exist to an ErrNotFound.
+// withNames adds a hint to an ErrNotFound: the tool sandbox_list, which lists the sandboxes that exist, or
+// sandbox_new if there are none. It returns other errors unchanged.
 func (s *Service) withNames(ctx context.Context, e *engine.Engine, err error) error {
 	if !errors.Is(err, errs.ErrNotFound) {
 		return err
@@ -95,8 +99,7 @@ func (s *Service) withNames(ctx context.Context, e *engine.Engine, err error) er
 	return errs.With("", "", err, hint)
 }
 
-// list returns the sandboxes that an agent has made through this service in its workspace, oldest
-// first.
+// list returns the sandboxes that agents have made in the workspace of the rules, oldest first.
 func (s *Service) list(ctx context.Context, e *engine.Engine) ([]engine.Info, error) {
 	infos, err := e.List(ctx, false, s.Rules.Workspace)
 	if err != nil && infos == nil {
@@ -107,7 +110,7 @@ func (s *Service) list(ctx context.Context, e *engine.Engine) ([]engine.Info, er
 	return infos, nil
 }
 
-// A Sandbox describes a sandbox of an agent.
+// A Sandbox describes a sandbox to the agent that made it.
 type Sandbox struct {
 	Sandbox     string            `json:"sandbox" jsonschema:"its name, the handle of every other tool"`
 	Workspace   string            `json:"workspace" jsonschema:"the directory in which commands start, a copy of the real one"`
@@ -148,15 +151,15 @@ func describe(i engine.Info) Sandbox {
 	return d
 }
 
-// NewRequest describes a new sandbox.
+// A NewRequest is an agent's request to make a sandbox.
 type NewRequest struct {
 	Name string `json:"name,omitempty" jsonschema:"its name; without one, snapfs makes one from the workspace's"`
 	From string `json:"from,omitempty" jsonschema:"fork this sandbox, as it is now or at SANDBOX@CHECKPOINT, instead of the real machine"`
 	Less
 }
 
-// New makes a sandbox from the real environment, or a fork of another sandbox. Errors: ErrExists, ErrDenied,
-// ErrInvalid, those of [engine.Engine.New]; after an error there is none.
+// New makes a sandbox from the real environment, or as a fork of another sandbox. Errors: ErrExists,
+// ErrDenied, ErrInvalid, those of [engine.Engine.New]. After an error there is no new sandbox.
 func (s *Service) New(ctx context.Context, q NewRequest) (Sandbox, error) {
 	if q.From != "" {
 		return s.fork(ctx, q)
@@ -202,8 +205,9 @@ func (s *Service) fork(ctx context.Context, q NewRequest) (Sandbox, error) {
 	return s.adopt(ctx, e, rec)
 }
 
-// reserve allows a call to make more sandboxes, or returns an error if agents have too many of them. Calls at the
-// same time count each other's until they call done; another server's calls are counted once their sandboxes exist.
+// reserve lets the caller make more sandboxes, or returns an error if agents would then have too many. Calls
+// at the same time count each other's reservations until they call done. Sandboxes of another server count
+// once they exist.
 func (s *Service) reserve(ctx context.Context, e *engine.Engine, more int) (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +229,8 @@ func (s *Service) reserve(ctx context.Context, e *engine.Engine, more int) (done
 	}, nil
 }
 
-// adopt marks a new sandbox as an agent's and describes it. If that is not possible it removes the sandbox, in which
-// nothing has run.
+// adopt marks the new sandbox of rec as an agent's and returns its description. If that fails, it removes the
+// sandbox, in which nothing has run yet.
 func (s *Service) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Record) (Sandbox, error) {
 	err := setMark(e, rec.Name)
 	if err == nil {
@@ -238,14 +242,14 @@ func (s *Service) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Reco
 	return Sandbox{}, errors.Join(err, e.Remove(context.WithoutCancel(ctx), rec.Name))
 }
 
-// A List describes the sandboxes of agents in the workspace.
+// A List describes the sandboxes that agents have in the workspace.
 type List struct {
 	Workspace string    `json:"workspace"`
 	Network   string    `json:"network" jsonschema:"the network that a new sandbox gets"`
 	Sandboxes []Sandbox `json:"sandboxes"`
 }
 
-// List returns the sandboxes of agents in the workspace, oldest first.
+// List returns the sandboxes that agents have in the workspace of the rules, oldest first.
 func (s *Service) List(ctx context.Context) (List, error) {
 	l := List{Workspace: s.Rules.Workspace, Network: s.Rules.Policy.Network, Sandboxes: []Sandbox{}}
 	e, err := s.open(ctx)
@@ -259,12 +263,12 @@ func (s *Service) List(ctx context.Context) (List, error) {
 	return l, err
 }
 
-// A Named is a reference to a sandbox.
+// A Named is a request about one sandbox that holds only its name.
 type Named struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 }
 
-// A Removed is the result of Remove.
+// A Removed is the result of [Service.Remove].
 type Removed struct {
 	Removed string `json:"removed"`
 }

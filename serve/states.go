@@ -8,13 +8,13 @@ import (
 	"github.com/snapfs/snapfs/engine/keypoint"
 )
 
-// CheckpointRequest names a new checkpoint.
+// A CheckpointRequest is an agent's request to record the present files of a sandbox.
 type CheckpointRequest struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 	Name    string `json:"name,omitempty" jsonschema:"the checkpoint's name; without one, snapfs chooses it"`
 }
 
-// A Checkpoint is a recorded state of a sandbox's files.
+// A Checkpoint is a recorded state of a sandbox's files, to which the sandbox can return.
 type Checkpoint struct {
 	Sandbox    string    `json:"sandbox"`
 	Checkpoint string    `json:"checkpoint"`
@@ -22,7 +22,7 @@ type Checkpoint struct {
 	Why        string    `json:"why,omitempty" jsonschema:"why snapfs took it by itself"`
 }
 
-// checkpointOf describes a snapshot of a sandbox.
+// checkpointOf describes the named snapshot m of a sandbox as a checkpoint for an agent.
 func checkpointOf(sandbox string, m catalog.NamedSnapshot) Checkpoint {
 	c := Checkpoint{Sandbox: sandbox, Checkpoint: m.Name, Taken: m.Taken}
 	if m.Why != nil {
@@ -41,7 +41,7 @@ func (s *Service) Checkpoint(ctx context.Context, q CheckpointRequest) (Checkpoi
 	return checkpointOf(q.Sandbox, m), err
 }
 
-// RollbackRequest names the state to return to.
+// A RollbackRequest is an agent's request to return a sandbox's files to an earlier state.
 type RollbackRequest struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 	To      string `json:"to,omitempty" jsonschema:"the checkpoint; without one, the state in which the sandbox was made"`
@@ -54,8 +54,8 @@ type RolledBack struct {
 	To      string `json:"to" jsonschema:"the checkpoint, or empty for the state in which the sandbox was made"`
 }
 
-// Rollback returns a sandbox's files to a checkpoint. Changes since the last one are lost. Errors: those of
-// [engine.Engine.Rollback].
+// Rollback returns a sandbox's files to a checkpoint. Changes made after the last checkpoint are lost.
+// Errors: those of [engine.Engine.Rollback].
 func (s *Service) Rollback(ctx context.Context, q RollbackRequest) (RolledBack, error) {
 	e, _, err := s.enter(ctx, q.Sandbox)
 	if err == nil && q.Stop {

@@ -1,5 +1,5 @@
-// Package copies multiplies the records of a sandbox, to measure commands among thousands of
-// sandboxes without the hours that making them takes.
+// Package copies multiplies the entry of a sandbox in the catalogue. So commands can be measured among
+// thousands of sandboxes without the hours that making these takes.
 package copies
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// Make copies a sandbox of a state directory n times, with the data that its backends store there
-// under its id. The copies have its name with a number. Without a sync, since nothing of them is
-// to last. An error leaves some of them.
+// Make copies the sandbox called name of a state directory n times, with the data that its backends store
+// there under its id. The copies are called name and a number. They are not synced to disk, because they are
+// deleted soon. An error leaves some of them.
 func Make(state, name string, n int) error {
 	c, err := catalog.Open(state)
 	if err != nil {
@@ -57,8 +57,8 @@ func Make(state, name string, n int) error {
 
 func replaced[T ~string](id T, old, new string) T { return T(strings.Replace(string(id), old, new, 1)) }
 
-// copyTree copies a file or directory to the path with the id new in place of old, which it also
-// replaces in the text of files.
+// copyTree copies the file or directory at path to the path in which the id old is replaced by new. It also
+// replaces the id in the text of files.
 func copyTree(path, old, new string) error {
 	return filepath.WalkDir(path, func(p string, e os.DirEntry, err error) error {
 		to := strings.ReplaceAll(p, old, new)

@@ -34,8 +34,8 @@ type Environment struct {
 	User   string `json:"user"`
 }
 
-// Describe returns the environment of this process. dir is where it measures, and loop the mounted
-// image beside it, or empty with the reason why there is none.
+// Describe returns a description of this machine. dir is the directory in which the benchmark measures. loop
+// is the mount point of the filesystem image next to it, or "" if there is none, for the reason noLoop.
 func Describe(dir, loop string, noLoop error) Environment {
 	e := Environment{
 		Kernel: word("/proc/sys/kernel/osrelease"), CPUs: runtime.NumCPU(), Go: runtime.Version(),
@@ -55,7 +55,7 @@ func Describe(dir, loop string, noLoop error) Environment {
 	return e
 }
 
-// word returns the first word of a file, or "unknown".
+// word returns the first word of a file such as /proc/loadavg, or "unknown".
 func word(path string) string {
 	data, err := os.ReadFile(path)
 	if f := strings.Fields(string(data)); err == nil && len(f) > 0 {
@@ -64,7 +64,8 @@ func word(path string) string {
 	return "unknown"
 }
 
-// field returns the value of a line "name: value" or name=value of a file, or "unknown".
+// field returns the value of the line "name: value" or "name=value" of a file such as /proc/cpuinfo, or
+// "unknown".
 func field(path, name string) string {
 	data, _ := os.ReadFile(path) // missing is unknown
 	for line := range strings.Lines(string(data)) {
@@ -75,7 +76,7 @@ func field(path, name string) string {
 	return "unknown"
 }
 
-// mountOf returns the type and the mount options of the filesystem that holds a path.
+// mountOf returns the type and the mount options, as text, of the filesystem that holds path.
 func mountOf(path string) string {
 	mounts, err := mount.List()
 	if err != nil {

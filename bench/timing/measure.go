@@ -24,7 +24,8 @@ func Timing(f func(ctx context.Context) error) func(context.Context) (time.Durat
 	}
 }
 
-// once runs the subject with its Before and After and returns the time.
+// once runs the operation one time, with its Before and After, and returns how long the operation itself
+// took.
 func (s Subject) once(ctx context.Context) (took time.Duration, err error) {
 	if s.Before != nil {
 		if err := s.Before(ctx); err != nil {
@@ -38,22 +39,23 @@ func (s Subject) once(ctx context.Context) (took time.Duration, err error) {
 	return took, err
 }
 
-// A Sample holds the times of one subject, or the error that stopped its measurement.
+// A Sample holds the times of one timed operation, or the error that stopped its measurement.
 type Sample struct {
 	Name string
 	Took []time.Duration
 	Err  error
 }
 
-// A Plan sets the number of rounds of a measurement.
+// A Plan sets how often a measurement repeats its operations. Warm is the number of rounds before those that
+// count.
 type Plan struct {
 	Rounds, Warm int
 	// Budget ends the rounds after this time, but not before the third round.
 	Budget time.Duration
 }
 
-// Interleave runs each subject once a round; the subject that goes first rotates. A subject
-// that fails is left out of later rounds and its sample holds the error. Interleave returns an
+// Interleave times the operations in turns: each runs once a round, and the one that goes first rotates. An
+// operation that fails is left out of later rounds, and its sample holds the error. Interleave returns an
 // error only when ctx ends.
 func Interleave(ctx context.Context, p Plan, subjects ...Subject) ([]Sample, error) {
 	samples := make([]Sample, len(subjects))

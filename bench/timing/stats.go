@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Summary is the distribution of repeated times of one operation, in nanoseconds.
+// A Summary describes how the times of one repeated operation are distributed, in nanoseconds.
 type Summary struct {
 	N   int           `json:"n"`
 	Min time.Duration `json:"min_ns"`
@@ -26,8 +26,8 @@ func Summarise(took []time.Duration) Summary {
 	return Summary{N: len(s), Min: s[0], P50: quantile(s, 50), P95: quantile(s, 95), P99: quantile(s, 99), Max: s[len(s)-1]}
 }
 
-// quantile returns the percentile of sorted times by nearest rank: the smallest time that
-// percent of all do not exceed.
+// quantile returns a percentile of the sorted times by nearest rank: the smallest time that at least percent
+// percent of all times do not exceed.
 func quantile(sorted []time.Duration, percent int) time.Duration {
 	rank := (len(sorted)*percent + 99) / 100
 	return sorted[max(rank, 1)-1]
@@ -36,8 +36,8 @@ func quantile(sorted []time.Duration, percent int) time.Duration {
 // Median returns the median of a list of times.
 func Median(took []time.Duration) time.Duration { return Summarise(took).P50 }
 
-// Pairs returns the median of a[i]/b[i] for times measured side by side, so that a slow moment
-// of the machine affects both of a pair.
+// Pairs returns the median of the ratios a[i]/b[i]. The two times of a pair are measured right after each
+// other, so that a slow moment of the machine affects both.
 func Pairs(a, b []time.Duration) float64 {
 	var r []float64
 	for i := range min(len(a), len(b)) {

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Snapfs-bench measures every number that snapfs publishes, and judges the ones that
-// snapfs promises. It is a program of its own, so that a start of snapfs does not link
-// the benchmarks.
+// Snapfs-bench measures every number that snapfs publishes, and judges the performance promises of snapfs. It
+// is a program of its own, so that a start of snapfs does not load the benchmarks.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// errBroken makes the program exit with status 1 after it has printed a promise that does not
+// errBroken makes snapfs-bench exit with status 1, after it has printed a performance promise that does not
 // hold.
 var errBroken = errors.New("a promise is broken")
 
@@ -41,7 +40,7 @@ func main() {
 	}
 }
 
-// A benchmarker is one run of the program with its options.
+// A benchmarker is one run of snapfs-bench with its options.
 type benchmarker struct {
 	o                    bench.Options
 	gate, markdown, json bool
@@ -127,7 +126,7 @@ func (b *benchmarker) run(ctx context.Context) error {
 	return err
 }
 
-// findPrograms sets the paths of this program, self, and of snapfs.
+// findPrograms sets the paths of snapfs-bench itself, given as self, and of snapfs, which it measures.
 func (b *benchmarker) findPrograms(self string) error {
 	b.o.Self = self
 	if b.o.Program == "" {
@@ -149,8 +148,8 @@ func (b *benchmarker) measure(ctx context.Context) (*bench.Report, error) {
 	return bench.Run(ctx, b.o)
 }
 
-// private runs this program again in a private mount namespace. It returns errBroken if that exits with another
-// status than 0.
+// private runs snapfs-bench again, from the path self, in a private mount namespace, so that its mounts do
+// not appear on the machine. It returns errBroken if that process exits with another status than 0.
 func private(ctx context.Context, self string) error {
 	status, err := bench.Private(ctx, self, os.Args[1:])
 	if err == nil && status != 0 {
@@ -159,7 +158,7 @@ func private(ctx context.Context, self string) error {
 	return err
 }
 
-// print writes the report to the output file, or to standard output.
+// print writes the report of the measurements to the output file, or to standard output.
 func (b *benchmarker) print(report *bench.Report) error {
 	var out bytes.Buffer
 	var err error

@@ -1,9 +1,10 @@
 //go:build linux
 
-// Snapfs-fuse serves one tree of a sandbox over FUSE, where no filesystem of the kernel can do it: a fork of
-// package backends/fusecow, a tree with id mapping by package isolate/idmap, or a view of a sandbox on the host by
-// package isolate/hostview. Its arguments say which. Snapfs starts it with private descriptors, and it ends with the last mount of the tree. It is a
-// separate program because initialising go-fuse would add 0.3 ms to every start of snapfs.
+// Snapfs-fuse serves one tree of a sandbox over FUSE, if no filesystem of the kernel can do it: a fork of
+// package backends/fusecow, a tree with id mapping by package isolate/idmap, or a view of a sandbox on the
+// host by package isolate/hostview. Its arguments say which. Snapfs starts it with private descriptors, and
+// it ends with the last mount of the tree. It is a separate program because initialising go-fuse would add
+// 0.3 ms to every start of snapfs.
 package main
 
 import (
@@ -36,9 +37,9 @@ func main() {
 	}
 }
 
-// parseArgs returns the function that serves what the arguments select: a fork without
-// arguments, or a tree with mapped ids for "shift" and the offset of ids. Only snapfs passes
-// these.
+// parseArgs returns the function that serves the tree that the arguments select: a fork without arguments, or
+// a tree with mapped ids for "shift" and the offset of ids. ok is false for other arguments, because only
+// snapfs starts this program.
 func parseArgs(args []string) (serve func() error, ok bool) {
 	if len(args) == 0 && hasStarter() {
 		return func() error {
@@ -61,8 +62,8 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 	return func() error { return idmap.Serve(idmap.Device, os.NewFile(idmap.Tree, "tree"), uint32(base)) }, true
 }
 
-// parseView returns the function that serves the view of a container at a directory of the host; its arguments are
-// the directory, the control socket, the real directory and the first of the container's ids.
+// parseView returns the function that serves the view of a sandbox's container at a directory of the host.
+// args are the directory, the control socket, the real directory and the first of the container's ids.
 func parseView(args []string) (serve func() error, ok bool) {
 	base, err := strconv.ParseUint(args[3], 10, 32)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// An apiRequest is what `snapfs serve` passes.
+// An apiRequest is the configuration that `snapfs serve` passes to this program, as JSON.
 type apiRequest struct {
 	State     string    `json:"state"`
 	Program   string    `json:"program"`
@@ -37,7 +37,7 @@ type apiRequest struct {
 
 func notice(text string) { fmt.Fprintln(os.Stderr, "snapfs:", text) }
 
-// serveAPI serves the HTTP API, and the other protocols of the request, until ctx ends.
+// serveAPI serves the HTTP API, and the other protocols that q asks for, until ctx ends.
 func serveAPI(ctx context.Context, q apiRequest) error {
 	open := func(ctx context.Context) (*engine.Engine, error) {
 		return local.Open(ctx, local.Options{State: q.State, Program: q.Program, Notice: notice})
@@ -79,7 +79,7 @@ func serveAPI(ctx context.Context, q apiRequest) error {
 	return errors.Join(err, ended())
 }
 
-// pageURL returns the URL of the page of a server that listens at an address.
+// pageURL returns the URL of the web page of a server that listens at address.
 func pageURL(address string, w api.Where) string {
 	scheme := "http"
 	if w.Cert != "" {
@@ -91,8 +91,8 @@ func pageURL(address string, w api.Where) string {
 	return scheme + "://" + address + "/"
 }
 
-// observe counts what happens in the state directory, and sends spans of it where the environment names a collector,
-// until ctx and with it the server ends. The caller then calls wait.
+// observe counts the events of the state directory for the metrics of a. If the environment names a
+// collector, it also sends spans about them. Both end with ctx; the caller then calls wait.
 func observe(ctx context.Context, state string, a *api.API) (wait func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// newE2B returns the handler of E2B's wire for a server that listens at an address. The caller closes it.
+// newE2B returns the handler of the protocol of E2B for a server that listens at the address listen. The
+// caller closes it.
 func newE2B(c *serve.E2BConfig, listen string, open func(context.Context) (*engine.Engine, error), helper *files.Helper) (*e2b.Server, error) {
 	const op = "serving E2B"
 	o := e2b.Options{
@@ -37,7 +38,8 @@ func newE2B(c *serve.E2BConfig, listen string, open func(context.Context) (*engi
 	return e2b.New(o), nil
 }
 
-// printE2B prints the variables with which E2B's clients find a server.
+// printE2B prints the environment variables with which clients of E2B find a server at address. secure is set
+// if it uses TLS.
 func printE2B(address string, secure bool) {
 	scheme := "http://"
 	if secure {

@@ -1,5 +1,6 @@
-// Snapfs-serve speaks with agents and programs for snapfs. `snapfs mcp` and `snapfs serve` start it, with what their
-// flags made. It is a program of its own because the libraries of its protocols would add to every start of snapfs.
+// Snapfs-serve speaks with agents and programs for snapfs. `snapfs mcp` and `snapfs serve` start it, and pass
+// it a configuration made from their flags. It is a program of its own because the libraries of its protocols
+// would slow down every start of snapfs.
 package main
 
 import (
@@ -43,7 +44,8 @@ func main() {
 	}
 }
 
-// parse returns what snapfs passed, and ends the program for anything else.
+// parse decodes the configuration that snapfs passed as JSON. It ends the program if the text is anything
+// else.
 func parse[T any](text []byte) (v T) {
 	if json.Unmarshal(text, &v) != nil {
 		refuse()
@@ -56,7 +58,8 @@ func refuse() {
 	os.Exit(2)
 }
 
-// serveMCP serves the client at the standard streams until that ends, or a signal comes.
+// serveMCP serves an agent by the Model Context Protocol on the standard streams, until the input ends or a
+// signal comes.
 func serveMCP(ctx context.Context, rules serve.Rules) error {
 	// Nothing but the protocol may go to the client, so anything else that is printed goes to standard error.
 	out := os.Stdout

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/wsl"
 )
 
-// The exit statuses beyond those of snapfs itself (docs/exit-codes.md): those of a shell that
+// The exit statuses of snapfs.exe in addition to those of snapfs (docs/exit-codes.md): those of a shell that
 // cannot start a program, or does not find it.
 const (
 	exitFailed  = 126
@@ -58,8 +58,8 @@ func execute(args []string, out, stderr io.Writer) int {
 	return 0
 }
 
-// explain returns the status to exit with, and prints a hint if status means that the
-// distribution has no snapfs.
+// explain returns the status with which snapfs.exe exits. If status, that of wsl.exe, means that the
+// distribution has no snapfs, explain prints a hint to stderr.
 func explain(place wsl.Place, program string, env []string, status int, stderr io.Writer) int {
 	there := func(name string) bool {
 		status, err := handover.Quietly(program, place.Probe(name), env)

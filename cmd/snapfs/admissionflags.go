@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// admissionFlags are the flags about waiting for capacity, of the commands that start a
-// sandbox.
+// admissionFlags hold the flags --queue and --if-room of the commands that start a sandbox: what to do while
+// the host has no capacity.
 type admissionFlags struct {
 	queue  time.Duration
 	ifRoom bool
@@ -25,7 +25,7 @@ func (a *admissionFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&a.ifRoom, "if-room", false, "fail at once if this host has no capacity")
 }
 
-// A patienceValue is the value of a duration flag, in the grammar of limits.
+// A patienceValue is the value of the flag --queue: a duration in the grammar of limits, such as 10m.
 type patienceValue time.Duration
 
 // Set reads a duration such as 10m; zero is an error.
@@ -48,7 +48,7 @@ func (p *patienceValue) String() string {
 	return units.FormatDuration(time.Duration(*p))
 }
 
-// Type returns the flag's type for the help text.
+// Type returns the name of the flag's type in the help text.
 func (p *patienceValue) Type() string { return "duration" }
 
 // admission returns the engine's admission options that the flags select.
@@ -59,7 +59,7 @@ func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 	return supervise.Admission{Queue: a.queue, IfRoom: a.ifRoom, Waiting: u.waits()}, nil
 }
 
-// waits returns a callback that prints the number of requests ahead in the queue: on a
+// waits returns the function that prints the place in the queue while a sandbox waits for capacity: on a
 // terminal at each change, otherwise once.
 func (u *ui) waits() func(before int, why string) {
 	if isTerminal(u.err) {
@@ -71,8 +71,8 @@ func (u *ui) waits() func(before int, why string) {
 	}
 }
 
-// queuePosition returns a text with the number of requests before this one in the queue, and the
-// reason of the wait.
+// queuePosition returns a text for a request that waits for capacity: how many requests are before it in the
+// queue, and why it waits.
 func queuePosition(before int, why string) string {
 	if before == 0 {
 		return "first in the queue: " + why

@@ -34,7 +34,8 @@ protected and what is not.`,
 	return cmd
 }
 
-// setupFlags select the configuration that a command changes.
+// setupFlags select the configuration of an agent that `snapfs agent` changes: that of the project or of the
+// user.
 type setupFlags struct{ project, all, yes bool }
 
 func (f *setupFlags) add(cmd *cobra.Command) {
@@ -43,7 +44,8 @@ func (f *setupFlags) add(cmd *cobra.Command) {
 	cmd.ValidArgs = agentsetup.Agents
 }
 
-// setup returns the setup of an agent, with flags for its hooks.
+// setup returns the changes that install snapfs's hooks in the configuration of an agent. more holds flags
+// with which the agent calls the hooks.
 func (a *app) setup(f setupFlags, agent string, more []string) (agentsetup.Setup, error) {
 	s := agentsetup.Setup{Agent: agent, Flags: more}
 	if f.all {
@@ -111,7 +113,7 @@ Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, 
 	return cmd
 }
 
-// checkHookFlags returns a usage error unless args are flags of snapfs hook.
+// checkHookFlags returns a usage error unless all args are flags of `snapfs hook`.
 func checkHookFlags(args []string) error {
 	var flags requestFlags
 	probe := &cobra.Command{Use: "hook", SilenceErrors: true, SilenceUsage: true}
@@ -155,7 +157,9 @@ shows the change first, and asks on a terminal.`,
 	return cmd
 }
 
-// edit shows a change of a file, asks, and writes it. It reports whether it has.
+// edit shows a change of an agent's configuration file as a patch, asks the person unless yes is set, and
+// writes the file. It reports whether it has written. do is the verb of the question, and nothing the message
+// for an empty change.
 func (a *app) edit(e agentsetup.Edit, yes bool, do, nothing string) (bool, error) {
 	if e.Empty() {
 		a.ui.notice(nothing)
@@ -169,7 +173,8 @@ func (a *app) edit(e agentsetup.Edit, yes bool, do, nothing string) (bool, error
 	return true, e.Write()
 }
 
-// afterInstall prints the next steps of the person, after which the agent calls the hooks.
+// afterInstall prints the steps that remain for the person after `snapfs agent install`, before the agent
+// calls the hooks.
 func (a *app) afterInstall(ctx context.Context, s agentsetup.Setup) {
 	switch s.Agent {
 	case "codex":
@@ -182,7 +187,8 @@ func (a *app) afterInstall(ctx context.Context, s agentsetup.Setup) {
 	}
 }
 
-// An agentRow is the state of an agent's configuration.
+// An agentRow describes, in `snapfs agent`, whether snapfs's hooks are installed in the configuration of an
+// agent.
 type agentRow struct {
 	Agent     string `json:"agent"`
 	Path      string `json:"path"`
@@ -191,7 +197,7 @@ type agentRow struct {
 	Trust string `json:"trust,omitempty"`
 }
 
-// A sessionRow is a session of an agent in a sandbox.
+// A sessionRow describes, in `snapfs agent`, a session of an agent that works in a sandbox.
 type sessionRow struct {
 	Sandbox     string `json:"sandbox"`
 	Agent       string `json:"agent"`

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// An app is the state that all commands share.
+// An app is the state that all commands of the program share, such as the state directory and the output.
 type app struct {
 	ui    *ui
 	state string
@@ -28,7 +28,7 @@ type app struct {
 	status int
 }
 
-// engine opens the state directory, and prints a notice for each repair that opening made.
+// engine opens the engine of the state directory, and prints a notice for each repair that opening made.
 func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
 	if err := local.CheckOutside(); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
 	return a.open(ctx, state)
 }
 
-// openState returns the state directory of --state, or the usual one.
+// openState returns the path of the state directory: that of --state, or the usual one.
 func (a *app) openState() (string, error) {
 	if a.state != "" {
 		return a.state, nil
@@ -48,7 +48,7 @@ func (a *app) openState() (string, error) {
 	return engine.StateDir()
 }
 
-// withEngine returns the function of a command that works on the state directory.
+// withEngine returns a function for cobra that opens the engine and calls do, the body of a command.
 func (a *app) withEngine(do func(ctx context.Context, e *engine.Engine, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		e, err := a.engine(cmd.Context())
@@ -96,7 +96,7 @@ func absolute(path string) (string, error) {
 	return filepath.Join(dir, path), err
 }
 
-// missing prints the protections that --best-effort did without.
+// missing prints the protections of the started sandbox that this host lacks and --best-effort has left out.
 func (a *app) missing(l engine.Level) {
 	if len(l.Missing) > 0 {
 		a.ui.notice("running without " + strings.Join(l.Missing, ", "))

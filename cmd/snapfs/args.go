@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// flagError shortens a flag's parse error to one line: the rejected value may have several.
+// flagError shortens the error of a flag's value to one line, because the rejected value may have several.
 func flagError(err error) error {
 	text := err.Error()
 	for of, right := range map[string]string{"Bool": "write true or false", "Int": "write a whole number"} {
@@ -26,7 +26,7 @@ func flagError(err error) error {
 
 var errEmptyName = errors.New("the name is empty")
 
-// exactly returns a check that there is one argument for each name.
+// exactly returns a check for cobra that there is exactly one argument for each of names.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -36,12 +36,13 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// atMost returns a check that there is at most one argument for each name.
+// atMost returns a check for cobra that there is at most one argument for each of names.
 func atMost(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error { return tooMany(args, len(names)) }
 }
 
-// between returns a check that the first argument is there, and at most one for each of more.
+// between returns a check for cobra that the argument called first is there, and at most one for each of
+// more.
 func between(first string, more ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -51,7 +52,8 @@ func between(first string, more ...string) cobra.PositionalArgs {
 	}
 }
 
-// atLeast returns a check that the first argument is there, followed by any number of others.
+// atLeast returns a check for cobra that the argument called first is there, followed by any number of
+// others.
 func atLeast(first string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -68,8 +70,8 @@ func tooMany(args []string, most int) error {
 	return nil
 }
 
-// optionalName returns the name at args[i], or "" if there is no such argument. An empty
-// argument is an error, because in a script it usually is an unset variable.
+// optionalName returns the name in args[i], or "" if there is no such argument. An empty argument is an
+// error, because in a script it usually is an unset variable.
 func optionalName(args []string, i int) (string, error) {
 	if len(args) <= i {
 		return "", nil
@@ -94,15 +96,15 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// A size is the value of a flag for a number of bytes, with K, M, G or T for powers of 1024.
+// A size is the value of a flag that is a number of bytes, with K, M, G or T for powers of 1024.
 type size snapshot.Bytes
 
 func (s *size) String() string { return snapshot.Bytes(*s).String() }
 
-// Type returns the flag's type for the help text.
+// Type returns the name of the flag's type in the help text.
 func (*size) Type() string { return "size" }
 
-// Set reads a size: 20G, 512M, 1.5T, 1073741824.
+// Set parses a size such as 20G, 512M, 1.5T or 1073741824.
 func (s *size) Set(text string) error {
 	number := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(text), "B"), "I")
 	factor := 1.0

@@ -85,7 +85,8 @@ The next request counts with it. A limit beyond that of the site's policy is ref
 	}
 }
 
-// budgetOf returns the directory with the budget of a sandbox that has one.
+// budgetOf returns the directory that holds the budget of a sandbox. It returns ErrNotFound if the sandbox
+// has none.
 func budgetOf(e *engine.Engine, name string) (string, error) {
 	rec, err := e.Catalog().Get(name)
 	if err != nil {
@@ -101,7 +102,8 @@ func budgetOf(e *engine.Engine, name string) (string, error) {
 	return dir, nil
 }
 
-// increase increases the limit what. A lower amount, and a limit that is not set, are errors.
+// increase sets the limit called what in a budget to amount, or adds it if amount begins with "+". A lower
+// amount, and a limit that is not set, are errors.
 func increase(limits *budget.Count, what, amount string) error {
 	parse := units.ParseCount
 	if what == "bytes-sent" {

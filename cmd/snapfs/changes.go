@@ -17,19 +17,19 @@ import (
 	"github.com/snapfs/snapfs/engine/gitresult"
 )
 
-// screenful is the number of workspace changes printed on a terminal; outside the workspace it
-// is a fifth. A file or a pipe gets all changes.
+// screenful is how many changes of the workspace a list on a terminal shows; of those outside the workspace
+// it shows a fifth of that. A list to a file or a pipe shows all changes.
 const screenful = 50
 
-// The bounds of a list without a terminal: where its paths are longer than deepOutput bytes
-// together, what lies deeper than deepLevels directories shares a line. A nest of 3,000
-// directories would print 455 MB.
+// The bounds of a list of paths to a file or a pipe. If its paths are together longer than deepOutput bytes,
+// all paths in a directory more than deepLevels deep share a line. Without that, a nest of 3,000 directories
+// would print 455 MB.
 const (
 	deepOutput = 32 << 20
 	deepLevels = 64
 )
 
-// lengthOf returns the bytes of the paths of rows.
+// lengthOf returns how many bytes the paths of the rows have together.
 func lengthOf(rows []report.Row) (n int) {
 	for _, r := range rows {
 		n += len(r.Path) + len(r.From)
@@ -37,9 +37,9 @@ func lengthOf(rows []report.Row) (n int) {
 	return n
 }
 
-// printTable prints the changes of the workspace, by relative path, and then those outside of
-// it. It leaves out directories of which only the time changed. most bounds the first list (0:
-// no bound), and all is the command that prints everything. A closed pipe is not an error,
+// printTable prints a table of changes: first those of the workspace, by relative path, and then those
+// outside of it. It leaves out directories of which only the time changed. most is how many changes of the
+// workspace are shown (0: all), and all is the command that prints everything. A closed pipe is not an error,
 // because its reader stopped early.
 func printTable(w io.Writer, changes *compare.Changes, most int, all string) error {
 	if err := printChanges(w, changes, most, all); !errors.Is(err, syscall.EPIPE) {
@@ -115,9 +115,8 @@ func printList(w io.Writer, all []report.Row, most int, how string) error {
 	return nil
 }
 
-// summary describes the number of added, changed, deleted and renamed paths. s counts a rename
-// as an added and a deleted path; renamed is their number,
-// and commits that of new commits.
+// summary describes how many paths were added, changed, deleted and renamed, in one line. s counts a rename
+// as an added and a deleted path; renamed is the number of renames, and commits that of new commits.
 func summary(s diff.Summary, renamed, commits int) string {
 	var parts []string
 	for _, n := range []struct {
@@ -137,8 +136,8 @@ func summary(s diff.Summary, renamed, commits int) string {
 	return strings.Join(parts, ", ")
 }
 
-// printParts calls print for each part, with a heading that names the root directory of a part
-// outside the workspace.
+// printParts calls print for each part of the changes (one for each root directory). It prints a heading with
+// the root directory of a part outside the workspace.
 func printParts(w io.Writer, changes *compare.Changes, print func(p compare.Part) error) error {
 	for _, p := range changes.Parts {
 		if !p.Workspace {
@@ -153,9 +152,9 @@ func printParts(w io.Writer, changes *compare.Changes, print func(p compare.Part
 	return nil
 }
 
-// printPatch prints the changes as patches, each relative to its part's root. A terminal gets
-// visible control characters, and with colours those; a file or a pipe gets every byte
-// unchanged.
+// printPatch prints the changes as patches, relative to the root directory of each part. On a terminal,
+// control characters are made visible, and with colours set the patches are coloured. A file or a pipe gets
+// every byte unchanged.
 func printPatch(ctx context.Context, w io.Writer, changes *compare.Changes, terminal, colours bool) error {
 	done := func() error { return nil }
 	switch {
@@ -171,18 +170,20 @@ func printPatch(ctx context.Context, w io.Writer, changes *compare.Changes, term
 	return errors.Join(err, done())
 }
 
-// printStat prints the number of added and deleted lines per file.
+// printStat prints for each changed file how many lines were added and deleted, as git diff --stat does.
+// width is the width of the terminal in characters.
 func printStat(ctx context.Context, w io.Writer, changes *compare.Changes, width int) error {
 	return printParts(w, changes, func(p compare.Part) error {
 		return patch.Stat(ctx, w, p.Old, p.New, p.Changes, width, p.Renames...)
 	})
 }
 
-// maxSplit bounds the files with several names of which a list of changes says that one was changed.
+// maxSplit is how many notices `snapfs diff` prints about files with several hard links of which the sandbox
+// changed only one name; a last notice counts the others.
 const maxSplit = 3
 
-// reservations prints a notice for each lost directory among the changes of the named sandbox, and for
-// files that it changed under one of several names.
+// reservations prints notices about changes of the sandbox called name that may surprise: lost directories,
+// and files with several hard links of which it changed only one name.
 func (u *ui) reservations(changes *compare.Changes, name string) {
 	for _, p := range changes.Parts {
 		for _, l := range p.LostDirs {

@@ -33,8 +33,8 @@ type problemFound struct {
 	Mended bool   `json:"mended"`
 }
 
-// check checks the stored data of a sandbox, for `snapfs doctor` with a sandbox's name, and
-// with repair repairs it.
+// check checks the stored data of a sandbox for damage, as `snapfs doctor` does if a sandbox is named. With
+// repair it repairs the damage.
 func (a *app) check(cmd *cobra.Command, args []string, repair bool) error {
 	if len(args) == 0 {
 		return usageError(errors.New("--repair requires the name of a sandbox"))

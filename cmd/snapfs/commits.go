@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// printCommits prints the new commits of each moved ref, newest first, and returns their
-// number.
+// printCommits prints the new commits of each branch or tag that the sandbox moved, newest first, and returns
+// their number.
 func printCommits(w io.Writer, all []gitresult.Report) int {
 	for _, repo := range all {
 		for _, ref := range repo.Refs {
@@ -31,7 +31,7 @@ func printCommits(w io.Writer, all []gitresult.Report) int {
 	return countCommits(all)
 }
 
-// countCommits returns the number of new commits. One that several refs have counts once.
+// countCommits returns the number of new commits. A commit that several branches have counts once.
 func countCommits(all []gitresult.Report) (n int) {
 	seen := map[string]bool{}
 	for _, repo := range all {
@@ -48,7 +48,7 @@ func countCommits(all []gitresult.Report) (n int) {
 	return n
 }
 
-// shortRef returns a ref as git shows it.
+// shortRef returns the short name of a git ref, as git shows it: "main" for "refs/heads/main".
 func shortRef(ref string) string {
 	for _, prefix := range []string{"refs/heads/", "refs/"} {
 		if short, ok := strings.CutPrefix(ref, prefix); ok {
@@ -58,7 +58,8 @@ func shortRef(ref string) string {
 	return ref
 }
 
-// commitLines returns a line for each ref that says what becomes of it.
+// commitLines returns a line for each branch or tag that the sandbox moved. The line says how a promotion
+// treats its commits, such as "merged as 1a2b3c4".
 func commitLines(all []gitresult.Report) (lines []string) {
 	for _, repo := range all {
 		for _, ref := range repo.Refs {
@@ -89,8 +90,8 @@ func commitLines(all []gitresult.Report) (lines []string) {
 	return lines
 }
 
-// commits prints what became of commits, and the command that joins those of a branch
-// that has moved.
+// commits prints how a promotion from the sandbox called name has treated new commits. If a branch has moved
+// in the real repository too, it adds the command that merges them.
 func (u *ui) commits(name string, all []gitresult.Report) {
 	for _, line := range commitLines(all) {
 		u.notice(line)
@@ -105,7 +106,7 @@ func (u *ui) commits(name string, all []gitresult.Report) {
 	}
 }
 
-// gitFlags say what becomes of commits.
+// gitFlags hold the flags that say how a promotion treats the sandbox's commits, such as --merge.
 type gitFlags struct{ gitresult.Options }
 
 func (g *gitFlags) add(cmd *cobra.Command) {
@@ -118,7 +119,8 @@ func (g *gitFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("merge", "rebase", "squash", "as-branch")
 }
 
-// gitArgs returns the flags for options, each after a space.
+// gitArgs returns the flags that select these options for commits, each after a space, for a command in a
+// hint.
 func gitArgs(g gitresult.Options) string {
 	switch {
 	case g.Merge:
@@ -133,7 +135,7 @@ func gitArgs(g gitresult.Options) string {
 	return ""
 }
 
-// check returns a usage error for flags that make no sense together.
+// check returns a usage error for flags about commits that exclude each other.
 func (g *gitFlags) check() error {
 	switch {
 	case g.Squash && strings.TrimSpace(g.Message) == "":

@@ -15,7 +15,7 @@ import (
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-// stateDir returns the state directory, or "" if its place is unknown.
+// stateDir returns the state directory for completing a command line, or "" if it cannot be determined.
 func (a *app) stateDir() string {
 	if a.state != "" {
 		return a.state
@@ -24,7 +24,8 @@ func (a *app) stateDir() string {
 	return dir
 }
 
-// records reads the sandboxes' records; it returns none without a state directory.
+// records reads the catalogue's entries of all sandboxes, for completing names. It returns none without a
+// state directory.
 func (a *app) records() []*catalog.Record {
 	dir := a.stateDir()
 	if _, err := os.Stat(dir); err != nil {
@@ -38,7 +39,7 @@ func (a *app) records() []*catalog.Record {
 	return found
 }
 
-// completeSandbox completes a sandbox's name as the first argument.
+// completeSandbox completes the first argument of a command to the name of a sandbox.
 func (a *app) completeSandbox(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, noFiles
@@ -46,12 +47,12 @@ func (a *app) completeSandbox(_ *cobra.Command, args []string, _ string) ([]stri
 	return a.sandboxes(nil), noFiles
 }
 
-// completeSandboxes completes any number of sandbox names.
+// completeSandboxes completes each argument of a command to the name of a sandbox.
 func (a *app) completeSandboxes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.sandboxes(args), noFiles
 }
 
-// completeThenFiles completes a sandbox's name, then paths.
+// completeThenFiles completes the first argument to the name of a sandbox, and further ones to paths.
 func (a *app) completeThenFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -59,7 +60,8 @@ func (a *app) completeThenFiles(_ *cobra.Command, args []string, _ string) ([]st
 	return a.sandboxes(nil), noFiles
 }
 
-// completeState completes a sandbox's name, then one of its named snapshots.
+// completeState completes the first argument to the name of a sandbox, and the second to one of its named
+// snapshots.
 func (a *app) completeState(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -70,7 +72,8 @@ func (a *app) completeState(_ *cobra.Command, args []string, _ string) ([]string
 	return nil, noFiles
 }
 
-// completeStates completes sandbox@state, then a range of snapshots.
+// completeStates completes the first argument to sandbox@state, and then to a range of the sandbox's
+// snapshots.
 func (a *app) completeStates(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 1 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -95,8 +98,8 @@ func (a *app) completeStates(_ *cobra.Command, args []string, typed string) ([]s
 	return found, noFiles | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeRefs completes as completeStates does, and as the second argument also another
-// sandbox or the real tree.
+// completeRefs completes the arguments of a comparison: as completeStates does, and the second one also to
+// another sandbox or the real tree.
 func (a *app) completeRefs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	found, how := a.completeStates(cmd, args, typed)
 	switch {
@@ -129,7 +132,7 @@ func (a *app) states(sandbox string) (names []string) {
 	return names
 }
 
-// completeBackend completes a backend's name.
+// completeBackend completes an argument to the name of a backend.
 func completeBackend(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	for _, d := range all.Drivers(nil) {

@@ -56,7 +56,8 @@ program tar does the work.`,
 	}
 }
 
-// insidePath splits sandbox:path. ok is false for a real path, which has a slash before its first colon, or none.
+// insidePath splits an argument sandbox:path of `snapfs cp`. ok is false for a path of the real tree, which
+// has a slash before its first colon, or no colon.
 func insidePath(arg string) (name, path string, ok bool) {
 	name, path, ok = strings.Cut(arg, ":")
 	if !ok || strings.Contains(name, "/") {
@@ -65,7 +66,8 @@ func insidePath(arg string) (name, path string, ok bool) {
 	return name, path, true
 }
 
-// pathIn returns an absolute path in a sandbox, as inSandbox does; "" is where a relative path starts.
+// pathIn returns path as an absolute path in the sandbox called name, as inSandbox does. "" means the
+// directory at which relative paths start.
 func pathIn(e *engine.Engine, name, path string) (string, error) {
 	if path == "" {
 		path = "."

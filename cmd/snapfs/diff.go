@@ -127,7 +127,8 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// findSplit fills in the split files of the changes of a sandbox with its base.
+// findSplit finds, in the changes of a sandbox, the files with several hard links of which the sandbox
+// changed only one name. It does nothing if two other states are compared.
 func (d *differ) findSplit(ctx context.Context, changes *compare.Changes) error {
 	if d.name == "" {
 		return nil
@@ -135,8 +136,8 @@ func (d *differ) findSplit(ctx context.Context, changes *compare.Changes) error 
 	return changes.FindSplit(ctx)
 }
 
-// unknown prints a notice for each path without a file and without a change, which may be a
-// misspelt sandbox name or path.
+// unknown prints a notice for each of the paths that neither exists nor has changed, because it may be a
+// misspelt name of a sandbox or a file.
 func (d *differ) unknown(paths []string) {
 	for _, path := range paths {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -145,8 +146,8 @@ func (d *differ) unknown(paths []string) {
 	}
 }
 
-// find compares the states that args name, or a sandbox with its base, and returns the changes and the absolute
-// paths among args, to which the caller limits them.
+// find compares the states that args name, or a sandbox with its base. It returns the changes, and the
+// absolute paths among args, to which the caller limits the changes.
 func (d *differ) find(ctx context.Context, e *engine.Engine, args []string) (*compare.Changes, []string, error) {
 	left, right, two, err := d.refs(args)
 	if err != nil {
@@ -175,16 +176,16 @@ func (d *differ) find(ctx context.Context, e *engine.Engine, args []string) (*co
 	return changes, paths, err
 }
 
-// Words for the real tree in arguments: realTree itself, and the spellings that distinguish it
-// from a sandbox of that name.
+// Words that mean the real tree in the arguments of `snapfs diff`: realTree itself, and the spellings that
+// distinguish the real tree from a sandbox called real.
 const (
 	realTree    = "real"
 	surelyReal  = "@real"
 	surelyNamed = "sandbox:"
 )
 
-// refs parses the first two arguments as states to compare. two is false if there is no second argument, or it is
-// a path.
+// refs parses the first two arguments as the states to compare. two is false if there is no second argument,
+// or the second is a path.
 func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err error) {
 	if len(args) < 2 {
 		return left, right, false, d.lonely(args[0])
@@ -200,8 +201,8 @@ func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err err
 	return left, right, true, err
 }
 
-// lonely returns the usage error for an argument that means the real tree without a second
-// state to compare it with.
+// lonely returns the usage error for a single argument that means the real tree, because a second state to
+// compare it with is missing.
 func (d *differ) lonely(arg string) error {
 	if arg == surelyReal || arg == realTree && !slices.Contains(d.a.sandboxes(nil), realTree) {
 		return usageError(errors.New("real requires a sandbox to compare with"))
@@ -209,8 +210,8 @@ func (d *differ) lonely(arg string) error {
 	return nil
 }
 
-// refOf parses an argument as a state. is reports whether it is one: the name of an existing
-// sandbox, or the real tree, and not a path.
+// refOf parses an argument as a state to compare. is reports whether the argument names one, an existing
+// sandbox or the real tree, and is not a path.
 func refOf(arg string, sandboxes []string) (ref compare.Ref, is bool, err error) {
 	named := slices.Contains(sandboxes, realTree)
 	switch {
@@ -232,7 +233,7 @@ func refOf(arg string, sandboxes []string) (ref compare.Ref, is bool, err error)
 	return ref, true, err
 }
 
-// sandboxRef reads sandbox, sandbox@state, or sandbox@ for its base.
+// sandboxRef parses sandbox, sandbox@state, or sandbox@ for the base of the sandbox.
 func sandboxRef(arg string) (compare.Ref, error) {
 	name, state, at := strings.Cut(arg, "@")
 	if name == "" || strings.Contains(state, "..") {
@@ -241,7 +242,8 @@ func sandboxRef(arg string) (compare.Ref, error) {
 	return compare.Ref{Sandbox: name, State: state, Base: at && state == ""}, nil
 }
 
-// isRange reports whether s is a range from..to; a path with two dots contains a slash.
+// isRange reports whether s is a range of snapshots, from..to. A path with two dots contains a slash and is
+// no range.
 func isRange(s string) bool {
 	return strings.Contains(s, "..") && !strings.Contains(s, "/") && s != ".."
 }
@@ -270,8 +272,8 @@ func (d *differ) print(cmd *cobra.Command, changes *compare.Changes) error {
 	})
 }
 
-// inSandbox returns the paths made absolute: relative to the current directory if that lies in
-// the sandbox's workspace, otherwise to the workspace.
+// inSandbox returns the paths made absolute. They are relative to the current directory if that lies in the
+// sandbox's workspace, otherwise to the workspace.
 func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) {
 	workspace, err := e.WorkspaceOf(name)
 	if err != nil {
@@ -291,8 +293,8 @@ func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) 
 	return abs, nil
 }
 
-// startingPoint returns the current directory if it lies in the workspace, through any
-// symbolic links, else the workspace.
+// startingPoint returns the directory at which relative paths start: the current directory if it lies in the
+// workspace, also through symbolic links, otherwise the workspace.
 func startingPoint(workspace string) string {
 	cwd, err := workdir()
 	if err == nil {
@@ -304,8 +306,8 @@ func startingPoint(workspace string) string {
 	return workspace
 }
 
-// throughLinks resolves the symbolic links above the last element of path. If the result lies
-// in the workspace it returns that, otherwise path.
+// throughLinks resolves the symbolic links in all elements of path but the last. It returns the result if
+// that lies in the workspace, otherwise path.
 func throughLinks(path, workspace string) string {
 	if within(path, workspace) {
 		return path
@@ -321,7 +323,7 @@ func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// limit removes from changes all that are not at or inside one of the absolute paths; no paths removes nothing.
+// limit removes all changes but those at or below one of the absolute paths; no paths removes nothing.
 func limit(changes *compare.Changes, paths []string) {
 	if len(paths) == 0 {
 		return

@@ -84,7 +84,8 @@ else 8.`,
 	return cmd
 }
 
-// An examination is the result of `snapfs doctor`.
+// An examination is the result of `snapfs doctor`: the features of this host, and whether a sandbox could be
+// started.
 type examination struct {
 	Powers    []power     `json:"powers"`
 	Workspace string      `json:"workspace"`
@@ -147,7 +148,8 @@ func (a *app) examine(ctx context.Context, req hostfs.Request, dir string) (*exa
 	return d, ctx.Err()
 }
 
-// try runs /bin/true in a new sandbox of dir, removes the sandbox, and sets Works, Level and Took.
+// try runs /bin/true in a new sandbox of dir, removes the sandbox, and notes in d whether and how fast that
+// worked.
 func (d *examination) try(ctx context.Context, e *engine.Engine, req hostfs.Request, dir string) error {
 	start := time.Now()
 	s, err := e.Run(ctx, req, engine.Command{Args: []string{"/bin/true"}, Dir: dir})

@@ -78,8 +78,8 @@ diff, exec, snapshot and rollback print a line about drift if they find some wit
 	return cmd
 }
 
-// followDrift prints a drift report at each change of the real tree, listing only paths that
-// the last report did not have.
+// followDrift prints a report of the drift at each change of the real tree, until ctx ends. A report lists
+// only paths that the last one did not have.
 func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace string) error {
 	known := map[compare.DriftPath]bool{}
 	err := e.Supervise.FollowDrift(ctx, name, func(r compare.DriftReport) error {
@@ -101,8 +101,8 @@ func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace
 	return err
 }
 
-// printPaths prints drifted paths, those of the workspace relative to it, and then the line
-// sentence.
+// printPaths prints the paths that have drifted, those of the workspace relative to it, and then sentence as
+// the last line.
 func printPaths(w io.Writer, paths []compare.DriftPath, workspace, sentence string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, p := range paths {
@@ -131,7 +131,7 @@ func visible(path string) string {
 	return strings.NewReplacer("\n", "^J", "\t", "^I").Replace(tame(path))
 }
 
-// driftSentence returns a drift report as one line of text.
+// driftSentence returns a report of the drift of a sandbox as one line of text.
 func driftSentence(r compare.DriftReport) string {
 	if r.Since.IsZero() {
 		return "the sandbox is being made: drift is not known yet"
@@ -149,7 +149,7 @@ func driftSentence(r compare.DriftReport) string {
 	return s
 }
 
-// span formats a duration in its largest unit, in words.
+// span formats a duration in words, in its largest unit only, such as "3 hours".
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -162,15 +162,15 @@ func span(d time.Duration) string {
 	return count(int(d.Hours()/24), "day")
 }
 
-// How long a command may take after its work to detect drift for a notice: to search the real
-// tree, whatever its size, and then to compare what was found with the sandbox, which takes
-// longer where a process serves it.
+// How long a command may take, after its work, to find drift for a notice. lookTime is for searching the real
+// tree, whatever its size. compareTime is for comparing the found paths with the sandbox, which takes longer
+// if a process serves the sandbox's files.
 const (
 	lookTime    = 5 * time.Millisecond
 	compareTime = 150 * time.Millisecond
 )
 
-// timeToLook returns how long a command looks for drift that nobody asked for.
+// timeToLook returns how long a command that did not ask for drift may search the real tree for it.
 func timeToLook() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("SNAPFS_DRIFT_TIME")); err == nil {
 		return d
@@ -178,8 +178,8 @@ func timeToLook() time.Duration {
 	return lookTime
 }
 
-// behind prints on standard error by how many files a sandbox is behind the real tree, or that
-// the time did not suffice to find out. Commands call it last. It prints nothing with --json or
+// behind prints a notice about how many files of the real tree have changed since the sandbox called name was
+// made, or that the time did not suffice to find out. Commands call it last. It prints nothing with --json or
 // without drift.
 func (a *app) behind(ctx context.Context, e *engine.Engine, name string) {
 	if a.ui.json {

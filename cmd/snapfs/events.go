@@ -60,14 +60,15 @@ snapfs.events.lost stands for older ones that were asked for.`,
 	return cmd
 }
 
-// eventLine returns an event as a line of text: number, time, sandbox, type, and what is known.
+// eventLine returns an event of the state directory as a line of text: number, time, sandbox, type, and
+// details.
 func eventLine(ev events.Event) string {
 	kind := strings.TrimPrefix(ev.Type, "snapfs.")
 	line := fmt.Sprintf("%6s  %s  %-16s %s", ev.ID, ev.Time.Local().Format("2006-01-02 15:04:05.000"), tame(ev.Subject), kind)
 	return strings.TrimRight(line+"  "+eventDetail(ev.Data), " ")
 }
 
-// eventDetail returns the data of an event as text.
+// eventDetail returns the details of an event as text, such as a command and its exit status.
 func eventDetail(d events.Data) string {
 	var words []string
 	add := func(set bool, format string, values ...any) {

@@ -37,7 +37,7 @@ stored as salted digests only. docs/evidence.md says what the record proves.`,
 	return cmd
 }
 
-// A exported is the JSON form of snapfs evidence export.
+// An exported is the JSON form of `snapfs evidence export`.
 type exported struct {
 	Sandbox string `json:"sandbox"`
 	File    string `json:"file"`
@@ -81,8 +81,8 @@ of a removed sandbox is exported by the same name, or by its identifier.`,
 	return cmd
 }
 
-// exportEvidence returns the bundle of a sandbox and its identifier. With end it signs the end
-// statement first, if the sandbox exists.
+// exportEvidence returns the bundle with the signed evidence about a sandbox, and its identifier. With end it
+// first signs the statement that the evidence is complete, if the sandbox still exists.
 func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool) ([]byte, string, error) {
 	s := evidence.Of(e.Catalog())
 	id, err := s.Find(name)
@@ -137,7 +137,8 @@ not hold, and 1 if another verdict is no.`,
 	return cmd
 }
 
-// verifyOptions reads the files of the flags of verify.
+// verifyOptions reads the files that the flags of `snapfs evidence verify` name: the key to trust, and an
+// earlier bundle.
 func (a *app) verifyOptions(keyFile, earlier string) (o bundle.Options, err error) {
 	if keyFile == "" {
 		state, err := a.openState()
@@ -160,10 +161,11 @@ func (a *app) verifyOptions(keyFile, earlier string) (o bundle.Options, err erro
 	return o, err
 }
 
-// maxEvidence bounds the size of a file that is verified.
+// maxEvidence is the largest size in bytes of a file that `snapfs evidence` reads.
 const maxEvidence = 4 << 30
 
-// readEvidence reads a file that somebody else may have written.
+// readEvidence reads a bundle of evidence from a file, which is not trusted and may have at most maxEvidence
+// bytes.
 func readEvidence(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -174,7 +176,7 @@ func readEvidence(path string) ([]byte, error) {
 	return text, errs.With("reading the evidence", path, err)
 }
 
-// printVerdicts prints a line for each verdict.
+// printVerdicts prints the result of each check that `snapfs evidence verify` has made, one a line.
 func printVerdicts(w io.Writer, r bundle.Report) error {
 	for _, v := range r.Verdicts {
 		why := v.Why
@@ -188,7 +190,7 @@ func printVerdicts(w io.Writer, r bundle.Report) error {
 	return nil
 }
 
-// verdictError returns an error for the first verdict that is no.
+// verdictError returns an error for the first failed check of the evidence in file, or nil.
 func verdictError(file string, r bundle.Report) error {
 	for _, v := range r.Verdicts {
 		if v.Result != "no" {
@@ -206,7 +208,7 @@ func verdictError(file string, r bundle.Report) error {
 	return nil
 }
 
-// bundleOf returns the bundle in a file, or of a sandbox.
+// bundleOf returns the bundle of evidence in the file arg, or about the sandbox called arg.
 func (a *app) bundleOf(ctx context.Context, arg string) ([]byte, error) {
 	if _, err := os.Stat(arg); err == nil {
 		return readEvidence(arg)
@@ -259,7 +261,8 @@ this text, and its salt. The digest is the SHA-256 of the salt and the text.`,
 	return cmd
 }
 
-// revealText prints the digests in the record of a sandbox that stand for a text, with their salts.
+// revealText prints the digests in the evidence about a sandbox that stand for a text, with their salts. With
+// these another person can check that the text was hidden there.
 func (a *app) revealText(ctx context.Context, name, text string) error {
 	e, err := a.engine(ctx)
 	if err != nil {

@@ -56,7 +56,8 @@ at once, and "snapfs logs" its output and status.`,
 	return cmd
 }
 
-// addProveFirst adds --prove to a command that enters an existing sandbox.
+// addProveFirst adds the flag --prove, for a self-test before the command, to a command that enters an
+// existing sandbox.
 func addProveFirst(cmd *cobra.Command, prove *bool) {
 	cmd.Flags().BoolVar(prove, "prove", false, "test isolation from inside first")
 }
@@ -121,9 +122,9 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	return err
 }
 
-// startIn returns the directory in which a command in a sandbox starts, and its variables: dir, or
-// the current directory if it lies in the sandbox's workspace, or the workspace; what the
-// sandbox passes, and what pass names besides.
+// startIn returns the directory and the environment for a command in the sandbox called name. The directory
+// is dir, or the current directory if it lies in the sandbox's workspace, or the workspace. The environment
+// has the variables that the sandbox passes, and those that pass names.
 func startIn(e *engine.Engine, name, dir string, pass []string) (start string, env []string, err error) {
 	if err := checkVariables(pass); err != nil {
 		return "", nil, err

@@ -6,9 +6,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The exit statuses of snapfs itself. `run`, `exec` and `shell` pass on the status of their
-// command (128 and the signal's number for a killed one), so their own failures have the
-// numbers that shells and container tools reserve.
+// The exit statuses of snapfs itself. `run`, `exec` and `shell` exit with the status of the command that they
+// run (128 and the signal's number for a killed one). Therefore the failures of these commands themselves
+// have the numbers that shells and container tools reserve.
 const (
 	exitOK          = 0
 	exitFailure     = 1
@@ -30,7 +30,7 @@ const (
 	exitInterrupted = 130
 )
 
-// An exitCode is a row of the table of exit codes, for help, man page and tests.
+// An exitCode is a row of the table of exit statuses in help, man page and tests.
 type exitCode struct {
 	Code    int
 	Meaning string
@@ -59,14 +59,14 @@ func exitCodes() []exitCode {
 	}
 }
 
-// errUsage is the kind of an error of the command line.
+// errUsage is the kind of an error in the command line, such as an unknown flag.
 var errUsage = fmt.Errorf("usage: %w", errs.ErrInvalid)
 
-// usageError returns err as an error of the command line, whatever its kind.
+// usageError returns err marked as an error in the command line, whatever its kind was.
 func usageError(err error) error { return &errs.Error{Kind: errUsage, Err: err} }
 
-// statusOf returns the exit status for an error: the error's own, or that of its kind. passes
-// is set for a command that passes on the status of another command.
+// statusOf returns the exit status for an error: one that the error has, or that of its kind. passes is set
+// for a command such as `snapfs run`, which exits with the status of another command.
 func statusOf(err error, passes bool) int {
 	if err == nil {
 		return exitOK

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newExitCodes returns the help topic exit-codes.
+// newExitCodes returns the help topic exit-codes, the table of exit statuses.
 func newExitCodes(*app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString("Exit codes of snapfs:\n\n")
@@ -23,7 +23,7 @@ const passedThrough = `run, exec and shell exit with the status of their command
 signal's number if a signal killed it. diff --exit-code and drift --exit-code exit with
 1 if anything changed, and race exits with 1 if no attempt passed.`
 
-// writeExitCodes writes the exit codes as a page of Markdown.
+// writeExitCodes writes docs/exit-codes.md, the table of exit statuses.
 func writeExitCodes(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Exit codes\n\nWritten by `make docs` from cmd/snapfs/exit.go, like `snapfs help exit-codes` and the manual pages.\n\n| status | means |\n| --- | --- |\n")

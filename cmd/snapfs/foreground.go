@@ -12,8 +12,9 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// A foreground has the person's terminal in raw mode while snapfs is in the foreground of its
-// shell's job control, and takes part in that: Ctrl-Z, bg and fg.
+// A foreground handles the person's terminal while a command in a sandbox has a terminal of its own. It sets
+// raw mode while snapfs is in the foreground of its shell's job control, and takes part in that: Ctrl-Z, bg
+// and fg.
 type foreground struct {
 	ui  *ui
 	fd  int      // of the person's terminal
@@ -27,7 +28,7 @@ type foreground struct {
 	over bool // the command has ended: the terminal is no more touched
 }
 
-// newForeground returns the foreground for a command with the terminal pty. The caller calls
+// newForeground returns a foreground for a command whose terminal has the outer end pty. The caller calls
 // restore when the command has ended.
 func newForeground(u *ui, pty *os.File) (*foreground, error) {
 	resumed, wake, err := os.Pipe()
@@ -37,8 +38,8 @@ func newForeground(u *ui, pty *os.File) (*foreground, error) {
 	return &foreground{ui: u, fd: int(u.in.Fd()), pty: pty, resumed: resumed, wake: wake}, nil
 }
 
-// enter sets raw mode if snapfs is in the foreground, and reports whether it is. A terminal that
-// is not the controlling one has no background.
+// enter sets raw mode of the person's terminal if snapfs is in the foreground, and reports whether it is. On
+// a terminal that does not control this process, snapfs always counts as in the foreground.
 func (f *foreground) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,8 +55,8 @@ func (f *foreground) enter() bool {
 	return front
 }
 
-// restore gives the terminal its mode back if snapfs has changed it. over is set when the
-// command has ended.
+// restore sets the person's terminal back to the mode that it had, if snapfs has changed it. over is set when
+// the command has ended.
 func (f *foreground) restore(over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,7 +67,8 @@ func (f *foreground) restore(over bool) {
 	f.ui.raw.Store(false)
 }
 
-// continued sets raw mode again after SIGCONT, because the shell has set its own meanwhile.
+// continued is called after SIGCONT. It sets raw mode of the terminal again, because the shell has set its
+// own mode meanwhile.
 func (f *foreground) continued() {
 	f.mu.Lock()
 	f.raw = false
@@ -75,15 +77,15 @@ func (f *foreground) continued() {
 	f.wake.Write([]byte{0}) //nolint:errcheck // one that is full wakes the reader as well
 }
 
-// ended reports whether restore was called for the command's end.
+// ended reports whether the command has ended and the terminal's mode was restored for good.
 func (f *foreground) ended() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.over
 }
 
-// stopTime bounds the wait for the stop that SIGTSTP has requested. In a process group that no
-// shell controls, the kernel ignores the request.
+// stopTime is how long snapfs waits until SIGTSTP, which it has sent to itself, stops it. In a process group
+// that no shell controls, the kernel ignores that signal.
 const stopTime = 100 * time.Millisecond
 
 // suspend stops the command and snapfs's own process group, as Ctrl-Z does, and returns when
@@ -103,12 +105,12 @@ func (f *foreground) suspend() {
 	}
 }
 
-// backgroundPoll is how often snapfs looks whether a shell has put it in the foreground: a
-// running job gets no signal then.
+// backgroundPoll is how often snapfs, in the background, checks whether a shell has put it in the foreground.
+// A running job gets no signal then.
 const backgroundPoll = 100 * time.Millisecond
 
-// keys copies keys to the command's terminal until stop is closed. It reads none afterwards,
-// nor in the background, because they belong to another reader.
+// keys copies keys from the person's terminal to the command's until stop is closed. It reads no key after
+// that, nor while snapfs is in the background, because those belong to another program.
 func (f *foreground) keys(stop *os.File) {
 	buf := make([]byte, 4096)
 	for {
@@ -141,7 +143,8 @@ func (f *foreground) keys(stop *os.File) {
 	}
 }
 
-// write passes keys on to the command, except a Ctrl-Z that would stop nothing there.
+// write passes keys on to the command's terminal. A Ctrl-Z that would stop nothing there suspends snapfs
+// instead.
 func (f *foreground) write(keys []byte) error {
 	for i, key := range keys {
 		if stdio.Suspends(f.pty, key) {

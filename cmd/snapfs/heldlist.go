@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newHeld returns the help topic held, the list of changes that need approval before they are promoted.
+// newHeld returns the help topic held, the list of changes that are not promoted without approval.
 func newHeld(*app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(heldIntro() + "\n")
@@ -28,7 +28,7 @@ func newHeld(*app) *cobra.Command {
 	return &cobra.Command{Use: "held", Short: "list the changes that need approval", Long: b.String()}
 }
 
-// heldIntro introduces the list.
+// heldIntro returns the text before the list of changes that are not promoted without approval.
 func heldIntro() string {
 	return `Changes to these files need approval by name, with --allow PATH: files that run
 by themselves later, or that decide who may do what. Without approval apply,
@@ -59,7 +59,8 @@ byte code how Python checks it; byte code that was forged with the time and size
 its source it cannot recognise.`
 }
 
-// kindsList has a line for each kind of change that needs approval under any name.
+// kindsList returns a line for each kind of change that needs approval whatever the file's name is, such as
+// set-user-id files.
 func kindsList() string {
 	var b strings.Builder
 	for _, k := range approval.Kinds() {
@@ -72,7 +73,7 @@ func kindsList() string {
 	return b.String()
 }
 
-// placeOf describes where a rule does not hold.
+// placeOf returns a text that says in which directories an approval rule does not apply, or "".
 func placeOf(r approval.Rule) string {
 	switch r.Place {
 	case approval.OutsidePackages:
@@ -83,7 +84,7 @@ func placeOf(r approval.Rule) string {
 	return ""
 }
 
-// writeHeld writes the approval rules as a page of Markdown.
+// writeHeld writes docs/held.md, the list of changes that are not promoted without approval.
 func writeHeld(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# What needs approval\n\nWritten by `make docs` from engine/approval/rules.go, like `snapfs help held`.\n\n" + heldIntro() + "\n")

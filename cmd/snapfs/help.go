@@ -6,7 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newHelp returns a help command to replace cobra's, which prints help and succeeds for an unknown command.
+// newHelp returns the help command. It replaces cobra's, which prints help and succeeds for an unknown
+// command.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -33,8 +34,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// tameCompletion sets the texts of cobra's completion command to this program's style, and
-// makes an unknown shell an error.
+// tameCompletion changes the texts of cobra's completion command to this program's style, and makes an
+// unknown shell an error.
 func tameCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find([]string{"completion"})

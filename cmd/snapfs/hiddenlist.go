@@ -44,7 +44,8 @@ Not hidden are /etc/shadow, /etc/gshadow and their backups, which the installati
 packages replaces; root's sandboxes can read them. Files of the workspace, such as .env,
 and shell start files, such as .bashrc, are shown as well.`
 
-// newHidden returns the help topic hidden, the list of places that a sandbox does not see.
+// newHidden returns the help topic hidden, the list of files and directories of the host that a sandbox does
+// not see.
 func newHidden(*app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(hiddenIntro + "\n")
@@ -62,7 +63,8 @@ func hiddenWhat(row hostfs.HiddenRow) string {
 	return row.What
 }
 
-// writeHidden writes docs/hidden.md, the same list as a page of Markdown.
+// writeHidden writes docs/hidden.md, the list of files and directories of the host that a sandbox does not
+// see.
 func writeHidden(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# What a sandbox does not see\n\nWritten by `make docs` from engine/hostfs/secretpaths.go, like `snapfs help hidden`.\n\n" + hiddenIntro +

@@ -16,13 +16,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit statuses of a hook, as Claude Code and Codex define them.
+// The exit statuses of `snapfs hook`, as the agents Claude Code and Codex define them.
 const (
 	hookFailed = 1 // a line for the person; the session continues
 	hookBlocks = 2 // the agent refuses the call of the tool, and the model reads the line
 )
 
-// maxEvent is the size of the largest event that a hook reads, in bytes: a tool's result is part of it.
+// maxEvent is the largest event, in bytes, that `snapfs hook` reads from an agent. The result of a tool is
+// part of it.
 const maxEvent = 64 << 20
 
 func newHook(a *app) *cobra.Command {
@@ -62,7 +63,7 @@ the agent must not make, because it would run outside of its sandbox.`,
 	return cmd
 }
 
-// hook answers one event. Its errors have the statuses of hooks.
+// hook handles one event that an agent sends to `snapfs hook`. Its errors have the exit statuses of hooks.
 func (a *app) hook(ctx context.Context, h *agenthook.Handler, flags *requestFlags, name string) error {
 	data, err := io.ReadAll(io.LimitReader(os.Stdin, maxEvent))
 	if err == nil {
@@ -90,7 +91,8 @@ func (a *app) hook(ctx context.Context, h *agenthook.Handler, flags *requestFlag
 	return nil
 }
 
-// prepareHook fills in what a handler takes from this process.
+// prepareHook sets the fields of a hook's handler that depend on this process: the state directory, how to
+// open the engine, and how to start snapfs again.
 func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 	state, err := a.openState()
 	if err == nil {
@@ -129,7 +131,7 @@ func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 	return nil
 }
 
-// viewer returns the function that finds the program that serves views.
+// viewer returns a function that finds the program snapfs-fuse, which shows a sandbox's files on the host.
 func viewer(a *app) func() ([]string, error) {
 	return func() ([]string, error) {
 		program, err := run.Beside("snapfs-fuse", a.ui.notice)

@@ -7,9 +7,9 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// A feed copies a regular file to a command in a sandbox through a pipe. With the file itself,
-// a command of the same user could do more than read: open it for writing by /proc/self/fd/0,
-// or change its mode.
+// A feed copies a regular file, the standard input of snapfs, to a command in a sandbox through a pipe. A
+// command that got the file itself could do more than read if it runs as the same user: open the file for
+// writing by /proc/self/fd/0, or change its mode.
 type feed struct {
 	from  *os.File
 	start int64
@@ -18,9 +18,9 @@ type feed struct {
 	r, w  *os.File
 }
 
-// newFeed returns a feed for the file in, or nil if in can be passed to the sandbox as it is:
-// the user can write to it anyway, it is not a file on a disk, or snapfs runs as root, whose
-// sandboxes run as nobody.
+// newFeed returns a feed for the standard input in. It returns nil if the sandbox may get the file itself:
+// the user can write to it anyway, it is not a file on a disk, or snapfs runs as root, whose sandboxes run as
+// nobody.
 func newFeed(in *os.File) (*feed, error) {
 	info, err := in.Stat()
 	if err != nil || os.Geteuid() == 0 || !stdio.ReadOnly(in) {
@@ -41,8 +41,8 @@ func newFeed(in *os.File) (*feed, error) {
 	return f, nil
 }
 
-// pump copies the file to the pipe without moving the file's offset, because only end knows
-// how far the command has read.
+// pump copies the file to the pipe. It does not move the file's offset, because only [feed.end] knows how far
+// the command has read.
 func (f *feed) pump() {
 	defer close(f.done)
 	defer f.w.Close()

@@ -97,7 +97,7 @@ with the job's sandbox show what a plan does.`,
 	return cmd
 }
 
-// jobNumbers returns the arguments as numbers of jobs.
+// jobNumbers parses arguments as numbers of jobs.
 func jobNumbers(args []string) (list []int, err error) {
 	for _, arg := range args {
 		n, err := strconv.Atoi(arg)
@@ -174,7 +174,8 @@ while the one before it is queued or runs.`,
 	return cmd
 }
 
-// conditions returns how many conditions of a trigger the flags give.
+// conditions returns how many of the flags are set that say when a trigger submits the job: at intervals, at
+// changes of a file, or by a webhook.
 func (s *submission) conditions() (n int) {
 	for _, set := range []bool{s.trigger.Every != 0, s.trigger.Changed != "", s.trigger.Webhook} {
 		if set {
@@ -184,7 +185,7 @@ func (s *submission) conditions() (n int) {
 	return n
 }
 
-// spec returns the job that the command line describes.
+// spec returns the job that the command line of `snapfs job submit` describes.
 func (s *submission) spec(ctx context.Context, a *app, args []string) (job.Spec, error) {
 	switch {
 	case s.conditions() > 1:
@@ -285,7 +286,7 @@ func printJobs(w io.Writer, jobs []job.Job) error {
 	return t.Flush()
 }
 
-// jobLine describes a job in a line.
+// jobLine describes a job in one line of text: its number, its state with the reason, and its promotion.
 func jobLine(j *job.Job) string {
 	line := fmt.Sprintf("%d %s", j.Number, j.State)
 	if j.Why != "" {
@@ -328,7 +329,7 @@ Commands to look at a result that waits, and to decide on it, follow as hints.`,
 	}
 }
 
-// jobTail is how much of each output `job show` prints.
+// jobTail is how many bytes from the end of each output `snapfs job show` prints.
 const jobTail = 4 << 10
 
 func printJob(w io.Writer, s *job.Store, j *job.Job) error {
@@ -372,7 +373,7 @@ func printJob(w io.Writer, s *job.Store, j *job.Job) error {
 	return nil
 }
 
-// endOfFile returns the last bytes of a file, or "" if it cannot be read.
+// endOfFile returns the last most bytes of a file, or "" if it cannot be read.
 func endOfFile(path string, most int64) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newSupervisor returns the hidden command of the supervisor process. Exec starts it.
+// newSupervisor returns the hidden command of the process that owns a sandbox's namespaces (the supervisor).
+// The engine starts it with the first command in the sandbox.
 func newSupervisor(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "keeper state-directory sandbox",
@@ -24,8 +25,8 @@ func newSupervisor(a *app) *cobra.Command {
 	}
 }
 
-// newSweeper returns the hidden command of the process that frees disk space in the
-// background.
+// newSweeper returns the hidden command of the background process that frees the disk space of removed
+// sandboxes.
 func newSweeper(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "sweeper state-directory",

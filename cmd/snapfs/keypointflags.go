@@ -11,14 +11,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// keyPointFlags are the flags about snapshots that snapfs takes by itself, of the commands that create a sandbox.
+// keyPointFlags hold the flags about snapshots that snapfs takes by itself (key points), of the commands that
+// create a sandbox.
 type keyPointFlags struct {
 	at      []string
 	keep    int
 	keepFor time.Duration
 }
 
-// addKeyPoints adds the flags about key points to a command.
+// addKeyPoints adds the flags about snapshots that snapfs takes by itself to a command.
 func (r *requestFlags) addKeyPoints(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&r.keyPoints.at, "snapshot-at", nil, "take snapshots by itself at these `points`: "+strings.Join(catalog.KeyPointNames, ", "))
@@ -27,7 +28,8 @@ func (r *requestFlags) addKeyPoints(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("snapshot-at", cobra.FixedCompletions(catalog.KeyPointNames, noFiles)) //nolint:errcheck // the flag is there
 }
 
-// policy returns the key points of the flags, or nil if none is set.
+// policy returns the policy for snapshots that snapfs takes by itself, from the flags, or nil if none is set.
+// given reports whether a flag is set.
 func (k *keyPointFlags) policy(given func(string) bool) (*catalog.KeyPoints, error) {
 	for _, point := range k.at {
 		if err := catalog.CheckKeyPoint(point); err != nil {
@@ -43,7 +45,8 @@ func (k *keyPointFlags) policy(given func(string) bool) (*catalog.KeyPoints, err
 	return &catalog.KeyPoints{At: k.at, Keep: k.keep, KeepFor: k.keepFor}, nil
 }
 
-// An ageValue is the value of a duration flag, in the grammar of limits.
+// An ageValue is the value of the flag --keep-snapshots-for: a duration in the grammar of limits, such as
+// 12h.
 type ageValue time.Duration
 
 // Set reads a duration such as 12h.
@@ -62,5 +65,5 @@ func (a *ageValue) String() string {
 	return units.FormatDuration(time.Duration(*a))
 }
 
-// Type names the kind of value in help.
+// Type returns the name of the flag's type in the help text.
 func (a *ageValue) Type() string { return "duration" }

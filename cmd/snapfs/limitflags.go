@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
-// addLimits adds to f a flag for each limit, which sets its field of l.
+// addLimits adds a flag for each limit of a sandbox to f; the flag sets the field of l.
 func addLimits(f *pflag.FlagSet, l *catalog.Limits) {
 	for _, one := range l.Fields() {
 		flag := f.VarPF(one.Value, one.Name, "", one.Usage)
@@ -21,7 +21,7 @@ func addLimits(f *pflag.FlagSet, l *catalog.Limits) {
 	}
 }
 
-// setLimits sets in l the limits that texts of the form NAME=VALUE name. Errors are usage errors.
+// setLimits parses texts of the form NAME=VALUE and sets these limits in l. Errors are usage errors.
 func setLimits(l *catalog.Limits, texts []string) error {
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")
@@ -43,7 +43,7 @@ func setLimits(l *catalog.Limits, texts []string) error {
 	return nil
 }
 
-// describeLimits returns the limits that are set as text, in the grammar of their flags.
+// describeLimits returns the limits that are set in l as text, in the grammar of their flags.
 func describeLimits(l catalog.Limits) string {
 	var list []string
 	for _, one := range l.Fields() {

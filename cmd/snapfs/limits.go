@@ -198,7 +198,8 @@ func printStats(w io.Writer, rows []statsRow) error {
 	return t.Flush()
 }
 
-// printLimitHitIn prints which limit of an existing sandbox ended a command in it, and how to increase it. It prints nothing if hit is nil.
+// printLimitHitIn prints which limit of the existing sandbox called name has ended a command in it, and how
+// to increase the limit. It prints nothing if hit is nil.
 func (a *app) printLimitHitIn(e *engine.Engine, name string, hit *engine.Hit, st engine.Status) {
 	if hit == nil {
 		return
@@ -207,9 +208,9 @@ func (a *app) printLimitHitIn(e *engine.Engine, name string, hit *engine.Hit, st
 	a.printLimitHit(hit, st, "", profile)
 }
 
-// printLimitHit prints the limit that the command reached, and sets the exit status if the limit
-// ended the command. It prints the limit's name with dashes for a flag, and without for a line
-// of profile.
+// printLimitHit prints the limit that a command reached, and sets the exit status if the limit ended the
+// command. It names the limit as a flag with the prefix dashes, or, if the limit comes from profile, as a
+// line of that.
 func (a *app) printLimitHit(hit *engine.Hit, st engine.Status, dashes string, profile *engine.ProfileUse) {
 	if hit == nil {
 		return

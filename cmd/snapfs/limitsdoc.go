@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// limitValues explains the values of limits, for help and documents.
+// limitValues is the text in help and documents that explains how to write the value of a limit.
 const limitValues = `A size is a number and a unit: 512M, 1.5G, 100MiB. K, M, G, T, P and E are powers
 of 1024, in upper or lower case, also with B or iB; B is a byte. A rate is a size and
 /s: 50M/s. A number of processors may have decimals; other numbers are whole and have
@@ -44,7 +44,7 @@ func limitsTable() [][5]string {
 	return rows
 }
 
-// limitsText returns the table of limits for help.
+// limitsText returns the table of limits as text for help.
 func limitsText() string {
 	var b strings.Builder
 	for _, r := range limitsTable() {
@@ -53,7 +53,7 @@ func limitsText() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// writeLimits writes docs/limits.md, the page about limits.
+// writeLimits writes docs/limits.md, the table of limits.
 func writeLimits(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Limits\n\nWritten by `make docs` from engine/catalog/limitlist.go, like `snapfs help limits`.\n\n" + limitValues + "\n\n")

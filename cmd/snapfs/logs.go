@@ -17,19 +17,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A detachedDocument is a detached command as JSON.
+// A detachedDocument is the JSON form of a command that runs in the background of a sandbox, for `snapfs
+// logs`.
 type detachedDocument struct {
 	supervise.Detached
 	Output *string `json:"output,omitempty"`
 }
 
-// A startedDocument names a detached command as JSON.
+// A startedDocument is the JSON form of `snapfs exec --detach`: it names the started background command.
 type startedDocument struct {
 	Sandbox string `json:"sandbox"`
 	ID      int    `json:"id"`
 }
 
-// detach starts a command for exec --detach and prints its number.
+// detach starts a command in the background of the sandbox called name, for `snapfs exec --detach`, and
+// prints its number.
 func (a *app) detach(ctx context.Context, name, dir string, pass, args []string, prove bool, room admissionFlags) error {
 	when, err := room.admission(a.ui)
 	if err != nil {
@@ -85,7 +87,8 @@ of each sandbox the last 20 commands.`,
 	return cmd
 }
 
-// chooseDetached returns the command with the number args[1], or the last one.
+// chooseDetached returns the background command with the number args[1], or without that argument the last
+// one.
 func chooseDetached(all []supervise.Detached, args []string) (d supervise.Detached, err error) {
 	id := -1
 	if len(args) > 1 {

@@ -62,7 +62,8 @@ func printNames(u *ui, e *engine.Engine) error {
 	}), err)
 }
 
-// arranged sorts sandboxes by workspace, those of here first, and the newest of each workspace first.
+// arranged sorts sandboxes for a list: by workspace, first those whose workspace is one of here, and the
+// newest of each workspace first.
 func arranged(infos []engine.Info, here []string) []engine.Info {
 	slices.SortStableFunc(infos, func(a, b engine.Info) int {
 		first := func(i engine.Info) int { return cmp.Or(slices.Index(here, i.Workspace)+1, len(here)+1) }
@@ -71,7 +72,8 @@ func arranged(infos []engine.Info, here []string) []engine.Info {
 	return infos
 }
 
-// printSandboxes prints a row for each sandbox, with its workspace if there may be several.
+// printSandboxes prints a row for each sandbox. several is set if the list may have several workspaces; then
+// each row has its workspace.
 func printSandboxes(u *ui, w io.Writer, infos []engine.Info, several bool) error {
 	if len(infos) == 0 {
 		return nil
@@ -145,7 +147,7 @@ func driftOf(i engine.Info) string {
 	return count(i.Drift.Paths, "file")
 }
 
-// age formats a duration in its largest unit.
+// age formats a duration in its largest unit only, such as "3h".
 func age(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -31,7 +31,7 @@ func main() {
 	os.Exit(execute(os.Args[1:]))
 }
 
-// execute runs the program with these arguments and returns its exit status.
+// execute runs snapfs with these arguments and returns the exit status of the program.
 func execute(args []string) int {
 	ctx, restore := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // until the program ends
 	a := &app{ui: newUI(os.Stdin, os.Stdout, os.Stderr)}
@@ -50,23 +50,26 @@ func execute(args []string) int {
 	return a.finish(cmd, err)
 }
 
-// long has the commands that may walk or read for long and start no command that signals are passed on to.
+// long lists the commands that may read or write many files for a long time and start no command to which
+// signals are passed on. For these a first signal cancels the work.
 var long = []string{
 	"apply", "diff", "drift", "fork", "gc", "ls", "new", "plan", "promote", "receive", "redo", "refresh", "rm", "rollback",
 	"send", "snapshot", "undo",
 }
 
-// sameSignal is the time in which signals count as one: timeout(1) sends one to the program and one to its process
-// group, and a closed terminal sends SIGHUP after the shell's.
+// sameSignal is how long two signals count as one. timeout(1) sends a signal to the program and another to
+// its process group, and a closed terminal sends a second SIGHUP after the shell's.
 const sameSignal = 500 * time.Millisecond
 
-// endAtSecond lets a second signal end the program at once. The first cancels ctx, so that the command ends where it
-// leaves nothing half done; what a killed one leaves, the next command completes or reverts.
+// endAtSecond lets a second signal end the program at once: shortly after the first one it calls restore,
+// which restores the default action of signals. The first signal cancels ctx, so that the command ends at a
+// point where its work is complete or undone. If the program is killed, the next command completes or reverts
+// its work.
 func endAtSecond(ctx context.Context, restore func()) {
 	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, restore) })
 }
 
-// commands lists every command in the order of the help text.
+// commands lists every command of snapfs, in the order of the help text.
 func commands() []command {
 	return []command{
 		{"run", working, newRun},
@@ -134,15 +137,15 @@ func commands() []command {
 	}
 }
 
-// The groups in which help lists commands.
+// The headings under which help lists commands.
 const (
 	working = "sandboxes"
 	looking = "results"
 	caring  = "this machine"
 )
 
-// A command is a constructor of a cobra command. If the command line names a command, only
-// that one is constructed.
+// A command is the name of a command of snapfs and the function that constructs it. If the command line names
+// a command, only that one is constructed, to save time.
 type command struct {
 	name, group string
 	make        func(a *app) *cobra.Command
@@ -187,8 +190,8 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 	return root
 }
 
-// needed returns the constructor of the command that args[0] names, or all constructors if it names none, as for
-// help and completion.
+// needed returns the commands to construct: that which args[0] names, or all if it names none, as for help
+// and completion.
 func needed(args []string) []command {
 	all := commands()
 	if len(args) > 0 {

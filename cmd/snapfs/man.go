@@ -42,8 +42,8 @@ func newMan(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeManuals writes a page for each command to man/man1, and exit-codes.md, held.md, hidden.md,
-// profile.md and limits.md.
+// writeManuals writes the generated documents to dir: a manual page for each command in man/man1, and
+// exit-codes.md, held.md, hidden.md, profile.md and limits.md.
 func writeManuals(root *cobra.Command, dir string) error {
 	pages := filepath.Join(dir, "man", "man1")
 	if err := os.MkdirAll(pages, 0o755); err != nil {
@@ -74,7 +74,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// writeManual writes a page in the language of man(7).
+// writeManual writes the manual page of the command c, in the language of man(7).
 func writeManual(w io.Writer, c *cobra.Command) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 \"\" snapfs\n.SH NAME\n%s \\- %s\n", strings.ToUpper(roff(pageName(c))), roff(pageName(c)), roff(c.Short))

@@ -59,7 +59,7 @@ snapfs ls lists their sandboxes. docs/agents.md has a section for each agent.`,
 	return cmd
 }
 
-// agentRules returns the rules that the flags make for an agent.
+// agentRules returns the limits within which `snapfs mcp` acts for an agent, from the flags of the person.
 func (a *app) agentRules(ctx context.Context, flags *requestFlags) (serve.Rules, error) {
 	req, _, err := flags.request(ctx, a)
 	if err != nil {
@@ -87,7 +87,7 @@ func (a *app) agentRules(ctx context.Context, flags *requestFlags) (serve.Rules,
 	}, nil
 }
 
-// usualState returns the state directory that a person's shell uses without --state.
+// usualState returns the state directory that snapfs uses in a person's shell without --state.
 func usualState() (string, error) {
 	dir := os.Getenv("SNAPFS_HOME")
 	if dir == "" {

@@ -111,7 +111,7 @@ func printNet(w io.Writer, d netDocument) error {
 	return printCounters(w, d.Counters)
 }
 
-// printCounters prints the totals of connections and bytes, and those of each rule.
+// printCounters prints how many connections and bytes a sandbox's network had, in total and for each rule.
 func printCounters(w io.Writer, c network.Counters) error {
 	if c.Queries+c.Opened+c.Refused == 0 {
 		return nil
@@ -129,7 +129,7 @@ func printCounters(w io.Writer, c network.Counters) error {
 	return t.Flush()
 }
 
-// place formats a name or an address, with its port if it has one.
+// place formats a destination in the network: its name or its address, with the port if it has one.
 func place(name string, addr netip.Addr, port uint16) string {
 	switch {
 	case name == "" && addr.IsValid() && port != 0:
@@ -142,8 +142,8 @@ func place(name string, addr netip.Addr, port uint16) string {
 	return name
 }
 
-// printRefused prints a line for each destination that the proxy refused or failed to reach,
-// with the rule that would allow it.
+// printRefused prints a line for each network destination that the proxy refused or failed to reach, with the
+// rule that would allow it.
 func (a *app) printRefused(list []egress.RefusedAccess) {
 	const most = 5
 	for i, r := range list {

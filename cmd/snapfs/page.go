@@ -28,8 +28,8 @@ type pageDocument struct {
 	Unread  int `json:"unread"`
 }
 
-// writePage writes changes as a review page, to file or, for "-", to standard output. refs are
-// the arguments that name the compared states.
+// writePage writes changes as a review page in HTML, to file or, for "-", to standard output. refs are the
+// arguments that name the compared states, for the page's title.
 func (a *app) writePage(ctx context.Context, file string, changes *compare.Changes, refs []string) error {
 	p := page.Page{Title: "Changes in " + strings.Join(refs, " "), Command: append([]string{"snapfs", "diff"}, refs...), Made: time.Now()}
 	if len(refs) == 2 && !isRange(refs[1]) {
@@ -60,9 +60,9 @@ func (a *app) writePage(ctx context.Context, file string, changes *compare.Chang
 	})
 }
 
-// replacePage writes the page to a temporary file and renames it to file, so that file is
-// always a whole page. Only its owner can read it, because changes may be private. It replaces
-// nothing but an empty file or an earlier page.
+// replacePage writes a review page to a temporary file and renames it to file, so that file never holds a
+// part of a page. Only its owner can read it, because changes may be private. It replaces nothing but an
+// empty file or an earlier page.
 func replacePage(file string, write func(io.Writer) (page.Written, error)) (written page.Written, err error) {
 	fail := func(err error) error {
 		return errs.With("writing the page", file, err)
@@ -95,7 +95,8 @@ func replacePage(file string, write func(io.Writer) (page.Written, error)) (writ
 	return written, err
 }
 
-// replaceable returns an error if file is neither empty nor a review page.
+// replaceable returns an error if file exists and is neither empty nor a review page, so that no other file
+// is overwritten.
 func replaceable(file string) error {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,7 +19,8 @@ const (
 	cyan   = "\x1b[36m"
 )
 
-// capable reports whether f is a terminal that can do more than print lines.
+// capable reports whether f is a terminal that understands control sequences, for colours and progress lines.
+// It returns false with --json.
 func (u *ui) capable(f *os.File) bool {
 	term := os.Getenv("TERM")
 	return !u.json && term != "" && term != "dumb" && isTerminal(f)
@@ -30,7 +31,7 @@ func (u *ui) colours(f *os.File) bool {
 	return u.capable(f) && os.Getenv("NO_COLOR") == "" //nolint:misspell // the variable's name
 }
 
-// paint returns text in a colour, where results may have some.
+// paint returns text in a colour if standard output may have colours, and otherwise unchanged.
 func (u *ui) paint(colour, text string) string {
 	if !u.colours(u.out) {
 		return text
@@ -54,8 +55,8 @@ func pager() string {
 	return "less"
 }
 
-// paged calls text with the input of a pager if f is a terminal, else with f. A person who leaves
-// the pager early has seen enough: that is no error.
+// paged calls text to write long output to f, through the person's pager if f is a terminal. Leaving the
+// pager early is no error, because the person has seen enough.
 func (u *ui) paged(f *os.File, text func(w io.Writer) error) error {
 	command := ""
 	if u.capable(f) {
@@ -93,7 +94,7 @@ func (u *ui) paged(f *os.File, text func(w io.Writer) error) error {
 	return err
 }
 
-// page prints v as JSON with --json, and otherwise calls text, paged.
+// page prints v as JSON with --json. Otherwise it calls text, whose output goes through the pager.
 func (u *ui) page(v any, text func(w io.Writer) error) error {
 	if u.json {
 		return u.result(v, nil)
@@ -101,7 +102,8 @@ func (u *ui) page(v any, text func(w io.Writer) error) error {
 	return u.paged(u.out, text)
 }
 
-// A letterPainter is a writer that colours the letters at the beginnings of the lines of a table of changes.
+// A letterPainter is a writer that colours, in a table of changes, the letter at the beginning of each line
+// that says how a path changed.
 type letterPainter struct {
 	w   io.Writer
 	mid bool // within a line

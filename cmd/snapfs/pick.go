@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pickArgs returns a usage error for flags that --patch excludes.
+// pickArgs returns a usage error for flags of `snapfs promote` that cannot be used with --patch.
 func (a *app) pickArgs(cmd *cobra.Command) error {
 	for _, flag := range []string{"to", "continue", "cancel", "plan", "target", "merge", "rebase", "squash", "as-branch"} {
 		if cmd.Flags().Changed(flag) {
@@ -32,7 +32,8 @@ func (a *app) pickArgs(cmd *cobra.Command) error {
 	return nil
 }
 
-// promotePicked asks about each change of a sandbox, and promotes what the answers picked.
+// promotePicked asks a person about each change of a sandbox, and promotes only the changes that the person
+// has picked.
 func (a *app) promotePicked(ctx context.Context, e *engine.Engine, name string, o reconcile.PromoteOptions) error {
 	workspace, err := e.WorkspaceOf(name)
 	if err != nil {
@@ -60,7 +61,7 @@ func (a *app) promotePicked(ctx context.Context, e *engine.Engine, name string, 
 	return nil
 }
 
-// A picking is one conversation of `snapfs promote --patch`.
+// A picking is one conversation of `snapfs promote --patch` with a person.
 type picking struct {
 	ui              *ui
 	name, workspace string
@@ -68,7 +69,8 @@ type picking struct {
 	last            string // the path of the last question
 }
 
-// pickAnswers returns the answers to a question by their letters, in the order of the help.
+// pickAnswers returns the letters that a person may type as the answer to a question about a change, in the
+// order of the help, and the meaning of each.
 func pickAnswers(q pick.Question) (letters string, means map[byte]pick.Answer) {
 	means = map[byte]pick.Answer{'y': pick.Take, 'n': pick.Leave, 'q': pick.Quit}
 	letters = "yn"
@@ -89,7 +91,8 @@ var pickHelp = [...]string{
 	"q  leave this and all that follows; promote what was picked", "?  print this help",
 }
 
-// ask shows a change, and reads the answer from the terminal or from any other standard input.
+// ask shows a change and asks whether to promote it. It reads the answer from standard input, a terminal or
+// not.
 func (p *picking) ask(q pick.Question) (pick.Answer, error) {
 	p.asked++
 	if err := p.show(q); err != nil {
@@ -135,7 +138,8 @@ func (p *picking) ask(q pick.Question) (pick.Answer, error) {
 	}
 }
 
-// show prints the line of a file before its first question, and the hunk in question.
+// show prints the change about which the next question is. Before the first question about a file it prints
+// the line of the file.
 func (p *picking) show(q pick.Question) error {
 	if q.Path != p.last {
 		c := q.Change
@@ -159,7 +163,7 @@ func (p *picking) show(q pick.Question) error {
 	return q.Hunk(&tamer{w: p.ui.err})
 }
 
-// relative returns a path relative to the workspace, if it lies there.
+// relative returns path relative to the workspace if it lies there, and otherwise unchanged.
 func (p *picking) relative(path string) string {
 	if rel, err := filepath.Rel(p.workspace, path); err == nil && filepath.IsLocal(rel) {
 		return rel

@@ -16,7 +16,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// selectFlags are the flags that select the changes to promote, and the target.
+// selectFlags hold the flags of `snapfs plan` and `snapfs promote` that select the changes to promote, and
+// the target.
 type selectFlags struct {
 	o           reconcile.PlanOptions
 	git         gitFlags
@@ -29,7 +30,7 @@ func (c *selectFlags) add(cmd *cobra.Command) {
 	c.addAllow(cmd)
 }
 
-// addAllow adds the flags that approve changes.
+// addAllow adds the flags that approve changes which are otherwise not promoted, such as --allow.
 func (c *selectFlags) addAllow(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&c.allow, "allow", nil, "approve changes at or below this `path` or pattern")
@@ -39,7 +40,7 @@ func (c *selectFlags) addAllow(cmd *cobra.Command) {
 	c.git.add(cmd)
 }
 
-// options returns the plan options that the flags give for a sandbox.
+// options returns the options for planning a promotion from the sandbox called name, as the flags select.
 func (c *selectFlags) options(e *engine.Engine, name string) (o reconcile.PlanOptions, err error) {
 	o = c.o
 	o.Git = c.git.Options
@@ -58,8 +59,8 @@ func (c *selectFlags) options(e *engine.Engine, name string) (o reconcile.PlanOp
 	return o, err
 }
 
-// patternsIn makes patterns absolute, as inSandbox does. One without a slash matches at any
-// depth.
+// patternsIn makes the patterns of flags absolute, as inSandbox does with paths. A pattern without a slash
+// stays as it is and matches at any depth.
 func patternsIn(e *engine.Engine, name string, patterns []string) ([]string, error) {
 	patterns = slices.Clone(patterns)
 	for i, p := range patterns {
@@ -121,8 +122,8 @@ type planDocument struct {
 	Count int `json:"count"`
 }
 
-// printPlan prints the steps of a plan, with paths relative to the target, and a summary line. most
-// bounds the lines of steps, of conflicts, and of what needs approval, each (0: no bound).
+// printPlan prints the steps of a plan, with paths relative to the target, and a summary line. most is how
+// many lines of steps, of conflicts, and of changes that need approval are printed, each (0: all).
 func printPlan(w io.Writer, p *reconcile.Plan, most int) error {
 	if err := printLines(w, planLines(p), most, "snapfs plan … | cat"); err != nil {
 		return err
@@ -152,7 +153,8 @@ func relativeTo(dir, path string) string {
 	return path
 }
 
-// unfinished prints the changes that a plan leaves out, and the commands that handle them.
+// unfinished prints the changes that a plan does not promote, such as conflicts, and the commands that handle
+// them.
 func (u *ui) unfinished(p *reconcile.Plan, o reconcile.PlanOptions) {
 	u.printLeftOut(p.Skipped, p.Elsewhere, promoteWords.elsewhere)
 	switch {
@@ -163,8 +165,8 @@ func (u *ui) unfinished(p *reconcile.Plan, o reconcile.PlanOptions) {
 	}
 }
 
-// printLeftOut prints the changes that the plan does not include: skipped sockets, and changes
-// outside the workspace, of which fate is said.
+// printLeftOut prints the changes that a plan does not include: skipped sockets, and elsewhere changes
+// outside the workspace. fate is the text about what happens to the latter.
 func (u *ui) printLeftOut(skipped []string, elsewhere int, fate string) {
 	for _, path := range skipped {
 		u.notice("not applied, as only its server can create it: " + path)

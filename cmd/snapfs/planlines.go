@@ -11,17 +11,18 @@ import (
 	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
-// The bounds of a plan's lines: a longer note is cut at maxNote bytes, and paths are aligned up to
-// maxAligned characters, so that one long path does not pad every line.
+// The bounds of a plan's lines. A note longer than maxNote bytes is cut. Paths are aligned in a column of at
+// most maxAligned characters, so that one long path does not pad every line.
 const (
 	maxNote    = 4 << 10
 	maxAligned = 80
 )
 
-// A planLine is one line of a plan: what happens to a path of the target, or to several.
+// A planLine is one line of a printed plan: what the promotion does with a path of the target, or with
+// several, and a note.
 type planLine struct{ do, path, note string }
 
-// planLines returns the lines of a plan in three lists: the steps, the conflicts, and what needs
+// planLines returns the lines of a plan in three lists: the steps, the conflicts, and the changes that need
 // approval.
 func planLines(p *reconcile.Plan) (lists [3][]planLine) {
 	line := func(do, path, note string) planLine {
@@ -51,9 +52,9 @@ func planLines(p *reconcile.Plan) (lists [3][]planLine) {
 	return lists
 }
 
-// printLines prints lists of lines, aligned. most bounds the lines of each list (0: no bound); where
-// the paths of one are longer than deepOutput bytes, those that lie too deep share a line. A line
-// says how much a list leaves out, and that how prints all of it.
+// printLines prints the lists of a plan's lines, aligned. most is how many lines of each list are printed (0:
+// all). If the paths of a list are together longer than deepOutput bytes, paths that lie too deep share a
+// line. A last line says how many lines are left out, and with how, the command that prints all.
 func printLines(w io.Writer, lists [3][]planLine, most int, how string) error {
 	left := [3]string{}
 	columns := [2]int{}
@@ -82,8 +83,8 @@ func printLines(w io.Writer, lists [3][]planLine, most int, how string) error {
 	return nil
 }
 
-// boundLines returns the lines of a list that are printed, and what is said of the others; "" if
-// there are none.
+// boundLines returns the lines of a list that are printed, at most most, and a text about those left out,
+// which names how, the command that prints all; "" if there are none.
 func boundLines(all []planLine, most int, how string) (lines []planLine, left string) {
 	size := 0
 	for _, l := range all {
@@ -110,8 +111,8 @@ func boundLines(all []planLine, most int, how string) (lines []planLine, left st
 	return lines, left
 }
 
-// shareDeep returns lines in which neighbours of one kind share a line if they lie in the same
-// directory at the depth of deepLevels.
+// shareDeep shortens a list of lines: neighbouring lines of one kind become one line if their paths lie in
+// the same directory deepLevels deep.
 func shareDeep(all []planLine) (lines []planLine) {
 	for i := 0; i < len(all); {
 		dir, n := deepDir(all[i].path), 1
@@ -128,8 +129,8 @@ func shareDeep(all []planLine) (lines []planLine) {
 	return lines
 }
 
-// deepDir returns the directory at the depth of deepLevels in which a path lies, with a slash; ""
-// if the path does not lie that deep.
+// deepDir returns the directory, deepLevels deep, in which path lies, with a slash at its end; "" if path
+// does not lie that deep.
 func deepDir(path string) string {
 	end := 0
 	for range deepLevels {

@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A pools constructs the commands for the pool called name.
+// A pools constructs the commands below `snapfs pool`, for the pool called name.
 type pools struct {
 	a    *app
 	name string
@@ -70,8 +70,8 @@ func (p *pools) open(ctx context.Context) (*pool.Pool, error) {
 	return opened, because(err, errs.ErrNotFound, "no pool of this name", "snapfs pool create --pool "+p.name)
 }
 
-// because returns err. If err wraps an *errs.Error of this kind without hints, because first sets its cause to
-// the text why and its hints.
+// because improves an error for a person. If err wraps an *errs.Error of this kind without hints, because
+// sets its cause to the text why and adds the hints. It returns err.
 func because(err, kind error, why string, hints ...string) error {
 	var e *errs.Error
 	if errors.As(err, &e) && errors.Is(e.Kind, kind) && len(e.Hints) == 0 {
@@ -126,7 +126,7 @@ func (p *pools) grow() *cobra.Command {
 	}
 }
 
-// A poolCopy is a method of a pool that copies a workspace to or from the pool.
+// A poolCopy is a method of a pool that copies a workspace into the pool or out of it.
 type poolCopy func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error)
 
 func (p *pools) copyCommand(cmd *cobra.Command, how poolCopy) *cobra.Command {
@@ -170,7 +170,8 @@ func (p *pools) copyCommand(cmd *cobra.Command, how poolCopy) *cobra.Command {
 	return cmd
 }
 
-// originalDir returns the path of the renamed original directory of an adopted workspace, or "".
+// originalDir returns the path to which the original directory of a workspace was renamed when the pool
+// adopted the workspace, or "". tree is the workspace.
 func originalDir(opened *pool.Pool, tree string) (string, error) {
 	s, err := opened.Status()
 	for _, t := range s.Trees {
@@ -181,8 +182,8 @@ func originalDir(opened *pool.Pool, tree string) (string, error) {
 	return "", err
 }
 
-// printOriginalDir prints the path of the original directory after an adoption, or after its end,
-// when the pool has no record of the directory any more.
+// printOriginalDir prints where the original directory of an adopted workspace is, after its adoption or
+// after the end of that. before and after are what originalDir returned before and after the command.
 func (p *pools) printOriginalDir(tree, before, after string) {
 	switch {
 	case after == before:
@@ -264,7 +265,7 @@ func (p *pools) rm() *cobra.Command {
 	}
 }
 
-// remove deletes the cached bases of the pool's imports, and then the pool.
+// remove deletes the pool, and before that the cached bases of the workspaces in it.
 func (p *pools) remove(ctx context.Context) error {
 	e, err := p.a.engine(ctx)
 	if err != nil {

@@ -42,7 +42,7 @@ promotion, and a change of it in a sandbox needs approval.
 All commands get SNAPFS_SANDBOX, SNAPFS_STAGE, SNAPFS_TARGET (the directory they
 start in), SNAPFS_WHEN (before, after, deploy or rollback) and SNAPFS_PROMOTION.`
 
-// profileExample is a whole profile, for help. A test reads it.
+// profileExample is an example of a complete profile, for help. A test parses it.
 const profileExample = `extends = "go-build"
 
 [limits]
@@ -73,7 +73,7 @@ approval = "ask"
 timeout = "30m"
 `
 
-// newProfile returns the command profile, whose help is the grammar of profiles.
+// newProfile returns the command `snapfs profile`, whose help explains how to write a profile.
 func newProfile(a *app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(profileIntro + "\n")
@@ -124,7 +124,7 @@ func wrapped(indent, text string, width int) string {
 	return b.String()
 }
 
-// writeProfile writes docs/profile.md, the grammar of profiles.
+// writeProfile writes docs/profile.md, which explains how to write a profile.
 func writeProfile(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Profiles\n\nWritten by `make docs` from engine/policy/grammar.go, like `snapfs help profile`.\n\n" + profileIntro + "\n")

@@ -158,8 +158,8 @@ profile it is the one that snapfs finds by itself.`,
 	}
 }
 
-// explainProfileNamed returns the policy under the profile with this name or path, or "" for the one that
-// applies by itself.
+// explainProfileNamed returns the policy that results from the profile with this name or path. "" means the
+// profile that applies without a flag in the current directory.
 func explainProfileNamed(ctx context.Context, name string) (*profileExplained, error) {
 	dir, err := workdir()
 	if err != nil {
@@ -223,7 +223,7 @@ func (e *profileExplained) print(w io.Writer) error {
 	return nil
 }
 
-// profileNamed returns the name of a profile as it is, and the path of one as an absolute path.
+// profileNamed returns the name of a profile unchanged, and the path of one as an absolute path.
 func profileNamed(text string) (string, error) {
 	if policy.IsProfileName(text) {
 		return text, nil
@@ -231,7 +231,7 @@ func profileNamed(text string) (string, error) {
 	return absolute(text)
 }
 
-// completeProfile completes the names of profiles and those of files.
+// completeProfile completes an argument to the name of a profile or of a file.
 func completeProfile(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, noFiles

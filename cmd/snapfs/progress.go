@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A progress is a line on a terminal with the amount of work done so far. It has no bar,
-// because the total is known only at the end. In a pipe it prints nothing.
+// A progress is a line on a terminal that shows how much work is done so far. It has no bar, because the
+// total is known only at the end. If standard error is no terminal, it prints nothing.
 type progress struct {
 	ui    *ui
 	next  time.Time
@@ -17,10 +17,10 @@ type progress struct {
 
 func newProgress(u *ui) *progress { return &progress{ui: u, next: time.Now().Add(patience)} }
 
-// carried shows the number of bytes sent or received.
+// carried shows how many bytes were sent or received so far.
 func (p *progress) carried(n snapshot.Bytes) { p.say(n.String) }
 
-// say prints the progress line, unless the last one was printed too recently.
+// say prints the text of words as the progress line, unless the last one was printed a moment ago.
 func (p *progress) say(words func() string) {
 	if p.ui.json || time.Now().Before(p.next) || !isTerminal(p.ui.err) {
 		return

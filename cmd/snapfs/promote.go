@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// answerFlags are the flags that resolve conflicts.
+// answerFlags hold the flags that resolve conflicts, such as --mine and --theirs.
 type answerFlags struct {
 	mine, theirs []string
 	tool         string
@@ -24,7 +24,8 @@ func (f *answerFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.tool, "tool", "", "merge conflicting files with this `command`; it gets $BASE, $MINE, $REAL and $OUT")
 }
 
-// in returns the patterns of the flags, made absolute in a sandbox's workspace.
+// in returns the patterns of the flags --mine and --theirs, made absolute in the workspace of the sandbox
+// called name.
 func (f *answerFlags) in(e *engine.Engine, name string) (mine, theirs []string, err error) {
 	if mine, err = patternsIn(e, name, f.mine); err == nil {
 		theirs, err = patternsIn(e, name, f.theirs)
@@ -32,7 +33,8 @@ func (f *answerFlags) in(e *engine.Engine, name string) (mine, theirs []string, 
 	return mine, theirs, err
 }
 
-// terminal returns the streams of a merge tool, whose output must not mix with the result.
+// terminal returns the streams on which a merge tool runs. Its output goes to standard error, because it must
+// not mix with the result.
 func (u *ui) terminal() *mergetool.Terminal {
 	return &mergetool.Terminal{In: u.in, Out: u.err, Err: u.err}
 }
@@ -128,7 +130,8 @@ func newPromote(a *app) *cobra.Command {
 	return cmd
 }
 
-// promotedWords are the words for the result of a promotion.
+// promotedWords are the words with which a command reports a promotion: `snapfs promote` and `snapfs apply`
+// differ in them.
 type promotedWords struct {
 	// verb is "promote" or "apply", done its past, and elsewhere the fate of the changes outside
 	// the workspace.
@@ -140,7 +143,7 @@ var (
 	applyWords   = promotedWords{"apply", "applied", "not applied; name the path to apply it"}
 )
 
-// promote promotes a sandbox's changes and prints the result.
+// promote promotes the changes of the sandbox called name and prints the result.
 func (a *app) promote(ctx context.Context, e *engine.Engine, name string, o reconcile.PromoteOptions, words promotedWords) error {
 	if err := evidence.RecordChangesOf(ctx, e, name); err != nil {
 		return err
@@ -159,7 +162,7 @@ func (a *app) promote(ctx context.Context, e *engine.Engine, name string, o reco
 	})
 }
 
-// promoted prints the result of a promotion, and the changes that it left out.
+// promoted prints the result of a promotion, and the changes that were not promoted.
 func (u *ui) promoted(p reconcile.Promoted, words promotedWords) {
 	if p.ID == "" {
 		u.notice("nothing to " + words.verb)

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// prove runs the self-tests named in only, or all, in new sandboxes as req describes, and prints each result as
-// soon as it is known.
+// prove runs self-tests that try to break out of a sandbox: those named in only, or all, in new sandboxes as
+// req describes. It prints each result as soon as it is known.
 func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) error {
 	e, err := a.engine(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 	return a.ui.say(nil, result)
 }
 
-// newProbe returns the hidden command of a process that runs one self-test inside a sandbox.
+// newProbe returns the hidden command of the process that runs one self-test inside a sandbox.
 func newProbe(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "probe name [argument...]",

@@ -97,7 +97,7 @@ and 1 if none passed.`,
 	return cmd
 }
 
-// request returns the race request that the command line describes.
+// request returns the race that the command line of `snapfs race` describes.
 func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error) {
 	if err := r.checkFlags(cmd, args); err != nil {
 		return race.Request{}, err
@@ -124,7 +124,7 @@ func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error)
 	return req, err
 }
 
-// checkFlags returns a usage error for flags and arguments that exclude each other.
+// checkFlags returns a usage error for flags and arguments of `snapfs race` that exclude each other.
 func (r *racer) checkFlags(cmd *cobra.Command, args []string) error {
 	given := cmd.Flags().Changed
 	listed := given("try") || given("file")
@@ -149,7 +149,7 @@ func (r *racer) checkFlags(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// outputDir returns the absolute directory of --output, or "" without the flag.
+// outputDir returns the absolute directory for the attempts' output, from --output, or "" without the flag.
 func (r *racer) outputDir() (string, error) {
 	if r.output == "" {
 		return "", nil
@@ -159,7 +159,7 @@ func (r *racer) outputDir() (string, error) {
 
 func inShell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// commands returns the command of each attempt.
+// commands returns the command of each attempt of the race.
 func (r *racer) commands(args []string) (list [][]string, err error) {
 	if r.file != "" {
 		data, err := os.ReadFile(r.file)
@@ -188,7 +188,7 @@ func (r *racer) commands(args []string) (list [][]string, err error) {
 	return list, nil
 }
 
-// asks reports whether a person picks the winner.
+// asks reports whether a person chooses the winner of the race at its end.
 func (r *racer) asks() bool {
 	return r.a.ui.interactive() && !r.keep && r.promote && !r.first && r.score == ""
 }
@@ -227,7 +227,7 @@ func (r *racer) run(ctx context.Context, req race.Request) error {
 	return err
 }
 
-// settle prints the attempts' results, and promotes, keeps or removes their sandboxes as the
+// settle ends a race: it prints the attempts' results, and promotes, keeps or removes their sandboxes as the
 // flags say.
 func (r *racer) settle(ctx context.Context, contest *race.Race, doc *raceDocument) error {
 	if !r.a.ui.json {
@@ -267,8 +267,8 @@ func (r *racer) settle(ctx context.Context, contest *race.Race, doc *raceDocumen
 	return r.promoteIt(ctx, contest, winner, doc)
 }
 
-// pick asks the person for the number of the winner and returns it, or 0 for none. The answer
-// "keep", also at the end of input, keeps the sandbox of every attempt that passed.
+// pick asks the person for the number of the race's winner and returns it, or 0 for none. The answer "keep",
+// also assumed at the end of input, keeps the sandbox of every attempt that passed.
 func (r *racer) pick(ctx context.Context, race *race.Race, doc *raceDocument) (int, error) {
 	var words, looks []string
 	var answers []answer
@@ -322,7 +322,8 @@ func (r *racer) keepIt(ctx context.Context, race *race.Race, number int, doc *ra
 	return err
 }
 
-// promoteIt promotes the winner. Its sandbox stays if the promotion fails, and with --keep.
+// promoteIt promotes the changes of the race's winner and removes its sandbox. The sandbox stays if the
+// promotion fails, and with --keep.
 func (r *racer) promoteIt(ctx context.Context, race *race.Race, winner int, doc *raceDocument) error {
 	done, err := race.Promote(ctx, winner)
 	name := race.Attempts[winner-1].Sandbox

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/term"
 )
 
-// patience is the time before long work reports its progress for the first time, and between
-// two reports.
+// patience is how long work must last before its progress is shown for the first time, and the time between
+// two updates.
 const patience = 200 * time.Millisecond
 
-// A board shows the progress of a race: on a terminal as a table that it redraws, in a pipe as
-// a line for each finished attempt.
+// A board shows the progress of a race: on a terminal as a table that is redrawn, elsewhere as a line for
+// each finished attempt.
 type board struct {
 	ui    *ui
 	quiet bool
@@ -39,7 +39,7 @@ func newBoard(u *ui, req race.Request, quiet bool) *board {
 	return b
 }
 
-// redraw draws the table at intervals until the race is over.
+// redraw draws the table of attempts again at intervals until the race is over.
 func (b *board) redraw() {
 	tick := time.NewTicker(patience)
 	defer tick.Stop()
@@ -53,7 +53,8 @@ func (b *board) redraw() {
 	}
 }
 
-// note records the new state of an attempt, and in a pipe prints a finished one.
+// note stores the new state of an attempt for the table. Without a terminal it prints a line for a finished
+// attempt.
 func (b *board) note(a race.Attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +69,8 @@ func (b *board) note(a race.Attempt) {
 	b.ui.notice(line + ": " + a.Output)
 }
 
-// draw replaces the table on the screen. A table that does not fit becomes one line.
+// draw replaces the table of attempts on the screen. A table that does not fit becomes one line with the
+// number of attempts in each state.
 func (b *board) draw(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +96,7 @@ func (b *board) draw(now time.Time) {
 	fmt.Fprint(b.ui.err, out.String())
 }
 
-// erase removes the table from the screen.
+// erase adds to out the control sequences that remove the table of attempts from the screen.
 func (b *board) erase(out *strings.Builder) {
 	if b.drawn > 0 {
 		fmt.Fprintf(out, "\r\x1b[%dA\x1b[J", b.drawn)
@@ -102,7 +104,7 @@ func (b *board) erase(out *strings.Builder) {
 	b.drawn = 0
 }
 
-// sum returns the number of attempts in each state, as text.
+// sum returns a text with the number of attempts in each state.
 func (b *board) sum() string {
 	n := map[race.AttemptState]int{}
 	for _, a := range b.attempts {
@@ -120,7 +122,7 @@ func (b *board) sum() string {
 	return strings.Join(parts, ", ")
 }
 
-// end stops redrawing and removes the table.
+// end stops redrawing the table of attempts and removes it from the screen.
 func (b *board) end() {
 	close(b.stop)
 	b.stopped.Wait()

@@ -26,7 +26,7 @@ type raceDocument struct {
 	Kept []string `json:"kept"`
 }
 
-// printRace prints a line for each attempt, and the differences between their results.
+// printRace prints the result of a race: a line for each attempt, and the differences between their changes.
 func printRace(w io.Writer, r *race.Race) error {
 	if err := printAttempts(w, r.Attempts, time.Time{}); err != nil {
 		return err
@@ -34,8 +34,8 @@ func printRace(w io.Writer, r *race.Race) error {
 	return printComparison(w, r)
 }
 
-// printAttempts prints a line for each attempt. For a running attempt it prints the time until
-// now.
+// printAttempts prints a line for each attempt of a race, with the time that it took. For a running attempt
+// that is the time until now.
 func printAttempts(w io.Writer, attempts []race.Attempt, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	scored := false
@@ -126,8 +126,9 @@ func driftOfAttempt(a race.Attempt) string {
 	}
 }
 
-// printComparison prints a row for each path that several attempts could have changed: a
-// letter for each version of the path, and a dot for an attempt that did not change it.
+// printComparison prints a row for each path that at least one attempt of a race changed, up to a screenful.
+// For each attempt the row has a letter that stands for the attempt's version of the path, or a dot if it did
+// not change the path.
 func printComparison(w io.Writer, r *race.Race) error {
 	var in []int
 	for _, a := range r.Attempts {
@@ -176,7 +177,8 @@ func printComparison(w io.Writer, r *race.Race) error {
 	return nil
 }
 
-// letter returns the label of the i-th version of a path: a to z, then a1, b1 and so on.
+// letter returns the label of the i-th version of a path in the comparison of attempts: a to z, then a1, b1
+// and so on.
 func letter(i int) string {
 	name := string(rune('a' + i%26))
 	if i >= 26 {
@@ -185,7 +187,7 @@ func letter(i int) string {
 	return name
 }
 
-// numbers formats a list: 1, 2 and 3.
+// numbers formats a list of numbers for a sentence: "1, 2 and 3".
 func numbers(list []int) string {
 	var b strings.Builder
 	for i, n := range list {
@@ -200,8 +202,8 @@ func numbers(list []int) string {
 	return b.String()
 }
 
-// tails prints, for each attempt that failed or passed with a remark, the reason, and for a failed one the last
-// lines of its output.
+// tails prints why attempts of a race failed, with the last lines of their output. It also prints the reason
+// noted for an attempt that passed.
 func (r *racer) tails(contest *race.Race) {
 	for _, a := range contest.Attempts {
 		if a.State == race.Stopped || a.State == race.Passed && a.Why == "" {
@@ -225,8 +227,8 @@ func (r *racer) tails(contest *race.Race) {
 	}
 }
 
-// whyNot returns the text of why an attempt failed or was stopped: its recorded reason, else the status of its
-// check or command.
+// whyNot returns a text about why an attempt failed or was stopped: the reason that the race noted, or the
+// exit status of its check or command.
 func whyNot(a race.Attempt) string {
 	switch {
 	case a.Why != "":
@@ -240,7 +242,7 @@ func whyNot(a race.Attempt) string {
 	}
 }
 
-// lastLines returns the last lines of a file, from its last 64 KiB.
+// lastLines returns the last most lines of a file, of which it reads at most the last 64 KiB.
 func lastLines(path string, most int) []string {
 	const end = 64 << 10
 	if path == "" || most == 0 {

@@ -101,7 +101,7 @@ func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error
 	return a.ui.say(got, got.Sandbox+"@"+got.State)
 }
 
-// forget deletes the partial files of interrupted receives.
+// forget deletes the partial files of interrupted receives, for `snapfs receive --forget`.
 func (a *app) forget(cmd *cobra.Command) error {
 	e, err := a.engine(cmd.Context())
 	if err != nil {
@@ -119,8 +119,8 @@ func (a *app) forget(cmd *cobra.Command) error {
 	})
 }
 
-// have prints the identities of this machine's named snapshots, and of partial files, as input
-// for the sender's --have.
+// have prints the identities of the named snapshots and partial files on this machine. On the sending machine
+// they are the input of --have, so that only differences are sent.
 func (a *app) have(cmd *cobra.Command, arg string) error {
 	e, err := a.engine(cmd.Context())
 	if err != nil {

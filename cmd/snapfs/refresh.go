@@ -54,7 +54,7 @@ restores both.`,
 	return cmd
 }
 
-// refreshed prints the result of a refresh and the commands that may follow.
+// refreshed prints the result of bringing a sandbox up to date with the real tree, with its conflicts.
 func (u *ui) refreshed(r reconcile.Refreshed) {
 	text := r.Sandbox + " is up to date"
 	switch {
@@ -73,7 +73,7 @@ func (u *ui) refreshed(r reconcile.Refreshed) {
 	u.conflicts(r.Sandbox, r.Conflicts)
 }
 
-// conflicts prints the unresolved conflicts of a sandbox.
+// conflicts prints the unresolved conflicts of the sandbox called name, and the commands that resolve them.
 func (u *ui) conflicts(name string, conflicts []reconcile.Conflict) {
 	for _, c := range conflicts {
 		u.notice("conflict: " + c.Path + ": " + c.Why)

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// requestFlags are the flags that describe the sandbox to create.
+// requestFlags hold the flags that describe the sandbox to create, such as --workspace, --net and the limits.
 type requestFlags struct {
 	name, workspace, backend, profile string
 	frozen                            bool
@@ -47,18 +47,20 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{"none", "host", "allow:"}, noFiles)) //nolint:errcheck // the flag is there
 }
 
-// addProve adds --prove to a command that creates a sandbox and starts a command in it.
+// addProve adds the flag --prove, for a self-test before the command, to a command that creates a sandbox and
+// starts a command in it.
 func (r *requestFlags) addProve(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.policy.Prove, "prove", false, "test isolation from inside at each start, before the first command")
 }
 
-// addEvidence adds --evidence to a command that creates a sandbox.
+// addEvidence adds the flag --evidence, for signed statements about the sandbox, to a command that creates
+// one.
 func (r *requestFlags) addEvidence(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.policy.Evidence, "evidence", false, "keep a signed record of what is done to the sandbox (snapfs evidence)")
 }
 
-// request returns the engine's request for the flags, and the directory that the command
-// starts in.
+// request returns the engine's request for the sandbox that the flags describe, and the directory in which
+// the command starts.
 func (r *requestFlags) request(ctx context.Context, a *app) (hostfs.Request, string, error) {
 	if err := r.noneEmpty(); err != nil {
 		return hostfs.Request{}, "", err
@@ -108,8 +110,8 @@ func (r *requestFlags) request(ctx context.Context, a *app) (hostfs.Request, str
 	return req, start, nil
 }
 
-// resolveLists makes the paths of --expose and --hide absolute, and checks the names of
-// --env.
+// resolveLists makes the paths of the flags --expose and --hide absolute, and checks that --env holds names
+// of variables.
 func (r *requestFlags) resolveLists() (err error) {
 	for _, paths := range [][]string{r.policy.Expose, r.policy.Hide} {
 		for i, p := range paths {
@@ -124,7 +126,7 @@ func (r *requestFlags) resolveLists() (err error) {
 	return checkVariables(r.policy.Env)
 }
 
-// addVariables adds --env.
+// addVariables adds the flag --env, which passes environment variables to the sandbox.
 func addVariables(f *pflag.FlagSet, pass *[]string) {
 	f.StringArrayVar(pass, "env", nil, "pass this `variable` too, as NAME or NAME=VALUE (snapfs help hidden)")
 }
@@ -140,8 +142,8 @@ func checkVariables(pass []string) error {
 	return nil
 }
 
-// underProfile applies the profile to the request, and prints a notice about a profile that
-// snapfs found by itself.
+// underProfile applies the profile to the request req. It prints a notice about a profile that snapfs has
+// found without a flag.
 func (r *requestFlags) underProfile(ctx context.Context, a *app, req *hostfs.Request) error {
 	path := r.profile
 	if path != "" && path != engine.NoProfile && !policy.IsProfileName(path) {
@@ -168,7 +170,8 @@ func (r *requestFlags) underProfile(ctx context.Context, a *app, req *hostfs.Req
 	return nil
 }
 
-// tightenedOf returns a text that lists what the site's policy tightened, or "".
+// tightenedOf returns a text that lists the settings that the administrator's policy (the site's) has
+// tightened, or "".
 func tightenedOf(site *catalog.SiteUse) string {
 	if site == nil {
 		return ""
@@ -176,8 +179,8 @@ func tightenedOf(site *catalog.SiteUse) string {
 	return pathlist.Printable(site.Path) + " tightened: " + printable(site.Bounded, ", ")
 }
 
-// explainRefusal prints the rule by which the policy refused to execute a program, if err is
-// about that.
+// explainRefusal prints the rule of the policy that forbids to execute program, if err is an error about
+// that.
 func (a *app) explainRefusal(err error, tools *catalog.Tools, program string) {
 	var refused *engine.CommandError
 	if rule := tools.Rule(program); rule != "" && errors.As(err, &refused) && errors.Is(err, errs.ErrDenied) {
@@ -185,7 +188,7 @@ func (a *app) explainRefusal(err error, tools *catalog.Tools, program string) {
 	}
 }
 
-// toolsOf returns a text that lists the rules for programs, or "".
+// toolsOf returns a text that lists the rules about which programs may be executed, or "".
 func toolsOf(t *catalog.Tools) string {
 	if t == nil {
 		return ""
@@ -205,7 +208,7 @@ func toolsOf(t *catalog.Tools) string {
 	return strings.Join(parts, "; ")
 }
 
-// dataOf returns a text that lists the rules for files, or "".
+// dataOf returns a text that lists the policy's rules about files, or "".
 func dataOf(d *catalog.Data) string {
 	if d == nil {
 		return ""
@@ -220,8 +223,8 @@ func dataOf(d *catalog.Data) string {
 	return strings.Join(parts, "; ")
 }
 
-// usedOf returns a text that lists the settings taken from a profile, and those ignored with
-// the reason.
+// usedOf returns a text that lists the settings that a profile has set, and those that were ignored, with the
+// reason.
 func usedOf(use *engine.ProfileUse) string {
 	var parts []string
 	if len(use.Taken) > 0 {
@@ -240,8 +243,8 @@ func usedOf(use *engine.ProfileUse) string {
 	return strings.Join(parts, "; ")
 }
 
-// printable joins names from an untrusted source into a text in which control characters are
-// visible.
+// printable joins names from an untrusted source, such as a profile, into a text in which control characters
+// are visible. between separates the names.
 func printable(list []string, between string) string {
 	shown := make([]string, len(list))
 	for i, one := range list {
@@ -250,8 +253,8 @@ func printable(list []string, between string) string {
 	return strings.Join(shown, between)
 }
 
-// noneEmpty returns an error for a flag with an empty value, which in a script is usually an
-// unset variable.
+// noneEmpty returns an error if a flag has an empty value, because in a script that usually is an unset
+// variable.
 func (r *requestFlags) noneEmpty() (err error) {
 	r.given.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {

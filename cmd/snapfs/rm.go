@@ -75,7 +75,7 @@ func (a *app) removeAll(ctx context.Context, e *engine.Engine, anywhere, yes boo
 	}))
 }
 
-// removeEach removes sandboxes, and returns the names of those that it removed.
+// removeEach removes the sandboxes called names, and returns the names of those that it has removed.
 func removeEach(ctx context.Context, e *engine.Engine, names []string) ([]string, error) {
 	removed := []string{}
 	var failures []error
@@ -94,12 +94,12 @@ func removeEach(ctx context.Context, e *engine.Engine, names []string) ([]string
 	return removed, errors.Join(failures...)
 }
 
-// A nameDocument names the sandbox that a command has changed.
+// A nameDocument is the JSON form of commands that only name the sandbox that they have changed.
 type nameDocument struct {
 	Name string `json:"name"`
 }
 
-// A sandboxDocument names the sandbox that was found.
+// A sandboxDocument is the JSON form of commands that only name the sandbox that they have found.
 type sandboxDocument struct {
 	Sandbox string `json:"sandbox"`
 }

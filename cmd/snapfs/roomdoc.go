@@ -28,7 +28,7 @@ until the sandbox is created; race reserves one share per running attempt. Sandb
 another state directory, and so of another user, are not in the queue: snapfs counts
 only the memory, disk and pressure that they cause now.`
 
-// newRoom returns the help topic room, about capacity and the queue.
+// newRoom returns the help topic room, about the host's capacity for sandboxes and the queue for it.
 func newRoom(*app) *cobra.Command {
 	return &cobra.Command{Use: "room", Short: "explain capacity and the queue for new sandboxes", Long: roomText}
 }

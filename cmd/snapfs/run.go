@@ -125,8 +125,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	return errors.Join(err, r.writeDocument(doc, report))
 }
 
-// openReport creates the file of --report before the command starts. It returns nil without
-// that flag.
+// openReport creates the file of the flag --report before the command starts. It returns nil without that
+// flag.
 func (r *runner) openReport() (*os.File, error) {
 	if r.report == "" {
 		return nil, nil
@@ -151,8 +151,8 @@ func (r *runner) writeDocument(doc runDocument, report *os.File) error {
 	return errors.Join(failures...)
 }
 
-// settle prints the changes, and keeps, applies or removes the sandbox as the flags or the
-// person say.
+// settle ends a run: it prints the changes, and keeps the sandbox, applies its changes or removes it, as the
+// flags or the person say.
 func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	changes, err := s.Engine.Compare.Changes(ctx, s.Record)
 	if err != nil {
@@ -180,8 +180,8 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	return r.keepUnclaimed(ctx, s, doc)
 }
 
-// print prints the workspace's changes on standard error, unless --json or --quiet is given. doc has the
-// command's status.
+// print prints the workspace's changes on standard error, unless --json or --quiet is given. doc holds the
+// command's exit status.
 func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocument) error {
 	u := r.a.ui
 	if u.json || r.quiet {
@@ -201,8 +201,8 @@ func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocu
 	return printTable(w, changes, most, "keep it, then snapfs diff")
 }
 
-// ask asks the person whether to apply the changes or to keep or discard the sandbox. At the
-// end of input it keeps the sandbox for a day, so that no work is lost.
+// ask asks the person whether to apply the changes, or to keep or discard the sandbox. At the end of input
+// the sandbox stays for a day, so that no work is lost.
 func (r *runner) ask(ctx context.Context, s *engine.Session, changes *compare.Changes, doc *runDocument) error {
 	for {
 		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]",
@@ -233,7 +233,8 @@ func (r *runner) remove(ctx context.Context, s *engine.Session, doc *runDocument
 	return r.discardSandbox(ctx, s)
 }
 
-// discardSandbox removes the sandbox, of which evidence gets its end statement before.
+// discardSandbox removes the sandbox. If evidence about it is collected, the statement that ends the evidence
+// is signed before.
 func (r *runner) discardSandbox(ctx context.Context, s *engine.Session) error {
 	err := evidence.End(ctx, s.Engine, s.Record)
 	if s.Record.Policy.Evidence && err == nil {
@@ -255,8 +256,8 @@ func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument
 	return nil
 }
 
-// keepUnclaimed keeps the sandbox for a day because nobody has decided, and prints its name and
-// the commands that may follow.
+// keepUnclaimed lets the sandbox stay for a day because nobody has decided about it. It prints the sandbox's
+// name and the commands that may follow.
 func (r *runner) keepUnclaimed(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	end, err := s.KeepUnclaimed(ctx, r.a.ui.interactive())
 	if err != nil {
@@ -269,8 +270,8 @@ func (r *runner) keepUnclaimed(ctx context.Context, s *engine.Session, doc *runD
 	return nil
 }
 
-// keepAfter makes the sandbox permanent because of an error, and returns the error with the
-// sandbox's name.
+// keepAfter makes the sandbox permanent after the error err, so that no work is lost, and returns err with
+// the sandbox's name added.
 func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocument, err error) error {
 	if kerr := s.KeepRun(ctx); kerr != nil {
 		return errors.Join(err, kerr)
@@ -280,9 +281,9 @@ func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocum
 	return errs.With("", "", fmt.Errorf("%w\nkept as %s", err, name), append(errs.HintsOf(err), "snapfs diff "+name, "snapfs rm "+name)...)
 }
 
-// applyIt applies the workspace's changes to the real tree. If that fails, it makes the
-// sandbox permanent, so that no work is lost; with asks it also offers that for changes
-// outside the workspace.
+// applyIt applies the workspace's changes to the real tree. If that fails, it makes the sandbox permanent, so
+// that no work is lost. With asks it also offers that if there are changes outside the workspace, which are
+// not applied.
 func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument, asks bool) error {
 	applied, err := s.Promote(ctx, reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Drift: reconcile.RefuseDrift}}, asks)
 	if err != nil {
@@ -304,7 +305,8 @@ func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocumen
 	return err
 }
 
-// A runDocument is the JSON form of `snapfs run`, also for --report.
+// A runDocument is the JSON form of the result of `snapfs run`, printed with --json and written to the file
+// of --report.
 type runDocument struct {
 	Sandbox   string `json:"sandbox"`
 	Workspace string `json:"workspace"`

@@ -60,10 +60,11 @@ or everything if that part differs. --have - reads from standard input.`,
 	return cmd
 }
 
-// mostHave bounds the bytes read for --have, room for some hundred thousand snapshots.
+// mostHave is the largest size in bytes of the list that --have reads. It holds some hundred thousand
+// snapshots.
 const mostHave = 16 << 20
 
-// readHave reads the receiver's list of snapshots from file, or for "-" from standard input.
+// readHave reads the list of the receiver's snapshots for --have, from file, or for "-" from standard input.
 func (a *app) readHave(file string) ([]string, error) {
 	var in io.Reader = a.ui.in
 	switch file {
@@ -117,7 +118,7 @@ func (a *app) send(ctx context.Context, req transfer.SendRequest) error {
 	return nil
 }
 
-// A counting is a stream that reports the number of bytes through it to a progress line.
+// A counting passes a stream through and shows the number of its bytes in a progress line.
 type counting struct {
 	w        io.Writer
 	r        io.Reader
@@ -142,8 +143,8 @@ func (c *counting) count(n int) {
 	c.progress.carried(c.n)
 }
 
-// An output is a writer whose writes end when ctx ends, because a pipe that nobody reads must
-// not block an interrupt.
+// An output is a writer whose writes end when ctx ends, so that a pipe that nobody reads does not block an
+// interrupted command.
 type output struct {
 	*io.PipeWriter
 	done chan error
@@ -165,8 +166,8 @@ func newOutput(ctx context.Context, to io.Writer) *output {
 	return o
 }
 
-// end waits until all data is written. It returns err if that is not nil, else the error of
-// writing.
+// end waits until all data is written to the output. It returns err if that is not nil, otherwise the error
+// of writing.
 func (o *output) end(err error) error {
 	o.CloseWithError(err)
 	if werr := <-o.done; err == nil {
@@ -175,7 +176,8 @@ func (o *output) end(err error) error {
 	return err
 }
 
-// input returns a reader whose reads end when ctx ends.
+// input returns a reader of from whose reads end when ctx ends, so that an interrupted command does not wait
+// for input.
 func input(ctx context.Context, from io.Reader) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -186,7 +188,7 @@ func input(ctx context.Context, from io.Reader) io.Reader {
 	return r
 }
 
-// enough returns the ErrInterrupted of ctx, which has ended.
+// enough returns the ErrInterrupted for an ended context.
 func enough(ctx context.Context) error {
 	return &errs.Error{Kind: errs.ErrInterrupted, Err: ctx.Err()}
 }

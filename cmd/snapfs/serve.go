@@ -22,7 +22,8 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// serveWhere is api.Where as JSON, whose package would cost every start of snapfs.
+// A serveWhere says where the server listens, in the same JSON form as api.Where. That type is not used,
+// because its package would slow down every start of snapfs.
 type serveWhere struct {
 	Socket string   `json:"socket,omitempty"`
 	Listen string   `json:"listen,omitempty"`
@@ -32,7 +33,7 @@ type serveWhere struct {
 	Stdio  bool     `json:"stdio,omitempty"`
 }
 
-// serveRequest is what snapfs-serve reads.
+// A serveRequest is the configuration that `snapfs serve` passes to the program snapfs-serve, as JSON.
 type serveRequest struct {
 	State     string     `json:"state"`
 	Program   string     `json:"program"`
@@ -57,7 +58,7 @@ type server struct {
 	withE2B, withMCP bool
 }
 
-// socketName is the name of the socket in the state directory.
+// socketName is the file name, in the state directory, of the unix socket on which `snapfs serve` listens.
 const socketName = "serve.sock"
 
 func newServe(a *app) *cobra.Command {
@@ -133,7 +134,7 @@ beside it. What callers run in the background continues without it.`,
 	return cmd
 }
 
-// completeServe checks the flags and completes what they leave out.
+// completeServe checks the flags of `snapfs serve` and sets the fields that they leave out.
 func (a *app) completeServe(q *server) (err error) {
 	w := &q.Where
 	ways := 0
@@ -184,7 +185,8 @@ func (a *app) completeServe(q *server) (err error) {
 	return errs.With("serving", "", err)
 }
 
-// addProtocols adds those that --mcp and --e2b request, and checks the flags that are of these alone.
+// addProtocols adds the protocols that --mcp and --e2b request to the configuration of the server. It checks
+// the flags that belong only to these.
 func (a *app) addProtocols(ctx context.Context, q *server) error {
 	own := []string{"socket", "listen", "tls-cert", "tls-key", "host", "stdio", "login", "workspace", "backend", "mcp", "e2b", "state", "json"}
 	for _, name := range []string{"e2b-key", "template", "max-timeout"} {
@@ -226,7 +228,8 @@ func (a *app) addProtocols(ctx context.Context, q *server) error {
 	return err
 }
 
-// usualWorkspace returns the workspace that a directory stands for: as a flag says, or that of the current directory.
+// usualWorkspace returns the workspace of new sandboxes: the directory flag, or without that the workspace of
+// the current directory, without symbolic links.
 func usualWorkspace(flag string) (string, error) {
 	dir, err := absolute(flag)
 	if err == nil && flag == "" {
@@ -238,7 +241,7 @@ func usualWorkspace(flag string) (string, error) {
 	return dir, errs.With("serving", dir, err)
 }
 
-// templateFlags returns the profiles of --template by name.
+// templateFlags parses the values NAME=PROFILE of the flag --template, and returns the profiles by name.
 func templateFlags(list []string) (map[string]string, error) {
 	templates := map[string]string{}
 	for _, text := range list {

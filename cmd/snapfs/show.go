@@ -114,8 +114,8 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	return nil
 }
 
-// wallsOf returns a text about a sandbox's last self-test: when it ran and what held; "" if none ran and none is
-// set to run.
+// wallsOf returns a text about the last self-test of a sandbox's isolation: when it ran and which protections
+// held. It returns "" if none has run and none is set to run.
 func wallsOf(i engine.Info) string {
 	p := i.Proof
 	switch {
@@ -142,8 +142,7 @@ func frozenOrLive(frozen bool) string {
 	return "live"
 }
 
-// endsOf returns a text about when a sandbox will be paused, stopped or removed by its limits,
-// or "".
+// endsOf returns a text about when the time limits of a sandbox will pause, stop or remove it, or "".
 func endsOf(i engine.Info) string {
 	var list []string
 	for _, one := range []struct {

@@ -52,7 +52,7 @@ every mistake with its line, column and fix, and explains each stage of "snapfs 
 	return cmd
 }
 
-// explainProfile prints what each stage of a profile does.
+// explainProfile prints a description of each stage of promotion that a profile has.
 func explainProfile(w io.Writer, p *policy.Profile, workspace string) error {
 	var b strings.Builder
 	source := workspace
@@ -95,7 +95,7 @@ func explainCommand(c policy.Command) string {
 	return c.Name
 }
 
-// stageFlags are the flags of a promotion through stages.
+// stageFlags hold the flags of `snapfs promote` about a promotion through the stages of a profile.
 type stageFlags struct {
 	to, profile             string
 	resume, cancel, approve bool
@@ -110,7 +110,7 @@ func (f *stageFlags) add(a *app, cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("to", a.completeStage) //nolint:errcheck // the flag is there
 }
 
-// completeStage completes the stages of the sandbox's profile.
+// completeStage completes an argument to a stage of the profile of the sandbox.
 func (a *app) completeStage(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	path, err := cmd.Flags().GetString("profile")
 	if path != "" && err == nil {
@@ -127,7 +127,7 @@ func (a *app) completeStage(cmd *cobra.Command, args []string, _ string) ([]stri
 	return nil, noFiles
 }
 
-// args returns a usage error if the arguments and flags of promote contradict each other.
+// args returns a usage error if the arguments and flags of `snapfs promote` contradict each other.
 func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
 	ways := 0
 	for _, flag := range []string{"to", "continue", "cancel"} {
@@ -150,7 +150,8 @@ func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
 	return exactly("sandbox")(cmd, args)
 }
 
-// promoteStages runs `snapfs promote` with --to, --continue or --cancel.
+// promoteStages promotes through the stages of a profile: it runs `snapfs promote` with --to, --continue or
+// --cancel.
 func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string, f stageFlags, o reconcile.PromoteOptions) error {
 	w := pipeline.StageWatcher{Tell: func(stage, what string) { a.ui.notice(stage + ": " + what) }}
 	if a.ui.interactive() {
@@ -205,7 +206,8 @@ func (a *app) profileOf(e *engine.Engine, name, path string) (*policy.Profile, e
 	return pipeline.New(e).ProfileOf(name, path)
 }
 
-// approves prints a stage's plan, or the deployment it would run, and reports whether a person approves it.
+// approves prints the plan of a stage, or the deployment command that it would run, and reports whether a
+// person approves it.
 func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool {
 	if plan != nil {
 		if err := printPlan(a.ui.err, plan, 0); err != nil {
@@ -219,7 +221,8 @@ func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.P
 		answer{"no", "let it wait; snapfs promote --continue --approve resumes"}) == "yes"
 }
 
-// wentThrough prints the result of a promotion through stages.
+// wentThrough prints the result of a promotion through stages: that it was cancelled, or each finished stage
+// with the command that undoes it.
 func (u *ui) wentThrough(p *stages.Pipeline) {
 	if p.State == stages.PipelineCancelled {
 		u.notice("cancelled the promotion of " + p.Sandbox + " to " + p.To)

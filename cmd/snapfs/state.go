@@ -37,7 +37,8 @@ fork from. Running processes pause for that instant.`,
 	}
 }
 
-// A rolledBack names a sandbox and the named snapshot that it was rolled back to, "" for its base.
+// A rolledBack is the JSON form of `snapfs rollback`: a sandbox and the named snapshot to which it has
+// returned, "" for its base.
 type rolledBack struct {
 	Name  string `json:"name"`
 	State string `json:"state"`

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A workspaceStatus is what snapfs status shows. Undo is the last promotion that snapfs undo
-// would undo, or nil.
+// A workspaceStatus is the result of `snapfs status`. Undo lists the parts of the last promotion, which
+// `snapfs undo` would undo.
 type workspaceStatus struct {
 	Workspace string         `json:"workspace"`
 	Sandboxes []engine.Info  `json:"sandboxes"`

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal connects a command in a sandbox with the person's streams. If input and output
-// are terminals, the command gets a pseudoterminal of the sandbox, and snapfs copies keys and
-// output. Otherwise, as in a pipeline, a relay copies each stream that the sandbox may not have.
+// A terminal connects a command in a sandbox with the person's standard streams. If input and output are
+// terminals, the command gets a pseudoterminal of the sandbox, and snapfs copies keys and output. Otherwise,
+// as in a pipeline, a relay copies each stream that the sandbox must not have.
 type terminal struct {
 	ui *ui
 	// outlives is set if the sandbox may go on after the command, so that it may keep no pipe.
@@ -47,20 +47,21 @@ func newTerminal(u *ui, outlives bool) *terminal {
 	return t
 }
 
-// grace is how long starting a command may still take after a signal, so that the command can
-// get the signal.
+// grace is how long starting a command may continue after a signal, so that the command itself can get the
+// signal.
 const grace = 100 * time.Millisecond
 
-// starting returns the context for starting a command: it ends grace after ctx.
+// starting returns the context for starting a command in a sandbox. It ends a little later than ctx (see
+// grace).
 func starting(ctx context.Context) (context.Context, context.CancelFunc) {
 	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
 	return later, func() { stop(); cancel() }
 }
 
-// command returns c with its streams set: to a pseudoterminal, to the pipes of a relay, to a feed of
-// a regular file as input, or to the person's streams. The caller calls follow; if the command does not start,
-// the process ends and what is open ends with it.
+// command returns c with its standard streams set: to a pseudoterminal, to the pipes of a relay, to a feed of
+// a regular file as input, or to the person's streams. The caller then calls follow. If the command does not
+// start, this process must end, which closes the open files.
 func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
 	if t.ownPTY {
 		size := t.size()
@@ -93,8 +94,7 @@ func (t *terminal) size() engine.Size {
 	return engine.Size{Rows: uint16(rows), Cols: uint16(cols)}
 }
 
-// follow passes signals, keys and output between the person and the command until wait
-// returns.
+// follow passes signals, keys and output between the person and the command p until wait returns.
 func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	ctx = context.WithoutCancel(ctx) // the signals that would end it are the command's
 	defer signal.Stop(t.signals)
@@ -123,8 +123,9 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 	return t.copyInRawMode(ctx, p, wait)
 }
 
-// passSignals passes signals on to the command until done is closed. Once ended is closed, the first of
-// them closes giveUp, because only the rest of the output may still be to copy.
+// passSignals passes signals on to the command p until done is closed. Once ended is closed, which means that
+// the command has ended, the first signal closes giveUp instead, so that snapfs stops copying the rest of the
+// output.
 func (t *terminal) passSignals(p supervise.Process, ended, giveUp, done chan struct{}) {
 	for given := false; ; {
 		select {
@@ -148,8 +149,8 @@ func (t *terminal) passSignals(p supervise.Process, ended, giveUp, done chan str
 	}
 }
 
-// pass sends a signal on to the command. SIGWINCH instead sets the size of its pseudoterminal, if it has one, and
-// SIGCONT takes back the person's terminal.
+// pass sends a signal on to the command. For SIGWINCH it sets the size of the command's pseudoterminal
+// instead, if there is one. For SIGCONT it sets that size and raw mode of the person's terminal again.
 func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
 	switch s {
 	case syscall.SIGCONT:
@@ -162,7 +163,8 @@ func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
 	}
 }
 
-// copyInRawMode copies keys and output, with the person's terminal in raw mode.
+// copyInRawMode copies keys and output between the person's terminal, which it sets to raw mode, and the
+// command's, until wait returns.
 func (t *terminal) copyInRawMode(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	stop, stopped, err := os.Pipe()
 	if err != nil {

@@ -66,7 +66,7 @@ func printTimeline(w io.Writer, t *timeline.Timeline) error {
 	return table.Flush()
 }
 
-// short cuts a text to a width that leaves room for what follows in a line.
+// short cuts a text to 60 characters, so that the rest of a line of `snapfs timeline` has space.
 func short(text string) string {
 	const most = 60
 	if runes := []rune(text); len(runes) > most {
@@ -75,7 +75,7 @@ func short(text string) string {
 	return text
 }
 
-// changedText describes changes in one line.
+// changedText describes the changes between two states of a sandbox in one line.
 func changedText(c timeline.Changed) string {
 	if c.Unknown != "" {
 		return "unknown: " + visible(c.Unknown)
@@ -102,7 +102,8 @@ func changedText(c timeline.Changed) string {
 	return strings.Join(counts, ", ") + ": " + strings.Join(paths, ", ")
 }
 
-// A bisectDocument is the result of bisect with what the first bad state changed.
+// A bisectDocument is the JSON form of `snapfs bisect`: its result, with the changes that made the first bad
+// state.
 type bisectDocument struct {
 	*bisect.Result
 	// Text is why the first bad state was taken, and Changed what changed from the state before it.

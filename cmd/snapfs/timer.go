@@ -66,7 +66,7 @@ which snapfs does not do.`,
 	return cmd
 }
 
-// collecting returns the command line of `snapfs gc` for this state directory.
+// collecting returns the command line of `snapfs gc` for this state directory, for the systemd timer to run.
 func (a *app) collecting() ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {

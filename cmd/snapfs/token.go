@@ -32,7 +32,7 @@ removes sandboxes and runs commands in them; promote changes the real tree.`,
 	return cmd
 }
 
-// tokens returns the store of the state directory.
+// tokens returns the store of the API tokens in the state directory.
 func (a *app) tokens() (*token.Store, error) {
 	state, err := a.openState()
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *app) tokens() (*token.Store, error) {
 	return token.Open(state), nil
 }
 
-// newTokenDocument is the result of snapfs token new as JSON.
+// A newTokenDocument is the JSON form of `snapfs token new`, with the token's secret text.
 type newTokenDocument struct {
 	token.Token
 	Text string `json:"token"`

@@ -17,13 +17,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A triggerDocument is a new trigger with the secret of its webhook, which nothing shows again.
+// A triggerDocument is the JSON form of a new trigger, with the secret of its webhook, which is shown only
+// once.
 type triggerDocument struct {
 	*job.Trigger
 	Secret string `json:"secret,omitempty"`
 }
 
-// addTrigger stores the trigger that a submission describes.
+// addTrigger stores the trigger of s, which will submit the job spec at its conditions.
 func (a *app) addTrigger(e *engine.Engine, s *submission, spec job.Spec) error {
 	t := s.trigger
 	t.Spec = spec

@@ -54,8 +54,8 @@ part of the content. A profile that you name with --profile needs no record.`,
 	}
 }
 
-// profileToTrust reads the profile at args[0], or without arguments that of the workspace around
-// the current directory.
+// profileToTrust reads the profile at the path args[0], or without arguments that of the workspace of the
+// current directory.
 func profileToTrust(args []string) (*policy.Profile, error) {
 	if len(args) > 0 {
 		path, err := absolute(args[0])
@@ -75,7 +75,7 @@ func profileToTrust(args []string) (*policy.Profile, error) {
 	return pipeline.Profile(workspace, "")
 }
 
-// runsOnHost lists the commands that a profile runs on the real machine.
+// runsOnHost returns a text that lists the commands that the profile at path runs on the real machine.
 func runsOnHost(path string, runs []policy.HostCommand) string {
 	if len(runs) == 0 {
 		return pathlist.Printable(path) + " runs nothing on this machine: there is nothing to trust\n"
@@ -89,8 +89,8 @@ func runsOnHost(path string, runs []policy.HostCommand) string {
 	return b.String()
 }
 
-// trusts prints what a found profile would run on the real machine and reports whether a person
-// trusts it.
+// trusts prints the commands that a profile, which snapfs has found in a workspace, would run on the real
+// machine. It reports whether a person trusts them.
 func (a *app) trusts(p *policy.Profile, runs []policy.HostCommand) bool {
 	if _, err := io.WriteString(a.ui.err, tame(runsOnHost(p.Path, runs))); err != nil {
 		return false

@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/agenthook"
 )
 
-// undoTurn undoes the last turn of an agent in the named sandbox, or in the newest one of this workspace.
+// undoTurn undoes the changes of an agent's last turn in the sandbox args[0], or in the newest one of this
+// workspace.
 func (a *app) undoTurn(ctx context.Context, e *engine.Engine, args []string) error {
 	name := ""
 	if len(args) == 1 {

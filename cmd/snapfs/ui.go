@@ -19,10 +19,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A ui prints results and messages: results to standard output, all else to standard error
-// behind "snapfs: ", in lower case and without a full stop. Commands that help follow an error
-// as lines "hint: ". It asks questions only on a terminal. With --json results and errors are
-// JSON, one document each.
+// A ui prints results and messages of a command. Results go to standard output. All else goes to standard
+// error behind "snapfs: ", in lower case and without a full stop; commands that help follow an error as lines
+// "hint: ". A ui asks questions only on a terminal. With --json, results and errors are JSON, one document
+// each.
 type ui struct {
 	in   *os.File
 	out  *os.File
@@ -47,12 +47,13 @@ func width(f *os.File) int {
 	return 80
 }
 
-// interactive reports whether input and messages are both on a terminal.
+// interactive reports whether standard input and standard error are both terminals, so that a person can be
+// asked.
 func (u *ui) interactive() bool {
 	return !u.json && isTerminal(u.in) && isTerminal(u.err)
 }
 
-// notice prints a message on standard error.
+// notice prints a message on standard error, behind "snapfs: ".
 func (u *ui) notice(s string) {
 	switch {
 	case u.json:
@@ -63,14 +64,14 @@ func (u *ui) notice(s string) {
 	}
 }
 
-// notices prints each line as a notice.
+// notices prints each line as a message on standard error.
 func (u *ui) notices(lines []string) {
 	for _, line := range lines {
 		u.notice(line)
 	}
 }
 
-// result prints v as JSON with --json, and otherwise calls text.
+// result prints the result of a command: v as JSON with --json, otherwise the output of text.
 func (u *ui) result(v any, text func(w io.Writer) error) error {
 	if !u.json {
 		return text(u.out)
@@ -80,7 +81,7 @@ func (u *ui) result(v any, text func(w io.Writer) error) error {
 	return enc.Encode(v)
 }
 
-// say prints a line of text, or v as JSON.
+// say prints the result of a command that is a single line: v as JSON with --json, otherwise text.
 func (u *ui) say(v any, text string) error {
 	return u.result(v, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, text)
@@ -88,13 +89,13 @@ func (u *ui) say(v any, text string) error {
 	})
 }
 
-// An answer is a possible answer to a question: its word, of which a person types the first letters, and its
-// meaning.
+// An answer is a possible answer to a question: its word, of which a person types the first letters, and an
+// explanation.
 type answer struct{ word, means string }
 
-// ask asks a question until the input is the beginning of an answer's word, and returns that
-// word. At the end of input, or after a signal, it returns the last answer. After any other
-// input it explains the answers.
+// ask asks the person a question until the input is the beginning of an answer's word, and returns that word.
+// At the end of input, or after a signal, it returns the last answer. After any other input it explains the
+// answers.
 func (u *ui) ask(question string, answers ...answer) string {
 	none := answers[len(answers)-1].word
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -124,8 +125,8 @@ func (u *ui) ask(question string, answers ...answer) string {
 	}
 }
 
-// agrees asks a person whether to go on, and reports the answer; the end of input means no. Without
-// a terminal it asks nothing and returns true.
+// agrees asks a person a question with the answers yes and no, which these texts explain, and reports the
+// answer. The end of input means no. Without a terminal it asks nothing and returns true.
 func (u *ui) agrees(question, yes, no string) bool {
 	return !u.interactive() || u.ask(question+" [y/n]", answer{"yes", yes}, answer{"no", no}) == "yes"
 }
@@ -161,7 +162,7 @@ func (u *ui) line() (string, bool) {
 	}
 }
 
-// An errorDocument is an error as JSON.
+// An errorDocument is the JSON form of an error, printed with --json.
 type errorDocument struct {
 	Error struct {
 		Message string   `json:"message"`
@@ -174,7 +175,8 @@ type errorDocument struct {
 	} `json:"error"`
 }
 
-// complain prints an error with its exit status and hints.
+// complain prints an error with its hints, as text or with --json as a document that also has the exit
+// status.
 func (u *ui) complain(err error, status int, hints []string) {
 	if u.json {
 		var d errorDocument
@@ -199,10 +201,11 @@ func (u *ui) complain(err error, status int, hints []string) {
 	}
 }
 
-// passesStatus is the annotation of commands that exit with another command's status.
+// passesStatus is the cobra annotation of commands such as `snapfs run`, which exit with the status of the
+// command that they run.
 const passesStatus = "passes-status"
 
-// finish prints a command's error and returns the exit status of the program.
+// finish prints the error err of the command cmd, if any, and returns the exit status of the program.
 func (a *app) finish(cmd *cobra.Command, err error) int {
 	if err == nil {
 		return a.status
@@ -231,7 +234,7 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 	return status
 }
 
-// asksJSON reports whether args contain --json; after a usage error cobra may not have read
+// asksJSON reports whether args contain --json. It is for usage errors, after which cobra may not have read
 // all flags.
 func asksJSON(args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
@@ -240,10 +243,10 @@ func asksJSON(args []string) bool {
 	return slices.Contains(args, "--json")
 }
 
-// errSilent ends a command with status 1 and no message.
+// errSilent makes snapfs exit with status 1 and no message.
 var errSilent = errors.New("")
 
-// hint prints "hint: " lines with commands that may follow.
+// hint prints a line "hint: " for each of commands, which the person may run next.
 func (u *ui) hint(commands ...string) {
 	if u.json {
 		return

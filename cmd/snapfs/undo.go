@@ -132,8 +132,8 @@ takes it back again, and undo --forget deletes the data for it.`,
 	return cmd
 }
 
-// undoArguments separates the name of a promotion, if it is the first argument, from paths, which
-// it makes absolute.
+// undoArguments splits the arguments of `snapfs undo` into the name of a promotion, if the first is one, and
+// paths, which it makes absolute.
 func (a *app) undoArguments(e *engine.Engine, args []string) (id string, paths []string, err error) {
 	all, err := e.Reconcile.Promotions()
 	if len(args) > 0 && slices.ContainsFunc(all, func(p promote.Promotion) bool { return p.Group == args[0] || p.ID == args[0] }) {
@@ -152,8 +152,8 @@ func (a *app) undoArguments(e *engine.Engine, args []string) (id string, paths [
 	return id, paths, nil
 }
 
-// chooseUndo returns the promotions to undo: those named id, or the last ones of this workspace,
-// or with anywhere of any.
+// chooseUndo returns the promotions to undo: those named id, or if that is "" the last ones of this
+// workspace, or with anywhere of any workspace.
 func (a *app) chooseUndo(e *engine.Engine, id string, anywhere bool) ([]promote.Promotion, error) {
 	var workspaces []string
 	if id == "" && !anywhere {
@@ -165,8 +165,9 @@ func (a *app) chooseUndo(e *engine.Engine, id string, anywhere bool) ([]promote.
 	return e.Reconcile.ToUndo(id, workspaces)
 }
 
-// agreesTo prints which promotions a command will undo or do again, and reports whether the person
-// agrees. some: it undoes only some of their paths.
+// agreesTo prints which promotions a command will undo or redo, and reports whether the person agrees. do and
+// did are the command's verb, yes explains that answer, some is set if only some paths are affected, and with
+// agreed it does not ask.
 func (a *app) agreesTo(do, did, yes string, group []promote.Promotion, some, agreed bool) bool {
 	for _, p := range rows(group) {
 		what := count(p.Changes, "change")
@@ -182,7 +183,7 @@ func (a *app) agreesTo(do, did, yes string, group []promote.Promotion, some, agr
 	return len(group) > 0
 }
 
-// A forgotten names a promotion of which the undo data was deleted.
+// A forgotten is the JSON form of `snapfs undo --forget`: a promotion of which the undo data was deleted.
 type forgotten struct {
 	ID string `json:"id"`
 }
@@ -196,7 +197,8 @@ type promotionRow struct {
 	Changes int       `json:"changes"`
 }
 
-// rows returns the rows of promotions. The parts of one that can be undone alone are one row.
+// rows returns the table of promotions that can be undone. Promotions of one group to the same path become
+// one row.
 func rows(all []promote.Promotion) []promotionRow {
 	list := []promotionRow{}
 	for _, p := range all {
@@ -224,7 +226,7 @@ func (a *app) listPromotions(all []promote.Promotion, err error) error {
 	})
 }
 
-// completePromotion completes the names of promotions that can be undone.
+// completePromotion completes an argument to the name of a promotion that can be undone.
 func (a *app) completePromotion(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault

@@ -23,7 +23,7 @@ const (
 	rootTree, rootBackref = 1, 144
 )
 
-// QuotaMode is how a filesystem accounts the bytes of its subvolumes: off, simple or full.
+// QuotaMode is how a btrfs filesystem accounts the bytes of its subvolumes: off, simple or full.
 type QuotaMode string
 
 // The quota modes. With full quota groups, removing one of a hundred snapshots blocks the
@@ -34,8 +34,8 @@ const (
 	QuotaFull   QuotaMode = "full"
 )
 
-// QuotaModeOf reads the quota mode from sysfs, as any user. Before Linux 5.9, whose sysfs
-// lacks it, QuotaModeOf returns QuotaOff.
+// QuotaModeOf reads the quota mode of the btrfs filesystem of fd from sysfs, which any user may. Before Linux
+// 5.9, whose sysfs lacks it, QuotaModeOf returns QuotaOff.
 func QuotaModeOf(fd int) (QuotaMode, error) {
 	id, err := FilesystemUUID(fd)
 	if err != nil {
@@ -56,9 +56,9 @@ func sysfsSays(path, want string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == want
 }
 
-// SetQuota sets the quota mode. Accounting covers only data written from then on. Simple
-// quotas need Linux 6.7 (EINVAL before), and older kernels then refuse to mount the
-// filesystem. Repeatable. Only root may.
+// SetQuota sets the quota mode of the btrfs filesystem of fd. Accounting covers only data written from then
+// on. Simple quotas need Linux 6.7 (EINVAL before), and older kernels then refuse to mount the filesystem. A
+// repeated call does no harm. Only root may.
 func SetQuota(fd int, mode QuotaMode) error {
 	args := struct{ cmd, status uint64 }{cmd: map[QuotaMode]uint64{QuotaFull: 1, QuotaOff: 2, QuotaSimple: 4}[mode]}
 	err := btrfsIoctl(fd, IocRead|IocWrite, btrfsQuotaCtl, unsafe.Sizeof(args), unsafe.Pointer(&args))
@@ -73,8 +73,8 @@ func SimpleQuota() bool {
 	return sysfsSays("/sys/fs/btrfs/features/simple_quota", "0") || sysfsSays("/sys/fs/btrfs/features/simple_quota", "1")
 }
 
-// MayLimit returns EPERM if this process may not change quotas, otherwise nil. It tests this
-// with an invalid request, which changes nothing.
+// MayLimit returns EPERM if this process may not change quotas of the btrfs filesystem of fd, otherwise nil.
+// It tests this with an invalid request, which changes nothing.
 func MayLimit(fd int) error {
 	err := btrfsGroup(fd, 0, false)
 	if err == unix.EPERM || err == unix.EROFS {
@@ -83,12 +83,12 @@ func MayLimit(fd int) error {
 	return nil
 }
 
-// Group returns the id of the quota group with this level (above 0) and number, usually a
-// subvolume's id.
+// Group returns the id of the btrfs quota group with this level, above 0, and this number within the level,
+// usually a subvolume's id.
 func Group(level uint16, id uint64) uint64 { return uint64(level)<<48 | id }
 
-// AddGroup creates a quota group; an existing one is no error. Only root may. ENOTCONN: quotas
-// are off.
+// AddGroup creates the btrfs quota group with the id group; an existing one is no error. Only root may.
+// ENOTCONN: quotas are off.
 func AddGroup(fd int, group uint64) error {
 	err := btrfsGroup(fd, group, true)
 	if err == unix.EEXIST {
@@ -97,8 +97,8 @@ func AddGroup(fd int, group uint64) error {
 	return err
 }
 
-// DropGroup removes a quota group. EBUSY: it has members; ENOENT: it does not exist; ENOTCONN:
-// quotas are off. Only root may.
+// DropGroup removes a btrfs quota group. EBUSY: it has members; ENOENT: it does not exist; ENOTCONN: quotas
+// are off. Only root may.
 func DropGroup(fd int, group uint64) error { return btrfsGroup(fd, group, false) }
 
 func btrfsGroup(fd int, group uint64, add bool) error {
@@ -109,8 +109,8 @@ func btrfsGroup(fd int, group uint64, add bool) error {
 	return btrfsIoctl(fd, IocWrite, btrfsQgroupCreate, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// JoinGroup makes a subvolume or quota group a member of a group of a higher level, which is
-// then charged for its bytes too. Repeatable. Only root may.
+// JoinGroup makes a subvolume or quota group a member of the quota group, of a higher level, which is then
+// charged for the member's bytes too. A repeated call does no harm. Only root may.
 func JoinGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, true)
 	if err == unix.EEXIST {
@@ -119,7 +119,7 @@ func JoinGroup(fd int, member, group uint64) error {
 	return err
 }
 
-// LeaveGroup ends the membership that [JoinGroup] made. Repeatable.
+// LeaveGroup ends the membership in a quota group that [JoinGroup] made. A repeated call does no harm.
 func LeaveGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, false)
 	if err == unix.ENOENT {
@@ -153,7 +153,7 @@ func Members(fd int, group uint64) ([]uint64, error) {
 	return members, err
 }
 
-// Groups returns the ids of all quota groups of a level. Only root may.
+// Groups returns the ids of all quota groups of a level on the btrfs filesystem of fd. Only root may.
 func Groups(fd int, level uint16) ([]uint64, error) {
 	var groups []uint64
 	low := Group(level, 0)
@@ -200,8 +200,8 @@ func Usage(fd int, id uint64) (int64, error) {
 	return used, err
 }
 
-// IsThere reports whether the subvolume with this id exists under a name; a subvolume that is
-// being destroyed has none. Only root may.
+// IsThere reports whether the subvolume with this id exists under a name. A subvolume that the kernel is
+// still destroying has no name. Only root may.
 func IsThere(fd int, id uint64) bool {
 	found := false
 	key := Range{Tree: rootTree, MinObject: id, MaxObject: id, MinType: rootBackref, MaxType: rootBackref}

@@ -21,8 +21,8 @@ const (
 	ExtentData = 108
 )
 
-// A Range selects items of a btrfs tree: those with keys from Min to Max, compared as (object,
-// type, offset). A zero Max stands for the largest value.
+// A Range selects the items of a btrfs tree that [Search] returns: those with keys from Min to Max, compared
+// as (object, type, offset). A zero Max stands for the largest value.
 type Range struct {
 	// Tree is the id of the subvolume; 0 selects the subvolume that holds the searched
 	// descriptor.
@@ -36,7 +36,8 @@ type Range struct {
 	NewerThan uint64
 }
 
-// An Item is one item of a btrfs tree. Data is valid until the visitor returns.
+// An Item is one item of a btrfs tree: its key and its content. [Search] passes it to a visitor; Data is
+// valid until the visitor returns.
 type Item struct {
 	Object, Offset uint64
 	Type           uint32
@@ -53,9 +54,8 @@ type btrfsSearchArgs struct {
 	bufSize                              uint64
 }
 
-// btrfsBuffers pools the buffers into which [Search] reads. An item is smaller than a tree
-// block of at most 64 KiB, so a search that leaves this much of a buffer free has found its
-// last item.
+// btrfsBuffers pools the buffers into which [Search] reads items. An item is smaller than a tree block of at
+// most 64 KiB. So if a search leaves that much of a buffer free, it has found its last item.
 var btrfsBuffers sync.Pool
 
 const btrfsLargest = 1 << 16
@@ -71,9 +71,9 @@ func orMax[T uint32 | uint64](v, most T) T {
 	return v
 }
 
-// Search calls visit for each item of the range in key order, until visit returns false. It
-// does not see data and inodes that the kernel has not committed yet; call [unix.Syncfs]
-// first. EPERM: not root; ENOENT: no such subvolume.
+// Search calls visit for each item of a btrfs tree in the range r, in key order, until visit returns false.
+// It does not see data and inodes that the kernel has not committed yet; call [unix.Syncfs] first. EPERM: not
+// root; ENOENT: no such subvolume.
 func Search(fd int, r Range, visit func(Item) bool) error {
 	key := btrfsSearchArgs{
 		tree:      r.Tree,
@@ -110,8 +110,8 @@ func Search(fd int, r Range, visit func(Item) bool) error {
 	}
 }
 
-// visitItems calls visit for the n items in buf. It returns the last item, the unused bytes of
-// buf, and false for more if visit ended the search.
+// visitItems calls visit for the n tree items that the kernel wrote to buf. It returns the last item, the
+// number of unused bytes of buf, and false for more if visit ended the search.
 func visitItems(buf []byte, n int, visit func(Item) bool) (last Item, left int, more bool) {
 	const header = 32
 	for range n {
@@ -132,8 +132,8 @@ func visitItems(buf []byte, n int, visit func(Item) bool) (last Item, left int, 
 	return last, len(buf), true
 }
 
-// startAfter sets the lower end of the search to the key after an item's. It returns false if
-// no key follows.
+// startAfter continues a search: it sets its lower end to the key that follows that of the item it. It
+// returns false if no key follows.
 func (a *btrfsSearchArgs) startAfter(it Item) bool {
 	a.minObject, a.minType, a.minOffset = it.Object, it.Type, it.Offset+1
 	if a.minOffset == 0 {
@@ -156,7 +156,7 @@ type Inode struct {
 	Links         uint32
 }
 
-// Inode decodes an item of type [InodeItem]; false for another type.
+// Inode decodes a tree item of the type [InodeItem]; it returns false for another type.
 func (it Item) Inode() (Inode, bool) {
 	if it.Type != InodeItem || len(it.Data) < 56 {
 		return Inode{}, false
@@ -167,8 +167,8 @@ func (it Item) Inode() (Inode, bool) {
 	}, true
 }
 
-// A Name is a directory entry. From [Item.Names], Inode is the directory that holds the name;
-// from [Item.Entry], Inode is the inode or subvolume that the entry names.
+// A Name is a directory entry decoded from a tree item. From [Item.Names], Inode is the directory that holds
+// the name; from [Item.Entry], Inode is the inode or subvolume that the entry names.
 type Name struct {
 	Inode uint64
 	// Subvolume is set if the entry names a nested subvolume, whose id is then Inode.
@@ -176,7 +176,8 @@ type Name struct {
 	Name      string
 }
 
-// Names decodes an item of type InodeRef or InodeXref: all names of the inode it.Object.
+// Names decodes a tree item of the type InodeRef or InodeXref, and returns the names that the inode it.Object
+// has in one or more directories.
 func (it Item) Names() []Name {
 	var names []Name
 	for b := it.Data; ; {
@@ -199,7 +200,7 @@ func (it Item) Names() []Name {
 	}
 }
 
-// Entry decodes an item of type DirIndex: an entry of the directory it.Object; false for
+// Entry decodes a tree item of the type DirIndex, an entry of the directory it.Object; it returns false for
 // another type.
 func (it Item) Entry() (Name, bool) {
 	const head, inodeItem = 30, 1
@@ -215,8 +216,8 @@ func (it Item) Entry() (Name, bool) {
 	}, true
 }
 
-// NewExtent returns the bytes on disk of a data extent (an item of type ExtentData) that a
-// transaction later than after wrote; 0 for older extents and other items.
+// NewExtent returns how many bytes on disk a data extent occupies (a tree item of the type ExtentData) if a
+// transaction later than after wrote it; 0 for older extents, holes and other items.
 func (it Item) NewExtent(after uint64) int64 {
 	const inline, head = 0, 21
 	if it.Type != ExtentData || len(it.Data) < head || le64(it.Data) <= after {

@@ -31,12 +31,12 @@ const (
 const (
 	btrfsReadOnly = 1 << 1
 
-	// RootInode is the inode number of the root of every subvolume.
+	// RootInode is the inode number of the root directory of every btrfs subvolume.
 	RootInode    = 256
 	btrfsNameMax = 255
 )
 
-// Directions of an ioctl, asm-generic/ioctl.h.
+// Directions in which an ioctl passes data (asm-generic/ioctl.h), part of its number.
 const (
 	iocNone  = 0
 	IocWrite = 1
@@ -101,7 +101,7 @@ func Snapshot(src, dir int, name string, readOnly bool) error {
 	return btrfsIoctl(dir, IocWrite, btrfsSnapCreateV2, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// Create makes an empty subvolume dir/name with mode 0777 less the umask.
+// Create makes an empty btrfs subvolume named name in the open directory dir, with mode 0777 less the umask.
 func Create(dir int, name string) error {
 	var args btrfsVolArgsV2
 	if err := putBtrfsName(args.name[:], name); err != nil {
@@ -110,9 +110,9 @@ func Create(dir int, name string) error {
 	return btrfsIoctl(dir, IocWrite, btrfsSubvolCreate2, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// Destroy removes the subvolume dir/name; the cleaner of the filesystem frees its space later.
-// Cost: 7 µs for each cached inode. ENOTEMPTY: a subvolume lies in it. EPERM: not root, and
-// not mounted with user_subvol_rm_allowed. EROFS: read-only, and not root.
+// Destroy removes the btrfs subvolume named name in the open directory dir; the kernel's cleaner frees its
+// space later. Cost: 7 µs for each cached inode. ENOTEMPTY: a subvolume lies in it. EPERM: not root, and not
+// mounted with user_subvol_rm_allowed. EROFS: read-only, and not root.
 func Destroy(dir int, name string) error {
 	var args btrfsVolArgs
 	if err := putBtrfsName(args.name[:], name); err != nil {
@@ -144,10 +144,10 @@ func btrfsFlags(fd int) (uint64, error) {
 	return flags, err
 }
 
-// UUID identifies a subvolume or filesystem; all zero means none.
+// UUID identifies a btrfs subvolume or filesystem; all zero means none.
 type UUID [16]byte
 
-// String returns the usual form: 8-4-4-4-12 hexadecimal digits.
+// String returns the usual form of a UUID: 8-4-4-4-12 hexadecimal digits.
 func (u UUID) String() string {
 	const digits = "0123456789abcdef"
 	out := make([]byte, 0, 36)
@@ -220,9 +220,9 @@ type btrfsLookupArgs struct {
 	path          [4080 - btrfsNameMax - 1]byte
 }
 
-// Nested returns the paths, relative to fd, of the subvolumes in the open directory fd whose
-// parent is the subvolume of fd. It leaves out those that this user cannot reach. Cost: one
-// ioctl, and another for each subvolume found, whatever the size of the tree.
+// Nested returns the paths of the subvolumes in the open directory fd that lie directly in the subvolume of
+// fd, relative to fd. It leaves out those that this user cannot reach. Cost: one ioctl, and another for each
+// subvolume found, whatever the size of the tree.
 func Nested(fd int) ([]string, error) {
 	var paths []string
 	refs := btrfsRootrefArgs{}

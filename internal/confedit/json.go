@@ -10,12 +10,13 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// Created is the text of a file before the first Append, if there is no file. After the last Remove, the text of such
-// a file is Created again, and the caller removes the file.
+// Created is the text to give to [Append] if the configuration file does not exist. If the text is Created
+// again after the last [Remove], the caller removes the file.
 const Created = "{\n}\n"
 
-// Append returns the JSON text with value as the last element of the array that the object members of path lead to.
-// It makes the members that are missing. Errors: text is no JSON object, or a member of path is of another kind.
+// Append returns the JSON text with value added as the last element of an array. path names the object
+// members that lead from the root to the array; Append makes those that are missing. Errors: text is no JSON
+// object, or a member of path is of another kind.
 func Append(text []byte, path []string, value any) ([]byte, error) {
 	root, err := parse(text)
 	if err != nil {
@@ -49,8 +50,9 @@ func Append(text []byte, path []string, value any) ([]byte, error) {
 	return d.insert(at, members(obj), depth+1, func(indent string, oneLine bool) ([]byte, error) { return d.nest(missing, value, indent, oneLine) })
 }
 
-// Remove returns the JSON text without the elements that match, in the array that the object members of path lead to.
-// Containers that Append made and that are empty now are removed, too. A missing array is no error.
+// Remove returns the JSON text without the elements of an array for which match returns true. path names the
+// object members that lead from the root to the array. Remove also removes objects and arrays that [Append]
+// made and that are empty now. A missing array is no error.
 func Remove(text []byte, path []string, match func(element []byte) bool) ([]byte, error) {
 	for {
 		root, err := parse(text)
@@ -78,8 +80,8 @@ func Remove(text []byte, path []string, match func(element []byte) bool) ([]byte
 	}
 }
 
-// Elements returns the elements of the array that the object members of path lead to, as standard JSON. A missing
-// array has none. Errors: text is no JSON object.
+// Elements returns the elements of an array, as JSON without comments. path names the object members that
+// lead from the root to the array. A missing array has no elements. Errors: text is no JSON object.
 func Elements(text []byte, path []string) (all [][]byte, err error) {
 	root, err := parse(text)
 	if err != nil {
@@ -108,7 +110,8 @@ func parse(text []byte) (*hujson.Value, error) {
 	return &root, nil
 }
 
-// A span is the place of an element, or of a member with its name, in the text.
+// A span is where an array's element, or an object's member with its name, begins and ends in the JSON text,
+// in bytes.
 type span struct{ start, end int }
 
 func elements(arr *hujson.Array) (all []span) {
@@ -134,15 +137,16 @@ func member(obj *hujson.Object, name string) *hujson.Value {
 	return nil
 }
 
-// A place is a container on the way to a value: its value and the spans of what its parent holds, of which at is the
-// one with the value.
+// A place is one step of a path through a JSON text: the value reached, and the spans of all members of the
+// object that holds it, of which the one with the index at leads to the value.
 type place struct {
 	value    *hujson.Value
 	siblings []span
 	at       int
 }
 
-// follow returns the values from the first member of path to the last. ok is false if one is missing.
+// follow returns the values to which the member names of path lead, from the first one below root to the
+// last. ok is false if a member is missing.
 func follow(root *hujson.Value, path []string) (trail []place, ok bool) {
 	v := root
 	for _, name := range path {
@@ -165,8 +169,9 @@ func follow(root *hujson.Value, path []string) (trail []place, ok bool) {
 	return trail, true
 }
 
-// cut returns text without the element i of the last container of trail. If it was the only one and Append made the
-// container, the container goes instead, and so on upwards.
+// cut returns text without the element i of the array or object that trail leads to; spans are the places of
+// its elements. If the element was the only one and [Append] made the container, cut removes the container
+// instead, and so on upwards.
 func cut(text []byte, trail []place, spans []span, i int) []byte {
 	for len(spans) == 1 && len(trail) > 0 {
 		last := trail[len(trail)-1]
@@ -195,8 +200,8 @@ func cut(text []byte, trail []place, spans []span, i int) []byte {
 	return splice(text, start, end, nil)
 }
 
-// cutAfter removes an element behind another one that ends at before, with the comma and the line break that belong
-// to it.
+// cutAfter removes the element s from text, with the comma and the line break that belong to it. s follows
+// another element, which ends at before.
 func cutAfter(text []byte, before int, s span) []byte {
 	end := s.end
 	trailing := commaAfter(text, s.end)
@@ -213,7 +218,8 @@ func cutAfter(text []byte, before int, s span) []byte {
 
 func blank(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
 
-// lineBefore returns where the white space before start begins, from the last line break on.
+// lineBefore returns where the line break and the blanks before start begin, or start if there is no line
+// break.
 func lineBefore(text []byte, start int) int {
 	i := start
 	for i > 0 && (text[i-1] == ' ' || text[i-1] == '\t') {
@@ -229,7 +235,8 @@ func lineBefore(text []byte, start int) int {
 	return start
 }
 
-// commaAfter returns the place of the comma that follows a value, -1 if another character does.
+// commaAfter returns the offset of the comma that follows a value, which ends at at. Blanks and comments may
+// come before the comma. It returns -1 if anything else follows.
 func commaAfter(text []byte, at int) int {
 	for at < len(text) {
 		switch c := text[at]; {
@@ -252,7 +259,7 @@ func commaAfter(text []byte, at int) int {
 	return -1
 }
 
-// lineLength returns the length of the first line, without its end.
+// lineLength returns the length of the first line of text in bytes, without the line break.
 func lineLength(text []byte) int {
 	n := bytes.IndexByte(text, '\n')
 	if n < 0 {
@@ -271,7 +278,7 @@ func splice(text []byte, start, end int, with []byte) []byte {
 	return append(out, text[end:]...)
 }
 
-// standard returns a part of the text without comments and trailing commas.
+// standard returns the part s of the text as standard JSON, without comments and trailing commas.
 func standard(text []byte, s span) []byte {
 	v, err := hujson.Standardize(bytes.Clone(text[s.start:s.end])) //nolint:misspell // the library's name
 	if err != nil {
@@ -280,13 +287,16 @@ func standard(text []byte, s span) []byte {
 	return v
 }
 
-// A document is a text that is being added to, and how its owner formats it.
+// A document is the text of a JSON file to which [Append] adds a value, and how the file is formatted: the
+// indent of one level and the line break.
 type document struct {
 	text          []byte
 	unit, newline string
 }
 
-// insert adds an item after the last of spans, the content of container, whose items are depth levels deep.
+// insert adds an item to an array or object, after its last item. spans are the places of the present items,
+// and depth is the number of levels that enclose them. item returns the text of the new one for an indent, or
+// for one line.
 func (d *document) insert(container *hujson.Value, spans []span, depth int, item func(indent string, oneLine bool) ([]byte, error)) ([]byte, error) {
 	if len(spans) == 0 {
 		open := container.StartOffset + 1
@@ -315,7 +325,7 @@ func (d *document) insert(container *hujson.Value, spans []span, depth int, item
 	return splice(out, endOfComment(out, at), endOfComment(out, at), text), nil
 }
 
-// endOfComment returns where a comment ends that begins on the line of at, or at.
+// endOfComment returns where a comment ends that begins after at on the same line, or at if there is none.
 func endOfComment(text []byte, at int) int {
 	i := at
 	for i < len(text) && (text[i] == ' ' || text[i] == '\t') {
@@ -328,7 +338,8 @@ func endOfComment(text []byte, at int) int {
 	return at
 }
 
-// indentOf returns the indent of the line that begins with the item at start, or the usual one of the depth.
+// indentOf returns the indent of the line that begins with the item at start, or if the item does not begin a
+// line the usual indent for depth levels.
 func (d *document) indentOf(start, depth int) string {
 	i := start
 	for i > 0 && (d.text[i-1] == ' ' || d.text[i-1] == '\t') {
@@ -340,8 +351,9 @@ func (d *document) indentOf(start, depth int) string {
 	return strings.Repeat(d.unit, depth)
 }
 
-// nest returns a member with the first name of path, whose value is an object with the next and so on, and at last an
-// array with value.
+// nest returns the text of a new object member named by the first element of path. Its value is an object
+// with a member named by the next element, and so on; the last value is an array with value as its only
+// element.
 func (d *document) nest(path []string, value any, indent string, oneLine bool) ([]byte, error) {
 	name, err := encode(path[0])
 	if err != nil {
@@ -366,7 +378,7 @@ func (d *document) nest(path []string, value any, indent string, oneLine bool) (
 	return fmt.Appendf(nil, "%s: %s%s%s%s%s%s%s", name, open, d.newline, inner, item, d.newline, indent, end), nil
 }
 
-// encode returns a value as JSON in one line.
+// encode returns value as JSON in one line.
 func encode(value any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -375,7 +387,8 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
-// unitOf returns the indent of one level: that of the first member of the root, or two spaces.
+// unitOf returns the indent that the file uses for one level: that of the first member of the root object, or
+// two spaces.
 func unitOf(text []byte, root *hujson.Value) string {
 	d := &document{text: text, unit: "  "}
 	if obj, ok := root.Value.(*hujson.Object); ok && len(obj.Members) > 0 {

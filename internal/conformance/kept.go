@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// stored is a committed file with the conformance results of another kernel, whose run takes
-// an hour in a virtual machine.
+// A stored is the content of a committed file with the conformance results of another kernel than the one at
+// hand. Producing them takes an hour in a virtual machine.
 type stored struct {
 	// Powers are the probes of `snapfs doctor` on that kernel, by the user who ran it.
 	Powers map[string][]power
@@ -29,8 +29,8 @@ type power struct {
 	Why    string `json:"why,omitempty"`
 }
 
-// keep merges the results that a run left in dir into a stored file; a subject's new result
-// replaces the old one.
+// keep merges the conformance results that a run left in the directory dir into file. A new result of a
+// subject (a backend and its user) replaces the old one.
 func keep(file, dir string) error {
 	var k stored
 	text, err := os.ReadFile(file)
@@ -63,7 +63,7 @@ func keep(file, dir string) error {
 	return os.WriteFile(file, out, 0o644)
 }
 
-// readPowers reads the output of `snapfs doctor` in dir, where there is any.
+// readPowers reads the output of `snapfs doctor` that a run left in the directory dir, if there is any.
 func (k *stored) readPowers(dir string) error {
 	for _, who := range []string{"root", "user"} {
 		text, err := os.ReadFile(filepath.Join(dir, "doctor-"+who+".json"))
@@ -85,8 +85,8 @@ func (k *stored) readPowers(dir string) error {
 	return nil
 }
 
-// text returns the file as JSON with a line for each promise, so that a diff shows single
-// promises.
+// text returns the results as JSON with a line for each promise, so that a diff of the committed file shows
+// single promises.
 func (k stored) text() ([]byte, error) {
 	var b strings.Builder
 	var errs []error
@@ -119,8 +119,8 @@ func (k stored) text() ([]byte, error) {
 	return []byte(b.String()), errors.Join(errs...)
 }
 
-// kernels writes the table of another kernel from a stored file. It returns the error of
-// verdict.
+// kernels writes the page about another kernel to w, from the stored results in file. It returns an error if
+// a backend broke or skipped a promise there.
 func kernels(w io.Writer, file string) error {
 	var k stored
 	text, err := os.ReadFile(file)

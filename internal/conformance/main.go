@@ -24,7 +24,8 @@ import (
 	"strings"
 )
 
-// results holds the conformance results of one subject, as package snapshottest writes them.
+// A results holds the outcome of each promise for one subject (a backend and its user), as package
+// snapshottest writes them.
 type results struct {
 	Subject string
 	// On is the time and the machine of the run, if recorded.
@@ -57,8 +58,8 @@ func main() {
 	}
 }
 
-// expected returns the columns that the documents promise, in order. Other subjects follow
-// them in the table.
+// expected returns the subjects (backends and their users) of which the documents promise a column, in the
+// order of the columns. Other subjects follow them in the table.
 func expected() []string {
 	return []string{
 		"plain", "plain (user)", "overlay (root)", "overlay (user)",
@@ -94,7 +95,7 @@ func rank(subject string) int {
 	return len(expected())
 }
 
-// verdict returns an error if any subject broke or skipped a promise.
+// verdict returns an error that lists each promise that a backend broke or skipped, or nil.
 func verdict(all []results) error {
 	var errs []error
 	for _, r := range all {
@@ -107,7 +108,7 @@ func verdict(all []results) error {
 	return errors.Join(errs...)
 }
 
-// complete returns an error if a column that the documents promise is missing.
+// complete returns an error if there are no results of a backend of which the documents promise a column.
 func complete(all []results) error {
 	var errs []error
 	for _, name := range expected() {
@@ -129,7 +130,8 @@ func write(w io.Writer, all []results) error {
 	return err
 }
 
-// table writes a Markdown table: a row for each promise, a column for each subject.
+// table writes the conformance results as a Markdown table: a row for each promise, a column for each backend
+// and user.
 func table(b *strings.Builder, all []results) {
 	outcomes, names := map[string]string{}, []string{}
 	head, line := "| promise |", "| --- |"

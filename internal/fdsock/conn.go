@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// HungUp reports whether err means that the other end of the connection is closed.
+// HungUp reports whether err, of sending or receiving, means that the other end of the connection is closed.
 func HungUp(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }

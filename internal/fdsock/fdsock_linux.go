@@ -17,11 +17,11 @@ import (
 // wakes them. macOS has no such sockets, so there every function fails.
 type Conn struct{ fd int }
 
-// MaxMessage is the size limit of a message, in bytes: room for a command's arguments and
-// environment, and within the kernel's default send buffer.
+// MaxMessage is the largest size of a message, in bytes. It holds a command's arguments and environment, and
+// fits in the kernel's default send buffer.
 const MaxMessage = 160 << 10
 
-// maxFDs is the largest number of descriptors in a message.
+// maxFDs is the largest number of file descriptors that a message may carry.
 const maxFDs = 8
 
 // Listen makes a listening socket at path, which must not exist. path may have any length:
@@ -75,11 +75,12 @@ func Pair() (*Conn, *os.File, error) {
 	return FromFD(ends[0]), os.NewFile(uintptr(ends[1]), "socket"), nil
 }
 
-// FromFD returns the connection for a descriptor that this process inherited. Close closes the descriptor.
+// FromFD returns the connection for a socket's descriptor that this process inherited from its parent. Close
+// closes the descriptor.
 func FromFD(fd int) *Conn { return &Conn{fd: fd} }
 
-// Accept waits for the next connection to a listening socket, which the caller closes. EINVAL: Shutdown was
-// called.
+// Accept waits for the next connection to a listening socket and returns it; the caller closes it. EINVAL:
+// Shutdown was called.
 func (p *Conn) Accept() (*Conn, error) {
 	for {
 		fd, _, err := unix.Accept4(p.fd, unix.SOCK_CLOEXEC)
@@ -92,7 +93,7 @@ func (p *Conn) Accept() (*Conn, error) {
 	}
 }
 
-// PeerUID returns the user id of the process at the other end, as of connecting.
+// PeerUID returns the user id that the process at the other end had when the connection was made.
 func (p *Conn) PeerUID() (uint32, error) {
 	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -101,7 +102,8 @@ func (p *Conn) PeerUID() (uint32, error) {
 	return cred.Uid, nil
 }
 
-// Peer returns the process that listened at the other end when this end connected.
+// Peer returns the process that listened at the other end when this end connected, as the kernel noted it
+// (SO_PEERCRED).
 func (p *Conn) Peer() (proc.Process, error) {
 	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -121,8 +123,8 @@ func (p *Conn) PeerEnding() bool {
 	return err != nil || len(args) == 0
 }
 
-// Await waits, at most for the time most, until a message arrives or the other end closes. It
-// reports whether Receive would return without waiting. A signal may end the wait early.
+// Await waits up to most until a message arrives or the other end closes. It returns true if Receive would
+// then return without waiting. A signal may end the wait early.
 func (p *Conn) Await(most time.Duration) (bool, error) {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(most.Milliseconds()))
 	if errors.Is(err, unix.EINTR) {
@@ -139,7 +141,7 @@ func (p *Conn) HungUp() bool {
 	return err == nil && n > 0 && fds[0].Revents&unix.POLLHUP != 0
 }
 
-// Send sends one message with descriptors; the caller still owns files.
+// Send sends one message with file descriptors; the caller still owns files and closes them.
 func (p *Conn) Send(msg []byte, files ...*os.File) error {
 	if len(msg) > MaxMessage {
 		return unix.EMSGSIZE
@@ -223,8 +225,8 @@ func receivedFiles(oob []byte) ([]*os.File, error) {
 // Shutdown ends both directions of the connection and wakes every waiting call, at both ends.
 func (p *Conn) Shutdown() error { return unix.Shutdown(p.fd, unix.SHUT_RDWR) }
 
-// ShutdownRead wakes every Receive of this end and makes later sends of the other end fail.
-// Messages to the other end still arrive.
+// ShutdownRead ends the receiving direction: it wakes every waiting Receive of this end and makes later sends
+// of the other end fail. Messages to the other end still arrive.
 func (p *Conn) ShutdownRead() error {
 	return os.NewSyscallError("shutdown", unix.Shutdown(p.fd, unix.SHUT_RD))
 }

@@ -19,50 +19,47 @@ type Conn struct{}
 // function of this file.
 func Listen(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// Dial connects to a listening socket without waiting. ECONNREFUSED: the listener is gone;
-// ENOENT: there never was one; EAGAIN: its backlog is full.
+// Dial connects to a listening socket, on Linux. Here it always returns an error.
 func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// Pair returns two connected ends. The second is for a child process, which opens it with
-// FromFD.
+// Pair returns two connected ends of a socket, on Linux. Here it always returns an error.
 func Pair() (*Conn, *os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 
-// FromFD returns a Conn whose calls return that error, too.
+// FromFD returns a Conn on which every call fails, because only Linux has such sockets.
 func FromFD(int) *Conn { return &Conn{} }
 
-// Accept waits for the next connection.
+// Accept waits for the next connection, on Linux. Here it always returns an error.
 func (*Conn) Accept() (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// PeerUID returns the user id of the process at the other end.
+// PeerUID returns the user id of the process at the other end, on Linux. Here it always returns an error.
 func (*Conn) PeerUID() (uint32, error) { return 0, vfs.ErrNeedsLinux }
 
-// Peer returns the process at the other end.
+// Peer returns the process at the other end, on Linux. Here it always returns an error.
 func (*Conn) Peer() (proc.Process, error) { return proc.Process{}, vfs.ErrNeedsLinux }
 
-// Await waits for a message.
+// Await waits for a message, on Linux. Here it always returns an error.
 func (*Conn) Await(time.Duration) (bool, error) { return false, vfs.ErrNeedsLinux }
 
-// HungUp reports whether the other end has closed. Messages that it sent before may still be
-// unread.
+// HungUp reports whether the other end has closed. Only Linux has such connections; here it always returns
+// true.
 func (*Conn) HungUp() bool { return true }
 
-// Send sends one message with descriptors.
+// Send sends one message with descriptors, on Linux. Here it always returns an error.
 func (*Conn) Send([]byte, ...*os.File) error { return vfs.ErrNeedsLinux }
 
-// TrySend sends a message if that can be done without waiting.
+// TrySend sends a message if that is possible without waiting, on Linux. Here it always returns an error.
 func (*Conn) TrySend([]byte) error { return vfs.ErrNeedsLinux }
 
-// Receive waits for a message.
+// Receive waits for a message, on Linux. Here it always returns an error.
 func (*Conn) Receive() ([]byte, []*os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 
-// Shutdown ends both directions of the connection and wakes every waiting call, at both ends.
+// Shutdown ends both directions of the connection, on Linux. Here it always returns an error.
 func (*Conn) Shutdown() error { return vfs.ErrNeedsLinux }
 
-// ShutdownRead wakes every Receive of this end and makes later sends of the other end fail.
-// Messages to the other end still arrive.
+// ShutdownRead ends the receiving direction, on Linux. Here it always returns an error.
 func (*Conn) ShutdownRead() error { return vfs.ErrNeedsLinux }
 
-// ShutdownWrite ends the sending direction: the other end reads io.EOF.
+// ShutdownWrite ends the sending direction, on Linux. Here it always returns an error.
 func (*Conn) ShutdownWrite() error { return vfs.ErrNeedsLinux }
 
 // Close closes the socket.

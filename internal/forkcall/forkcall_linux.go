@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Program is a list of system calls that a forked child makes, in namespaces of its own. The
-// child runs without Go's runtime, so it can neither allocate nor schedule; all arguments are
-// prepared before the fork.
+// A Program is a list of system calls that a forked child makes, in namespaces of its own. The child runs
+// without Go's runtime, so it can neither allocate nor schedule. All arguments are prepared before the fork.
 type Program struct {
 	ops  []operation
 	keep []any // what the operations point to
@@ -24,13 +23,14 @@ type operation struct {
 	args [6]uintptr
 }
 
-// A Slot that is an argument stands for the result of an earlier operation of the program.
+// A Slot stands for the result of a system call of a [Program], such as a descriptor. As an argument of a
+// later call it is replaced by that result.
 type Slot int
 
 const slotMark = uintptr(0x80) << 56 // no pointer, flag or descriptor begins so
 
-// Call adds a system call and returns the slot of its result. Arguments are int, string, Slot
-// or unsafe.Pointer, whose target the program keeps alive.
+// Call adds the system call with the number nr to the program, and returns the slot of its result. Arguments
+// are int, string, Slot or unsafe.Pointer, whose target the program keeps alive. name appears in errors.
 func (p *Program) Call(name string, nr uintptr, args ...any) Slot {
 	op := operation{name: name, nr: nr}
 	for i, arg := range args {
@@ -52,32 +52,31 @@ func (p *Program) Call(name string, nr uintptr, args ...any) Slot {
 	return Slot(len(p.ops) - 1)
 }
 
-// Write adds the calls that open the existing file path, write text to it and close it.
+// Write adds to the program the system calls that open the existing file path, write text to it and close it.
 func (p *Program) Write(path, text string) {
 	fd := p.Call("open "+path, unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	p.Call("write "+path, unix.SYS_WRITE, fd, text, len(text))
 	p.Call("close", unix.SYS_CLOSE, fd)
 }
 
-// outcome is the memory that parent and child share: each operation's result, and the first
-// error.
+// An outcome is memory that the parent shares with the forked child, in which the child writes the result of
+// each system call and the first error.
 type outcome struct {
 	done   uintptr // operations that succeeded
 	errno  uintptr
 	result [64]uintptr
 }
 
-// Run forks with the CLONE_* flags, makes the program's calls in the child, and waits for the
-// child to exit. After an error, failed is the name of the failed operation, or "clone". Cost:
-// half a millisecond.
+// Run forks with the CLONE_* flags, makes the program's system calls in the child, and waits for the child to
+// exit. After an error, failed is the name of the system call that failed, or "clone". Cost: half a
+// millisecond.
 func (p *Program) Run(flags uintptr) (failed string, err error) {
 	_, failed, err = p.Results(flags)
 	return failed, err
 }
 
-// Results runs the program as Run does, and also returns each operation's result. With
-// CLONE_FILES, descriptors that the child opened are open in this process; after an error
-// Results closes them.
+// Results runs the program as Run does, and also returns the result of each system call. With CLONE_FILES,
+// descriptors that the child opened are open in this process; after an error Results closes them.
 func (p *Program) Results(flags uintptr) (result [64]uintptr, failed string, err error) {
 	mem, err := unix.Mmap(-1, 0, int(unsafe.Sizeof(outcome{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
 	if err != nil {
@@ -103,7 +102,8 @@ func (p *Program) Results(flags uintptr) (result [64]uintptr, failed string, err
 	return out.result, "", nil
 }
 
-// closeOpened closes the descriptors that successful operations have opened.
+// closeOpened closes the descriptors that the child's successful system calls have opened, after a later one
+// has failed.
 func (p *Program) closeOpened(out *outcome) {
 	opened := map[uintptr]bool{}
 	for i, op := range p.ops[:out.done] {
@@ -119,8 +119,9 @@ func (p *Program) closeOpened(out *outcome) {
 	}
 }
 
-// fork forks like package syscall, without the exec. The runtime's three hooks block signals
-// in the child until its handlers are reset. It returns the child's pid.
+// fork forks like package syscall, without the exec, and returns the child's pid. The child makes the system
+// calls ops and writes their results to out. Three hooks of Go's runtime block signals in the child until its
+// handlers are reset.
 func fork(flags uintptr, ops []operation, out *outcome) (int, unix.Errno) {
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
@@ -175,9 +176,9 @@ func runtimeAfterFork()
 //go:linkname runtimeAfterForkInChild syscall.runtime_AfterForkInChild
 func runtimeAfterForkInChild()
 
-// NewUserNamespace makes a user namespace without a process, and returns its descriptor, which
-// keeps it alive. uidMap and gidMap have the format of /proc/PID/uid_map (user_namespaces(7));
-// mapping other ids than the caller's needs root. It is for id-mapped mounts. Cost: half a
+// NewUserNamespace makes a user namespace without a process, for id-mapped mounts. It returns the namespace's
+// descriptor, which keeps it alive; the caller closes it. uidMap and gidMap have the format of
+// /proc/PID/uid_map (user_namespaces(7)); mapping other ids than the caller's needs root. Cost: half a
 // millisecond.
 func NewUserNamespace(uidMap, gidMap string) (*os.File, error) {
 	var p Program

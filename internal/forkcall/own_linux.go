@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// OwnIDs returns a program that begins by mapping the caller's ids to themselves in the
-// child's new user namespace, which needs no privilege (user_namespaces(7)).
+// OwnIDs returns a program for a child in a new user namespace. It begins with the calls that map the
+// caller's user and group id to themselves there, which needs no privilege (user_namespaces(7)).
 func OwnIDs() *Program {
 	p := &Program{}
 	p.Write("/proc/self/setgroups", "deny")

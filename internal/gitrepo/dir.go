@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Dir is a directory inside an open one.
+// A Dir names a directory by an open directory and a path inside it. Files are always opened relative to the
+// open directory, so that no symbolic link leads outside.
 type Dir struct {
 	// Root is open for reading.
 	Root *os.File
@@ -20,11 +21,11 @@ type Dir struct {
 	Path string
 }
 
-// In returns the directory name inside d, without opening it.
+// In returns the Dir of the directory name inside d, without opening it.
 func (d Dir) In(name string) Dir { return Dir{d.Root, path.Join(d.Path, name)} }
 
-// Open opens a regular file of d for reading; the caller closes it. Errors: fs.ErrNotExist also for a file of
-// another type, or behind a symbolic link.
+// Open opens the regular file name in d for reading; the caller closes it. Errors: fs.ErrNotExist, also for a
+// file of another type or behind a symbolic link.
 func (d Dir) Open(name string) (*os.File, error) {
 	f, err := d.open(name, os.O_RDONLY|syscall.O_NONBLOCK)
 	if err != nil {
@@ -45,7 +46,8 @@ func (d Dir) open(name string, flags int) (*os.File, error) {
 	return f, err
 }
 
-// Read returns a regular file of at most limit bytes. Errors: those of Open, errTooLong.
+// Read returns the content of the regular file name in d, which may have at most limit bytes. Errors: those
+// of Open; errTooLong for a longer file.
 func (d Dir) Read(name string, limit int64) ([]byte, error) {
 	f, err := d.Open(name)
 	if err != nil {
@@ -61,7 +63,7 @@ func (d Dir) Read(name string, limit int64) ([]byte, error) {
 
 var errTooLong = errors.New("longer than the limit")
 
-// Stat returns the attributes of name in d. It does not follow a symbolic link.
+// Stat returns the attributes of the file name in d. It does not follow a symbolic link.
 func (d Dir) Stat(name string) (vfs.Stat, error) {
 	p := path.Join(d.Path, name)
 	in, err := Dir{d.Root, path.Dir(p)}.open("", os.O_RDONLY|syscall.O_DIRECTORY)
@@ -78,7 +80,8 @@ func (d Dir) IsDir(name string) bool {
 	return err == nil && st.IsDir()
 }
 
-// List returns the entries of a directory, sorted by name. An absent one has none.
+// List returns the entries of the directory name in d, sorted by name. A missing directory has no entries and
+// is no error.
 func (d Dir) List(name string) ([]vfs.Entry, error) {
 	f, err := d.open(name, os.O_RDONLY|syscall.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,12 +10,13 @@ import (
 	"strings"
 )
 
-// An Index is the list of files that the next commit will hold.
+// An Index is git's index (the file .git/index): the list of files that the next commit will hold.
 type Index struct {
 	Entries []IndexEntry // sorted by name and stage
 }
 
-// An IndexEntry is one file of an index.
+// An IndexEntry is one file in git's index: its name, mode and blob, and the file attributes by which git
+// notices that the file in the worktree has changed.
 type IndexEntry struct {
 	// Stat is what git knows of the file in the worktree; zero makes git read it again.
 	Stat [24 + 16]byte
@@ -30,15 +31,17 @@ const (
 	flagExtended = 0x4000
 	stageMask    = 0x3000
 	nameMask     = 0x0fff
-	// IntentToAdd marks an entry of git add -N.
+	// IntentToAdd is the flag in [IndexEntry.Extended] of a file that git add -N has announced without adding
+	// its content.
 	IntentToAdd = 0x2000
 )
 
-// Stage returns 0, or during an unresolved merge 1 for the base, 2 for ours or 3 for theirs.
+// Stage returns 0 for a normal entry. During an unresolved merge a file has up to three entries: stage 1 is
+// the base, 2 ours and 3 theirs.
 func (e *IndexEntry) Stage() int { return int(e.Flags & stageMask >> 12) }
 
-// ParseIndex parses an index of version 2, 3 or 4. It drops the optional extensions, which
-// git makes again. Errors: ErrDamaged; ErrFormat for a split or sparse index.
+// ParseIndex parses the content of a git index file of version 2, 3 or 4. It drops the optional extensions,
+// which git makes again. Errors: ErrDamaged; ErrFormat for a split or sparse index.
 func ParseIndex(data []byte) (*Index, error) {
 	damaged := fmt.Errorf("index: %w", ErrDamaged)
 	if len(data) < 12+20 || string(data[:4]) != "DIRC" {
@@ -73,7 +76,8 @@ func ParseIndex(data []byte) (*Index, error) {
 	return x, nil
 }
 
-// parseIndexEntry parses one entry, of n bytes. before is the name of the one before.
+// parseIndexEntry parses the index entry at the beginning of data; n is its length in bytes. before is the
+// name of the preceding entry, because in version 4 a name holds only what differs from that.
 func parseIndexEntry(data []byte, version uint32, before string) (e IndexEntry, n int, ok bool) {
 	const fixed = 62
 	if len(data) < fixed {
@@ -112,8 +116,8 @@ func parseIndexEntry(data []byte, version uint32, before string) (e IndexEntry, 
 	return e, n, n <= len(data) && e.Name != ""
 }
 
-// readStrip decodes the number of bytes that an entry's name drops from the end of the name before, and returns
-// it with the length of its encoding.
+// readStrip decodes a number at the beginning of a name in an index of version 4: how many bytes to drop from
+// the end of the preceding entry's name before the new text is appended. used is the length of the encoding.
 func readStrip(data []byte) (strip, used int, ok bool) {
 	n, err := readBack(&sliceReader{data: data, at: &used})
 	return int(n), used, err == nil && n >= 0 && n < 1<<20
@@ -132,14 +136,14 @@ func (s *sliceReader) ReadByte() (byte, error) {
 	return s.data[*s.at-1], nil
 }
 
-// Sort sorts the entries as git demands.
+// Sort sorts the index entries by name and then stage, as git demands of an index file.
 func (x *Index) Sort() {
 	slices.SortFunc(x.Entries, func(a, b IndexEntry) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Stage(), b.Stage()))
 	})
 }
 
-// Bytes returns the content of the index file, in version 2, or 3 where an entry needs it.
+// Bytes returns the content of the index file, in version 2, or in version 3 if an entry has extended flags.
 func (x *Index) Bytes() []byte {
 	version := uint32(2)
 	for _, e := range x.Entries {
@@ -170,7 +174,8 @@ func (x *Index) Bytes() []byte {
 	return append(b, sum[:]...)
 }
 
-// Same reports whether both indexes have equal entries; what git knows of the worktree (Stat) does not count.
+// Same reports whether both indexes have equal entries, without comparing the attributes of worktree files
+// (Stat).
 func (x *Index) Same(y *Index) bool {
 	return slices.EqualFunc(x.Entries, y.Entries, func(a, b IndexEntry) bool {
 		a.Stat, b.Stat = [40]byte{}, [40]byte{}

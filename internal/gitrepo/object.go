@@ -15,16 +15,16 @@ import (
 	"strings"
 )
 
-// An ID is the name of an object: the SHA-1 of its kind, size and content.
+// An ID is the name of a git object: the SHA-1 of its kind, size and content.
 type ID [20]byte
 
-// String returns the 40 hexadecimal digits.
+// String returns the object's name as 40 hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Short returns the first seven digits.
+// Short returns the first seven hexadecimal digits of the object's name.
 func (id ID) Short() string { return id.String()[:7] }
 
-// Zero reports whether the ID names no object.
+// Zero reports whether the ID is all zero, which names no object.
 func (id ID) Zero() bool { return id == ID{} }
 
 // ParseID parses 40 lower-case hexadecimal digits that are not all zero.
@@ -36,10 +36,11 @@ func ParseID(s string) (id ID, ok bool) {
 	return id, err == nil && !id.Zero()
 }
 
-// A Kind is the kind of an object, with the number that packs give it.
+// A Kind is the kind of a git object: commit, tree, blob or tag. Its value is the number that pack files use
+// for the kind.
 type Kind byte
 
-// The kinds of objects.
+// The kinds of git objects.
 const (
 	Commit Kind = 1 + iota
 	Tree
@@ -49,7 +50,7 @@ const (
 
 var kindNames = [...]string{Commit: "commit", Tree: "tree", Blob: "blob", Tag: "tag"}
 
-// String returns the name of the kind.
+// String returns the kind's name as git writes it, such as "commit".
 func (k Kind) String() string { return kindNames[k] }
 
 func kindOf(name string) Kind {
@@ -61,7 +62,7 @@ func kindOf(name string) Kind {
 	return 0
 }
 
-// An Object is a kind and its content.
+// An Object is a git object: its kind and its content without the header.
 type Object struct {
 	Kind Kind
 	Data []byte
@@ -75,14 +76,16 @@ func (o Object) ID() ID {
 	return ID(h.Sum(nil))
 }
 
-// ErrDamaged means that an object or a file of a repository is not what its name or its
-// format says.
+// ErrDamaged means that the content of an object does not match its name, or that an object or a file of a
+// repository breaks its format.
 var ErrDamaged = errors.New("damaged")
 
-// ErrTooLarge means that an object is larger than the limit.
+// ErrTooLarge means that a repository exceeds a limit of this package, such as the largest size of an object
+// or the largest number of refs.
 var ErrTooLarge = errors.New("too large")
 
-// A store is an object directory of a repository, with those that its alternates name.
+// A store is an object directory of a repository (.git/objects): loose objects, packs, and the further stores
+// that its file info/alternates names.
 type store struct {
 	dir        Dir
 	limit      int64
@@ -104,11 +107,11 @@ func (s *store) close() {
 	}
 }
 
-// Has reports whether the repository has an object, without reading it.
+// Has reports whether the repository has the object id, without reading the object.
 func (r *Repo) Has(id ID) (bool, error) { return r.objects.has(id) }
 
-// Object returns an object after comparing its hash with its name. Errors: fs.ErrNotExist,
-// ErrDamaged, ErrTooLarge.
+// Object reads the object id and compares the hash of its content with the id. kind is the expected kind; 0
+// accepts any. Errors: fs.ErrNotExist; ErrDamaged, also for another kind; ErrTooLarge.
 func (r *Repo) Object(id ID, kind Kind) (Object, error) { return r.objects.readKind(id, kind) }
 
 func (s *store) readKind(id ID, kind Kind) (Object, error) {
@@ -174,7 +177,8 @@ func (s *store) read(id ID) (Object, error) {
 	return o, err
 }
 
-// readLoose reads a file of one object: a header and the content, deflated.
+// readLoose reads an object from a file of its own under .git/objects, which holds a header and the content,
+// compressed by zlib. It does not compare the hash with id.
 func (s *store) readLoose(id ID) (Object, error) {
 	f, err := s.dir.Open(loosePath(id))
 	if err != nil {
@@ -200,8 +204,8 @@ func (s *store) readLoose(id ID) (Object, error) {
 	return Object{kind, data}, err
 }
 
-// readExactly reads size bytes, after which the input ends. The memory grows with what
-// arrives, not with the claimed size.
+// readExactly reads size bytes, of at most limit, and requires that the input ends after them. The memory
+// used grows with the data that arrives, not with the claimed size, so that a false size costs nothing.
 func readExactly(in io.Reader, size, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, fmt.Errorf("%d bytes, at most %d: %w", size, limit, ErrTooLarge)

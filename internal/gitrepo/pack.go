@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// A pack is a pack file with its index, open.
+// A pack is a pack file, which holds many objects, and its index file, which holds their offsets. Both are
+// open; the pack's store closes them.
 type pack struct {
 	index, data *os.File
 	size        int64 // of the pack
@@ -80,7 +81,8 @@ func openPack(d Dir, name string, limit int64) (p *pack, err error) {
 	return p, nil
 }
 
-// check reads the header of the index and compares its size with what the header says.
+// check reads the header and the fan-out table of the pack's index file, and compares the size of the index
+// file with the number of objects there.
 func (p *pack) check() error {
 	var head [indexHeader]byte
 	if _, err := p.index.ReadAt(head[:], 0); err != nil {
@@ -138,7 +140,7 @@ func (p *pack) find(id ID) (at int64, found bool, err error) {
 	return 0, false, nil
 }
 
-// offset returns the offset of the n-th object.
+// offset returns the offset in the pack file of the n-th object of the pack's index, which is sorted by id.
 func (p *pack) offset(n uint32) (int64, error) {
 	all := int64(p.fanout[255])
 	var four [4]byte
@@ -163,14 +165,16 @@ func (p *pack) offset(n uint32) (int64, error) {
 	return at, nil
 }
 
-// The kinds of deltas in a pack.
+// The kinds of pack entries that are deltas. A delta names the object that it changes by its offset in the
+// same pack, or by its ID.
 const (
 	offsetDelta = 6
 	nameDelta   = 7
 )
 
-// read returns the object at an offset: a whole one, or a chain of deltas that ends in one.
-// Each delta is bounded by the limit of an object, and all of a chain by twice that.
+// read returns the object at an offset of the pack file: an object stored whole, or one made by applying a
+// chain of deltas to such an object. Each delta may be as large as the limit for an object, and all deltas of
+// a chain together twice that.
 func (p *pack) read(at int64) (Object, error) {
 	var deltas [][]byte
 	total := int64(0)
@@ -201,7 +205,8 @@ func applyDeltas(o Object, deltas [][]byte, limit int64) (Object, error) {
 	return o, nil
 }
 
-// A packEntry is one entry of a pack: an object, or a delta and the offset of its base.
+// A packEntry is one entry of a pack file: a whole object, or a delta with the offset of the object that the
+// delta changes.
 type packEntry struct {
 	kind byte
 	base int64
@@ -253,7 +258,8 @@ func (p *pack) entry(at int64) (e packEntry, err error) {
 	return e, err
 }
 
-// readBack reads the distance of an offset delta's base.
+// readBack reads a number in the encoding that git uses for the distance from a delta back to its base
+// object: 7 bits a byte, the highest first.
 func readBack(in io.ByteReader) (int64, error) {
 	c, err := in.ReadByte()
 	n := int64(c & 0x7f)
@@ -267,7 +273,8 @@ func readBack(in io.ByteReader) (int64, error) {
 	return n, err
 }
 
-// applyDelta returns the object that a delta makes of its base.
+// applyDelta returns the object that results when a git delta is applied to the object base. limit bounds its
+// size in bytes.
 func applyDelta(base, delta []byte, limit int64) ([]byte, error) {
 	damaged := fmt.Errorf("delta: %w", ErrDamaged)
 	from, n := binary.Uvarint(delta)

@@ -11,7 +11,8 @@ import (
 	"slices"
 )
 
-// A PackWriter writes objects as a pack.
+// A PackWriter writes git objects as a pack file without deltas. [NewPackWriter] makes it, Add is called for
+// each object, and Finish returns the index.
 type PackWriter struct {
 	out     io.Writer
 	sum     hash.Hash
@@ -25,7 +26,8 @@ type packed struct {
 	at  uint64
 }
 
-// NewPackWriter begins a pack of count objects.
+// NewPackWriter writes the header of a pack of count objects to w. Exactly count calls of Add must follow,
+// and then Finish.
 func NewPackWriter(w io.Writer, count int) (*PackWriter, error) {
 	p := &PackWriter{sum: sha1.New()} //nolint:gosec // the format's hash
 	p.out = io.MultiWriter(w, p.sum)
@@ -39,7 +41,7 @@ func (p *PackWriter) write(b []byte) error {
 	return err
 }
 
-// Add writes one object.
+// Add writes one object to the pack.
 func (p *PackWriter) Add(o Object) error {
 	size := uint64(len(o.Data))
 	c := byte(o.Kind)<<4 | byte(size&15)
@@ -60,8 +62,8 @@ func (p *PackWriter) Add(o Object) error {
 	return p.write(b.Bytes())
 }
 
-// Finish ends the pack with its checksum. It returns the content of the pack's index file, and the name that both
-// files get, without extension.
+// Finish writes the checksum at the end of the pack. It returns the content of the pack's index file, and the
+// name under which git expects both files, without extension.
 func (p *PackWriter) Finish() (index []byte, name string, err error) {
 	sum := p.sum.Sum(nil)
 	if err := p.write(sum); err != nil {

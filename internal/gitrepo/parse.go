@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A CommitData is the content of a commit.
+// A CommitData is the parsed content of a git commit.
 type CommitData struct {
 	Tree    ID
 	Parents []ID
@@ -17,7 +17,7 @@ type CommitData struct {
 	Message           string
 }
 
-// Subject returns the first line of the message.
+// Subject returns the first line of the commit message.
 func (c *CommitData) Subject() string {
 	subject, _, _ := strings.Cut(strings.TrimLeft(c.Message, "\n"), "\n")
 	return subject
@@ -29,7 +29,7 @@ func (c *CommitData) AuthorName() string {
 	return name
 }
 
-// When returns the time of the commit.
+// When returns the committer's time of the commit.
 func (c *CommitData) When() time.Time {
 	fields := strings.Fields(c.Committer[strings.LastIndexByte(c.Committer, '>')+1:])
 	if len(fields) == 0 {
@@ -55,8 +55,8 @@ func allDigits(s string, most int) bool {
 	return s != "" && len(s) <= most && strings.Trim(s, "0123456789") == ""
 }
 
-// ParseCommit parses a commit. Without strict it accepts what git once wrote. Errors:
-// ErrDamaged.
+// ParseCommit parses the content of a commit object. strict refuses irregularities that old versions of git
+// wrote; without it they are accepted. Errors: ErrDamaged.
 func ParseCommit(data []byte, strict bool) (*CommitData, error) {
 	c := new(CommitData)
 	damaged := fmt.Errorf("commit: %w", ErrDamaged)
@@ -96,7 +96,7 @@ func ParseCommit(data []byte, strict bool) (*CommitData, error) {
 	return c, nil
 }
 
-// Text returns the content of a commit object.
+// Text encodes the commit as the content of a commit object, the reverse of [ParseCommit].
 func (c *CommitData) Text() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "tree %s\n", c.Tree)
@@ -107,14 +107,14 @@ func (c *CommitData) Text() []byte {
 	return b.Bytes()
 }
 
-// A TreeEntry is one name in a tree.
+// A TreeEntry is one name in a git tree object, with the mode and the object that it names.
 type TreeEntry struct {
 	Mode uint32
 	Name string
 	ID   ID
 }
 
-// The modes of tree entries.
+// The modes that an entry of a git tree may have.
 const (
 	ModeDir     = 0o040000
 	ModeFile    = 0o100644
@@ -124,7 +124,8 @@ const (
 	modeGroup   = 0o100664 // written by early versions of git
 )
 
-// Kind returns the kind of the object that an entry names; 0 for a submodule's commit.
+// Kind returns the kind of object that the tree entry names: Tree, Blob, or 0 for the commit of a submodule,
+// which lies in another repository.
 func (e TreeEntry) Kind() Kind {
 	switch e.Mode {
 	case ModeDir:
@@ -135,7 +136,8 @@ func (e TreeEntry) Kind() Kind {
 	return Blob
 }
 
-// sortKey is the name by which git sorts: a directory's ends in a slash.
+// sortKey returns the name by which git sorts the entry in its tree: that of a directory with a slash
+// appended.
 func (e TreeEntry) sortKey() string {
 	if e.Mode == ModeDir {
 		return e.Name + "/"
@@ -143,8 +145,8 @@ func (e TreeEntry) sortKey() string {
 	return e.Name
 }
 
-// ParseTree parses a tree. It accepts only sorted, distinct names that are safe to check
-// out, with modes that git writes. Errors: ErrDamaged.
+// ParseTree parses the content of a tree object. It accepts only sorted, distinct names that are safe to
+// check out on any filesystem, with modes that git writes. Errors: ErrDamaged.
 func ParseTree(data []byte) (list []TreeEntry, err error) {
 	damaged := fmt.Errorf("tree: %w", ErrDamaged)
 	files := map[string]bool{}
@@ -175,7 +177,7 @@ func ParseTree(data []byte) (list []TreeEntry, err error) {
 	return list, nil
 }
 
-// TreeText returns the content of a tree object; list is sorted as ParseTree demands.
+// TreeText encodes the entries as the content of a tree object. list must be sorted as [ParseTree] demands.
 func TreeText(list []TreeEntry) []byte {
 	var b bytes.Buffer
 	for _, e := range list {
@@ -185,9 +187,9 @@ func TreeText(list []TreeEntry) []byte {
 	return b.Bytes()
 }
 
-// safeName reports whether an entry may be checked out on any filesystem: no name means
-// the parent directory, git's own directory or, for a symbolic link, one of the files
-// that git reads.
+// safeName reports whether a tree entry may be checked out on any filesystem. It refuses names that could
+// mean the parent directory, the directory .git or, for a symbolic link, a file that git reads, such as
+// .gitmodules.
 func safeName(e TreeEntry) bool {
 	if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsRune(e.Name, '/') || meansFile(e.Name, ".git") {
 		return false
@@ -202,9 +204,9 @@ func safeName(e TreeEntry) bool {
 	return true
 }
 
-// meansFile reports whether HFS+ or NTFS could take a name for another: HFS+ ignores
-// some code points, NTFS has short names and ignores what follows a colon, and dots and
-// spaces at the end. Both ignore case.
+// meansFile reports whether HFS+ or NTFS could treat name as the file other, which is written in lower case.
+// HFS+ ignores some code points. NTFS has short names, and ignores what follows a colon, and dots and spaces
+// at the end. Both ignore case.
 func meansFile(name, other string) bool {
 	plain := strings.ToLower(strings.Map(func(r rune) rune {
 		if r >= 0x200c && r <= 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x206a && r <= 0x206f || r == 0xfeff {
@@ -220,7 +222,8 @@ func meansFile(name, other string) bool {
 	return plain == other || strings.HasPrefix(plain, short) && len(plain) == len(short)+1
 }
 
-// ParseTag returns the object that a tag names. Errors: ErrDamaged.
+// ParseTag parses the content of an annotated tag and returns the id and kind of the object that it names.
+// Errors: ErrDamaged.
 func ParseTag(data []byte) (ID, Kind, error) {
 	damaged := fmt.Errorf("tag: %w", ErrDamaged)
 	lines := strings.SplitN(string(data), "\n", 5)
@@ -238,8 +241,8 @@ func ParseTag(data []byte) (ID, Kind, error) {
 	return id, kindOf(kind), nil
 }
 
-// Check returns an error for an object that `git fsck --strict` would report. name is the
-// name of a blob in its tree. Errors: ErrDamaged.
+// Check returns an error for an object that `git fsck --strict` would report. name is a blob's name in its
+// tree, by which Check recognizes a .gitmodules file. Errors: ErrDamaged.
 func Check(o Object, name string) error {
 	var err error
 	switch o.Kind {
@@ -257,7 +260,8 @@ func Check(o Object, name string) error {
 	return err
 }
 
-// checkModules refuses settings of submodules that leave the repository or run commands.
+// checkModules parses a .gitmodules file and refuses settings with which a submodule could leave the
+// repository or run a command.
 func checkModules(data []byte) error {
 	for line := range strings.Lines(string(data)) {
 		key, value, _ := strings.Cut(line, "=")

@@ -14,8 +14,9 @@ const (
 	maxDepth = 32
 )
 
-// Refs returns the refs of a repository by full name. It leaves out symbolic refs, and
-// files that are no refs. Errors: ErrTooLarge.
+// Refs returns the branches, tags and other refs of the repository by full name, such as "refs/heads/main",
+// and the object that each names. It leaves out symbolic refs, and files in refs that hold none. Errors:
+// ErrTooLarge for too many refs.
 func (r *Repo) Refs() (map[string]ID, error) {
 	all := map[string]ID{}
 	packed, err := r.Dir.Read("packed-refs", 64<<20)
@@ -83,15 +84,15 @@ func (r *Repo) readRef(d Dir, name string) (id ID, symbolic string, err error) {
 	return id, "", fmt.Errorf("%s: %w", name, ErrDamaged)
 }
 
-// Head returns the full name of the branch that HEAD is on, or the commit if HEAD is detached. d is the directory
-// that holds HEAD: that of the repository or of a linked worktree.
+// Head returns the full name of the branch that HEAD is on, or the commit if HEAD is detached from any
+// branch. d is the directory that holds HEAD: that of the repository or of a linked worktree. Of the two
+// results one is set: branch is "" if HEAD is detached, otherwise id is zero.
 func (r *Repo) Head(d Dir) (branch string, id ID, err error) {
 	id, branch, err = r.readRef(d, "HEAD")
 	return branch, id, err
 }
 
-// ValidRef reports whether a full name of a ref is one that git accepts. It begins with
-// "refs/".
+// ValidRef reports whether a full ref name, which begins with "refs/", is one that git accepts.
 func ValidRef(name string) bool {
 	rest, ok := strings.CutPrefix(name, "refs/")
 	if !ok || len(name) > 1024 || strings.Contains(name, "..") || strings.Contains(name, "@{") || strings.HasSuffix(name, ".") ||

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A Repo is a repository: the directory that holds HEAD, refs and objects. It is not safe
-// for concurrent use.
+// A Repo is an open git repository: the directory that holds HEAD, refs and objects. [Open] returns it; it is
+// not safe for concurrent use.
 type Repo struct {
 	Dir
 	// Worktree is the directory of core.worktree as written; "" if it is not set.
@@ -21,7 +21,7 @@ type Repo struct {
 	shallow map[ID]bool
 }
 
-// Options say how to read a repository.
+// Options say how far [Open] trusts a repository and how large its objects may be.
 type Options struct {
 	// Trusted is the absolute path of a repository that belongs to the caller: its
 	// alternates are followed. "" follows none.
@@ -30,7 +30,8 @@ type Options struct {
 	MaxObject int64
 }
 
-// ErrFormat means that the package does not read this format of repository.
+// ErrFormat means that a repository or an index has a format that this package does not read, such as SHA-256
+// objects, refs in a reftable or a split index.
 var ErrFormat = errors.New("not supported")
 
 // IsRepo reports whether d has a file HEAD and a directory objects, as a repository has.
@@ -39,8 +40,8 @@ func IsRepo(d Dir) bool {
 	return err == nil && (st.IsRegular() || st.IsSymlink()) && d.IsDir("objects")
 }
 
-// Open opens a repository. Close it after use. Errors: ErrFormat, and those of reading
-// its settings.
+// Open opens the git repository in the directory d. The caller calls Close after use. Errors: ErrFormat, and
+// those of reading the repository's config.
 func Open(d Dir, o Options) (*Repo, error) {
 	r := &Repo{Dir: d, shallow: map[ID]bool{}}
 	if o.MaxObject == 0 {
@@ -73,15 +74,17 @@ func Open(d Dir, o Options) (*Repo, error) {
 	return r, nil
 }
 
-// Close closes all files of the repository, but not Dir.Root.
+// Close closes all files that the repository has opened, but not the directory Dir.Root, which the caller
+// opened.
 func (r *Repo) Close() {
 	if r != nil && r.objects != nil {
 		r.objects.close()
 	}
 }
 
-// readConfig reads the settings that decide how to read the rest. It follows no include:
-// git reads these settings from the file alone, too.
+// readConfig reads the settings in the repository's config file that decide how to read all else: the
+// extensions, core.bare and core.worktree. It follows no include, because git too reads these settings from
+// the file alone.
 func (r *Repo) readConfig() error {
 	data, err := r.Read("config", 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -125,8 +128,9 @@ func knownExtension(key, value string) bool {
 	return false
 }
 
-// openAlternates opens the object directories that objects/info/alternates of a trusted
-// repository names. at is the absolute path of the store.
+// openAlternates opens the object directories that the file objects/info/alternates of a trusted repository
+// names. at is the absolute path of the store, from which relative alternates count; depth is the number of
+// alternates followed so far.
 func (s *store) openAlternates(at string, depth int) error {
 	data, err := s.dir.Read("info/alternates", 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {

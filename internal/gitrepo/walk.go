@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// Commit returns a parsed commit. The parents of a shallow one are left out.
+// Commit reads and parses a commit. For a commit at the boundary of a shallow clone it leaves out the
+// parents, which the repository lacks.
 func (r *Repo) Commit(id ID) (*CommitData, error) {
 	o, err := r.Object(id, Commit)
 	if err != nil {
@@ -21,15 +22,16 @@ func (r *Repo) Commit(id ID) (*CommitData, error) {
 	return c, err
 }
 
-// Flags of a commit in a walk: from which of the two compared commits it can be reached, and whether that matters
-// no more.
+// Flags of a commit while [Relate] walks two histories: whether the left or the right of the compared commits
+// has it as an ancestor, and whether it lies behind a common ancestor and no longer matters.
 const (
 	left uint8 = 1 << iota
 	right
 	stale // an ancestor of a common ancestor
 )
 
-// A Relation compares the histories of two commits, the left and the right one.
+// A Relation is how the histories of two commits, the left and the right one, are related. [Relate] computes
+// it.
 type Relation struct {
 	// Bases are the best common ancestors, newest first.
 	Bases []ID
@@ -37,17 +39,19 @@ type Relation struct {
 	New []NewCommit
 }
 
-// A NewCommit is a commit with its name.
+// A NewCommit is a parsed commit with its ID, of those that only the right side of a [Relation] has.
 type NewCommit struct {
 	ID ID
 	*CommitData
 }
 
-// maxWalk is the number of commits that Relate reads at most.
+// maxWalk is the largest number of commits that [Relate] reads before it returns ErrTooLarge. It bounds the
+// work that a hostile repository can cause.
 const maxWalk = 2_000_000
 
-// Relate compares the histories of two commits. of reads commits of both sides. A zero a
-// has no history. Cost: reads the commits between both and their best common ancestors.
+// Relate compares the histories of the left commit a and the right commit b: it finds their best common
+// ancestors and the commits that only b has. of reads a commit of either side. A zero a has no history, so
+// that every ancestor of b is new. Cost: it reads the commits between a, b and their best common ancestors.
 func Relate(of func(ID) (*CommitData, error), a, b ID) (Relation, error) {
 	w := walk{of: of, flags: map[ID]uint8{}, commits: map[ID]*CommitData{}}
 	var rel Relation
@@ -100,7 +104,8 @@ type walk struct {
 	queue   queue
 }
 
-// add sets flags of the commit id, and queues it if any of them is new.
+// add sets flags (left, right, stale) of the commit id, and queues the commit if any of them is new, because
+// its parents then need these flags too.
 func (w *walk) add(id ID, flags uint8) error {
 	before := w.flags[id]
 	if before|flags == before {
@@ -119,7 +124,7 @@ func (w *walk) add(id ID, flags uint8) error {
 	return nil
 }
 
-// interesting reports whether a queued commit can still change the result.
+// interesting reports whether a queued commit can still change the result of [Relate]: one that is not stale.
 func (w *walk) interesting() bool {
 	for _, q := range w.queue {
 		if w.flags[q.id]&stale == 0 {
@@ -134,7 +139,8 @@ type queued struct {
 	when int64
 }
 
-// A queue gives the newest commit first.
+// A queue is a heap (see package container/heap) of the commits that [Relate] still has to visit, the newest
+// first.
 type queue []queued
 
 func (q queue) Len() int           { return len(q) }

@@ -7,7 +7,7 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// A CgroupRoot is a mounted hierarchy of control groups.
+// A CgroupRoot is a mounted hierarchy of control groups (cgroups).
 type CgroupRoot struct {
 	// Path is the mount point.
 	Path string
@@ -19,8 +19,8 @@ type CgroupRoot struct {
 	Controllers []string
 }
 
-// CgroupRoots returns the hierarchies mounted in this mount namespace, version 2 first. Cost:
-// reading the list of mounts.
+// CgroupRoots returns the cgroup hierarchies mounted in this mount namespace, version 2 first. Cost: reading
+// the list of mounts.
 func CgroupRoots() ([]CgroupRoot, error) {
 	mounts, err := mount.List()
 	var roots []CgroupRoot
@@ -35,7 +35,8 @@ func CgroupRoots() ([]CgroupRoot, error) {
 	return roots, err
 }
 
-// Controllers returns the controllers among the mount options of a hierarchy of version 1.
+// Controllers returns the controllers, such as "memory", that the mount options of a cgroup hierarchy of
+// version 1 name.
 func Controllers(options string) []string {
 	var list []string
 	for option := range strings.SplitSeq(options, ",") {

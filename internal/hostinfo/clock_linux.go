@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uptime returns the time since boot, including suspension (CLOCK_BOOTTIME of
-// clock_gettime(2); on macOS CLOCK_MONOTONIC). Nobody can set this clock, so it is steady
-// while the boot ID stays the same.
+// Uptime returns the time since boot, including suspension (CLOCK_BOOTTIME of clock_gettime(2); on macOS
+// CLOCK_MONOTONIC). Nobody can set this clock, so it never jumps while the boot ID stays the same.
 func Uptime() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {

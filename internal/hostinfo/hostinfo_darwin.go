@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uptime returns the time since boot, including suspension (CLOCK_BOOTTIME of
-// clock_gettime(2); on macOS CLOCK_MONOTONIC). Nobody can set this clock, so it is steady
-// while the boot ID stays the same.
+// Uptime returns the time since boot, including suspension (CLOCK_BOOTTIME of clock_gettime(2); on macOS
+// CLOCK_MONOTONIC). Nobody can set this clock, so it never jumps while the boot ID stays the same.
 func Uptime() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
@@ -23,15 +22,15 @@ func Uptime() time.Duration {
 // report that.
 func Synchronised() bool { return false }
 
-// Memory returns the bytes of memory of this machine, and those available without swapping
-// (MemAvailable, proc_meminfo(5); 0 on macOS). Cost: 50 µs.
+// Memory returns the size of this machine's memory in bytes, and the bytes that programs can still get
+// without swapping (MemAvailable, proc_meminfo(5); 0 on macOS). Cost: 50 µs.
 func Memory() (total, available int64, err error) {
 	n, err := unix.SysctlUint64("hw.memsize")
 	return int64(n), 0, err
 }
 
-// UnusedMemory returns the bytes of memory without any content, not even page cache: much less
-// than is available. Cost: one system call.
+// UnusedMemory returns the bytes of memory that hold nothing, not even page cache: much less than programs
+// can get. Cost: one system call.
 func UnusedMemory() (int64, error) { return 0, vfs.ErrNeedsLinux }
 
 // Pressure returns the percentages of the last ten seconds in which some tasks, and all busy
@@ -39,6 +38,6 @@ func UnusedMemory() (int64, error) { return 0, vfs.ErrNeedsLinux }
 // the kernel does not report it: before Linux 4.20, with psi=0, and on macOS. Cost: 20 µs.
 func Pressure(string) (some, full float64, ok bool) { return 0, 0, false }
 
-// Unwritten returns the bytes, on all filesystems, that wait to be written to disk, which
-// bound the time of a sync. It returns 0 if the system does not report it. Cost: 50 µs.
+// Unwritten returns the number of bytes, on all filesystems, that wait to be written to disk. They bound the
+// time that a sync can take. It returns 0 if the system does not report the number. Cost: 50 µs.
 func Unwritten() int64 { return 0 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Unwritten returns the bytes, on all filesystems, that wait to be written to disk, which
-// bound the time of a sync. It returns 0 if the system does not report it. Cost: 50 µs.
+// Unwritten returns the number of bytes, on all filesystems, that wait to be written to disk. They bound the
+// time that a sync can take. It returns 0 if the system does not report the number. Cost: 50 µs.
 func Unwritten() int64 {
 	text, err := os.ReadFile("/proc/meminfo") // proc_meminfo(5)
 	if err != nil {

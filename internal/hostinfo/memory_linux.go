@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory returns the bytes of memory of this machine, and those available without swapping
-// (MemAvailable, proc_meminfo(5); 0 on macOS). Cost: 50 µs.
+// Memory returns the size of this machine's memory in bytes, and the bytes that programs can still get
+// without swapping (MemAvailable, proc_meminfo(5); 0 on macOS). Cost: 50 µs.
 func Memory() (total, available int64, err error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -34,8 +34,8 @@ func Memory() (total, available int64, err error) {
 	return total, available, nil
 }
 
-// UnusedMemory returns the bytes of memory without any content, not even page cache: much less
-// than is available. Cost: one system call.
+// UnusedMemory returns the bytes of memory that hold nothing, not even page cache: much less than programs
+// can get. Cost: one system call.
 func UnusedMemory() (int64, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refresh makes the loop device at path adopt the present size of its image file.
+// Refresh makes the loop device at path adopt the present size of its image file, after the file has grown.
 func Refresh(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attach attaches the file image to a loop device, unless it already is (Linux 5.8), and
-// returns the open device. The kernel detaches the device when its last user is gone, so keep
-// it open until it is mounted. Direct I/O is used where the image's filesystem allows it.
-// Errors: *os.PathError; ENOENT: no loop devices; EPERM: no right to configure one.
+// Attach attaches the open file image to a loop device, unless it already is attached (Linux 5.8), and
+// returns the open device. The kernel detaches the device when its last user is gone, so the caller must not
+// close it before mounting it. Direct I/O is used if the image's filesystem allows it. Errors: *os.PathError;
+// ENOENT: no loop devices; EPERM: no right to configure one.
 func Attach(image *os.File) (*os.File, error) {
 	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -36,10 +36,9 @@ func Attach(image *os.File) (*os.File, error) {
 	}
 }
 
-// attachedLoop returns, open, the loop device to which an image is already attached, or nil. A
-// device can outlive its last unmount here, as copied mount namespaces still hold the mount. A
-// second device for the image would be mounted as a second filesystem on the same blocks, and
-// corrupt it.
+// attachedLoop returns, open, the loop device to which an image is already attached, or nil. A device can
+// outlive its last unmount here, because copied mount namespaces still hold the mount. A second device for
+// the same image would be mounted as a second filesystem on the same blocks, and corrupt them.
 func attachedLoop(image *os.File) (*os.File, error) {
 	st, err := vfs.Lstat(int(image.Fd()), "")
 	if err != nil {

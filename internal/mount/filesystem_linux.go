@@ -32,8 +32,8 @@ func fromStatfs(st *unix.Statfs_t) Filesystem {
 	}
 }
 
-// magicName returns the name for a filesystem type number of linux/magic.h or of a known
-// filesystem outside the kernel tree; "" for others.
+// magicName returns the name, such as "ext4", of the filesystem type with this number in statfs(2)
+// (linux/magic.h, or a filesystem outside the kernel tree); "" for an unknown one.
 func magicName(magic uint32) string {
 	switch magic {
 	case unix.EXT4_SUPER_MAGIC:

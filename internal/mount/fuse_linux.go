@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A FUSE is a mounted FUSE filesystem, as the server that answers its requests sees it.
+// A FUSE is a mounted FUSE filesystem as its server sees it, the process that answers its requests. [NewFUSE]
+// makes it.
 type FUSE struct {
 	// Dev is the descriptor of /dev/fuse, from which the server reads requests. Close closes
 	// it.
@@ -34,11 +35,10 @@ type FUSEOptions struct {
 	ReadOnly bool
 }
 
-// NewFUSE makes a FUSE filesystem and a detached mount of it with MOUNT_ATTR_* flags; the
-// kernel checks permissions. A user without the right to mount gets a new user namespace, in
-// which other users appear as nobody. The filesystem ends with its last mount, and reads from
-// Dev then return ENODEV. Cost: 0.1 ms, with a new namespace 1 ms. Errors wrap
-// the error number.
+// NewFUSE makes a FUSE filesystem with the options o and returns it with a detached mount of it. attr holds
+// MOUNT_ATTR_* flags; the kernel checks permissions of files. A user without the right to mount gets a new
+// user namespace, in which other users appear as nobody. The filesystem ends with its last mount, and reads
+// from Dev then return ENODEV. Cost: 0.1 ms, with a new namespace 1 ms. Errors wrap the error number.
 func NewFUSE(o FUSEOptions, attr uint64) (*FUSE, *os.File, error) {
 	f := &FUSE{Dev: -1, options: o, userns: -1}
 	c, err := Fsopen("fuse")
@@ -64,8 +64,9 @@ func NewFUSE(o FUSEOptions, attr uint64) (*FUSE, *os.File, error) {
 	return f, m, nil
 }
 
-// Mount makes another detached mount of the filesystem (Linux 5.14, fuse_get_tree in
-// fs/fuse/inode.c). Errors: as those of NewFUSE; ENOTCONN: the filesystem has ended.
+// Mount makes another detached mount of the same FUSE filesystem (Linux 5.14, fuse_get_tree in
+// fs/fuse/inode.c). attr holds MOUNT_ATTR_* flags. Errors: as those of NewFUSE; ENOTCONN: the filesystem has
+// ended.
 func (f *FUSE) Mount(attr uint64) (m *os.File, err error) {
 	if f.userns >= 0 {
 		m, err = f.mountInNamespace(attr)
@@ -130,9 +131,9 @@ func (f *FUSE) flags() []string {
 	return flags
 }
 
-// mountInNamespace returns a detached mount of the filesystem, made in a user namespace by a child process that
-// shares the table of open files and then exits. The first call makes the namespace, and opens /dev/fuse there,
-// as the kernel requires.
+// mountInNamespace returns a detached mount of the FUSE filesystem made in a user namespace, for a user who
+// may not mount in this one. A child process makes it, which shares the table of open files and then exits.
+// The first call makes the namespace, and opens /dev/fuse there, as the kernel requires.
 func (f *FUSE) mountInNamespace(attr uint64) (*os.File, error) {
 	p, namespaces := &forkcall.Program{}, uintptr(unix.CLONE_NEWUSER|unix.CLONE_NEWNS)
 	first := f.userns < 0

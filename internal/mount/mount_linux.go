@@ -84,12 +84,12 @@ func Unmount(path string) error {
 	return nil
 }
 
-// errOption marks the error of a single option; without it the kernel took each
-// option and refused the whole.
+// errOption marks the error of a mount option that the kernel refused when it was set. An error without it
+// means that the kernel accepted each option and refused the mount as a whole.
 var errOption = errors.New("option")
 
-// refused wraps err, of a mount, with the filesystem type, the refused option as "key=value" or "", and the
-// kernel's messages, which are often missing before Linux 6.5.
+// refused wraps err, the error of a mount, with the filesystem type fs, the refused option as "key=value" or
+// "", and the kernel's messages in log, which are often missing before Linux 6.5.
 func refused(fs, option string, err error, log ...string) error {
 	if len(log) > 0 {
 		err = fmt.Errorf("%w (%s)", err, strings.Join(log, "; "))
@@ -100,13 +100,15 @@ func refused(fs, option string, err error, log ...string) error {
 	return fmt.Errorf("mount %s: %w", fs, err)
 }
 
-// FSContext is a filesystem being configured before it is mounted.
+// An FSContext is a filesystem that is being configured before it is mounted (fsopen(2)). [Fsopen] makes it;
+// the caller sets options, calls Mount, and closes it.
 type FSContext struct {
 	fs string
 	f  *os.File
 }
 
-// Fsopen begins to configure a filesystem of type fs. Close ends it.
+// Fsopen begins to configure a filesystem of the type fs, such as "overlay", for a mount. The caller closes
+// the result.
 func Fsopen(fs string) (*FSContext, error) {
 	fd, err := unix.Fsopen(fs, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -115,9 +117,8 @@ func Fsopen(fs string) (*FSContext, error) {
 	return &FSContext{fs: fs, f: os.NewFile(uintptr(fd), fs)}, nil
 }
 
-// Set sets a mount option to a value. EINVAL: a value of 256 bytes or more; before Linux 6.5
-// also a value for overlay with a comma. Errors of all methods wrap the error
-// number.
+// Set sets the mount option key to value. EINVAL: also a value of 256 bytes or more, and before Linux 6.5 a
+// value for overlay with a comma. The errors of all methods wrap the error number.
 func (c *FSContext) Set(key, value string) error {
 	return c.fail(key+"="+value, unix.FsconfigSetString(int(c.f.Fd()), key, value))
 }
@@ -150,8 +151,8 @@ func (c *FSContext) fail(option string, err error) error {
 	return refused(c.fs, option, err, c.log()...)
 }
 
-// log reads and returns the kernel's messages of the context. Each read returns one message,
-// which begins with its level and a space ("e overlay: ...").
+// log reads and returns the kernel's messages about the mount being configured. Each read returns one
+// message, which begins with its level and a space ("e overlay: ...").
 func (c *FSContext) log() []string {
 	var lines []string
 	buf := make([]byte, 4096)

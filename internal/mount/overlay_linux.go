@@ -79,9 +79,9 @@ func NewOverlay(o Overlay) (*os.File, error) {
 	return mountOverlay(o)
 }
 
-// noLowerPlus reports whether err is how a kernel before 6.5 refuses the option lowerdir+:
-// such a kernel fails without a message when the overlay is created, while a newer one names
-// the option at once.
+// noLowerPlus reports whether err, of an overlay mount, is how a kernel before 6.5 refuses the unknown option
+// lowerdir+. Such a kernel fails without a message when the overlay is created, while a newer one names the
+// option at once.
 func noLowerPlus(err error) bool {
 	if !errors.Is(err, unix.EINVAL) || errors.Is(err, errOption) {
 		return false
@@ -200,15 +200,16 @@ func setFeatures(c *FSContext, o Overlay) error {
 	return nil
 }
 
-// layerNames turns layer paths into values that every kernel's option parser takes. A long
-// path, or one with a special character, is opened and named by its descriptor in /proc,
+// A layerNames turns the paths of overlay layers into option values that every kernel parses correctly. It
+// opens a layer whose path is long or has a special character, and names it by its descriptor in /proc,
 // because kernels differ in what they unescape.
 type layerNames struct{ open []*os.File }
 
 const maxOption = 255 // fsconfig takes values of 255 bytes and a NUL
 
-// all returns the option values for the layers paths; with joined they must fit together in one option. They are
-// valid while the opened layers stay open.
+// all returns the mount option values for the overlay layers paths. With joined they must fit together in one
+// option: if they do not, every layer is named by its descriptor. The values are valid while the opened
+// layers stay open.
 func (l *layerNames) all(paths []string, joined bool) ([]string, error) {
 	names, total := slices.Clone(paths), len(paths)
 	for _, path := range paths {

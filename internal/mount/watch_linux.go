@@ -26,5 +26,5 @@ func (w *Watch) Changed() bool {
 	return err != nil || n > 0
 }
 
-// Close ends the watch.
+// Close ends the watch for mounts and unmounts.
 func (w *Watch) Close() { w.file.Close() }

@@ -1,4 +1,4 @@
-// Package poll waits for what no system call waits for.
+// Package poll waits for events that no system call waits for, by asking repeatedly.
 package poll
 
 import (
@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Until calls ask until it returns true or an error, and sleeps between two calls: first for a
-// duration, then for twice as long each time, up to most. Errors: those of ask, or ctx.Err() once
-// ctx has ended.
+// Until calls ask until it returns true or an error. It sleeps between two calls: for the duration first,
+// then twice as long each time, up to most. Errors: those of ask, or ctx.Err() once ctx has ended.
 func Until(ctx context.Context, first, most time.Duration, ask func() (done bool, err error)) error {
 	for wait := first; ; wait = min(2*wait, most) {
 		if done, err := ask(); done || err != nil {

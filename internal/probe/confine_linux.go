@@ -19,7 +19,8 @@ func probeNoNewPrivs(context.Context) Result {
 	return yes("")
 }
 
-// probeSeccomp installs, in a child process, a seccomp filter that allows everything.
+// probeSeccomp finds out whether seccomp works here, by installing a filter that allows everything in a child
+// process.
 func probeSeccomp(context.Context) Result {
 	const setModeFilter = 1 // SECCOMP_SET_MODE_FILTER of linux/seccomp.h
 	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000}

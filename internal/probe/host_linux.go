@@ -135,8 +135,8 @@ func probeSimpleQuota(ctx context.Context) Result {
 	return yes("")
 }
 
-// probePassthrough mounts a detached FUSE filesystem and reads whether the kernel offers
-// FUSE_PASSTHROUGH (linux/fuse.h) in FUSE_INIT.
+// probePassthrough finds out whether the kernel has FUSE passthrough: it mounts a detached FUSE filesystem
+// and looks for FUSE_PASSTHROUGH (linux/fuse.h) among the features that FUSE_INIT offers.
 func probePassthrough(context.Context) Result {
 	f, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-probe", MaxRead: 1 << 16}, 0)
 	if err != nil {
@@ -202,8 +202,9 @@ func probeCgroup1(context.Context) Result {
 	return yes(strings.Join(have, ", "))
 }
 
-// inCgroup makes a cgroup below this process's own, in the first hierarchy for which fits
-// returns true. It answers Yes if each of the cgroup's files can be opened for writing.
+// inCgroup finds out whether this process can make cgroups with certain files, such as "memory.max". It makes
+// a cgroup below this process's own, in the first cgroup hierarchy for which fits returns true. The answer is
+// Yes if each of files can be opened there for writing.
 func inCgroup(fits func(hostinfo.CgroupRoot) bool, files ...string) Result {
 	roots, err := hostinfo.CgroupRoots()
 	if err != nil {
@@ -232,7 +233,8 @@ func inCgroup(fits func(hostinfo.CgroupRoot) bool, files ...string) Result {
 	return yes("")
 }
 
-// ownCgroup returns the path of this process's cgroup in a hierarchy, from /proc/self/cgroup.
+// ownCgroup returns the path of this process's cgroup, relative to the mount point of the hierarchy r, from
+// /proc/self/cgroup.
 func ownCgroup(r hostinfo.CgroupRoot) string {
 	text, _ := os.ReadFile("/proc/self/cgroup")
 	for line := range strings.Lines(string(text)) {

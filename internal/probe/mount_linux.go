@@ -26,8 +26,8 @@ func probeMountAPI(context.Context) Result {
 	return yes("")
 }
 
-// layersIn makes in dir a lower layer with a file and a directory, an empty upper and a work directory, and
-// returns the options of their overlay.
+// layersIn makes the layers for trying an overlay in dir: a lower layer with a file and a directory, an empty
+// upper layer and a work directory. It returns the mount options of their overlay.
 func layersIn(dir string) (mount.Overlay, error) {
 	o := mount.Overlay{
 		Lower: []string{filepath.Join(dir, "lower")},
@@ -47,8 +47,8 @@ func (p place) probeOverlayFeatures(ctx context.Context) Result {
 
 const needsRoot = "only root can"
 
-// overlay answers whether an overlay with the options of want can be mounted and used, by doing so. want gets
-// layers of its own. It needs root.
+// overlay finds out whether an overlay with the mount options of want can be mounted and used, by doing so
+// with layers of its own, which it makes in the directory p. It needs root.
 func (p place) overlay(ctx context.Context, want mount.Overlay) Result {
 	if os.Geteuid() != 0 {
 		return no(needsRoot)
@@ -91,8 +91,8 @@ func overlayRefused(err error) Result {
 	return no(err.Error())
 }
 
-// probeUserOverlay mounts an overlay in a user namespace, writes a file and deletes one. Old
-// kernels refuse the deletion.
+// probeUserOverlay finds out whether an ordinary user can use overlays: it mounts one in a user namespace,
+// writes a file and deletes one. Old kernels refuse the deletion.
 func (p place) probeUserOverlay(ctx context.Context) Result {
 	return p.within(ctx, func(dir string) Result {
 		o, err := layersIn(dir)
@@ -119,8 +119,8 @@ func userOverlay(o mount.Overlay) *forkcall.Program {
 	return p
 }
 
-// addOverlay adds to p the calls that mount the overlay o, make a directory in it and delete a file of its lower
-// layer.
+// addOverlay adds system calls to the program p that try the overlay o: they mount it, make a directory in it
+// and delete a file of its lower layer.
 func addOverlay(p *forkcall.Program, o mount.Overlay) {
 	const set = unix.FSCONFIG_SET_STRING
 	c := p.Call("fsopen", unix.SYS_FSOPEN, "overlay", unix.FSOPEN_CLOEXEC)
@@ -136,7 +136,8 @@ func addOverlay(p *forkcall.Program, o mount.Overlay) {
 	p.Call("deleting a file of the layer below", unix.SYS_UNLINKAT, m, "file", 0)
 }
 
-// probeMap is an id mapping other than the identity, as of /proc/PID/uid_map.
+// probeMap is an id mapping in the format of /proc/PID/uid_map, with which probes try id-mapped mounts. It
+// differs from the identity, which the kernel might treat specially.
 const probeMap = "0 100000 65536"
 
 func (p place) probeIDMap(ctx context.Context) Result {
@@ -156,8 +157,8 @@ func (p place) probeIDMap(ctx context.Context) Result {
 	})
 }
 
-// probeIDMapOverlay mounts an overlay on an id-mapped layer. It attaches the layer in a
-// private mount namespace, because kernels before 6.15 take no detached layers.
+// probeIDMapOverlay finds out whether an overlay can use an id-mapped mount as its layer. It attaches the
+// layer in a private mount namespace, because kernels before 6.15 take no detached layers.
 func (p place) probeIDMapOverlay(ctx context.Context) Result {
 	return p.idMapped(ctx, func(m *os.File, dir string) Result {
 		lower := filepath.Join(dir, "lower")
@@ -172,8 +173,8 @@ func (p place) probeIDMapOverlay(ctx context.Context) Result {
 	})
 }
 
-// idMapped calls try with an id-mapped mount of a lower layer, and with the directory that
-// holds the layer.
+// idMapped makes an id-mapped mount of a lower layer in a temporary directory, and calls try with the mount
+// and that directory. It answers No if the filesystem does not support id mapping.
 func (p place) idMapped(ctx context.Context, try func(m *os.File, dir string) Result) Result {
 	if os.Geteuid() != 0 {
 		return no(needsRoot)

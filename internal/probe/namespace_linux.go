@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeUserNamespace makes a user namespace and uses a capability in it: where AppArmor
-// restricts user namespaces, they can be made but have no capabilities.
+// probeUserNamespace finds out whether this user can make user namespaces that are of use: it makes one and
+// uses a capability in it. Where AppArmor restricts user namespaces, they can be made but have no
+// capabilities.
 func probeUserNamespace(context.Context) Result {
 	p := forkcall.OwnIDs()
 	p.Call("mount", unix.SYS_MOUNT, 0, "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
@@ -30,8 +31,8 @@ func sysctl(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// userNamespaceRefused returns why the kernel refused a user namespace. failed is the refused
-// operation, err its error, and setting reads a sysctl.
+// userNamespaceRefused returns a Result with the reason why the kernel refused a user namespace, and the
+// command that allows it. failed is the refused operation, err its error, and setting reads a sysctl.
 func userNamespaceRefused(failed string, err error, setting func(string) string) Result {
 	set := func(name, value string) string {
 		return asRoot("sysctl -w " + strings.ReplaceAll(name, "/", ".") + "=" + value)
@@ -119,7 +120,7 @@ func hasRange(ranges, name, uid string) bool {
 	return false
 }
 
-// userName returns the user's name in /etc/passwd, or the user id.
+// userName returns the name of this process's user in /etc/passwd, or the user id if there is none.
 func userName() string {
 	uid := strconv.Itoa(os.Getuid())
 	passwd, _ := os.ReadFile("/etc/passwd")

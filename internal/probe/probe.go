@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Answer is the outcome of a probe: Yes, No or Unknown.
+// An Answer says whether this host has a feature: Yes, No or Unknown.
 type Answer int
 
 // The outcomes of a probe. Unknown, the zero value, stands for a feature that could not be
@@ -22,7 +22,7 @@ const (
 
 func (a Answer) String() string { return [...]string{"unknown", "yes", "no"}[a] }
 
-// A Result is the outcome of a probe with its reason.
+// A Result is the answer of a probe, with the reason and the commands that would change it.
 type Result struct {
 	Answer Answer
 	// Why says how the probe found the answer, or the obstacle: a clause in lower case without
@@ -33,7 +33,8 @@ type Result struct {
 	Fix []string
 }
 
-// A Probe tests for one feature of a host.
+// A Probe finds out whether a host has one feature, such as id-mapped mounts. `snapfs doctor` runs all probes
+// and prints their results.
 type Probe struct {
 	// Name is short, unique and stable, so that scripts can rely on it.
 	Name string
@@ -52,7 +53,7 @@ func no(why string, fix ...string) Result { return Result{No, why, fix} }
 
 func unknown(why string, fix ...string) Result { return Result{Unknown, why, fix} }
 
-// asRoot returns the command prefixed with sudo unless this user is root.
+// asRoot returns the shell command prefixed with sudo, or unchanged if this user is root.
 func asRoot(command string) string {
 	if os.Geteuid() == 0 {
 		return command
@@ -60,13 +61,13 @@ func asRoot(command string) string {
 	return "sudo " + command
 }
 
-// place is a directory, on whose filesystem the probes that need one work.
+// A place is the directory whose filesystem the probes try. It need not exist yet.
 type place struct{ dir string }
 
 const probePrefix = ".snapfs-probe-"
 
-// scratch makes a temporary directory on the filesystem of the place. It removes those that
-// killed probes left.
+// scratch makes a temporary directory in the place, or in its nearest existing parent. It first removes
+// temporary directories of killed probes, those older than an hour.
 func (p place) scratch() (string, error) {
 	dir := p.dir
 	for {
@@ -89,7 +90,7 @@ func (p place) scratch() (string, error) {
 	return os.MkdirTemp(dir, probePrefix)
 }
 
-// within calls try with a new empty directory of the place and removes it.
+// within calls try with a new empty directory in the place, and removes the directory afterwards.
 func (p place) within(ctx context.Context, try func(dir string) Result) Result {
 	if err := ctx.Err(); err != nil {
 		return unknown(err.Error())
@@ -102,8 +103,8 @@ func (p place) within(ctx context.Context, try func(dir string) Result) Result {
 	return try(dir)
 }
 
-// removeScratch removes a temporary directory, also overlayfs's work directories, which only
-// root may enter. A later probe retries what it cannot remove.
+// removeScratch removes a probe's temporary directory, including overlayfs's work directories, which only
+// root may enter. If something cannot be removed, a later probe tries again.
 func removeScratch(dir string) {
 	_ = os.Chmod(filepath.Join(dir, "work", "work"), 0o700)
 	_ = os.RemoveAll(dir)

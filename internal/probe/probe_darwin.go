@@ -11,7 +11,8 @@ import (
 // SandboxExec is the path of the macOS program that runs a command under a sandbox profile.
 const SandboxExec = "/usr/bin/sandbox-exec"
 
-// All returns the probes for the few features that macOS can have. See the Linux version.
+// All returns the probes for the few features that macOS can have, without running them. dir is the directory
+// whose filesystem they try.
 func All(dir string) []Probe {
 	at := place{dir}
 	return []Probe{

@@ -1,8 +1,7 @@
 package probe
 
-// All returns all probes, without running them. A probe that depends on a filesystem uses that
-// of the directory dir, which need not exist yet; where dir cannot be written, the probe
-// answers Unknown.
+// All returns all probes, without running them. A probe that depends on a filesystem tries that of the
+// directory dir, which need not exist yet. If dir cannot be written, the probe answers Unknown.
 func All(dir string) []Probe {
 	at := place{dir}
 	return []Probe{

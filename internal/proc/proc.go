@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// A Process identifies a process uniquely; a pid alone is reused after its process has ended.
+// A Process identifies a process uniquely: a pid alone is reused after its process has ended. [Identify] and
+// [Self] make it.
 type Process struct {
 	// PID is the pid, in the pid namespace of /proc where the system has those.
 	PID int
@@ -18,7 +19,7 @@ type Process struct {
 	Boot string
 }
 
-// Self returns the Process of this process. Cost: a small read, and one more the first time.
+// Self returns the identity of the calling process. Cost: a small read, and one more the first time.
 func Self() (Process, error) {
 	p, err := Identify(os.Getpid())
 	if err != nil {
@@ -28,11 +29,13 @@ func Self() (Process, error) {
 	return p, err
 }
 
-// BootID returns the id of this machine's present boot. It looks once: no process outlives its boot.
+// BootID returns the id that the kernel chose for this machine's present boot. It is read once, because no
+// process outlives its boot.
 var BootID = sync.OnceValues(bootID)
 
-// Name returns a part for the names of files that this process makes: "PID-START". [NameRuns] tells
-// from it what a killed process left. START is 0 where the system does not report it.
+// Name returns a text that identifies this process, "PID-START", as a part of the names of files that it
+// makes. With it, [NameRuns] finds files that a killed process left. START is 0 if the system does not report
+// the start time.
 var Name = sync.OnceValue(func() string {
 	p, err := Identify(os.Getpid())
 	if err != nil {
@@ -41,8 +44,8 @@ var Name = sync.OnceValue(func() string {
 	return strconv.Itoa(p.PID) + "-" + strconv.FormatUint(p.Start, 10)
 })
 
-// NameRuns reports whether name begins with the [Name] of a process that may still run. More parts
-// may follow it, each after a hyphen.
+// NameRuns reports whether a file's name begins with the [Name] of a process that may still run. More parts
+// may follow, each after a hyphen.
 func NameRuns(name string) bool {
 	parts := append(strings.SplitN(name, "-", 3), "")
 	pid, err1 := strconv.Atoi(parts[0])

@@ -53,8 +53,8 @@ func bootID() (string, error) {
 
 func startOf(k *unix.KinfoProc) uint64 { return uint64(k.Proc.P_starttime.Nano() / 1000) }
 
-// lookUp returns the kernel's data of a process. If it does not exist, the library returns
-// EIO.
+// lookUp returns the kernel's data of the process with this pid. If there is none, the error is
+// fs.ErrNotExist, for which the system library returns EIO.
 func lookUp(pid int) (*unix.KinfoProc, error) {
 	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err == unix.EIO || err == unix.ESRCH || err == nil && int(k.Proc.P_pid) != pid {

@@ -35,16 +35,16 @@ func fsxattrIoctl(fd int, dir, nr uintptr, a *fsxattr) error {
 	return nil
 }
 
-// Of returns the project id of an open file or directory; 0 means none. ENOTTY, EOPNOTSUPP:
-// the filesystem does not support projects.
+// Of returns the id of the project that an open file or directory is charged to; 0 means none. ENOTTY,
+// EOPNOTSUPP: the filesystem does not support projects.
 func Of(fd int) (uint32, error) {
 	var a fsxattr
 	err := fsxattrIoctl(fd, btrfs.IocRead, 31, &a)
 	return a.project, err
 }
 
-// AllocatesAhead reports whether XFS allocates a file in units of more than a block, so that
-// unwritten space surrounds written data (extsize, extszinherit and realtime in xfs_io(8)).
+// AllocatesAhead reports whether XFS allocates space for the open file fd in units of more than a block, so
+// that unwritten space surrounds written data (extsize, extszinherit and realtime in xfs_io(8)).
 func AllocatesAhead(fd int) (bool, error) {
 	const realtime, sized = 0x1, 0x800 // FS_XFLAG_REALTIME, FS_XFLAG_EXTSIZE
 	var a fsxattr
@@ -52,10 +52,9 @@ func AllocatesAhead(fd int) (bool, error) {
 	return a.flags&(realtime|sized) != 0, err
 }
 
-// Set sets the project id of an open file or directory, which is charged to that project from
-// then on. With inherit, new entries of a directory get the id too, and renaming a file into
-// it from a directory with another id fails (EXDEV). Only the owner, in the initial user
-// namespace, may.
+// Set sets the project to which an open file or directory is charged from then on. With inherit, new entries
+// of a directory belong to the project too, and renaming a file into it from a directory of another project
+// fails (EXDEV). Only the owner, in the initial user namespace, may.
 func Set(fd int, id uint32, inherit bool) error {
 	var a fsxattr
 	if err := fsxattrIoctl(fd, btrfs.IocRead, 31, &a); err != nil {
@@ -73,14 +72,15 @@ func Set(fd int, id uint32, inherit bool) error {
 	return fsxattrIoctl(fd, btrfs.IocWrite, 32, &a)
 }
 
-// A Use is the usage of a project, and its limits; 0 means no limit.
+// A Use is how many bytes and inodes a project uses, and its limits; 0 means no limit.
 type Use struct {
 	ID                     uint32
 	Bytes, Inodes          int64
 	BytesLimit, NodesLimit int64
 }
 
-// A dqblk is struct if_nextdqblk, of which struct if_dqblk is the beginning.
+// A dqblk is the kernel's description of a project's usage and limits, struct if_nextdqblk of quotactl(2), of
+// which struct if_dqblk is the beginning.
 type dqblk struct {
 	hardBytes, softBytes, bytes    uint64 // limits in KiB
 	hardInodes, softInodes, inodes uint64
@@ -114,7 +114,8 @@ func Enabled(fd int) (bool, error) {
 	return state.flags&enforced != 0, err
 }
 
-// Usage returns the usage and limits of a project; zero for an unknown one. Only root may.
+// Usage returns the usage and limits of the project id on the filesystem of fd; all zero for an unknown one.
+// Only root may.
 func Usage(fd int, id uint32) (Use, error) {
 	var q dqblk
 	err := quotactl(fd, quotaGet, id, unsafe.Pointer(&q))
@@ -127,10 +128,6 @@ func Usage(fd int, id uint32) (Use, error) {
 
 // NextProject returns the usage and limits of the first project with an id of at least id that has either.
 // ENOENT: there is none. Only root may.
-// # Limit
-// Limit sets the limits of a project in bytes, rounded down to KiB, and inodes; 0 means none. Writes beyond fail
-// with EDQUOT (ext4) or ENOSPC (xfs). On ext4 a process with CAP_SYS_RESOURCE is exempt, unless it writes through
-// an overlay. Only root may.
 func NextProject(fd int, id uint32) (Use, error) {
 	var q dqblk
 	err := quotactl(fd, quotaGetNext, id, unsafe.Pointer(&q))
@@ -147,10 +144,9 @@ func (q *dqblk) use() Use {
 	}
 }
 
-// Limit gives a project its limits, in bytes, of which whole KiB count, and
-// inodes; 0 is none. Writes beyond fail with EDQUOT (ext4) or ENOSPC (xfs), but on
-// ext4 not those of a process that has CAP_SYS_RESOURCE: what is written through an
-// overlay is written without. Root only.
+// Limit sets the limits of a project in bytes, rounded down to KiB, and in inodes; 0 means none. Writes
+// beyond fail with EDQUOT (ext4) or ENOSPC (xfs). On ext4 a process with CAP_SYS_RESOURCE is exempt, unless
+// it writes through an overlay. Only root may.
 func Limit(fd int, id uint32, bytes, inodes int64) error {
 	const limits = 1 | 4 // QIF_BLIMITS, QIF_ILIMITS
 	q := dqblk{hardInodes: uint64(inodes), valid: limits}

@@ -2,17 +2,17 @@
 
 // Package qgroup limits the bytes of btrfs subvolumes, one or several together, by simple quotas.
 //
-// A fork with a limit is in a quota group of a level that no other program uses: either a group of
-// its own, with the id of its subvolume, which btrfs never reuses; or a group that all forks with
-// the same limit share. The subvolumes of the fork are members; a subvolume made in them later
-// becomes a member by itself. The filesystem stores groups and limits, so no other record is
-// needed. Data that a member wrote stays charged to its group as long as a snapshot shares it.
+// A fork with a limit is in a quota group of a level that no other program uses. That is either a group of
+// its own, with the id of its subvolume, which btrfs never reuses, or a group that all forks with the same
+// limit share. The subvolumes of the fork are members; a subvolume made in them later becomes a member by
+// itself. The filesystem stores groups and limits, so nothing else needs to be stored. Data that a member
+// wrote stays charged to its group as long as a snapshot shares it.
 //
-// A process that makes a subvolume can ask, with BTRFS_SUBVOL_QGROUP_INHERIT, that it joins no
-// group. Only a refusal of that ioctl prevents this.
+// A process that makes a subvolume can ask, with BTRFS_SUBVOL_QGROUP_INHERIT, that the subvolume joins no
+// group. Only a sandbox that refuses that ioctl prevents this.
 //
-// All functions need root, and a descriptor of any directory on the filesystem, which should have
-// no limit itself: a full subvolume has no space even for the record of its new limit.
+// All functions need root, and a descriptor of any directory on the filesystem. That directory should have no
+// limit itself: a full subvolume has no space even for the record of its new limit.
 package qgroup
 
 import (
@@ -33,30 +33,31 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Level is the level of the quota groups that carry limits.
+// Level is the level of the btrfs quota groups that snapfs makes to limit subvolumes. No other program uses
+// it.
 const Level = 0x5fa
 
 // All is the id of the quota group of all subvolumes of snapfs on a filesystem, one level
 // above the limited groups.
 const All = (Level+1)<<48 | 1
 
-// shared is the bit that distinguishes shared groups from those of one subvolume, whose ids
-// count up from 256.
+// shared is the bit in the number of a quota group that several subvolumes share. Groups of one subvolume
+// have its id, which counts up from 256 and never reaches this bit.
 const shared = 1 << 47
 
-// Own returns the id of the quota group for the subvolume id alone.
+// Own returns the id of the quota group that limits only the subvolume with this id.
 func Own(id uint64) uint64 { return btrfs.Group(Level, id) }
 
-// Shared returns the id of the quota group for all subvolumes that share the limit called
-// name.
+// Shared returns the id of the quota group for all subvolumes that share the limit called name. It is
+// computed from the name.
 func Shared(name string) uint64 {
 	h := fnv.New64a()              // it never fails
 	_, _ = io.WriteString(h, name) // it never fails
 	return btrfs.Group(Level, shared|h.Sum64()>>17)
 }
 
-// For returns the quota group for the subvolume id: the shared group called share, or the
-// subvolume's own group if share is "".
+// For returns the id of the quota group that limits the subvolume id: the group shared under the name share,
+// or the subvolume's own if share is "".
 func For(id uint64, share string) uint64 {
 	if share != "" {
 		return Shared(share)
@@ -64,8 +65,8 @@ func For(id uint64, share string) uint64 {
 	return Own(id)
 }
 
-// Place returns the identity of the filesystem that holds path, as the scope of its quotas; ""
-// if it cannot be read.
+// Place returns a text that identifies the btrfs filesystem that holds path, within which quota groups count;
+// "" if it cannot be read.
 func Place(path string) string {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -79,7 +80,8 @@ func Place(path string) string {
 	return "btrfs " + id.String()
 }
 
-// Count turns simple quotas on, unless quotas of any mode are on.
+// Count turns simple quotas on for the btrfs filesystem of fd, so that usage is counted, unless quotas of any
+// mode are on.
 func Count(ctx context.Context, fd int) error {
 	mode, err := btrfs.QuotaModeOf(fd)
 	if err != nil || mode != btrfs.QuotaOff {
@@ -91,10 +93,10 @@ func Count(ctx context.Context, fd int) error {
 	return named("turn simple quotas on", btrfs.SetQuota(fd, btrfs.QuotaSimple))
 }
 
-// Hold puts the subvolume with the open root, and those nested in it, into a group, and limits the
-// group to n bytes. It removes them from other groups of this level, and makes the group if it does
-// not exist. A repeated call adds nested subvolumes that have escaped. After an error the old limit
-// holds; a new, empty group may remain until [Sweep].
+// Hold limits a subvolume to n bytes, together with those nested in it. root is the subvolume's open root
+// directory. Hold puts the subvolumes into the quota group, which it makes if it does not exist, limits the
+// group, and removes them from other groups of this level. A repeated call adds nested subvolumes that have
+// escaped. After an error the old limit holds; a new, empty group may remain until [Sweep].
 func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	if err := Join(ctx, fd, root, group); err != nil {
 		return err
@@ -105,8 +107,8 @@ func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	return named("limit", btrfs.Limit(fd, group, n))
 }
 
-// Join puts the subvolume with the open root, and those nested in it, into a group, as [Hold]
-// does, and sets no limit.
+// Join puts the subvolume whose root directory is open as root, and those nested in it, into a quota group as
+// [Hold] does, and sets no limit.
 func Join(ctx context.Context, fd, root int, group uint64) error {
 	for tries := 0; ; tries++ {
 		if err := fault.Point(ctx, "make a quota group"); err != nil {
@@ -123,8 +125,8 @@ func Join(ctx context.Context, fd, root int, group uint64) error {
 	}
 }
 
-// enroll makes a subvolume and those nested in it members of a group. A subvolume that is
-// created in a member meanwhile is a member from the start.
+// enroll makes the subvolume whose root directory is open as root, and those nested in it, members of a quota
+// group. A subvolume that another process creates in a member meanwhile is a member from the start.
 func enroll(ctx context.Context, fd, root int, group uint64) error {
 	if err := fault.Point(ctx, "put the subvolume into the group"); err != nil {
 		return err
@@ -145,9 +147,9 @@ func enroll(ctx context.Context, fd, root int, group uint64) error {
 	})
 }
 
-// Gather makes the subvolume with the open root, and those nested in it, members of a second
-// group; their limited groups remain. It makes the group if it does not exist. Cost if they
-// are members already: one search.
+// Gather makes the subvolume whose root directory is open as root, and those nested in it, members of one
+// more quota group, such as [All]. They stay in the groups that limit them. It makes the group if it does not
+// exist. Cost if they are members already: one search.
 func Gather(ctx context.Context, fd, root int, group uint64) error {
 	info, err := btrfs.Info(root)
 	if err != nil {
@@ -172,7 +174,8 @@ func Gather(ctx context.Context, fd, root int, group uint64) error {
 	return named("join a group", btrfs.JoinGroup(fd, info.ID, group)) // last, because its membership marks the work as done
 }
 
-// each calls do for the subvolume with the open root, and for those nested in it.
+// each calls do with the id of the subvolume whose root directory is open as root, and with those of all
+// subvolumes nested in it.
 func each(ctx context.Context, root int, do func(id uint64) error) error {
 	info, err := btrfs.Info(root)
 	if err != nil {
@@ -205,7 +208,8 @@ func each(ctx context.Context, root int, do func(id uint64) error) error {
 	return nil
 }
 
-// Of returns the ids of the quota groups with limits (those of Level) that the subvolume id is a member of.
+// Of returns the ids of the quota groups that limit the subvolume id: those of [Level] of which it is a
+// member.
 func Of(fd int, id uint64) ([]uint64, error) {
 	all, err := btrfs.Members(fd, id) // btrfs stores a relation on both sides
 	if err != nil {
@@ -220,8 +224,8 @@ func Of(fd int, id uint64) ([]uint64, error) {
 	return found, nil
 }
 
-// Release removes the subvolume with the open root, and those nested in it, from their limited
-// groups, and deletes groups that are then empty.
+// Release removes the subvolume whose root directory is open as root, and those nested in it, from the quota
+// groups that limit them. It deletes groups that are then empty.
 func Release(ctx context.Context, fd, root int) error {
 	return quiet(each(ctx, root, func(id uint64) error {
 		groups, err := Of(fd, id)
@@ -245,8 +249,8 @@ func leave(fd int, id, group uint64) error {
 	return named("leave a group", err)
 }
 
-// Dissolve deletes a group and its memberships; a missing group is no error. Members may be
-// subvolumes that are to be destroyed, or destroyed ones whose data snapshots still share.
+// Dissolve deletes a quota group and its memberships; a missing group is no error. Its members may be
+// subvolumes that are about to be destroyed, or destroyed ones whose data snapshots still share.
 func Dissolve(fd int, group uint64) error {
 	err := btrfs.DropGroup(fd, group)
 	for range 3 { // a subvolume may join meanwhile
@@ -270,8 +274,8 @@ func Dissolve(fd int, group uint64) error {
 	return quiet(named("drop a group", err))
 }
 
-// Sweep deletes the limited groups that have no existing subvolume. Cost: some microseconds
-// for each group.
+// Sweep deletes the quota groups of snapfs on the filesystem of fd that limit no existing subvolume. Cost:
+// some microseconds for each group.
 func Sweep(fd int) error {
 	groups, err := btrfs.Groups(fd, Level)
 	if err != nil {
@@ -295,8 +299,8 @@ func Sweep(fd int) error {
 	return nil
 }
 
-// forget deletes a group whose members no longer exist. If a subvolume has joined since, the
-// group stays: no lock separates a sweep from a new limit.
+// forget deletes a quota group whose members, subvolumes, no longer exist. If an existing subvolume has
+// joined since, the group stays. That can happen because no lock separates [Sweep] from a new limit.
 func forget(fd int, group uint64, members []uint64) error {
 	for _, m := range members {
 		if m>>48 >= Level {
@@ -313,8 +317,8 @@ func forget(fd int, group uint64, members []uint64) error {
 	return quiet(named("drop a group", err))
 }
 
-// Used returns the bytes charged to a group, including reservations not yet on disk: the value
-// that the limit is compared with. fs.ErrNotExist: no such group.
+// Used returns the bytes charged to a quota group, including reservations not yet on disk, which the kernel
+// compares with the limit. fs.ErrNotExist: no such group.
 func Used(fd int, group uint64) (int64, error) {
 	id, err := btrfs.FilesystemUUID(fd)
 	if err != nil {
@@ -336,8 +340,8 @@ func Used(fd int, group uint64) (int64, error) {
 	return sum, nil
 }
 
-// quiet returns nil for errors that mean that quotas are off or that this process may not set
-// limits, and other errors as they are.
+// quiet returns nil if err means that quotas are off, that there is no such group or that this process may
+// not set limits, and otherwise err unchanged.
 func quiet(err error) error {
 	for _, none := range []error{unix.ENOENT, unix.ENOTCONN, unix.EINVAL, unix.EPERM, unix.ENOTTY} {
 		if errors.Is(err, none) {

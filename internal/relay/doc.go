@@ -1,4 +1,4 @@
-// Package relay connects a command in a sandbox with the streams of its caller, and ends with the
-// command: no stream that is a terminal is handed to the sandbox, nor a pipe or socket that the
-// sandbox would keep. docs/design/0014-terminal.md has the reasons.
+// Package relay copies data between a command in a sandbox and the standard streams of the program that runs
+// it, and ends with the command. So the sandbox never gets a terminal of the caller, nor a pipe or socket
+// that a process in the sandbox would keep open. docs/design/0014-terminal.md has the reasons.
 package relay

@@ -9,18 +9,18 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// A source is a stream of the caller from which a command reads.
+// A source is the caller's standard input, from which the relay copies what a command reads: a pipe, a socket
+// or a terminal.
 type source interface {
-	// offer writes bytes that wait in the source to the empty pipe to, and returns how many. At
-	// the source's end it returns 0 and no error.
+	// offer writes bytes that wait in the source to the empty pipe to, from which the command reads, and
+	// returns how many. At the source's end it returns 0 and no error.
 	offer(to *os.File) (int, error)
-	// consume removes the first n of the bytes that were offered, because the command has read
-	// them.
+	// consume removes the first n of the offered bytes from the source, because the command has read them.
 	consume(n int)
 }
 
-// An input copies what a command reads, a little at a time and only while the pipe is empty, so
-// that bytes that the command does not read stay with the caller.
+// An input copies the caller's standard input to a pipe from which a command reads. It copies a little at a
+// time and only while the pipe is empty, so that bytes that the command does not read stay with the caller.
 type input struct {
 	from    *os.File
 	source  source
@@ -45,7 +45,8 @@ func newInput(k kind, from, to *os.File) *input {
 	return in
 }
 
-// copy copies until the source ends, the command closes the pipe, or stop can be read.
+// copy copies the caller's input to the command until the input ends, the command closes the pipe, or stop
+// becomes readable, which means that the command has ended.
 func (in *input) copy(stop *os.File) {
 	defer close(in.done)
 	defer in.to.Close()
@@ -70,8 +71,8 @@ func (in *input) copy(stop *os.File) {
 	}
 }
 
-// await waits until the source has input for the command. It returns false if none is to be
-// copied any more.
+// await waits until the caller's input has bytes for the command. It returns false if nothing more is to be
+// copied, because the command has closed the pipe or ended (stop becomes readable).
 func (in *input) await(stop *os.File) bool {
 	for {
 		waits := []unix.PollFd{on(in.from, unix.POLLIN), on(in.to, 0), on(stop, unix.POLLIN)}
@@ -92,16 +93,17 @@ func (in *input) await(stop *os.File) bool {
 	}
 }
 
-// Between two looks whether a command has read the rest of a large offer: first spins sleeps of
-// spin, since a reader of much takes it at once, then ever longer, up to idle.
+// The pauses between two checks whether a command has read the rest of a large offer. First come spins pauses
+// of spin, because a command that reads a lot takes the rest at once. Then the pauses double, from 1 ms up to
+// idle.
 const (
 	spins = 20
 	spin  = 20 * time.Microsecond
 	idle  = 100 * time.Millisecond
 )
 
-// taken waits until the command has read all that was offered. It returns false if the command
-// has ended or has closed the pipe.
+// taken waits until the command has read all bytes that were written to its pipe. It returns false if the
+// command has ended (stop becomes readable) or has closed the pipe.
 func (in *input) taken(stop *os.File) bool {
 	for round, ms := 0, 1; ; round++ {
 		// A pipe that is full to its last page has room once that page is read.
@@ -130,19 +132,19 @@ func (in *input) taken(stop *os.File) bool {
 	}
 }
 
-// settle takes the bytes that the command has not read out of the pipe again, and removes the others
-// from the source.
+// settle is called when the command has ended. It takes the bytes that the command has not read out of its
+// pipe again, and removes only the bytes that it has read from the caller's input.
 func (in *input) settle() {
 	if left, err := takeBack(in.to); err == nil {
 		in.source.consume(max(in.offered-left, 0))
 	}
 }
 
-// slot is the size of a pipe's smallest buffer.
+// slot is the size in bytes of the smallest buffer that a pipe can have, one page.
 const slot = 4096
 
-// A ttySource reads a terminal. Bytes that it has read cannot be put back, so it reads only a
-// line that no other reader takes.
+// A ttySource reads the caller's terminal for a command. Bytes read from a terminal cannot be put back, so it
+// reads only a line that no other program takes within a short time.
 type ttySource struct {
 	from *os.File
 	// own is from, opened again in non-blocking mode, or nil where that is not permitted.
@@ -156,16 +158,17 @@ func newTTYSource(from *os.File) *ttySource {
 	return &ttySource{from: from, own: reopen(from), raw: !lineMode(from)}
 }
 
-// grace is how long input stays for other readers of the terminal, such as a pager that shows the
-// command's output. background is the time between two looks whether snapfs may read again.
+// grace is how long terminal input stays unread, so that another reader of the terminal can take it first,
+// such as a pager that shows the command's output. background is the time between two checks whether snapfs
+// may read the terminal again, while it may not.
 const (
 	grace      = 30 * time.Millisecond
 	background = 100 * time.Millisecond
 )
 
-// pause returns grace if the terminal's input may be for the command. It returns background while
-// it is for others: snapfs is not in the foreground, or another program has set a mode for single
-// keys.
+// pause returns how long to wait before reading the terminal: grace if its input may be for the command. It
+// returns background while the input is for others, because snapfs is not in the foreground, or another
+// program has set a mode for single keys.
 func (s *ttySource) pause() time.Duration {
 	if stdio.InBackground(s.from) || !s.raw && !lineMode(s.from) {
 		return background
@@ -193,7 +196,8 @@ func (s *ttySource) close() {
 	}
 }
 
-// A socketSource looks at the bytes of a socket before it removes them.
+// A socketSource reads a command's input from a socket. It looks at bytes without removing them (MSG_PEEK),
+// and removes those that the command has read.
 type socketSource struct {
 	from *os.File
 	buf  []byte
@@ -220,14 +224,16 @@ func (s *socketSource) consume(n int) {
 	}
 }
 
-// A pipeSource duplicates the bytes of a pipe before it removes them.
+// A pipeSource reads a command's input from a pipe. It duplicates bytes without removing them (tee(2)), and
+// removes those that the command has read.
 type pipeSource struct {
 	from *os.File
 	size int // of the pipe to the command
 	buf  []byte
 }
 
-// offer duplicates a page, or, if more waits, up to 16.
+// offer duplicates up to a page of the waiting bytes into the command's pipe, or up to 16 pages if more than
+// one page waits.
 func (s *pipeSource) offer(to *os.File) (int, error) {
 	size := slot
 	if waiting, err := stdio.Unread(s.from); err == nil && waiting > slot {

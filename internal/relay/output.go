@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// An output copies what a command writes to a pipe on to a stream of the caller.
+// An output copies the data that a command writes to a pipe on to a stream of the caller.
 type output struct {
 	from, to *os.File
 	kind     kind
@@ -17,9 +17,9 @@ type output struct {
 	done     chan struct{}
 }
 
-// copy copies until all processes have closed the pipe, or, once stop can be read, until what the
-// pipe held at that time is copied. If the reader of the caller's stream has gone, copy closes the
-// pipe, so that the command gets SIGPIPE at its next write.
+// copy copies the command's output until all processes have closed the pipe. After the command's end, when
+// stop becomes readable, it copies only the bytes that the pipe holds at that time. If nobody reads the
+// caller's stream any more, copy closes the pipe, so that the command gets SIGPIPE at its next write.
 func (o *output) copy(stop *os.File) {
 	defer close(o.done)
 	defer o.from.Close()
@@ -56,7 +56,8 @@ func (o *output) copy(stop *os.File) {
 	}
 }
 
-// move copies at least one byte, and at most most. It returns 0 and no error at the end.
+// move copies at least one byte of the command's output to the caller, and at most most bytes. It returns 0
+// and no error at the end of the output.
 func (o *output) move(most int) (int, error) {
 	if o.screen == nil {
 		n, err := splice(o.from, o.to, most)
@@ -81,7 +82,8 @@ func (o *output) move(most int) (int, error) {
 	return n, writeAll(o.to, o.buf[:n])
 }
 
-// room waits, if err says that the caller's stream is full, until it has room again.
+// room handles the error of a write to the caller's stream. If err says that the stream is full (EAGAIN),
+// room first waits until there is space. It returns err, or the error of waiting.
 func (o *output) room(err error) error {
 	if err == unix.EAGAIN {
 		if werr := wait(-1, []unix.PollFd{on(o.to, unix.POLLOUT)}); werr != nil {
@@ -91,7 +93,7 @@ func (o *output) room(err error) error {
 	return err
 }
 
-// writeAll writes p to f, which may be in non-blocking mode.
+// writeAll writes all of p to f, and waits for space if f is in non-blocking mode.
 func writeAll(f *os.File, p []byte) error {
 	for len(p) > 0 {
 		n, err := unix.Write(int(f.Fd()), p)
@@ -112,8 +114,8 @@ func on(f *os.File, events int16) unix.PollFd {
 	return unix.PollFd{Fd: int32(f.Fd()), Events: events}
 }
 
-// wait waits until one of the files is ready or timeout milliseconds have passed; -1 waits without
-// limit.
+// wait waits until one of the files is ready, as poll(2) does, or timeout milliseconds have passed; -1 waits
+// without limit.
 func wait(timeout int, files []unix.PollFd) error {
 	for {
 		if _, err := unix.Poll(files, timeout); err != unix.EINTR {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newPipe returns the ends of a pipe in blocking mode, which the runtime does not poll.
+// newPipe returns the reading and the writing end of a new pipe in blocking mode, which Go's runtime does not
+// poll.
 func newPipe() (r, w *os.File, err error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -16,25 +17,26 @@ func newPipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(ends[0]), "pipe"), os.NewFile(uintptr(ends[1]), "pipe"), nil
 }
 
-// splice moves up to n bytes from a pipe without copying them.
+// splice moves up to n bytes from the pipe from to another file without copying them through this process
+// (splice(2)).
 func splice(from, to *os.File, n int) (int, error) {
 	moved, err := unix.Splice(int(from.Fd()), nil, int(to.Fd()), nil, n, unix.SPLICE_F_MOVE)
 	return int(max(moved, 0)), err
 }
 
-// tee duplicates up to n bytes from a pipe to another.
+// tee duplicates up to n bytes from one pipe to another, and leaves them in the first (tee(2)).
 func tee(from, to *os.File, n int) (int, error) {
 	copied, err := unix.Tee(int(from.Fd()), int(to.Fd()), n, unix.SPLICE_F_NONBLOCK)
 	return int(max(copied, 0)), err
 }
 
-// setSize sets how many bytes a pipe holds.
+// setSize sets how many bytes the pipe can hold to n.
 func setSize(pipe *os.File, n int) error {
 	_, err := unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, n)
 	return err
 }
 
-// takeBack empties a pipe, given its end for writing, and returns how many bytes it held.
+// takeBack empties a pipe of which this process has only the writing end, and returns how many bytes it held.
 func takeBack(pipe *os.File) (int, error) {
 	end, err := unix.Open(pathOf(pipe), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -52,7 +54,8 @@ func takeBack(pipe *os.File) (int, error) {
 	}
 }
 
-// reopen opens a terminal again for reading, in non-blocking mode, or returns nil.
+// reopen opens a terminal a second time, for reading in non-blocking mode. It returns nil if this user may
+// not.
 func reopen(tty *os.File) *os.File {
 	fd, err := unix.Open(pathOf(tty), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -69,7 +72,7 @@ func isStream(f *os.File) bool {
 	return err == nil && kind == unix.SOCK_STREAM && lerr == nil && listens == 0
 }
 
-// lineMode reports whether a terminal delivers whole lines.
+// lineMode reports whether a terminal delivers input in whole lines, and not as single keys.
 func lineMode(tty *os.File) bool {
 	mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
 	return err == nil && mode.Lflag&unix.ICANON != 0

@@ -17,7 +17,8 @@ func newPipe() (r, w *os.File, err error) {
 	return r, w, err
 }
 
-// splice and tee are Linux's.
+// splice always returns EINVAL, because only Linux can move bytes from a pipe without copying. The caller
+// then reads and writes them.
 func splice(*os.File, *os.File, int) (int, error) { return 0, unix.EINVAL }
 
 func tee(from, to *os.File, n int) (int, error) {
@@ -29,16 +30,17 @@ func tee(from, to *os.File, n int) (int, error) {
 	return n, writeAll(to, buf[:n])
 }
 
-// setSize does nothing: the size is the kernel's.
+// setSize does nothing, because only Linux lets a program set the size of a pipe.
 func setSize(*os.File, int) error { return nil }
 
-// takeBack returns an error: a pipe's end cannot be opened again.
+// takeBack always returns an error, because only on Linux can a pipe's end be opened again and emptied.
 func takeBack(*os.File) (int, error) { return 0, unix.ENOSYS }
 
-// reopen returns nil: the terminal is read as it is.
+// reopen returns nil: only on Linux is the terminal opened a second time; here it is read through the
+// descriptor that the caller has.
 func reopen(*os.File) *os.File { return nil }
 
 func isStream(*os.File) bool { return true }
 
-// lineMode returns true: the mode of a terminal is not read here.
+// lineMode always returns true, because the mode of a terminal is read only on Linux.
 func lineMode(*os.File) bool { return true }

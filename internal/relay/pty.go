@@ -9,17 +9,18 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// lastWords is how long a pseudoterminal must be silent after the command's end before its output
-// counts as complete. A background process may hold it open and write on, so that the output also
-// ends after mostWords bytes, which is more than the kernel holds, or after mostWait of waiting.
+// lastWords is how long a pseudoterminal must be silent after the command's end before its output counts as
+// complete. A background process may hold it open and continue to write. So the output also ends after
+// mostWords bytes, which is more than the kernel buffers, or after mostWait of waiting.
 const (
 	lastWords = 20 * time.Millisecond
 	mostWords = 256 << 10
 	mostWait  = 200 * time.Millisecond
 )
 
-// CopyTerminal copies output from pty, the outer end of a pseudoterminal, to the screen, until
-// every inner end is closed, or until stop can be read and no output of before is left.
+// CopyTerminal copies the output of the programs in a pseudoterminal to the caller's terminal. pty is the
+// outer end, from which this process reads. It returns when every inner end is closed, or when stop becomes
+// readable, which means that the command has ended, and no earlier output is left.
 func CopyTerminal(screen *Screen, pty, stop *os.File) {
 	buf := make([]byte, 32<<10)
 	words, waited := mostWords, time.Duration(0)

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// A Relay copies between the caller's streams and pipes that the command gets in their place, one
-// direction each.
+// A Relay copies between the caller's standard streams and the pipes that a command in a sandbox gets
+// instead, one direction each. [Open] makes it, Start begins to copy, and End or Close ends it.
 type Relay struct {
 	// In, Out and Err are the command's streams: a pipe of the relay, or the caller's own stream
 	// where the sandbox may have that.
@@ -24,10 +24,11 @@ type Relay struct {
 	stop, stopped *os.File
 }
 
-// Open returns the relay for the streams of a caller; one of them may be nil. Terminals are always
-// relayed, and pipes and stream sockets if the sandbox outlives the command. All else, such as a
-// regular file, is handed over. After an error nothing is left open. Cost: two system calls a
-// stream, and some more for each that is relayed.
+// Open decides for each standard stream of the caller whether a command gets the stream itself or a pipe of
+// the relay; a stream may be nil. Terminals are always relayed. Pipes and stream sockets are relayed if
+// outlives is set, which means that the sandbox outlives the command. The command gets all else itself, such
+// as a regular file. After an error nothing is left open. Cost: two system calls a stream, and some more for
+// each that is relayed.
 func Open(in, out, err *os.File, outlives bool) (_ *Relay, failed error) {
 	r := &Relay{In: in, Out: out, Err: err}
 	defer func() {
@@ -96,13 +97,14 @@ func (r *Relay) Start() {
 	}
 }
 
-// settling bounds the wait for the input of a command that has ended.
+// settling is how long [Relay.End] waits, after a command has ended, until the copying of its input has
+// stopped.
 const settling = time.Second
 
-// End ends the relay after the command. It first copies the output that the command has written,
-// even while another process holds the other end. Bytes of a pipe or a socket that the command has
-// not read stay there. A terminal whose state the output may have changed gets it back. End returns early when giveUp is
-// closed, because the reader of the output may never go on.
+// End ends the relay after the command has ended. It first copies the output that the command has written,
+// even while another process holds the pipe open. Bytes of a pipe or a socket that the command has not read
+// stay there. If the output may have changed the state of the caller's terminal, End restores that. End
+// returns early when giveUp is closed, because the reader of the output may never continue.
 func (r *Relay) End(giveUp <-chan struct{}) {
 	if r.stopped != nil {
 		r.stopped.Close()
@@ -152,7 +154,8 @@ func (r *Relay) closeGiven() {
 	r.given = nil
 }
 
-// A kind is the type of a stream, as far as a relay treats it differently.
+// A kind is the type of a standard stream, as far as a [Relay] treats it differently: terminal, pipe, socket
+// or any other.
 type kind int
 
 const (

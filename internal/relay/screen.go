@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// A Screen is a terminal of the caller to which a command's output is written. It notes which
-// states of the terminal the output may have changed, so that Reset can undo that.
+// A Screen is the caller's terminal, to which a command's output is written. It notes which states of the
+// terminal, such as colors or mouse reports, the output may have changed, so that [Screen.Reset] can undo
+// that.
 type Screen struct {
 	f *os.File
 
@@ -19,7 +20,7 @@ type Screen struct {
 // NewScreen returns the screen of a terminal.
 func NewScreen(tty *os.File) *Screen { return &Screen{f: tty} }
 
-// Write writes output to the terminal.
+// Write writes output to the terminal, and notes the control sequences in it.
 func (s *Screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	s.parser.note(p)
@@ -27,10 +28,9 @@ func (s *Screen) Write(p []byte) (int, error) {
 	return len(p), writeAll(s.f, p)
 }
 
-// Reset gives the terminal the state in which text is visible and keys arrive as they are typed.
-// It writes nothing if the output had no control sequences, and neither clears the screen nor,
-// with one exception, moves the cursor: after the mode in which positions count from a margin, it
-// goes to the last line.
+// Reset restores the terminal's state in which text is visible and keys arrive as they are typed. It writes
+// nothing if the output had no control sequences, and never clears the screen. It moves the cursor only after
+// the mode in which positions count from a margin: then to the last line.
 func (s *Screen) Reset() {
 	s.mu.Lock()
 	text := s.parser.reset()
@@ -41,7 +41,8 @@ func (s *Screen) Reset() {
 	}
 }
 
-// A parser reads control sequences (ECMA-48, and the private ones of xterm's ctlseqs).
+// A parser recognizes control sequences in a command's output (ECMA-48, and xterm's private ones of ctlseqs),
+// and notes which states of the terminal they change.
 type parser struct {
 	state   int
 	private byte
@@ -68,7 +69,7 @@ const (
 	csi = 0x9b // the control character of one byte
 )
 
-// mostArgs bounds the arguments of a sequence that the parser records.
+// mostArgs is how many bytes of the arguments of a control sequence the parser stores; it ignores the rest.
 const mostArgs = 64
 
 func (p *parser) note(out []byte) {
@@ -91,8 +92,9 @@ func (p *parser) note(out []byte) {
 	}
 }
 
-// control reports whether b is, or completes, a control character above ASCII: a byte by itself, or the
-// second byte of one in UTF-8. Such a byte within another character of UTF-8 is part of that.
+// control reports whether b is, or completes, a control character above ASCII (0x80 to 0x9f): a byte by
+// itself, or the second byte of such a character in UTF-8. A byte of that range within another character of
+// UTF-8 is part of that character.
 func (p *parser) control(b byte) bool {
 	first, left := p.first, p.left
 	p.first, p.left = 0, 0
@@ -136,7 +138,7 @@ func (p *parser) inSequence(b byte) {
 	}
 }
 
-// end notes the sequence with the final byte b.
+// end notes the effect of a complete control sequence with the final byte b.
 func (p *parser) end(b byte) {
 	switch {
 	case b == 'h' && (len(p.args) >= mostArgs || len(bytes.TrimLeft(p.args, "0123456789;")) > 0):
@@ -158,8 +160,9 @@ func (p *parser) end(b byte) {
 	}
 }
 
-// reset returns the sequences that undo what the output may have changed. Those for every output
-// with a control sequence do nothing in a terminal whose state is as usual.
+// reset returns the control sequences that undo the changes that the output may have made to the terminal's
+// state. Some are written after any output with a control sequence; these do nothing in a terminal whose
+// state is as usual.
 func (p *parser) reset() string {
 	if !p.touched {
 		return ""

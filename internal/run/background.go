@@ -14,7 +14,8 @@ func Background(args []string, stderr *os.File, extra ...*os.File) (*os.Process,
 	return BackgroundIn(nil, args, stderr, extra...)
 }
 
-// BackgroundIn is Background with the environment env, or with nil that of this process.
+// BackgroundIn starts a program in a session of its own as [Background] does, with the environment env; nil
+// means the environment of this process.
 func BackgroundIn(env, args []string, stderr *os.File, extra ...*os.File) (*os.Process, error) {
 	c := exec.Command(args[0], args[1:]...)
 	c.Env = env

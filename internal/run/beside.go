@@ -12,13 +12,15 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// libexec is where make install puts programs that only snapfs starts, relative to the directory of snapfs.
+// libexec is the directory, relative to that of the program snapfs, where make install puts programs that
+// only snapfs starts.
 const libexec = "../libexec/snapfs"
 
-// Beside returns the command line of another program of this project. It looks in this program's directory, then in
-// ../libexec/snapfs, then in PATH. Programs of go run and go install ./cmd/snapfs have no others beside them: Beside
-// builds the missing one beside this program, if the checkout that this program was compiled in still exists. It
-// calls notice before, unless that is nil. Cost: a few system calls, or half a minute. Errors: ErrMissing.
+// Beside returns the command line that starts another program of this project, such as snapfs-edge. It looks
+// in this program's directory, then in ../libexec/snapfs, then in PATH. go run and go install ./cmd/snapfs
+// build only one program. Beside then builds the missing one next to this program, if the checkout that this
+// program was compiled in still exists. It calls notice before, unless that is nil. Cost: a few system calls,
+// or half a minute for building. Errors: ErrMissing.
 func Beside(name string, notice func(text string)) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -50,8 +52,9 @@ func Beside(name string, notice func(text string)) ([]string, error) {
 	return nil, missing(name, hint)
 }
 
-// checkout returns the directory of the source from which this program was compiled, or "" if it has gone, belongs
-// to a user other than this one and root, who could have changed it since, or is unknown, as with go build -trimpath.
+// checkout returns the directory of the source from which this program was compiled. It returns "" if that is
+// unknown (go build -trimpath), no longer exists, or belongs to a user other than this one and root, who
+// could have changed it since.
 func checkout() string {
 	_, file, _, _ := runtime.Caller(0) // in internal/run
 	if !filepath.IsAbs(file) {
@@ -68,8 +71,8 @@ func checkout() string {
 	return dir
 }
 
-// buildIn compiles a program of the checkout source and returns its path in dir. Nothing is left in dir after an
-// error.
+// buildIn compiles the program cmd/name of the checkout source into the directory dir, and returns its path.
+// It calls notice before, unless that is nil. Nothing is left in dir after an error.
 func buildIn(source, dir, name string, notice func(string)) (string, error) {
 	ctx := context.Background()
 	part, err := os.MkdirTemp(dir, "."+name+"-")

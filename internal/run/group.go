@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// polite is how long a process group may take to end between SIGTERM and SIGKILL.
+// polite is how long the processes of a group have to end after SIGTERM before they get SIGKILL.
 const polite = 2 * time.Second
 
-// Group runs a program to its end as the leader of a process group of its own, so that all its descendants can
-// be ended with it.
+// Group runs a program to its end as the leader of a process group of its own, so that all its descendants
+// can be ended with it.
 //
-// When ctx ends, the group gets SIGTERM, two seconds later SIGKILL. If this process is killed, the program gets
-// SIGKILL (on Linux), but its descendants continue: see [EndMarked]. With keep, descendants that run after the
-// program has succeeded are left alone; otherwise they are ended. Streams must be files, or nil to discard
-// output: descendants can use nothing else later.
+// When ctx ends, the group gets SIGTERM, and two seconds later SIGKILL. If this process is killed, the
+// program gets SIGKILL (on Linux), but its descendants continue: see [EndMarked]. Descendants that still run
+// after the program has succeeded are ended, or left alone if keep is set. Streams must be files, or nil to
+// discard output: descendants can use nothing else later.
 //
 // Errors: ErrMissing, *Error.
 func Group(ctx context.Context, p Program, keep bool) error {
@@ -59,12 +59,12 @@ func signalGroup(group int, sig syscall.Signal) error {
 	return nil
 }
 
-// EndMarked ends the descendants that a killed process of this program started with [Group].
-// It identifies them by marks, "NAME=VALUE", all of which are in their environment, because
-// pids are reused. It does not find a descendant that has created a session of its own.
+// EndMarked ends the programs that a process of this program started with [Group] and left behind when it was
+// killed. It identifies them by marks, "NAME=VALUE", all of which are in their environment, because pids are
+// reused. It does not find a descendant that has created a session of its own.
 //
-// Cost: reading /proc/*/stat, and the environment of each process that leads no process group.
-// Errors: those of kill(2). Without /proc it finds none.
+// Cost: reading /proc/*/stat, and the environment of each process that leads no process group. Errors: those
+// of kill(2). Without /proc it finds none.
 func EndMarked(marks ...string) error {
 	return end(func(p member) bool {
 		if p.group == p.session {
@@ -77,7 +77,8 @@ func EndMarked(marks ...string) error {
 	})
 }
 
-// end sends SIGTERM to the processes for which ours returns true, and SIGKILL after polite, until none is left.
+// end sends SIGTERM to the processes for which ours returns true, and after two seconds (polite) SIGKILL,
+// until none is left. It returns an error if some still exist after another two seconds.
 func end(ours func(member) bool) error {
 	for began, sig := time.Now(), syscall.SIGTERM; ; time.Sleep(5 * time.Millisecond) {
 		left := members(ours)
@@ -102,7 +103,7 @@ func end(ours func(member) bool) error {
 	}
 }
 
-// A member is a process with its process group and session.
+// A member is a running process with the ids of its process group and its session.
 type member struct {
 	pid            int
 	group, session string

@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leader returns the attributes of a process that leads a new group. macOS has no parent-death
-// signal.
+// leader returns the attributes for starting a process that leads a new process group. macOS has no
+// parent-death signal.
 func leader() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// mortal returns the attributes of a process without a group of its own. macOS has no
-// parent-death signal.
+// mortal returns the attributes for starting a process that should end with this one. macOS has no
+// parent-death signal, so there are none.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-// members returns the live processes for which ours returns true. macOS does not report their
+// members returns the pids of the running processes for which ours returns true. macOS does not report their
 // sessions.
 func members(ours func(member) bool) (pids []int) {
 	const zombie = 5 // SZOMB of sys/proc.h

@@ -8,16 +8,17 @@ import (
 	"syscall"
 )
 
-// leader returns the attributes of a process that leads a new group and gets SIGKILL when this
-// thread ends.
+// leader returns the attributes for starting a process that leads a new process group and gets SIGKILL when
+// the thread that starts it ends, as when this process is killed.
 func leader() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// mortal returns the attributes of a process that gets SIGKILL when this thread ends.
+// mortal returns the attributes for starting a process that gets SIGKILL when the thread that starts it ends,
+// as when this process is killed.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// members returns the live processes for which ours returns true.
+// members returns the pids of the running processes, from /proc, for which ours returns true.
 func members(ours func(member) bool) (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	for _, path := range stats {

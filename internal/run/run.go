@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Error is the failure of a program. It is a type because callers decide by its exit status and by the lines of
-// its standard error.
+// An Error is the failure of a program that this package ran. It is a type because callers decide by the exit
+// status and by the lines of the program's standard error.
 type Error struct {
 	// Name is the program.
 	Name string
@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 	return e.Name + ": " + why
 }
 
-// Unwrap returns the cause, such as context.Canceled.
+// Unwrap returns the cause of the program's failure, such as context.Canceled, or nil.
 func (e *Error) Unwrap() error { return e.Err }
 
 // ErrMissing means that a program is not installed. Its error is an [*errs.Error] of the kind
@@ -52,8 +52,8 @@ func missing(name string, fix ...string) error {
 	return &errs.Error{Path: name, Kind: errs.ErrNotFound, Err: ErrMissing, Hints: fix}
 }
 
-// Look returns the path of the program name, also from the administrator's directories that an ordinary user's
-// PATH leaves out. Errors: ErrMissing.
+// Look returns the path of the program name. Besides PATH it searches the administrator's directories, such
+// as /usr/sbin, that an ordinary user's PATH leaves out. Errors: ErrMissing.
 func Look(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -68,8 +68,8 @@ func Look(name string) (string, error) {
 	return "", missing(name, fix(name)...)
 }
 
-// fix returns the command that installs, on Debian, the package of the program name, or nothing for an unknown
-// program.
+// fix returns the command that installs the Debian package with the program name, as the hint of an error, or
+// nil for a program that it does not know.
 func fix(name string) []string {
 	var pkg string
 	switch name {
@@ -107,7 +107,7 @@ func Output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// A Program is another program and how to run it.
+// A Program says which other program to run and how: arguments, environment, directory, streams and user.
 type Program struct {
 	// Name is resolved by [Look].
 	Name string
@@ -127,7 +127,7 @@ type Program struct {
 	Mortal bool
 }
 
-// IDs are the user and group ids of a program, without supplementary groups.
+// IDs are the user and group ids with which to start a program, without supplementary groups.
 type IDs struct{ UID, GID int }
 
 // Run runs a program to its end. When ctx ends, the program is killed, but not its descendants. Errors:
@@ -176,7 +176,8 @@ func failure(ctx context.Context, name string, args []string, stderr *head, err 
 	return e
 }
 
-// A head stores the first max bytes written to it and discards all others.
+// A head is an io.Writer that stores the first max bytes written to it and discards all others, for the
+// standard error of a program.
 type head struct {
 	buf []byte
 	max int

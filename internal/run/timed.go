@@ -20,8 +20,8 @@ type Timed struct {
 	stderr  *os.File
 }
 
-// Prepare prepares a program for timed runs. Its standard input is empty; its output is discarded, except
-// standard error for the error. Errors: ErrMissing.
+// Prepare looks up a program and opens its streams for timed runs. Its standard input is empty; its output is
+// discarded, except that standard error becomes part of an error. Errors: ErrMissing.
 func Prepare(p Program) (*Timed, error) {
 	path, err := Look(p.Name)
 	if err != nil {
@@ -44,14 +44,14 @@ func Prepare(p Program) (*Timed, error) {
 	return t, os.Remove(t.stderr.Name())
 }
 
-// Close closes the streams.
+// Close closes the streams of the prepared program.
 func (t *Timed) Close() {
 	t.null.Close()
 	t.stderr.Close()
 }
 
-// Run runs the program once and returns the time from before its fork until after the wait. When ctx ends, the
-// program gets SIGTERM. Errors: *Error.
+// Run runs the prepared program once and returns the time from before its fork until its end was reported by
+// wait. When ctx ends, the program gets SIGTERM. Errors: *Error.
 func (t *Timed) Run(ctx context.Context) (time.Duration, error) {
 	if err := errors.Join(ctx.Err(), t.stderr.Truncate(0)); err != nil {
 		return 0, err

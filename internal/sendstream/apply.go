@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options describe the directory that a stream is applied to.
+// Options describe the directory to which [Apply] applies a stream, and which of its entries are mount
+// points.
 type Options struct {
 	// OnBase is set if the directory equals the base of the stream; otherwise the directory is
 	// empty.
@@ -33,19 +34,18 @@ type Options struct {
 	LeftOut func(path, attr string)
 }
 
-// Apply applies a stream to the open directory root. It reads r to its end, so that a reader that
-// verifies the whole stream can return its error there.
+// Apply makes the changes that a btrfs send stream describes to the open directory root. It reads r to its
+// end, so that a reader that verifies the whole stream can return its error there.
 //
-// The stream may come from anybody, and this process may be root: no command leaves the directory
-// or follows a symbolic link, in whatever order commands make and rename entries, and only regular
-// files are opened. No other process may write in the directory meanwhile. An ordinary user becomes
-// the owner of all files; modes set by the stream do not restrict later commands, and attributes
-// that only root can set are left out.
+// The stream may come from anybody, and this process may be root: no command leaves the directory or follows
+// a symbolic link, in whatever order commands make and rename entries, and only regular files are opened. No
+// other process may write in the directory meanwhile. An ordinary user becomes the owner of all files; modes
+// set by the stream do not restrict later commands, and attributes that only root can set are left out.
 //
-// Cost: in proportion to the stream. After an error the directory contains an arbitrary part of the
-// stream, and must be discarded. Errors: ErrCorrupt (no stream, damaged, truncated, or not for this
-// base), ErrNoSpace, ErrDenied, ErrNotSupported (the filesystem cannot hold an entry),
-// ErrInterrupted, and those of r.
+// Cost: in proportion to the stream. After an error the directory contains an arbitrary part of the stream,
+// and must be discarded. Errors: ErrCorrupt (no stream, damaged, truncated, or not for this base),
+// ErrNoSpace, ErrDenied, ErrNotSupported (the filesystem cannot hold an entry), ErrInterrupted, and those of
+// r.
 func Apply(ctx context.Context, root *os.File, r io.Reader, how Options) error {
 	in, err := newReader(r)
 	if err != nil {
@@ -145,7 +145,7 @@ func (a *applier) all(in *reader, onBase bool) error {
 	}
 }
 
-// ended returns ErrInterrupted if the context has ended.
+// ended returns ErrInterrupted if the context has ended, and nil otherwise.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return &errs.Error{Op: "applying the stream", Kind: errs.ErrInterrupted, Err: err}
@@ -153,8 +153,8 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// applying wraps the error of the command c. If the command does not fit the tree, the error
-// is ErrCorrupt.
+// applying wraps the error err of the stream command c. If err shows that the command does not fit the tree,
+// such as ENOENT, the result is ErrCorrupt.
 func applying(c *command, err error) error {
 	var done *errs.Error
 	if errors.As(err, &done) {
@@ -167,7 +167,7 @@ func applying(c *command, err error) error {
 	return &errs.Error{Op: "applying " + c.op.String(), Path: string(c.parts[aPath]), Kind: kind, Err: err}
 }
 
-// handlers holds, for each command of a stream, the method of applier that executes it.
+// handlers holds, for each command of a send stream, the method of applier that executes it.
 var handlers = map[Op]func(*applier, *command) error{
 	MkFile: (*applier).mkfile, MkDir: (*applier).mkdir, MkNod: (*applier).mknod, MkFifo: (*applier).mkfifo, MkSock: (*applier).mksock,
 	Symlink: (*applier).symlink, Rename: (*applier).rename, Link: (*applier).link, Unlink: (*applier).unlink, RmDir: (*applier).rmdir,
@@ -208,7 +208,8 @@ func (a *applier) apply(c *command) error {
 	return err
 }
 
-// A spot is a file name and the open directory that holds it, of the tree to which a stream is applied.
+// A spot is the place of a file that a stream command makes or changes: its name, and the open directory that
+// holds it.
 type spot struct {
 	dir  int
 	name string
@@ -221,8 +222,8 @@ func (s spot) close() {
 	}
 }
 
-// checked returns path if it has only plain names, so that it stays inside the root, and an
-// error otherwise.
+// checked returns path unchanged if it is relative and has no "." or "..", so that it stays inside the tree,
+// and an error otherwise.
 func checked(path string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", bad("invalid path %q", path)
@@ -235,7 +236,8 @@ func checked(path string) (string, error) {
 	return path, nil
 }
 
-// spot opens the parent directory of the path in the attribute at of a command. The caller closes the spot.
+// spot opens the parent directory of the path that the stream command c has as its attribute at. The caller
+// closes the spot.
 func (a *applier) spot(c *command, at attr) (spot, error) {
 	path, err := c.text(at)
 	if err == nil {
@@ -252,8 +254,8 @@ func (a *applier) spot(c *command, at attr) (spot, error) {
 	return spot{dir: fd, name: path[i+1:], own: err == nil}, err
 }
 
-// openInode returns an O_PATH descriptor of the inode at a command's path, which the caller closes; the empty
-// path is the root. It follows no symbolic link.
+// openInode returns an O_PATH descriptor of the inode at the path of the stream command c, which the caller
+// closes; the empty path is the root of the tree. It follows no symbolic link.
 func (a *applier) openInode(c *command) (int, error) {
 	path, err := c.text(aPath)
 	if err != nil {
@@ -274,8 +276,8 @@ func (a *applier) openInode(c *command) (int, error) {
 	return fd, err
 }
 
-// checkLinks refuses a change of a file with several hard links in an overlay, where the other links
-// would keep the old content.
+// checkLinks returns ErrNotSupported for a file with several hard links if the tree is an overlay. A change
+// there would copy up one link, and the other links would keep the old content.
 func (a *applier) checkLinks(dir int, name string) error {
 	if !a.parts {
 		return nil
@@ -290,8 +292,8 @@ func (a *applier) checkLinks(dir int, name string) error {
 	}
 }
 
-// regular opens a regular file. Other types are refused, because opening a device or a pipe has
-// effects.
+// regular opens the regular file at path for reading and writing. It refuses other types, because opening a
+// device or a pipe has effects.
 func (a *applier) regular(path string) (*os.File, error) {
 	path, err := checked(path)
 	if err != nil {
@@ -315,7 +317,8 @@ func (a *applier) regular(path string) (*os.File, error) {
 	return os.OpenFile(vfs.FDPath(f), os.O_RDWR, 0)
 }
 
-// file opens the file that the command writes to. It stays open for the next command.
+// file opens the file to which the stream command c writes. The file stays open, because the next command
+// usually writes to it too.
 func (a *applier) file(c *command) (*os.File, error) {
 	path, err := c.text(aPath)
 	if err != nil {
@@ -337,7 +340,7 @@ func (a *applier) closeOpen() {
 	}
 }
 
-// time reads an attribute of seconds and nanoseconds.
+// time returns the time in the attribute at of the command, which holds seconds and nanoseconds.
 func (c *command) time(at attr) (unix.Timespec, error) {
 	b, err := c.bytes(at)
 	if err == nil && len(b) != 12 {

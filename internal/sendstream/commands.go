@@ -53,14 +53,16 @@ func (a *applier) mkdir(c *command) error {
 	return dropACLs(s, aclAccess, aclDefault)
 }
 
-// Names of the attributes with access control lists. The kernel gives a new inode lists if its
-// directory has a default one (acl(5)); a stream sets all lists that an inode should have.
+// Names of the extended attributes with access control lists. The kernel gives a new inode lists if its
+// directory has a default one (acl(5)). They must be removed, because a stream sets all lists that an inode
+// should have.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
 )
 
-// dropACLs removes inherited lists from a new inode.
+// dropACLs removes the access control lists named by lists from a new inode, which has inherited them from
+// its directory. A missing list is no error.
 func dropACLs(s spot, lists ...string) error {
 	for _, list := range lists {
 		err := vfs.RemoveXattr(s.dir, s.name, list)
@@ -84,7 +86,8 @@ func (a *applier) symlink(c *command) error {
 	return unix.Symlinkat(target, s.dir, s.name)
 }
 
-// two calls do with the names of the two paths of a command, in their open parent directories.
+// two opens the parent directories of both paths of a rename or link command, given by the attributes from
+// and to, and calls do with them.
 func (a *applier) two(c *command, from, to attr, do func(from, to spot) error) error {
 	f, err := a.spot(c, from)
 	if err != nil {
@@ -111,9 +114,9 @@ func (a *applier) link(c *command) error {
 	})
 }
 
-// renameOrLink calls do, which renames or links a file. An overlay refuses that (EXDEV) for a
-// file in a lower layer whose path is too long for a redirect; renameOrLink then opens the
-// file for writing, which copies it up, and calls do again.
+// renameOrLink calls do, which renames or links the file from. An overlay refuses that (EXDEV) for a file in
+// a lower layer whose path is too long for a redirect. renameOrLink then opens the file for writing, which
+// copies it up, and calls do again.
 func (a *applier) renameOrLink(c *command, at attr, from spot, do func() error) error {
 	if err := a.checkLinks(from.dir, from.name); err != nil {
 		return err
@@ -147,7 +150,7 @@ func (a *applier) remove(c *command, flags int) error {
 	return unix.Unlinkat(s.dir, s.name, flags)
 }
 
-// on calls do with an O_PATH descriptor of the inode at the command's path.
+// on calls do with an O_PATH descriptor of the inode at the path of the stream command c.
 func (a *applier) on(c *command, do func(fd int) error) error {
 	fd, err := a.openInode(c)
 	if err != nil {
@@ -229,7 +232,8 @@ func (a *applier) utimes(c *command) error {
 	return a.on(c, func(fd int) error { return vfs.SetTimes(fd, &t.access, t.modified) })
 }
 
-// offset checks that n bytes at an offset are within the range of a file.
+// offset converts the offset at for the kernel, after checking that n bytes from there end within the largest
+// possible file.
 func offset(at uint64, n uint64) (int64, error) {
 	if at > math.MaxInt64 || n > math.MaxInt64-at {
 		return 0, bad("%d bytes at offset %d", n, at)
@@ -274,8 +278,8 @@ func (a *applier) truncate(c *command) error {
 	return f.Truncate(n)
 }
 
-// clone executes the command that copies a range of one file of the tree into another, sharing blocks if
-// possible.
+// clone executes the stream command that copies a range of one file of the tree into another. It shares disk
+// blocks if the filesystem can.
 func (a *applier) clone(c *command) error {
 	n, err := c.numbers(aOffset, aCloneFrom, aCloneLen)
 	if err != nil {

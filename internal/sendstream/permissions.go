@@ -12,15 +12,15 @@ import (
 // For an ordinary user, the modes that a stream sets restrict the later commands of the stream. Its
 // writer was root, whom modes do not restrict.
 
-// A grant records temporary permissions for the owner of an inode: the open inode and its
-// former mode.
+// A grant is an inode to whose owner [applier.grant] has given permissions for one command: the open inode,
+// and its former mode, which is set again afterwards.
 type grant struct {
 	fd   int
 	mode uint32
 }
 
-// withPermissions executes a command that file modes forbid, with temporary permissions that
-// it takes away afterwards.
+// withPermissions executes the stream command c for an ordinary user whom the modes of the tree's own files
+// forbid it. It adds permissions for the owner, calls do, and restores the modes.
 func (a *applier) withPermissions(c *command, do func(*applier, *command) error) (err error) {
 	var grants []grant
 	defer func() {
@@ -46,7 +46,8 @@ func (a *applier) withPermissions(c *command, do func(*applier, *command) error)
 	return do(a, c)
 }
 
-// needsInode reports whether the command reads or writes the inode at the path, not only its parent.
+// needsInode reports whether the stream command c needs permissions on the inode at its path (attribute at)
+// itself, and not only on the parent directory.
 func needsInode(c *command, at attr) bool {
 	switch c.op {
 	case Write, Truncate, Clone:
@@ -59,8 +60,9 @@ func needsInode(c *command, at attr) bool {
 	return false
 }
 
-// grant gives the owner permissions on each directory above path, and with it set also on the inode at path. It
-// appends to grants each change that it made, also after an error.
+// grant gives the owner permissions on each directory above path, and if it is set also on the inode at path.
+// It returns grants with each change appended that it made, also after an error, so that the caller can undo
+// them.
 func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	ends := []int{0}
 	for i := range path {
@@ -95,8 +97,8 @@ func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	return grants, nil
 }
 
-// addPermissions lets the owner of an inode read and write it, and returns the former mode, or nil if nothing
-// was changed or this user may not change it.
+// addPermissions lets the owner of the open inode fd read and write it, and enter a directory. It returns the
+// former mode, or nil if nothing was changed or this user may not change it.
 func addPermissions(fd int) (was *uint32, err error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
@@ -122,8 +124,8 @@ func addPermissions(fd int) (was *uint32, err error) {
 	return &mode, nil
 }
 
-// leavesOut reports whether to leave out the attribute name after err, because an ordinary
-// user may not set it.
+// leavesOut reports whether to ignore err from setting the attribute name, because only root may set it and
+// this process is an ordinary user's. It calls LeftOut of the options then.
 func (a *applier) leavesOut(c *command, name string, err error) bool {
 	if a.chowns || !errors.Is(err, unix.EPERM) || !strings.HasPrefix(name, "trusted.") && !strings.HasPrefix(name, "security.") {
 		return false

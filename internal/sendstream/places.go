@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A place is a mount point in the tree to which a stream is applied: see [Options].
+// A place is a mount point, from Options.Places, in the tree to which a stream is applied. Its empty file or
+// directory may be in the way of the stream's own entries.
 type place struct {
 	// path is the place's present path, or "" if the stream has removed or replaced it; was is
 	// its first path.
@@ -25,8 +26,8 @@ func placesOf(how Options) []place {
 	return all
 }
 
-// obstructable holds the commands that an existing place may obstruct, with the attribute of
-// the obstructed path.
+// obstructable holds the stream commands that fail if a mount point's empty file or directory exists at their
+// path, with the attribute that holds this path.
 var obstructable = map[Op]attr{
 	MkFile: aPath, MkDir: aPath, MkNod: aPath, MkFifo: aPath, MkSock: aPath, Symlink: aPath, Link: aPath, RmDir: aPath, Rename: aPathTo,
 }
@@ -35,8 +36,8 @@ func obstructed(err error) bool {
 	return slices.ContainsFunc([]error{unix.EEXIST, unix.ENOTEMPTY, unix.EISDIR, unix.ENOTDIR}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// vacate removes the places at and inside a path, or with inside only those inside, if they are
-// empty.
+// vacate removes the empty files and directories of mount points at path and below it, or if inside is set
+// only those below it. moved reports whether it removed any.
 func (a *applier) vacate(path string, inside bool) (moved bool, err error) {
 	for i := range slices.Backward(a.places) {
 		p := &a.places[i]
@@ -70,8 +71,8 @@ func (a *applier) removePlace(path string) error {
 	return err
 }
 
-// follow updates the paths of places after a rename. The kernel's streams rename a directory before
-// they empty and remove it.
+// follow updates the paths of mount points after a stream command has renamed from to to. The kernel's
+// streams rename a directory before they empty and remove it.
 func (a *applier) follow(from, to string) {
 	for i := range a.places {
 		p := &a.places[i]
@@ -83,9 +84,9 @@ func (a *applier) follow(from, to string) {
 	}
 }
 
-// removeMoved removes places that moved together with a directory and that the base of the
-// stream does not have, because the stream's tree has no such entry there. The times of the
-// parent stay.
+// removeMoved removes mount points that a rename moved with their directory and that the base of the stream
+// does not have, because the stream's tree has no such entry at the new path. The times of the parent
+// directory stay.
 func (a *applier) removeMoved() error {
 	for _, p := range slices.Backward(a.places) {
 		if !p.unknown || p.path == "" || p.path == p.was {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// block is the number of bytes copied between two checks of the context.
+// block is the number of bytes that are copied between two checks whether the context has ended, 128 KiB.
 const block = 128 << 10
 
 // cannotShare lists the errors that mean that a filesystem, or a range, cannot share blocks.
 var cannotShare = []error{unix.EXDEV, unix.EOPNOTSUPP, unix.EINVAL, unix.ENOTTY, unix.ENOSYS}
 
-// share makes n bytes of dst, at offset to, equal to those of src at offset from. If the
-// blocks cannot be shared it copies the data, and writes holes and zeros as holes, because a
+// share makes n bytes of dst, at offset to, equal to those of src at offset from, by sharing their disk
+// blocks. If the blocks cannot be shared it copies the data. It writes holes and zeros as holes, because a
 // short stream may describe very many of them.
 func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
 	if n == 0 { // the kernel would take 0 as the rest of the file
@@ -61,7 +61,7 @@ func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
 	})
 }
 
-// empty makes n bytes of a file, at an offset, zeros, as a hole if the filesystem can.
+// empty sets n bytes of a file, at the offset at, to zero, by making a hole if the filesystem can.
 func empty(ctx context.Context, f *os.File, at, n int64) error {
 	err := vfs.PunchHole(f, at, n)
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
@@ -77,8 +77,8 @@ func empty(ctx context.Context, f *os.File, at, n int64) error {
 	})
 }
 
-// eachData reads the data between two offsets of a file, without its holes, and calls do for each
-// block.
+// eachData reads the data of a file from offset at to end into buf, without the holes, and calls do for each
+// piece with the offset of that.
 func eachData(ctx context.Context, f *os.File, at, end int64, buf []byte, do func(b []byte, at int64) error) error {
 	for at < end {
 		data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)

@@ -13,12 +13,13 @@ import (
 const (
 	magic   = "btrfs-stream\x00"
 	version = 1
-	// most is the longest accepted command in bytes, twice the size of the kernel's buffer.
+	// most is the longest accepted command of a send stream in bytes, twice the size of the kernel's buffer.
+	// It bounds the memory that a hostile stream can claim.
 	most = 128 << 10
 	head = 10
 )
 
-// An Op is the number of a command of a stream.
+// An Op is the number that a send stream uses for a command, such as MkFile or Write.
 type Op uint16
 
 // The commands of version 1 of the stream format.
@@ -58,7 +59,7 @@ func (o Op) String() string {
 	return fmt.Sprintf("command %d", uint16(o))
 }
 
-// An attr is the number of a command's attribute.
+// An attr is the number that a send stream uses for an attribute of a command, such as the path.
 type attr uint16
 
 const (
@@ -86,12 +87,12 @@ const (
 	aLast      attr = 25
 )
 
-// bad returns an ErrCorrupt for an invalid stream, with a formatted text.
+// bad returns an ErrCorrupt with a formatted text that says how the stream is invalid.
 func bad(format string, args ...any) error {
 	return &errs.Error{Op: "reading the stream", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
-// A command is a decoded command of a stream. It is valid until the next one is read.
+// A command is one decoded command of a send stream. Its attributes are valid until the next command is read.
 type command struct {
 	op    Op
 	parts [aLast][]byte
@@ -133,12 +134,13 @@ func (c *command) numbers(as ...attr) (all []uint64, err error) {
 	return all, nil
 }
 
-// sum updates the kernel's CRC-32C, which starts with 0 and inverts nothing, by p.
+// sum extends the checksum crc by the bytes p. It is CRC-32C as the kernel uses it for send streams, which
+// starts with 0 and inverts nothing.
 func sum(crc uint32, p []byte) uint32 {
 	return ^crc32.Update(^crc, crc32.MakeTable(crc32.Castagnoli), p)
 }
 
-// A reader decodes the commands of a stream.
+// A reader decodes the commands of a send stream one after another and verifies their checksums.
 type reader struct {
 	r    io.Reader
 	head [head]byte
@@ -159,7 +161,7 @@ func newReader(r io.Reader) (*reader, error) {
 	return &reader{r: r}, nil
 }
 
-// cut returns ErrCorrupt for a premature end of the stream, and other errors unchanged.
+// cut converts the error of a read: ErrCorrupt if the stream ended too early, otherwise err unchanged.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return bad("the stream ends too early")

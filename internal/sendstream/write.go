@@ -11,18 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chunk is the largest number of content bytes in one command.
+// Chunk is the largest number of bytes of a file's content in one command of a stream. It is the kernel's own
+// limit, 48 KiB.
 const Chunk = 48 << 10
 
-// A Writer writes a stream. After an error it writes nothing more; [Writer.End] returns the
-// first error.
+// A Writer writes a btrfs send stream. After an error it writes nothing more; [Writer.End] returns the first
+// error.
 type Writer struct {
 	w   io.Writer
 	buf []byte
 	err error
 }
 
-// NewWriter starts a stream: the difference to a base, or with onBase false a whole tree.
+// NewWriter writes the beginning of a send stream to w. With onBase the stream describes the difference to a
+// base, otherwise a whole tree.
 func NewWriter(w io.Writer, onBase bool) *Writer {
 	s := &Writer{w: w, buf: make([]byte, 0, Chunk+8<<10)}
 	_, s.err = w.Write(binary.LittleEndian.AppendUint32([]byte(magic), version))
@@ -35,10 +37,10 @@ func NewWriter(w io.Writer, onBase bool) *Writer {
 	return s
 }
 
-// Err returns the first error.
+// Err returns the first error of writing the stream, or nil.
 func (s *Writer) Err() error { return s.err }
 
-// End ends the stream.
+// End writes the command that ends the stream, and returns the first error of the writer.
 func (s *Writer) End() error {
 	s.do(End)
 	return s.err
@@ -100,16 +102,17 @@ func (s *Writer) Make(path string, st *vfs.Stat, target string) {
 	}
 }
 
-// device encodes a device number as the kernel's system calls expect it.
+// device encodes a device number in the form in which the kernel's system calls and send streams hold it.
 func device(dev uint64) uint64 {
 	major, minor := uint64(unix.Major(dev)), uint64(unix.Minor(dev))
 	return minor&0xff | major<<8 | minor&^0xff<<12
 }
 
-// Link writes the command that makes path another hard link to the inode there.
+// Link writes the command that makes path another hard link to the inode at the path there.
 func (s *Writer) Link(path, there string) { s.do(Link, part{aPath, path}, part{aPathLink, there}) }
 
-// Remove writes the command that removes an entry; a directory must be empty.
+// Remove writes the command that removes the entry at path: with dir set an empty directory, otherwise a
+// file.
 func (s *Writer) Remove(path string, dir bool) {
 	op := Unlink
 	if dir {
@@ -118,7 +121,7 @@ func (s *Writer) Remove(path string, dir bool) {
 	s.do(op, part{aPath, path})
 }
 
-// Write writes the command that writes a part of a file, at most [Chunk] bytes.
+// Write writes the command that writes data, at most [Chunk] bytes, to a file at the offset at.
 func (s *Writer) Write(path string, at int64, data []byte) {
 	s.do(Write, part{aPath, path}, number(aOffset, uint64(at)), part{aData, string(data)})
 }
@@ -138,8 +141,8 @@ func (s *Writer) RemoveXattr(path, name string) {
 	s.do(RemoveXattr, part{aPath, path}, part{aXattrName, name})
 }
 
-// Own writes the commands that set the owner of an inode, which clears capabilities and set-id
-// bits, and then its mode.
+// Own writes the commands that set the owner of the inode at path to that in st and then its mode. The order
+// matters, because a change of the owner clears capabilities and set-id bits.
 func (s *Writer) Own(path string, st *vfs.Stat) {
 	s.do(Chown, part{aPath, path}, number(aUID, uint64(st.UID)), number(aGID, uint64(st.GID)))
 	if !st.IsSymlink() {
@@ -147,7 +150,8 @@ func (s *Writer) Own(path string, st *vfs.Stat) {
 	}
 }
 
-// Times writes the command that sets the times of an inode.
+// Times writes the command that sets the access, modification and change times of the inode at path to those
+// in st.
 func (s *Writer) Times(path string, st *vfs.Stat) {
 	s.do(Utimes, part{aPath, path}, moment(aAtime, st.ATime), moment(aMtime, st.MTime), part{aCtime, moment(0, st.CTime).value})
 }

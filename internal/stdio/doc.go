@@ -1,3 +1,3 @@
-// Package stdio observes standard streams: whether input waits, when a terminal or a pipe was
-// last used, and how much is unread.
+// Package stdio observes terminals, pipes and sockets that are a program's standard streams: whether input
+// waits, how much is unread, and when a stream was last used.
 package stdio

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Readable reports whether a read would return at once. It returns false for a file that
-// cannot be polled.
+// Readable reports whether a read of f would return at once, with data or at the end. It returns false for a
+// file that cannot be polled.
 func Readable(f *os.File) bool {
 	readable := false
 	_ = Control(f, func(fd int) error {
@@ -18,8 +18,8 @@ func Readable(f *os.File) bool {
 	return readable
 }
 
-// Control calls f with the descriptor of file, and keeps the file open and in its blocking
-// mode meanwhile.
+// Control calls f with the descriptor of file. Meanwhile the file stays open, and in its blocking or
+// non-blocking mode, which [os.File.Fd] would change.
 func Control(file *os.File, f func(fd int) error) error {
 	conn, err := file.SyscallConn()
 	if err != nil {

@@ -21,9 +21,9 @@ type Stream struct {
 	again bool
 }
 
-// Observe returns the stream of f. The caller closes it; while a Stream of a socket is open,
-// the peer does not see the end of the connection. On other systems than Linux it returns an
-// error.
+// Observe returns a [Stream] that observes the pipe, terminal, socket or other file f. The caller closes it.
+// While a Stream of a socket is open, the peer does not see the end of the connection. On other systems than
+// Linux it returns an error.
 func Observe(f *os.File) (*Stream, error) {
 	place, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), unix.O_PATH, 0)
 	if err != nil {
@@ -50,8 +50,8 @@ func Observe(f *os.File) (*Stream, error) {
 	return s, nil
 }
 
-// Used returns the time of the last read or write, if the kernel records it: not for sockets,
-// and not for anonymous pipes since Linux 6.15.
+// Used returns the time of the last read or write of the stream. The kernel does not note it for sockets, nor
+// for anonymous pipes since Linux 6.15.
 func (s *Stream) Used() time.Time {
 	st, err := vfs.Lstat(int(s.place.Fd()), "")
 	if err != nil {
@@ -63,8 +63,8 @@ func (s *Stream) Used() time.Time {
 	return st.MTime.Time()
 }
 
-// Typed returns the time of the last write; for the outer end of a terminal, that is the last
-// key.
+// Typed returns the time of the last write to the stream. For the outer end of a terminal that is when the
+// user last pressed a key.
 func (s *Stream) Typed() time.Time {
 	st, err := vfs.Lstat(int(s.place.Fd()), "")
 	if err != nil {
@@ -73,7 +73,8 @@ func (s *Stream) Typed() time.Time {
 	return st.MTime.Time()
 }
 
-// Waiting returns the number of unread bytes of a pipe, socket or terminal.
+// Waiting returns the number of bytes that wait to be read from a pipe, socket or terminal; 0 if that cannot
+// be found out.
 func (s *Stream) Waiting() int {
 	from := s.socket
 	if s.again {
@@ -94,7 +95,7 @@ func (s *Stream) Waiting() int {
 	return n
 }
 
-// Close ends the observation.
+// Close ends the observation of the stream.
 func (s *Stream) Close() {
 	s.place.Close()
 	if s.socket != nil {

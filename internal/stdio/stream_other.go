@@ -16,19 +16,18 @@ type Stream struct {
 	Coarse bool
 }
 
-// Observe returns the stream of f, on Linux. Here it always returns an error.
+// Observe returns a Stream that observes f, on Linux. Here it always returns an error.
 func Observe(*os.File) (*Stream, error) { return nil, vfs.ErrNeedsLinux }
 
-// Used returns the time of the last read or write, if the kernel records it: not for sockets,
-// and not for anonymous pipes since Linux 6.15.
+// Used returns the time of the last read or write of the stream, on Linux.
 func (*Stream) Used() time.Time { return time.Time{} }
 
-// Typed returns the time of the last write, which on the outer end of a terminal is that of
-// the last key.
+// Typed returns the time of the last write to the stream, on Linux. For the outer end of a terminal that is
+// when the user last pressed a key.
 func (*Stream) Typed() time.Time { return time.Time{} }
 
-// Waiting returns the number of unread bytes of a pipe, socket or terminal.
+// Waiting returns the number of bytes that wait to be read from a pipe, socket or terminal, on Linux.
 func (*Stream) Waiting() int { return 0 }
 
-// Close ends the observation.
+// Close ends the observation of the stream.
 func (*Stream) Close() {}

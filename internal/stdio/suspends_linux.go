@@ -10,9 +10,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Suspends reports whether a key suspends, by the mode of the command's terminal pty, and would
-// stop nothing there: the command itself is in the foreground, and not a job of a shell inside, and
-// does not handle the signal.
+// Suspends reports whether key is the suspend key (ctrl-z) of the terminal pty, and pressing it would stop
+// nothing there. That is so if the command that leads the session is itself in the foreground, and not a job
+// of a shell, and ignores or handles no SIGTSTP. The caller then suspends snapfs instead.
 func Suspends(pty *os.File, key byte) bool {
 	if key >= ' ' {
 		return false

@@ -38,15 +38,15 @@ func WaitReadable(timeout time.Duration, files ...*os.File) (int, error) {
 // IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// InBackground reports whether a terminal is this process's own and has another process group in
-// the foreground.
+// InBackground reports whether tty is the controlling terminal of this process and another process group is
+// in its foreground, so that a read would stop this process.
 func InBackground(tty *os.File) bool {
 	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && group != unix.Getpgrp()
 }
 
-// SignalForeground sends a signal to the process group in the foreground of a terminal, given
-// its outer end. Without one it does nothing.
+// SignalForeground sends a signal to the process group in the foreground of a terminal. pty is the terminal's
+// outer end. If no group is in the foreground, it does nothing.
 func SignalForeground(pty *os.File, sig unix.Signal) error {
 	group, err := unix.IoctlGetInt(int(pty.Fd()), unix.TIOCGPGRP)
 	if err != nil || group <= 1 {

@@ -16,9 +16,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Remove deletes the subvolume dir/name after those nested in it, read-only ones too. Before each,
-// it calls first with the root of that subvolume. Repeatable after an error. Errors:
-// fs.ErrNotExist.
+// Remove deletes the btrfs subvolume called name in the open directory dir, after those nested in it,
+// read-only ones too. Before it deletes a subvolume, it calls first with its open root directory. After an
+// error it can be called again. Errors: fs.ErrNotExist.
 func Remove(dir int, name string, first func(root int) error) error {
 	root, err := open(dir, name)
 	if err != nil {
@@ -68,8 +68,8 @@ func open(dir int, path string) (int, error) {
 	return vfs.OpenBeneathFD(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// removeFileByFile deletes the subvolume dir/name file by file, as an ordinary user must if the
-// mount lacks user_subvol_rm_allowed. Cost: in proportion to its size.
+// removeFileByFile deletes the btrfs subvolume called name in dir file by file. An ordinary user must do so
+// if the filesystem is not mounted with user_subvol_rm_allowed. Cost: in proportion to its size.
 func removeFileByFile(dir int, name string) error {
 	path := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
 	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {

@@ -40,14 +40,14 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// A cost is the time that a package or a case took.
+// A cost is the time that a package or a test took.
 type cost struct {
 	name    string
 	elapsed time.Duration
 }
 
-// A report collects the events of go test. It prints results of packages at once, and the output
-// of a test when the test has failed.
+// A report collects the events of a go test run. It prints results of packages at once, and the output of a
+// test only if the test has failed. At the end it prints the slowest.
 type report struct {
 	out     io.Writer
 	verbose bool
@@ -72,8 +72,8 @@ func newReport(out io.Writer, verbose bool) *report {
 	}
 }
 
-// read handles each event of in. It prints a line that is not an event as it is: go vet and
-// the linker write such lines.
+// read handles each event of in. It prints a line that is no event unchanged, because go vet and the linter
+// write such lines.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -110,7 +110,8 @@ func (r *report) handle(e event) {
 	}
 }
 
-// line prints an output line of a package, except those that go test omits.
+// line prints an output line of a package, unless go test would omit it. Before the line of a failed package
+// it prints the output of the failed tests.
 func (r *report) line(e event) {
 	if e.Output == "PASS\n" || strings.HasPrefix(e.Output, "coverage: ") && !r.verbose {
 		return
@@ -139,7 +140,8 @@ func (r *report) testLine(key string, e event) {
 	r.output[key] = append(r.output[key], e.Output)
 }
 
-// laterNote is a copy of treetest.LaterNote, because that package is for Linux only.
+// laterNote begins the output line of a test that does more in make test-long. It is a copy of
+// treetest.LaterNote, because that package is for Linux only.
 const laterNote = "make test-long plays more of "
 
 func (r *report) ended(key string, e event) {
@@ -160,7 +162,7 @@ func (r *report) ended(key string, e event) {
 	}
 }
 
-// show prints the stored output of a package's tests, those that failed or never ended, a test before its subtests.
+// show prints the stored output of the tests of pkg that failed or never ended, a test before its subtests.
 func (r *report) show(pkg string) {
 	for _, key := range r.order[pkg] {
 		for _, line := range r.output[key] {
@@ -179,10 +181,11 @@ func (r *report) packageEnded(e event) {
 	delete(r.order, e.Package)
 }
 
-// short returns an import path without the module's path.
+// short returns a package's import path without the path of this module.
 func short(pkg string) string { return strings.TrimPrefix(pkg, "github.com/snapfs/snapfs/") }
 
-// end prints the costs, and writes the file later with the tests that make test-long runs.
+// end prints the costs of the run. It writes the names of the tests that do more in make test-long to the
+// file later.
 func (r *report) end(later string) error {
 	if len(r.packages) == 0 {
 		return fmt.Errorf("no package was tested")
@@ -214,7 +217,7 @@ func sorted(set map[string]bool) (list []string) {
 	return list
 }
 
-// slowest prints the ten entries of all with the longest times.
+// slowest sorts all by time and prints the ten longest, under a heading that calls them what.
 func (r *report) slowest(what string, all []cost) {
 	slices.SortStableFunc(all, func(a, b cost) int { return int(b.elapsed - a.elapsed) })
 	fmt.Fprintf(r.out, "the slowest %s:\n", what)

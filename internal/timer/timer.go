@@ -1,6 +1,6 @@
-// Package timer makes systemd run `snapfs gc` regularly, for machines on which expired
-// sandboxes would otherwise wait for the next command. It installs a timer and a service: for
-// the whole machine as root, otherwise for the user.
+// Package timer makes systemd run `snapfs gc` regularly, for machines on which expired sandboxes would
+// otherwise wait for the next snapfs command. It installs a systemd timer and a service: for the whole
+// machine as root, otherwise for the user.
 package timer
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/snapfs/snapfs/internal/undo"
 )
 
-// The names of the units, and the first line of each. A unit without that line belongs to another program, and
-// is neither replaced nor removed.
+// The names of the systemd units that snapfs installs, and mark, the first line of each. A unit of these
+// names without that line belongs to another program, and is neither replaced nor removed.
 const (
 	Timer   = "snapfs-gc.timer"
 	Service = "snapfs-gc.service"
 	mark    = "# Made by `snapfs timer install`; `snapfs timer remove` removes it."
 )
 
-// A Manager is a systemd that runs units of this user.
+// A Manager is the systemd that runs the timer for `snapfs gc`: that of the machine, or that of this user.
 type Manager struct {
 	// Dir is the directory of its units, and Booted a directory that exists while systemd runs (sd_booted(3)).
 	Dir, Booted string
@@ -33,7 +33,8 @@ type Manager struct {
 	Control []string
 }
 
-// For returns the systemd of the machine for root, or else that of this user. It does not check that it runs.
+// For returns the systemd of the machine if root is set, otherwise that of this user. It does not check that
+// systemd runs.
 func For(root bool) (Manager, error) {
 	m := Manager{Dir: "/etc/systemd/system", Booted: "/run/systemd/system", Control: []string{"systemctl"}}
 	if root {
@@ -47,9 +48,9 @@ func For(root bool) (Manager, error) {
 	return m, nil
 }
 
-// Install writes the units, replacing older ones of snapfs, and makes systemd start the timer now and at each
-// boot. args is the command that it runs, with an absolute path. Install is atomic: after an error no new unit
-// exists or is enabled.
+// Install writes the timer and service units, replacing older ones of snapfs. It makes systemd start the
+// timer now and at each boot, and run args each time the duration every has passed. args is a command line
+// with an absolute path. Install is atomic: after an error no new unit exists or is enabled.
 //
 // Errors: ErrNotSupported (systemd does not run here); ErrExists (a unit of that name belongs to another
 // program); ErrDenied; *run.Error.
@@ -103,7 +104,7 @@ func (m Manager) Install(ctx context.Context, args []string, every time.Duration
 	return nil
 }
 
-// Status is the state of the timer.
+// A Status is the state of the systemd timer that runs `snapfs gc`, as `snapfs timer` prints it.
 type Status struct {
 	// Dir is the directory of its units.
 	Dir       string `json:"dir"`
@@ -114,8 +115,8 @@ type Status struct {
 	Active  string `json:"active,omitempty"`
 }
 
-// Status returns the state of the timer. Errors: ErrExists (a unit of that name belongs to another program);
-// ErrNotSupported (there are units, but no systemd to ask).
+// Status returns the state of the timer that runs `snapfs gc`. Errors: ErrExists (a unit of that name belongs
+// to another program); ErrNotSupported (there are units, but no systemd to ask).
 func (m Manager) Status(ctx context.Context) (Status, error) {
 	s := Status{Dir: m.Dir}
 	var err error
@@ -133,9 +134,9 @@ func (m Manager) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// Remove stops the timer and removes its units, and reports whether there were any. If systemd does not run, it
-// only removes the files. It may be called again. Errors: ErrExists (a unit of that name belongs to another
-// program); ErrDenied; *run.Error.
+// Remove stops the timer that runs `snapfs gc`, removes its units, and reports whether there were any. If
+// systemd does not run, it only removes the files. A repeated call does no harm. Errors: ErrExists (a unit of
+// that name belongs to another program); ErrDenied; *run.Error.
 func (m Manager) Remove(ctx context.Context) (bool, error) {
 	there := false
 	for _, name := range []string{Timer, Service} {
@@ -166,7 +167,7 @@ func (m Manager) Remove(ctx context.Context) (bool, error) {
 	return true, m.control(ctx, "daemon-reload")
 }
 
-// runs returns the reason why systemd cannot be used here, or nil.
+// runs returns nil if this systemd runs, and otherwise an error with the reason why it cannot be used.
 func (m Manager) runs() error {
 	if _, err := os.Stat(m.Booted); err != nil {
 		return &errs.Error{
@@ -180,7 +181,8 @@ func (m Manager) runs() error {
 	return nil
 }
 
-// ours reports whether a unit exists and is snapfs's.
+// ours reports whether the unit called name exists and snapfs made it. It returns ErrExists if another
+// program made it.
 func (m Manager) ours(name string) (bool, error) {
 	path := filepath.Join(m.Dir, name)
 	text, err := os.ReadFile(path)
@@ -228,8 +230,8 @@ IOSchedulingClass=idle
 `
 }
 
-// timer returns the text of the timer unit. It counts from its start, at boot or at login, so
-// that a change of the clock has no effect.
+// timer returns the text of the timer unit for a period. The timer counts from its own start, at boot or at
+// login, so that a change of the clock has no effect.
 func timer(every time.Duration) string {
 	span := fmt.Sprintf("%dms", every.Milliseconds())
 	return mark + `

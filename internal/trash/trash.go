@@ -1,5 +1,5 @@
-// Package trash deletes directory trees of a backend at a bounded rate. Any number of processes
-// may delete the same trash at once, and each may be killed at any moment.
+// Package trash deletes directory trees that a backend has moved to a trash directory, at a bounded rate. Any
+// number of processes may delete the same trash at once, and each may be killed at any moment.
 package trash
 
 import (
@@ -30,9 +30,9 @@ type Options struct {
 	Destroy func(dir int, name string) (bool, error)
 }
 
-// Empty deletes the content of the directory path, which need not exist. It follows no symbolic
-// link, enters no mount, and rests for as long as it works. An entry that cannot be deleted does not
-// stop it; its error is returned at the end. Errors: those of ctx, *os.PathError.
+// Empty deletes the content of the trash directory path, which need not exist. It follows no symbolic link
+// and enters no mount. To leave the disk to others, it sleeps as long as it works. An entry that cannot be
+// deleted does not stop it; its error is returned at the end. Errors: those of ctx, *os.PathError.
 func Empty(ctx context.Context, path string, o Options) error {
 	for {
 		names, err := list(path, o)
@@ -59,7 +59,7 @@ func list(path string, o Options) (names []string, err error) {
 	return names, err
 }
 
-// Any reports whether the directory path has an entry.
+// Any reports whether the trash directory path has an entry.
 func Any(path string) bool {
 	dir, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -70,14 +70,15 @@ func Any(path string) bool {
 	return len(some) > 0
 }
 
-// Delete deletes one entry of the directory path, with its content. It may leave directories deeper
-// than 200 levels in path, where [Empty] finds them.
+// Delete deletes the entry name of the directory path, with its content. Directories deeper than 200 levels
+// it may move to path instead, where [Empty] finds them.
 func Delete(ctx context.Context, path, name string) error {
 	_, err := remove(ctx, path, []string{name}, Options{})
 	return err
 }
 
-// remove deletes the entries names of the directory path, and returns how many files and directories it deleted.
+// remove deletes the entries names of the trash directory path, and returns how many files and directories it
+// deleted.
 func remove(ctx context.Context, path string, names []string, o Options) (done int, err error) {
 	top, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -102,8 +103,8 @@ type deleter struct {
 	since       time.Time
 }
 
-// remove deletes name in dir, with all its content. An entry that does not exist was deleted by
-// another process.
+// remove deletes name in the directory dir, with all its content. A missing entry is no error: another
+// process has deleted it. depth is the number of directories above it in the trash.
 func (d *deleter) remove(dir int, name string, depth int) error {
 	if err := d.pace(); err != nil {
 		return err
@@ -155,7 +156,8 @@ func (d *deleter) gone(op, name string, err error) error {
 	return &os.PathError{Op: op, Path: name, Err: err}
 }
 
-// clear deletes the content of the open directory dir. A mount point is EBUSY.
+// clear deletes the content of the open directory dir, which has depth directories above it in the trash. A
+// mount point is EBUSY.
 func (d *deleter) clear(dir *os.File, depth int) error {
 	if st, err := vfs.Lstat(int(dir.Fd()), ""); err != nil || st.MountRoot {
 		return errors.Join(err, &os.PathError{Op: "rmdir", Path: dir.Name(), Err: unix.EBUSY})
@@ -172,8 +174,8 @@ func (d *deleter) clear(dir *os.File, depth int) error {
 	return err
 }
 
-// openOwn opens the directory name in parent to delete its content, and gives the owner all permissions before:
-// overlayfs itself makes a directory of mode 000. The caller closes it.
+// openOwn opens the directory name in parent to delete its content; the caller closes it. Before, it gives
+// the owner all permissions, because overlayfs itself makes a directory of mode 000.
 func openOwn(parent int, name string) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -187,7 +189,8 @@ func openOwn(parent int, name string) (*os.File, error) {
 	return vfs.OpenDir(parent, name)
 }
 
-// pace rests after each batch for as long as the batch took, and at most a second.
+// pace is called for each deletion. After each batch of them it sleeps for as long as the batch took, at most
+// a second.
 func (d *deleter) pace() error {
 	if d.tries++; d.tries%batch != 0 {
 		return d.ctx.Err()

@@ -43,24 +43,24 @@ func AsUser(t *testing.T) bool {
 	return false
 }
 
-// An Option changes how RunAs runs a test.
+// An Option changes how [RunAs] runs a test, such as which devices its user may open.
 type Option func(*runAs)
 
-// WithFUSE lets the user open /dev/fuse on machines where only root may: RunAs makes a mount
-// namespace in which everybody may open /dev/fuse.
+// WithFUSE lets the user open /dev/fuse on machines where only root may: [RunAs] makes a mount namespace in
+// which everybody may open /dev/fuse.
 func WithFUSE() Option { return withDevice("/dev/fuse", 229) }
 
-// WithTUN lets the user open /dev/net/tun on machines where only root may, as WithFUSE does
-// for /dev/fuse.
+// WithTUN lets the user open /dev/net/tun on machines where only root may: [RunAs] makes a mount namespace in
+// which everybody may open /dev/net/tun.
 func WithTUN() Option { return withDevice("/dev/net/tun", 200) }
 
-// withDevice lets the user open the character device 10:minor at path (major number 10:
-// Documentation/admin-guide/devices.txt).
+// withDevice lets the user of [RunAs] open the character device with the major number 10 and this minor
+// number at path (Documentation/admin-guide/devices.txt).
 func withDevice(path string, minor uint32) Option {
 	return func(r *runAs) { r.devices = append(r.devices, device{path, minor}) }
 }
 
-// WithEnv adds variables, as "KEY=value".
+// WithEnv adds variables, as "KEY=value", to the environment of the test process that [RunAs] starts.
 func WithEnv(env ...string) Option { return func(r *runAs) { r.env = append(r.env, env...) } }
 
 type runAs struct {
@@ -140,8 +140,8 @@ func verdict(t *testing.T, test, out string, err error) {
 	}
 }
 
-// copyBinary copies this test binary to path, where any user may run it; go test builds it
-// where only its own user may.
+// copyBinary copies this test binary to path, where any user may run it, because go test builds it in a
+// directory that only the user of go test may enter.
 func copyBinary(t *testing.T, path string) {
 	t.Helper()
 	src, err := os.Open("/proc/self/exe")
@@ -164,7 +164,7 @@ func copyBinary(t *testing.T, path string) {
 	}
 }
 
-// pattern returns the regular expression of -test.run that matches exactly one test.
+// pattern returns the regular expression for -test.run that matches exactly the test with this full name.
 func pattern(test string) string {
 	levels := strings.Split(test, "/")
 	for i, level := range levels {
@@ -173,8 +173,8 @@ func pattern(test string) string {
 	return strings.Join(levels, "/")
 }
 
-// timeout returns the time limit for a child test process: a little less than this process's
-// own, to report that the child hung.
+// timeout returns the time limit for a test process that [RunAs] starts: nine tenths of the time that this
+// process has left, so that this process can still report that the child hung; ten minutes without a limit.
 func timeout(t *testing.T) time.Duration {
 	deadline, ok := t.Deadline()
 	if !ok {
@@ -183,8 +183,8 @@ func timeout(t *testing.T) time.Duration {
 	return max(time.Until(deadline)*9/10, time.Second)
 }
 
-// startDir returns the working directory of tests, their package's directory, or the user's
-// home where the user may not enter that.
+// startDir returns the working directory for a test that [RunAs] runs: this process's own, which is the
+// directory of the package, or the user's home if the user may not enter that.
 func startDir(a Account) string {
 	wd, err := os.Getwd()
 	for dir := wd; err == nil; dir = filepath.Dir(dir) {
@@ -199,8 +199,9 @@ func startDir(a Account) string {
 	return a.Home
 }
 
-// withDevices calls start in a private mount namespace with the devices, on a thread that ends
-// afterwards.
+// withDevices calls start, which starts a process, in a private mount namespace where every user may open the
+// devices. It does so on a thread that ends afterwards, so that the other threads of this process stay in
+// their namespace.
 func withDevices(t *testing.T, devices []device, start func() error) error {
 	dir := Dir(t)
 	done := make(chan error, 1)
@@ -224,8 +225,8 @@ func withDevices(t *testing.T, devices []device, start func() error) error {
 	return <-done
 }
 
-// place makes a device node that everybody may open, and bind-mounts it over the device's
-// path.
+// place makes a device node at the path node that everybody may open, and bind-mounts it over the device's
+// usual path.
 func (d device) place(node string) error {
 	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(10, d.minor))); err != nil {
 		return os.NewSyscallError("mknod", err)

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Compare fails the test if the trees want and got differ in anything that o selects, and logs
-// the first differences. It reads both trees whole.
+// Compare fails the test if the trees want and got differ in any property that o does not exclude, and logs
+// the first differences. It reads both trees completely.
 func Compare(t testing.TB, want, got *os.File, o Options) {
 	t.Helper()
 	list, err := Differences(want, got, o)
@@ -29,8 +29,8 @@ func Compare(t testing.TB, want, got *os.File, o Options) {
 	}
 }
 
-// Differences compares two trees as Compare does, and returns a line for each path that
-// differs.
+// Differences compares the trees want and got, and returns a line of text for each path that differs in a
+// property that o does not exclude.
 func Differences(want, got *os.File, o Options) ([]string, error) {
 	var a, b strings.Builder
 	if err := WriteManifest(&a, want, o); err != nil {
@@ -73,8 +73,8 @@ func Lines(want, got string) []string {
 	return list
 }
 
-// Holes fails the test if a regular file of got has over 64 KiB more allocated than the same
-// file of want, because a copy has lost its holes.
+// Holes fails the test if one of the files paths occupies over 64 KiB more disk space in the tree got than in
+// the tree want: then a copy has lost its holes.
 func Holes(t testing.TB, want, got *os.File, paths ...string) {
 	t.Helper()
 	for _, path := range paths {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Disk is a filesystem on an image in memory. Writing to it is fast, and its state after a
-// power cut can be simulated.
+// A Disk is a filesystem for a test, mounted from an image in memory. Writing to it is fast, and the test can
+// simulate a power cut with [Disk.CutPower].
 type Disk struct {
 	// Dir is the mount point.
 	Dir   string
@@ -23,8 +23,8 @@ type Disk struct {
 	image *os.File
 }
 
-// NewDisk makes and mounts a Disk: ext4 of 96 MiB or btrfs of 384 MiB. It is unmounted when
-// the test ends.
+// NewDisk makes and mounts a [Disk] of the type fs: "ext4" of 96 MiB or "btrfs" of 384 MiB. It is unmounted
+// when the test ends.
 func NewDisk(t testing.TB, fs string) *Disk {
 	t.Helper()
 	NeedRoot(t)
@@ -50,7 +50,7 @@ func NewDisk(t testing.TB, fs string) *Disk {
 	return d
 }
 
-// memoryFile makes an unnamed file in memory (memfd).
+// memoryFile makes an unnamed file in memory (memfd), which holds the image of a [Disk].
 func memoryFile(t testing.TB) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("disk", unix.MFD_CLOEXEC)
@@ -60,8 +60,7 @@ func memoryFile(t testing.TB) *os.File {
 	return os.NewFile(uintptr(fd), "disk")
 }
 
-// over mounts an image at the disk's mount point, over a mount that is there. down unmounts
-// it.
+// over mounts an image at the disk's mount point, on top of an existing mount. down unmounts it.
 func (d *Disk) over(t testing.TB, image *os.File) (down func()) {
 	t.Helper()
 	loop, err := loopdev.Attach(image)
@@ -79,8 +78,9 @@ func (d *Disk) over(t testing.TB, image *os.File) (down func()) {
 	}
 }
 
-// CutPower simulates a power cut: it mounts, over the disk, a copy of what has reached the
-// image at this instant, without unwritten data. restore unmounts the copy.
+// CutPower simulates a power cut. It copies the disk's image as it is now, without data that the kernel has
+// not written yet, and mounts the copy at the disk's mount point, where the test sees what would have
+// survived. restore unmounts the copy.
 func (d *Disk) CutPower(t testing.TB) (restore func()) {
 	t.Helper()
 	cut := memoryFile(t)

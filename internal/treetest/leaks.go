@@ -52,8 +52,8 @@ type counter struct {
 	alone  bool
 }
 
-// wait returns the objects that exist now and are not in before, after waiting up to patience
-// for them to disappear.
+// wait returns the objects (mounts, processes and so on) that exist now and are not in before. It waits up to
+// patience for them to disappear.
 func (c counter) wait(before []string, patience time.Duration) []string {
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		left := slices.DeleteFunc(c.count(), func(s string) bool { return slices.Contains(before, s) })
@@ -67,7 +67,8 @@ func (c counter) count() []string {
 	return slices.Concat(descriptors(), children(), c.mounts(), c.loops(), c.subvolumes(), c.cgroups())
 }
 
-// ours reports whether one of the texts, read from the kernel, contains the path of a place.
+// ours reports whether one of the texts, such as a line of mountinfo, contains the path of a directory that
+// the test made or named to [Leaks].
 func (c counter) ours(texts ...string) bool {
 	if c.alone {
 		return true
@@ -97,8 +98,8 @@ func descriptors() []string {
 	return list
 }
 
-// Started returns the pids of this process's children and adopted orphans that it has not
-// waited for.
+// Started returns the pids of the processes that this process has started and not yet waited for, and of
+// orphans that the kernel made its children.
 func Started(t testing.TB) (all []int) {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")
@@ -124,8 +125,8 @@ func Started(t testing.TB) (all []int) {
 	return all
 }
 
-// children returns the living descendants of this process as text, and reaps dead orphans that
-// it adopted.
+// children returns a line of text for each living descendant of this process. It reaps dead orphans that the
+// kernel made children of this process.
 func children() []string {
 	parents := map[int]int{}
 	names := map[int]string{}
@@ -179,8 +180,8 @@ func (c counter) loops() []string {
 	return list
 }
 
-// subvolumes returns the btrfs subvolumes in the places: directories with the inode number
-// 256.
+// subvolumes returns the btrfs subvolumes in the directories that [Leaks] watches: directories with the inode
+// number 256.
 func (c counter) subvolumes() []string {
 	var list []string
 	for _, place := range c.places {
@@ -207,7 +208,7 @@ func (c counter) cgroups() []string {
 	return list
 }
 
-// eachDir calls f for root and each readable directory in it, partly in parallel.
+// eachDir calls f for root and each readable directory in it. Some calls run in parallel.
 func eachDir(root string, f func(path string)) {
 	list, err := os.ReadDir(root)
 	if err != nil {

@@ -26,7 +26,8 @@ func Btrfs(t testing.TB, options ...string) string {
 	return Small(t, "btrfs", 2<<30, options...)
 }
 
-// Ext4 mounts a fresh ext4 of size bytes and returns its mount point, like [Btrfs].
+// Ext4 mounts a fresh ext4 of size bytes for a test and returns its mount point. Mount options are noatime
+// and the given ones, as "key" or "key=value".
 func Ext4(t testing.TB, size int64, options ...string) string {
 	t.Helper()
 	return Small(t, "ext4", size, options...)
@@ -53,8 +54,8 @@ func Small(t testing.TB, fs string, size int64, options ...string) string {
 	return dir
 }
 
-// MountImage mounts the filesystem image as it is at dir until the test ends. It removes the
-// image file.
+// MountImage mounts the filesystem in the file image, of the type fs, at dir until the test ends. It deletes
+// the image file, which lives on until then.
 func MountImage(t testing.TB, fs, image, dir string) {
 	t.Helper()
 	NeedRoot(t)
@@ -68,8 +69,8 @@ func MountImage(t testing.TB, fs, image, dir string) {
 	mountAt(t, fs, dir, []string{"source=" + loop.Name()})
 }
 
-// images returns the directory for filesystem images of size bytes: in memory if there is
-// room, where syncs are fast, otherwise on disk.
+// images returns the directory in which to make filesystem images of size bytes: one in memory, where syncs
+// are fast, if it has that much space, otherwise one on disk.
 func images(t testing.TB, size int64) string {
 	t.Helper()
 	shm, err := mount.FilesystemOf(memory)
@@ -79,7 +80,7 @@ func images(t testing.TB, size int64) string {
 	return Dir(t)
 }
 
-// format makes a sparse file with an empty filesystem in it.
+// format makes a sparse file of size bytes with an empty filesystem of the type fs in it.
 func format(t testing.TB, fs string, size int64) *os.File {
 	t.Helper()
 	reapOnce()
@@ -178,8 +179,8 @@ func unmount(t testing.TB, dir string) {
 	}
 }
 
-// UnmountSoon unmounts path, and retries for a short time while processes that are ending
-// still use it.
+// UnmountSoon unmounts path. While processes that are ending still use it, UnmountSoon retries for a short
+// time.
 func UnmountSoon(t testing.TB, path string) {
 	t.Helper()
 	for wait := time.Millisecond; ; wait *= 2 {
@@ -195,7 +196,8 @@ func UnmountSoon(t testing.TB, path string) {
 	}
 }
 
-// Crowd fills the filesystem mounted at top until some ten MiB are free.
+// Crowd fills the filesystem mounted at top with one large file until some ten MiB are free, for tests of a
+// full disk.
 func Crowd(t testing.TB, top string) {
 	t.Helper()
 	fs, err := mount.FilesystemOf(top)

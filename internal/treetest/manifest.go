@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options select what a comparison of trees ignores. The zero value ignores only access,
-// change and birth times, inode numbers, and the sizes and link counts of directories.
+// Options select which properties of files a comparison of two trees ignores. The zero value ignores only
+// access, change and birth times, inode numbers, and the sizes and link counts of directories.
 type Options struct {
 	// NoOwner, NoTimes, NoDirTimes, NoXattrs, NoContent and NoLinks ignore the property in
 	// their name; NoContent still compares sizes.
@@ -37,9 +37,9 @@ type Options struct {
 	SkipXattr func(name string) bool
 }
 
-// Manifest describes the tree in dir as text, a line for each name of each inode, sorted by
-// path bytes, element by element. Two trees with equal manifests are equal in everything that
-// o selects.
+// Manifest describes the tree in dir as text, for comparing trees: a line for each name of each inode, sorted
+// by the bytes of the path, element by element. Two trees with equal manifests are equal in every property
+// that o does not exclude.
 func Manifest(t testing.TB, dir string, o Options) string {
 	t.Helper()
 	var b strings.Builder
@@ -49,8 +49,8 @@ func Manifest(t testing.TB, dir string, o Options) string {
 	return b.String()
 }
 
-// WriteManifest writes the manifest of the open directory root to w. It reads every file and
-// changes nothing, not even access times where this user may avoid it.
+// WriteManifest writes a description of the tree in the open directory root to w, as [Manifest] returns it.
+// It reads every file and changes nothing, not even access times where this user may avoid it.
 func WriteManifest(w io.Writer, root *os.File, o Options) error {
 	m := manifest{Options: o, w: bufio.NewWriter(w), first: map[inode]string{}}
 	if err := m.node(int(root.Fd()), "", "."); err != nil {
@@ -70,7 +70,8 @@ type manifest struct {
 	first map[inode]string // the first path of each node that has several
 }
 
-// dir writes the lines for the entries of an open directory.
+// dir writes the lines of the manifest for the entries of an open directory and everything in them. path is
+// its path in the tree.
 func (m *manifest) dir(dir *os.File, path string) error {
 	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
@@ -89,7 +90,8 @@ func (m *manifest) dir(dir *os.File, path string) error {
 	return nil
 }
 
-// node writes the line of one file, and for a directory also those of its entries.
+// node writes the line of the manifest for the file name in dirfd, and for a directory also those of its
+// entries. A file that is gone by then is left out.
 func (m *manifest) node(dirfd int, name, path string) error {
 	st, err := vfs.Lstat(dirfd, name)
 	if errors.Is(err, unix.ENOENT) && name != "" {

@@ -20,8 +20,8 @@ const (
 	prefix  = "snapfs-test-"
 )
 
-// mark returns the name prefix of everything this package makes on the machine. It holds the
-// identity of this process, the owner.
+// mark returns the beginning of the name of everything that a test makes on the machine, such as directories
+// and users. It identifies this process, so that a later run can remove what a killed one left.
 func mark() string {
 	self, err := proc.Self()
 	if err != nil {
@@ -30,7 +30,8 @@ func mark() string {
 	return prefix + strconv.FormatInt(int64(self.PID), 36) + "-" + strconv.FormatUint(self.Start, 36) + "-"
 }
 
-// owner returns the process that the mark at the beginning of name identifies; false without a mark.
+// owner returns the test process that made an object of this name, which the beginning of the name identifies
+// (see mark); false for a name without that.
 func owner(name string) (proc.Process, bool) {
 	parts := strings.SplitN(strings.TrimPrefix(name, prefix), "-", 3)
 	if !strings.HasPrefix(name, prefix) || len(parts) < 3 {

@@ -16,8 +16,9 @@ import (
 
 const namespaceEnv = "SNAPFS_TEST_IN_NAMESPACE"
 
-// InNamespace runs the calling test again in a new user and mount namespace, as the same user
-// with all capabilities there. It returns true in that process, false outside.
+// InNamespace runs the calling test again in a process with a new user and mount namespace, as the same user
+// with all capabilities there. It returns true in that process. In the calling process it passes on the
+// verdict and returns false.
 func InNamespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(namespaceEnv) != "" {
@@ -72,8 +73,8 @@ func inNamespace(args []string) (out string, err error) {
 	return string(text), err
 }
 
-// Tmpfs mounts a tmpfs of this size and returns its mount point. An ordinary user may call it
-// in a user namespace. It is unmounted when the test ends.
+// Tmpfs mounts a tmpfs of this size, such as "64m", for a test, and returns its mount point. An ordinary user
+// may call it in a user namespace. The tmpfs is unmounted when the test ends.
 func Tmpfs(t testing.TB, size string) string {
 	t.Helper()
 	dir := filepath.Join(Dir(t), "tmpfs")

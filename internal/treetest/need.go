@@ -13,9 +13,9 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Skip skips a test that this machine cannot run; besides SkipUnreachable, no other code may skip. With
-// SNAPFS_NO_SKIP=1, as in the project's CI, it fails the test instead. If SNAPFS_SKIP_LOG
-// names a file, Skip adds a line to it, so that skips are counted.
+// Skip skips a test that this machine cannot run: need names the missing thing and why explains. No other
+// code may skip, besides SkipUnreachable. With SNAPFS_NO_SKIP=1, as in the project's CI, Skip fails the test
+// instead. If SNAPFS_SKIP_LOG names a file, Skip adds a line to it, so that skips are counted.
 func Skip(t testing.TB, need, why string) {
 	t.Helper()
 	logSkip(t, need, why)
@@ -25,15 +25,16 @@ func Skip(t testing.TB, need, why string) {
 	t.Skipf("needs %s: %s", need, why)
 }
 
-// SkipUnreachable skips a test that needs something from a registry, which did not deliver it. It skips with
-// SNAPFS_NO_SKIP too, because no change of the project can make a registry answer, and is counted like Skip.
+// SkipUnreachable skips a test that needs a package or image from a registry that does not respond. It skips
+// even with SNAPFS_NO_SKIP, because no change of the project can make a registry answer. The skip is counted
+// like those of Skip.
 func SkipUnreachable(t testing.TB, need, why string) {
 	t.Helper()
 	logSkip(t, need, strings.Join(strings.Fields(why), " "))
 	t.Skipf("needs %s: %s", need, why)
 }
 
-// logSkip adds a line to the list of skipped tests, if there is one.
+// logSkip adds a line about a skipped test to the file that SNAPFS_SKIP_LOG names, if it is set.
 func logSkip(t testing.TB, need, why string) {
 	t.Helper()
 	if path := os.Getenv("SNAPFS_SKIP_LOG"); path != "" {
@@ -55,7 +56,7 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
-// NeedFS skips the test unless the kernel has each of these filesystems.
+// NeedFS skips the test unless the kernel supports each of these filesystem types, such as "btrfs".
 func NeedFS(t testing.TB, names ...string) {
 	t.Helper()
 	list, err := os.ReadFile("/proc/filesystems")
@@ -69,8 +70,8 @@ func NeedFS(t testing.TB, names ...string) {
 	}
 }
 
-// NeedDevice skips the test unless this user may open the device; see also
-// [WithFUSE] and [WithTUN].
+// NeedDevice skips the test unless this user may open the device at path. [WithFUSE] and [WithTUN] give a
+// test's user such a device.
 func NeedDevice(t testing.TB, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -16,7 +16,8 @@ import (
 // This file carries steps out, with calls relative to the directory that holds
 // the node, so that paths may be of any length.
 
-// at names a file by an open directory and the name in it.
+// An at names a file by the open directory that holds it and the name in it, so that a path of any length can
+// be used.
 type at struct {
 	dir  *os.File
 	name string
@@ -62,7 +63,8 @@ func (s Step) play(root *os.File) error {
 	return errors.Join(s.stamp(a.fd(), a.name), s.stamp(a.fd(), "."))
 }
 
-// stamp sets the times of a file to those of the step.
+// stamp sets the access and modification times of the file name in dirfd to the time of the step, so that a
+// script always gives the same tree.
 func (s Step) stamp(dirfd int, name string) error {
 	ts := []unix.Timespec{{Sec: s.Time}, {Sec: s.Time, Nsec: s.Time % 1000 * 1000}}
 	if err := unix.UtimesNanoAt(dirfd, name, ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -195,7 +197,8 @@ func (s Step) playMeta(a at) error {
 	return nil // Utimes: the stamp does it
 }
 
-// random returns n pseudo-random bytes from a seed; for a third of the seeds they are zeros.
+// random returns n pseudo-random bytes, the same for the same seed, as the content of a file. For a third of
+// the seeds all bytes are zero, as in a file with a hole.
 func random(seed uint64, n int64) []byte {
 	b := make([]byte, n)
 	if seed%3 == 0 {

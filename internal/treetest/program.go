@@ -12,21 +12,22 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// builtEnv is the environment variable that passes the directory of [WithProgram] to a test
-// process of another user.
+// builtEnv is the environment variable by which a test process of another user learns the directory of the
+// programs that [WithProgram] built.
 const builtEnv = "SNAPFS_TEST_BUILT"
 
-// programEnv is the environment variable that names a built snapfs to copy, because an
-// ordinary user would compile all of it again.
+// programEnv is the environment variable that names an already built snapfs. [WithProgram] copies that
+// instead of building one, which saves an ordinary user from compiling everything again.
 const programEnv = "SNAPFS_TEST_PROGRAM"
 
-// siteOfTests gives a program under test a directory of the site that no machine has, so that no
-// test depends on the policy of this machine. The Makefile does the same.
+// siteOfTests is the linker's setting that makes a program under test read the administrator's policy from a
+// directory that no machine has. So no test depends on the policy of this machine. The Makefile does the
+// same.
 const siteOfTests = "github.com/snapfs/snapfs/engine/policy.SiteDir=/etc/snapfs-of-tests"
 
-// WithProgram is for a TestMain. It makes a directory that every user may read, builds snapfs
-// and its helper programs in it, calls more to make other files there, runs the tests, removes
-// the directory and returns the tests' status, or 1 if building failed. In a process that
+// WithProgram is called by a TestMain that tests the built program. It makes a directory that every user may
+// read, builds snapfs and its helper programs in it, and calls more to make other files there. Then it runs
+// the tests, removes the directory and returns the tests' status, or 1 if building failed. In a process that
 // [RunAs] started it only runs the tests.
 func WithProgram(tests func() int, more func(ctx context.Context, dir string) error) (status int) {
 	if os.Getenv(builtEnv) != "" {
@@ -61,7 +62,7 @@ func build(ctx context.Context, dir, name string) error {
 	return err
 }
 
-// Built returns the directory that [WithProgram] made.
+// Built returns the directory in which [WithProgram] built snapfs and its helper programs.
 func Built() string { return os.Getenv(builtEnv) }
 
 // Program returns the path of the snapfs program that [WithProgram] built.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Projects mounts a fresh filesystem of the type fs ("ext4", "xfs") and size bytes with
-// project quotas, like [Small]. counts is false if this kernel was built without project
-// quotas; then the test should check that they are reported missing.
+// Projects mounts a fresh filesystem of the type fs ("ext4", "xfs") and size bytes with project quotas until
+// the test ends, and returns its mount point. counts is false, and nothing is mounted, if this kernel was
+// built without project quotas; then the test should check that snapfs reports that.
 func Projects(t testing.TB, fs string, size int64) (dir string, counts bool) {
 	t.Helper()
 	NeedRoot(t)

@@ -9,10 +9,10 @@ import (
 	"slices"
 )
 
-// Op is the operation of a step.
+// An Op is the kind of change that a [Step] makes to a tree, such as creating or renaming a file.
 type Op string
 
-// The operations of scripts.
+// The operations of the steps of a [Script].
 const (
 	Create   Op = "create"   // a regular file of Size bytes
 	Write    Op = "write"    // Size bytes at Off, in place
@@ -38,7 +38,8 @@ const (
 	RemoveRF Op = "rm -r"
 )
 
-// A Step is one change of a tree. Paths are relative to the tree's root.
+// A Step is one change of a file tree, part of a random [Script] that tests play on two implementations. Path
+// and To are relative to the tree's root.
 type Step struct {
 	Op       Op
 	Path, To string
@@ -63,12 +64,12 @@ func (s Step) String() string {
 	return str
 }
 
-// A Script is a sequence of steps, each of which succeeds on the state that the step before
-// leaves.
+// A Script is a sequence of changes of a file tree that tests play on the filesystem under test and on an
+// ordinary one, to compare the results. Each step succeeds on the tree that the step before leaves.
 type Script []Step
 
-// Play runs the script in the directory root. It stops at the first step that fails, which the
-// error names.
+// Play makes the changes of the script in the open directory root. It stops at the first step that fails, and
+// the error names that step.
 func (s Script) Play(root *os.File) error {
 	for i, step := range s {
 		if err := step.play(root); err != nil {
@@ -78,7 +79,8 @@ func (s Script) Play(root *os.File) error {
 	return nil
 }
 
-// Powers restrict which steps a [Writer] may write, for filesystems that refuse some.
+// Powers restrict which changes a [Writer] may put into a random script, because some filesystems and users
+// cannot make all of them.
 type Powers struct {
 	// Root allows steps that need root: devices, owners, file capabilities and set-id bits.
 	Root bool
@@ -99,8 +101,8 @@ type Powers struct {
 	NoACL bool
 }
 
-// A Writer generates random scripts. It tracks the tree that they make, so that each step is
-// valid. Two writers with the same seed and powers generate the same scripts.
+// A Writer generates random scripts of changes to a file tree. It models the tree that its scripts make, so
+// that each step is valid. Two writers with the same seed and powers generate the same scripts.
 type Writer struct {
 	powers Powers
 	rand   *rand.Rand
@@ -110,7 +112,7 @@ type Writer struct {
 	count  int
 }
 
-// A node is an inode in a writer's model of the tree; several paths may share one.
+// A node is an inode in a [Writer]'s model of the tree; several paths may share one.
 type node struct {
 	op    Op // Create, Mkdir, Symlink, Fifo, Socket or Device
 	size  int64
@@ -121,7 +123,8 @@ type node struct {
 	capable bool
 }
 
-// NewWriter returns a writer for an empty tree.
+// NewWriter returns a generator of random scripts that starts with an empty tree. seed determines all
+// scripts.
 func NewWriter(seed uint64, p Powers) *Writer {
 	return &Writer{
 		powers: p, nodes: map[string]*node{}, clock: 1_500_000_000,
@@ -129,8 +132,8 @@ func NewWriter(seed uint64, p Powers) *Writer {
 	}
 }
 
-// Branch returns a writer for a second tree in the same state. Both draw from one random
-// source.
+// Branch returns a second writer that starts with the same model of the tree, for a tree that then changes
+// separately. Both writers draw from one random source, so that the order of their calls matters.
 func (w *Writer) Branch() *Writer {
 	other := *w
 	other.nodes, other.paths = map[string]*node{}, slices.Clone(w.paths)
@@ -145,7 +148,8 @@ func (w *Writer) Branch() *Writer {
 	return &other
 }
 
-// Script generates n more steps, to be played after all scripts generated before.
+// Script generates the next n random changes, to be played after all scripts that this writer generated
+// before.
 func (w *Writer) Script(n int) Script {
 	s := make(Script, 0, n)
 	for len(s) < n {
@@ -160,14 +164,16 @@ func (w *Writer) Script(n int) Script {
 	return s
 }
 
-// Freeze records that the present tree becomes the base of a fork.
+// Freeze notes that the present tree becomes the base of a fork: with Powers.KeepOldLinks, later steps change
+// no file that has several names now.
 func (w *Writer) Freeze() {
 	for _, n := range w.nodes {
 		n.kept = w.powers.KeepOldLinks && n.names > 1
 	}
 }
 
-// Clone returns a writer for the same tree with a random source of its own.
+// Clone returns a second writer that starts with the same model of the tree and has a random source of its
+// own, from seed.
 func (w *Writer) Clone(seed uint64) *Writer {
 	c := NewWriter(seed, w.powers)
 	copied := map[*node]*node{}
@@ -184,8 +190,8 @@ func (w *Writer) Clone(seed uint64) *Writer {
 	return c
 }
 
-// Deep generates a script that makes a path too long for a single system call, with a file at
-// its end. Later steps may use that file like any other.
+// Deep generates a script that makes directories so deep that their path is too long for a single system
+// call, with a file at the end. Later steps may use that file like any other.
 func (w *Writer) Deep() Script {
 	var s Script
 	path := ""

@@ -14,14 +14,13 @@ import (
 	"testing"
 )
 
-// ShardsEnv asks a test binary that calls [Halves] to run its tests in two processes. make
-// test sets it for packages with many short tests that wait for disks.
+// ShardsEnv is the environment variable that makes a test binary that calls [Halves] run its tests in two
+// processes. make test sets it for packages with many short tests that wait for disks.
 const ShardsEnv = "SNAPFS_TEST_SHARDS"
 
-// Halves runs the tests of m and returns the exit status for os.Exit. Where [ShardsEnv] is
-// set and no test is chosen by -run, two further processes run every other test each, at the
-// same time and, as root, in mount namespaces of their own. The output of the second follows
-// that of the first.
+// Halves runs the tests of m and returns the exit status for os.Exit. If [ShardsEnv] is set and -run selects
+// no test, it splits the tests between two new processes, which run at the same time and, as root, in mount
+// namespaces of their own. The output of the second process follows that of the first.
 func Halves(m *testing.M) int {
 	flag.Parse()
 	chosen := flag.Lookup("test.run").Value.String() + flag.Lookup("test.list").Value.String()

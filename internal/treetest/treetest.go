@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// Dir makes an empty directory on a disk filesystem (/tmp may be a tmpfs) that any user may
-// enter, and removes it when the test ends. Mounts in it must be unmounted by then. A
-// background process still working there then has ten seconds to end.
+// Dir makes an empty directory for a test on a disk filesystem (/tmp may be a tmpfs), which any user may
+// enter, and removes it when the test ends. Mounts in it must be unmounted by then. Dir waits up to ten
+// seconds for a background process that still works in the directory.
 func Dir(t testing.TB) string {
 	t.Helper()
 	reapOnce()

@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Account is an ordinary user of this machine.
+// An Account is an ordinary user of this machine that a test uses exclusively. [User] returns it.
 type Account struct {
 	Name     string
 	UID, GID int
@@ -29,14 +29,14 @@ type Account struct {
 
 var accounts atomic.Int64
 
-// usersEnv is the environment variable for the directory of the users that .ci/users made. It
-// holds for each user a file, locked by the test that uses the user, and a link to the user's
+// usersEnv is the environment variable that names the directory of the users that the script .ci/users made
+// for tests. For each user it holds a file, locked by the test that uses the user, and a link to the user's
 // present home directory.
 const usersEnv = "SNAPFS_TEST_USERS"
 
-// User returns an ordinary user with an empty home directory and a range of subordinate ids,
-// which no other test has at the same time. When the test ends, User kills all processes of
-// that user and removes the home directory. It needs root.
+// User returns an ordinary user with an empty home directory and a range of subordinate ids. No other test
+// uses this user at the same time. When the test ends, User kills all processes of the user and removes the
+// home directory. It needs root.
 func User(t testing.TB) Account {
 	t.Helper()
 	NeedRoot(t)
@@ -58,8 +58,8 @@ func User(t testing.TB) Account {
 	return a
 }
 
-// sharedUser reserves one of the users that .ci/users made. ok is false if there is none or
-// all are reserved.
+// sharedUser reserves one of the users that the script .ci/users made for tests, until the test ends. ok is
+// false if there is none or all are reserved.
 func sharedUser(t testing.TB) (a Account, ok bool) {
 	t.Helper()
 	dir := os.Getenv(usersEnv)
@@ -125,8 +125,8 @@ func removeUser(ctx context.Context, name string) error {
 	return err
 }
 
-// locked runs a program that locks /etc/passwd, and retries while another process has the
-// lock.
+// locked runs a program such as useradd that locks /etc/passwd, and runs it again while another process has
+// the lock.
 func locked(ctx context.Context, name string, args ...string) error {
 	for try := 0; ; try++ {
 		_, err := run.Output(ctx, name, args...)
@@ -138,7 +138,7 @@ func locked(ctx context.Context, name string, args ...string) error {
 	}
 }
 
-// userNames returns the names of the users that tests made.
+// userNames returns the names of the users in /etc/passwd that tests made.
 func userNames() []string {
 	passwd, err := os.ReadFile("/etc/passwd")
 	if err != nil {
@@ -180,7 +180,8 @@ func killAll(t testing.TB, uid int) {
 	}
 }
 
-// isZombie reports whether the process of a directory of /proc has ended, and waits for its parent.
+// isZombie reports whether a process has ended and waits for its parent to reap it. dir is its directory in
+// /proc.
 func isZombie(dir string) bool {
 	stat, err := os.ReadFile(dir + "/stat")
 	_, state, _ := strings.Cut(string(stat), ") ")

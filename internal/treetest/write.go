@@ -14,7 +14,8 @@ import (
 
 // This file chooses the steps of random scripts.
 
-// choices returns the operations to draw from; one that is listed twice is twice as likely.
+// choices returns the operations from which a [Writer] draws its random steps. An operation that is listed
+// twice is twice as likely.
 func choices() []Op {
 	return []Op{
 		Create, Create, Create, Create, Create, Mkdir, Mkdir, Mkdir, Symlink, Link, Link, Fifo, Socket, Device,
@@ -23,8 +24,8 @@ func choices() []Op {
 	}
 }
 
-// step draws a step and applies it to the writer's model; false if the drawn operation does
-// not fit the tree.
+// step draws a random change and applies it to the writer's model of the tree. It returns false if the drawn
+// operation does not fit the tree, such as a removal in an empty one.
 func (w *Writer) step() (Step, bool) {
 	all := choices()
 	op := all[w.rand.IntN(len(all))]
@@ -61,9 +62,9 @@ func (w *Writer) stepNew(op Op) (Step, bool) {
 	return s, true
 }
 
-// redirectMax bounds the paths of renames and links under ShortRenames. overlayfs records the
-// old path of a renamed directory, and refuses with EXDEV one over 256 bytes (redirect_max of
-// fs/overlayfs).
+// redirectMax is the longest path, in bytes, of a file that a [Writer] with Powers.ShortRenames renames or
+// links. overlayfs stores the old path of a renamed directory, and refuses one over 256 bytes with EXDEV
+// (redirect_max of fs/overlayfs).
 const redirectMax = 200
 
 func (w *Writer) stepNames(op Op) (Step, bool) {
@@ -88,8 +89,8 @@ func (w *Writer) stepNames(op Op) (Step, bool) {
 	return s, true
 }
 
-// canRename reports whether the filesystem under test supports the step's rename or link; dirs
-// is set if a directory is involved.
+// canRename reports whether the filesystem under test supports the rename or link of the step s; dirs is set
+// if a directory is involved.
 func (w *Writer) canRename(s Step, dirs bool) bool {
 	switch {
 	case within(s.To, s.Path), within(s.Path, s.To):
@@ -100,7 +101,7 @@ func (w *Writer) canRename(s Step, dirs bool) bool {
 	return !w.powers.ShortRenames || max(len(s.Path), len(s.To)) <= redirectMax
 }
 
-// rename applies a rename step to the writer's model; n is the file at the step's path.
+// rename applies a rename step to the writer's model of the tree; n is the inode at the step's path.
 func (w *Writer) rename(s Step, n *node) {
 	switch s.Op {
 	case Link:
@@ -193,8 +194,8 @@ func (w *Writer) stepMeta(op Op) (Step, bool) {
 	return s, true
 }
 
-// mode draws permission bits for a file. They leave the owner, who may not be root, the rights
-// that later steps need.
+// mode draws random permission bits for the file n. They leave its owner, who may not be root, the
+// permissions that later steps need.
 func (w *Writer) mode(n *node) uint32 {
 	mode := uint32(w.rand.IntN(0o1000))
 	switch {
@@ -234,8 +235,8 @@ func (w *Writer) attribute(s Step, n *node) (Step, bool) {
 	return s, true
 }
 
-// acl returns an access control list in the kernel's format (linux/posix_acl_xattr.h): a
-// version, then tag, permissions and id of each entry, sorted.
+// acl returns a POSIX access control list with an extra entry of the permissions perm, in the kernel's format
+// (linux/posix_acl_xattr.h): a version, then tag, permissions and id of each entry, sorted.
 func acl(perm uint16) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	entry := func(tag, perm uint16, id uint32) {
@@ -252,11 +253,12 @@ func acl(perm uint16) []byte {
 	return b
 }
 
-// aclUser returns a user id that is mapped in every namespace that tests run in.
+// aclUser returns the user id for entries of access control lists: this process's own, because that is mapped
+// in every namespace that tests run in.
 func aclUser() int { return os.Getuid() }
 
-// Capability returns a file capability with the permitted set: a struct vfs_cap_data of
-// revision 2 (linux/capability.h).
+// Capability returns the value of the attribute security.capability with this permitted set: a struct
+// vfs_cap_data of revision 2 (linux/capability.h).
 func Capability(permitted uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 0x02000001)
 	b = binary.LittleEndian.AppendUint32(b, permitted)
@@ -276,7 +278,7 @@ func (w *Writer) length() int64 {
 	return w.rand.Int64N(5000)
 }
 
-// newPath draws an unused path in an existing directory.
+// newPath draws a random path that does not exist yet, in an existing directory of the writer's model.
 func (w *Writer) newPath() string {
 	dir, _ := w.pick(func(n *node) bool { return n.op == Mkdir })
 	if w.rand.IntN(4) == 0 {
@@ -285,7 +287,8 @@ func (w *Writer) newPath() string {
 	return join(dir, w.name(0))
 }
 
-// name draws a file name of n bytes, or for n = 0 of random length; the bytes are random.
+// name returns a new file name of n bytes. For n = 0 it is sometimes of the greatest length or with bytes
+// that programs mishandle, such as newlines, quotes and invalid UTF-8.
 func (w *Writer) name(n int) string {
 	w.count++
 	name := "n" + strconv.Itoa(w.count)
@@ -309,7 +312,7 @@ func (w *Writer) name(n int) string {
 	return name
 }
 
-// pick draws a path whose file satisfies fits; "" and nil if there is none.
+// pick draws a random path of the writer's model whose inode satisfies fits; "" and nil if there is none.
 func (w *Writer) pick(fits func(*node) bool) (string, *node) {
 	for range 20 {
 		if len(w.paths) == 0 {

@@ -1,5 +1,5 @@
-// Package undo reverts unfinished work: each step that succeeds pushes its inverse, and a later failure runs
-// the inverses in reverse order, once.
+// Package undo reverts unfinished work: each step of the work that succeeds pushes its inverse, and a later
+// failure runs the inverses in reverse order, once.
 package undo
 
 import (
@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// A Stack holds the inverse steps. The zero value is empty. It is not safe for concurrent use.
+// A Stack holds the functions that undo the finished steps of some work, until the work is complete or has
+// failed. The zero value is empty. It is not safe for concurrent use.
 //
 //	var back undo.Stack
 //	defer back.UndoInto(&err)
@@ -22,14 +23,13 @@ type step struct {
 	undo func() error
 }
 
-// Push adds the inverse of the last step. The name completes the sentence "could not ..." in the error if it
-// fails.
+// Push adds the function that undoes the step just made. If undo fails, the error says "could not" and name.
 func (s *Stack) Push(name string, undo func() error) {
 	s.steps = append(s.steps, step{name, undo})
 }
 
-// undo runs all steps, last pushed first, also after one has failed, and joins their errors. A second Undo does
-// nothing.
+// undo runs all functions of the stack, last pushed first, also after one has failed, and joins their errors.
+// It empties the stack, so that a second call does nothing.
 func (s *Stack) undo() error {
 	var errs []error
 	for len(s.steps) > 0 {
@@ -42,7 +42,7 @@ func (s *Stack) undo() error {
 	return errors.Join(errs...)
 }
 
-// UndoInto runs Undo and joins its error to *err; it is for a defer statement. After Release
+// UndoInto undoes all steps and joins the error of that to *err. It is for a defer statement; after Release
 // it does nothing.
 func (s *Stack) UndoInto(err *error) {
 	if e := s.undo(); e != nil {
@@ -50,5 +50,5 @@ func (s *Stack) UndoInto(err *error) {
 	}
 }
 
-// Release discards all steps, because the work is complete.
+// Release empties the stack without running its functions, because the work is complete.
 func (s *Stack) Release() { s.steps = nil }

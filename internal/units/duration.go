@@ -12,7 +12,7 @@ const (
 	MaxDuration = 36500 * day
 )
 
-// times are the units of a duration: Go's, and days.
+// times maps the units that a duration may have to their length: Go's units, and "d" for days.
 var times = map[string]time.Duration{
 	"ns": 1, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond, "ms": time.Millisecond,
 	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": day,
@@ -57,7 +57,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return sum, nil
 }
 
-// inUnit reports whether a character cannot be part of a number.
+// inUnit reports whether a character of a duration belongs to a unit: it is neither a digit nor a point.
 func inUnit(r rune) bool { return (r < '0' || r > '9') && r != '.' }
 
 // FormatDuration formats a duration exactly, as [ParseDuration] accepts it, without zero parts: "10m", "1d12h",

@@ -1,9 +1,9 @@
 // Package units parses and formats sizes, rates, counts, processors and durations as people write them on a
 // command line and in a file.
 //
-// It is strict: an ambiguous text is an error that suggests a correct one. Each kind has a Parse function, and
-// a Format function whose text Parse converts back to exactly the same value. Functions named Text are for
-// sentences, and may round.
+// The package is strict: an ambiguous text is an error that suggests a correct one. Each kind of value has a
+// Parse function, and a Format function whose text Parse converts back to exactly the same value. Functions
+// named Text are for sentences, and may round.
 package units
 
 import (
@@ -15,22 +15,24 @@ import (
 	"strings"
 )
 
-// Bounds of plausible values; a value outside is a typing error.
+// Bounds of the values that the Parse functions accept. A value outside of them is surely a typing error.
 const (
-	// MaxSize is 1 EiB, in bytes.
+	// MaxSize is the largest size that is accepted, 1 EiB, in bytes.
 	MaxSize = 1 << 60
-	// MaxCount exceeds any number that a host can have.
+	// MaxCount is the largest count that is accepted. It exceeds any number of things that a host can have.
 	MaxCount = 1_000_000_000_000
-	// MinCPUs is the smallest share that the kernel can enforce: 1 ms of each 100 ms.
+	// MinCPUs is the smallest number of processors that the kernel can enforce as a limit: 1 ms of each 100
+	// ms.
 	MinCPUs = 0.01
 	// MaxCPUs is the most processors that Linux supports (CONFIG_NR_CPUS).
 	MaxCPUs = 8192
 )
 
-// letters are the units of a size, each 1024 of the one before; the first is the byte.
+// letters are the first letters of the units of a size, each 1024 times the one before, beginning with the
+// byte.
 const letters = "BKMGTPE"
 
-// ErrZero means that the number is zero. Callers explain how to specify no limit.
+// ErrZero means that a value is zero. A caller adds how to write that there is no limit.
 var ErrZero = errors.New("zero")
 
 // ParseSize parses a size: a decimal number and a unit, as in "512M", "1.5T" or "100MiB". K, KB and KiB are all
@@ -38,8 +40,8 @@ var ErrZero = errors.New("zero")
 // of a byte is dropped. Errors match [ErrZero] for less than a byte.
 func ParseSize(text string) (int64, error) { return parseSize("size", text, text, "") }
 
-// parseSize parses text, the beginning of whole, as a size in bytes; what names it in errors.
-// per is appended to suggestions.
+// parseSize parses text as a size in bytes. text is whole without the suffix of a rate, such as "/s". An
+// error names the kind of value what and the text whole; per is the suffix that its suggestions get.
 func parseSize(what, whole, text, per string) (int64, error) {
 	fail := func(why string) (int64, error) { return 0, wrong(what, whole, why) }
 	number, unit := split(text)
@@ -72,7 +74,8 @@ func parseSize(what, whole, text, per string) (int64, error) {
 	return int64(n), nil
 }
 
-// sizeUnit returns the power of 1024. A small b often means a bit, so "Mb" is no unit.
+// sizeUnit returns the power of 1024 that the unit of a size stands for: 2 for "M", "MB" or "MiB". ok is
+// false for an unknown unit. A small b often means a bit, so "Mb" is no unit.
 func sizeUnit(unit string) (power int, ok bool) {
 	power = strings.Index(letters, strings.ToUpper(unit[:1]))
 	if power < 0 || power == 0 && unit != "B" {
@@ -82,7 +85,8 @@ func sizeUnit(unit string) (power int, ok bool) {
 	return power, rest == "" || rest == "B" || rest == "iB"
 }
 
-// FormatSize formats bytes exactly, as [ParseSize] accepts them: "2G", "1.5G", "1000B".
+// FormatSize formats a size in bytes exactly, so that [ParseSize] returns the same number: "2G", "1.5G",
+// "1000B".
 func FormatSize(bytes int64) string {
 	if bytes < 0 { // invalid: for the text of an error
 		return strconv.FormatInt(bytes, 10) + "B"
@@ -91,7 +95,8 @@ func FormatSize(bytes int64) string {
 	return eighths(bytes, power) + letters[power:power+1]
 }
 
-// SizeText formats bytes for a person: "2 GiB", "1.5 GiB", "12 bytes". It rounds to a tenth of the unit.
+// SizeText formats a size in bytes for a sentence: "2 GiB", "1.5 GiB", "12 bytes". It rounds to a tenth of
+// the unit.
 func SizeText(bytes int64) string {
 	if bytes < 1024 {
 		return plural(strconv.FormatInt(bytes, 10), "byte")
@@ -182,18 +187,19 @@ func FormatCPUs(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func wrong(what, text, why string) error { return fmt.Errorf("%s %q: %s", what, text, why) }
 
-// zero returns an error that matches [ErrZero] and has the text of [wrong].
+// zero returns the error for a value of zero. It matches [ErrZero]; its text, made by [wrong], names the kind
+// of value what, the text and the reason why.
 func zero(what, text, why string) error { return fmt.Errorf("%w%.0w", wrong(what, text, why), ErrZero) }
 
-// exponent reports whether the text after a number makes it a number with an exponent, 1e3.
+// exponent reports whether rest, which follows the digits of a number, begins with an exponent, as in 1e3.
 func exponent(rest string) bool {
 	return len(rest) > 1 && rest[0]|0x20 == 'e' && strings.ContainsRune("+-0123456789", rune(rest[1]))
 }
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// notNumber returns the reason why text is no number, and right as an example of one. text does not begin with a
-// digit.
+// notNumber returns the reason why text is no number, and suggests right, a correct example. text does not
+// begin with a digit.
 func notNumber(text, right string) string {
 	switch {
 	case text == "":
@@ -206,7 +212,7 @@ func notNumber(text, right string) string {
 	return "not a number: write " + right
 }
 
-// split splits text into its leading digits and points, and the rest.
+// split splits a text such as "1.5G" into its leading digits and points, "1.5", and the rest, "G".
 func split(text string) (number, rest string) {
 	end := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	if end < 0 {
@@ -215,8 +221,8 @@ func split(text string) (number, rest string) {
 	return text[:end], text[end:]
 }
 
-// decimal multiplies a decimal number by a unit, without rounding errors. It returns the largest number for
-// results beyond 64 bits.
+// decimal multiplies a decimal number, as text, by a unit, without rounding errors. A fraction of 1 is
+// dropped. For a result beyond 64 bits it returns the largest uint64.
 func decimal(number string, unit uint64) (uint64, error) {
 	whole, fraction, point := strings.Cut(number, ".")
 	switch {
@@ -249,8 +255,8 @@ func decimal(number string, unit uint64) (uint64, error) {
 	return sum, nil
 }
 
-// exactPower returns the power of 1024 of the largest unit of which n is a whole number of eighths, which three
-// decimals represent exactly.
+// exactPower returns, for the largest suitable unit of a size, its power of 1024. Suitable is a unit of which
+// n is a whole number of eighths, because three decimals represent those exactly.
 func exactPower(n int64) int {
 	power := 0
 	for p := 1; p < len(letters) && n >= 1<<(10*p); p++ {
@@ -271,7 +277,7 @@ func eighths(n int64, power int) string {
 	return text + strings.TrimRight(fmt.Sprintf(".%03d", rest*8/unit*125), "0")
 }
 
-// trim formats a number with at most that many decimals, without trailing zeros.
+// trim formats n with at most that many decimals, without zeros at the end.
 func trim(n float64, decimals int) string {
 	text := strconv.FormatFloat(n, 'f', decimals, 64)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")

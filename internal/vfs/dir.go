@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Entry is a directory entry.
+// An Entry is one directory entry as the directory itself stores it, without a stat of the file.
 type Entry struct {
 	// Name holds any bytes but '/' and NUL.
 	Name string
@@ -18,7 +18,8 @@ type Entry struct {
 	Type uint8
 }
 
-// Entries returns the entries of the directory dirfd but "." and "..", in the order of the filesystem.
+// Entries returns all entries of the open directory dirfd except "." and "..", in the order of the
+// filesystem.
 func Entries(dirfd int) ([]Entry, error) {
 	var list []Entry
 	err := EachEntry(dirfd, func(name []byte, ino uint64, typ uint8) error {
@@ -28,13 +29,13 @@ func Entries(dirfd int) ([]Entry, error) {
 	return list, err
 }
 
-// SortEntries sorts a list by the bytes of the names.
+// SortEntries sorts directory entries in place by the bytes of their names.
 func SortEntries(list []Entry) {
 	slices.SortFunc(list, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// OpenDir opens the directory name in dirfd for reading; "" or "." means dirfd itself. A
-// symbolic link as the last element is ELOOP or ENOTDIR.
+// OpenDir opens the directory name in the open directory dirfd for reading; "" or "." means dirfd itself. It
+// does not follow a symbolic link as the last element: the error is then ELOOP or ENOTDIR.
 func OpenDir(dirfd int, name string) (*os.File, error) {
 	if name == "" {
 		name = "."
@@ -55,10 +56,10 @@ func OpenAt(dirfd int, name string, flags int, mode uint32) (*os.File, error) {
 	}
 }
 
-// OpenBeneath opens path, relative to the directory dirfd, without following any symbolic link
-// and without leaving the directory (openat2, Linux 5.6; elsewhere a call for each element).
-// The path may be longer than the kernel takes in one call. Mounts are crossed. Errors are
-// *os.PathError: ELOOP for a link on the way, EXDEV for leaving.
+// OpenBeneath opens path, relative to the directory dirfd, without following any symbolic link and without
+// leaving the directory. It uses openat2 (Linux 5.6), and on other systems one call for each element. The
+// path may be longer than the kernel takes in one call. Mounts are crossed. Errors are *os.PathError: ELOOP
+// for a symbolic link on the way, EXDEV for leaving the directory.
 func OpenBeneath(dirfd int, path string, flags int, mode uint32) (*os.File, error) {
 	fd, err := OpenBeneathFD(dirfd, path, flags, mode)
 	if err != nil {

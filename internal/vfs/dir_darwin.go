@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EachEntry calls f for every entry of the directory dirfd but "." and "..", in
-// the order of the filesystem and from the beginning. The name is valid during
-// the call only. An error of f ends it and is returned as it is; others are
-// *os.PathError.
+// EachEntry calls f for every entry of the open directory dirfd except "." and "..", from the first one and
+// in the order of the filesystem. typ is a unix.DT_* constant. The name is valid during the call only. An
+// error of f ends the listing and is returned unchanged; other errors are *os.PathError.
 func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) error {
 	if _, err := unix.Seek(dirfd, 0, 0); err != nil {
 		return &os.PathError{Op: "lseek", Path: "directory", Err: err}
@@ -35,8 +34,9 @@ func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) erro
 	}
 }
 
-// eachDirent calls f for each struct dirent in buf (sys/dirent.h, with inodes of 64 bits):
-// inode, offset, length of the record, length of the name, type and the name.
+// eachDirent calls f with the name, inode number and type of each struct dirent in buf (sys/dirent.h, with
+// inodes of 64 bits). Such an entry holds inode, offset, its own length, the length of the name, type and
+// name.
 func eachDirent(buf []byte, f func([]byte, uint64, uint8) error) error {
 	const head = 8 + 8 + 2 + 2 + 1
 	for len(buf) >= head {
@@ -55,10 +55,10 @@ func eachDirent(buf []byte, f func([]byte, uint64, uint8) error) error {
 	return nil
 }
 
-// OpenBeneathFD does the same as [OpenBeneath] and returns a bare descriptor, which is cheaper
-// for thousands of files; the caller closes it. On macOS it opens each element in the one
-// before, so it follows a directory that is moved out of dirfd meanwhile, which openat2 on
-// Linux refuses.
+// OpenBeneathFD does the same as [OpenBeneath] and returns a bare descriptor, which is cheaper for thousands
+// of files; the caller closes it. On macOS it opens each element of the path in the directory opened before,
+// and so follows a directory that another process moves out of dirfd meanwhile, which openat2 on Linux
+// refuses.
 func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
 	fail := func(err error) (int, error) { return -1, &os.PathError{Op: "openat", Path: path, Err: err} }
 	step := dirfd

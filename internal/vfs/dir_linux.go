@@ -14,10 +14,9 @@ const direntBuffer = 32 << 10
 
 var dirents sync.Pool // of *[direntBuffer]byte
 
-// EachEntry calls f for every entry of the directory dirfd but "." and "..", in
-// the order of the filesystem and from the beginning. The name is valid during
-// the call only. An error of f ends it and is returned as it is; others are
-// *os.PathError.
+// EachEntry calls f for every entry of the open directory dirfd except "." and "..", from the first one and
+// in the order of the filesystem. typ is a unix.DT_* constant. The name is valid during the call only. An
+// error of f ends the listing and is returned unchanged; other errors are *os.PathError.
 func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) error {
 	return direntsFrom(dirfd, 0, func(d dirent) (bool, error) {
 		if s := string(d.name); s == "." || s == ".." {
@@ -27,17 +26,17 @@ func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) erro
 	})
 }
 
-// EntriesFrom calls f for the entries of the directory dirfd, "." and ".." included, from the
-// position place until f returns false for more. The first position is 0; next is the position
-// after the entry. Filesystems keep positions stable while names are added and removed. Errors
-// as those of [EachEntry].
+// EntriesFrom calls f for the entries of the open directory dirfd, "." and ".." included, starting at a
+// position of an earlier listing (0 is the beginning), until f returns false for more. next is the position
+// after the entry e, from which a later call continues. Filesystems keep positions stable while names are
+// added and removed. An error of f is returned unchanged; others are *os.PathError.
 func EntriesFrom(dirfd int, place int64, f func(e Entry, next int64) (more bool, err error)) error {
 	return direntsFrom(dirfd, place, func(d dirent) (bool, error) {
 		return f(Entry{string(d.name), d.ino, d.typ}, d.next)
 	})
 }
 
-// A dirent is a decoded struct linux_dirent64.
+// A dirent is one directory entry decoded from a struct linux_dirent64, as getdents64(2) returns it.
 type dirent struct {
 	name []byte // valid until the next one
 	ino  uint64
@@ -71,8 +70,8 @@ func direntsFrom(dirfd int, place int64, f func(dirent) (more bool, err error)) 
 	}
 }
 
-// eachDirent calls f for each struct linux_dirent64 in buf: inode, offset, record length, type
-// and the name, ended by NUL.
+// eachDirent calls f for each struct linux_dirent64 in buf, until f returns false for more. Such an entry
+// holds inode, offset, its own length, type, and the name with a NUL at its end.
 func eachDirent(buf []byte, f func(dirent) (more bool, err error)) (more bool, err error) {
 	for len(buf) >= 19 {
 		size := int(binary.NativeEndian.Uint16(buf[16:]))
@@ -89,10 +88,10 @@ func eachDirent(buf []byte, f func(dirent) (more bool, err error)) (more bool, e
 	return true, nil
 }
 
-// OpenBeneathFD does the same as [OpenBeneath] and returns a bare descriptor, which is cheaper
-// for thousands of files; the caller closes it. On macOS it opens each element in the one
-// before, so it follows a directory that is moved out of dirfd meanwhile, which openat2 on
-// Linux refuses.
+// OpenBeneathFD does the same as [OpenBeneath] and returns a bare descriptor, which is cheaper for thousands
+// of files; the caller closes it. On macOS it opens each element of the path in the directory opened before,
+// and so follows a directory that another process moves out of dirfd meanwhile, which openat2 on Linux
+// refuses.
 func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
 	return openResolved(dirfd, path, flags, mode, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 }
@@ -136,8 +135,8 @@ func openResolved(dirfd int, path string, flags int, mode uint32, resolve uint64
 	}
 }
 
-// openat2 calls openat2(2), and repeats the call after EINTR, and after EAGAIN, which a
-// concurrent rename causes.
+// openat2 calls openat2(2). It repeats the call after EINTR, and after EAGAIN, which the kernel returns when
+// another process renames a directory of the path meanwhile.
 func openat2(dirfd int, path string, how *unix.OpenHow) (int, error) {
 	for {
 		fd, err := unix.Openat2(dirfd, path, how)
@@ -147,8 +146,7 @@ func openat2(dirfd int, path string, how *unix.OpenHow) (int, error) {
 	}
 }
 
-// splitLong splits a path too long for one system call into a leading part that fits and the
-// tail.
+// splitLong splits a path that is too long for one system call into a leading part that fits and the rest.
 func splitLong(path string) (part, tail string) {
 	if len(path) < unix.PathMax {
 		return path, ""

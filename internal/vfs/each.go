@@ -5,11 +5,12 @@ import (
 	"sync"
 )
 
-// minShare is the number of calls from which on Each uses another thread.
+// minShare is the least number of calls that [Each] gives to a goroutine. Below that, starting a goroutine
+// costs more than it saves.
 const minShare = 64
 
-// Each calls do with each number below n, on all processors, and returns when all calls have
-// returned. It is for reading many small files.
+// Each calls do(i) for each i from 0 to n-1, on all processors at once, and returns when all calls have
+// returned. It is for work that takes microseconds an item, such as reading many small files.
 func Each(n int, do func(i int)) {
 	share := max(minShare, n/runtime.GOMAXPROCS(0)+1)
 	var others sync.WaitGroup

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flock calls flock(2) on an open file, and repeats it after a signal. Errors: *os.PathError;
-// EWOULDBLOCK if how has LOCK_NB and another open file has the lock.
+// Flock locks an open file by flock(2), and repeats the call after a signal. how is unix.LOCK_SH or LOCK_EX,
+// with LOCK_NB to fail instead of waiting. Errors: *os.PathError; EWOULDBLOCK if how has LOCK_NB and another
+// open file has the lock.
 func Flock(f *os.File, how int) error {
 	if err := FlockFD(int(f.Fd()), how); err != nil {
 		return &os.PathError{Op: "flock", Path: f.Name(), Err: err}
@@ -15,8 +16,8 @@ func Flock(f *os.File, how int) error {
 	return nil
 }
 
-// FlockFD locks the open file of a descriptor by flock(2), as [Flock] does. It returns the bare
-// error number.
+// FlockFD locks the open file of a bare descriptor by flock(2), as [Flock] does, and returns the bare error
+// number.
 func FlockFD(fd, how int) error {
 	for {
 		if err := unix.Flock(fd, how); err != unix.EINTR {
@@ -25,9 +26,8 @@ func FlockFD(fd, how int) error {
 	}
 }
 
-// Unlock releases a lock of [Flock] at once, and closes its file. Closing alone could leave
-// the lock for an instant to a child process that another thread is starting, which has copies
-// of all open files until its exec.
+// Unlock releases the lock that [Flock] took on f, and closes f. Closing f alone could leave the lock for an
+// instant: a child process that another thread is starting has copies of all open files until its exec.
 func Unlock(f *os.File) {
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing does the same, if later
 	f.Close()

@@ -8,8 +8,8 @@ import (
 
 // What is done to a node that is named by its directory, or that is open.
 
-// MakeNode makes a fifo or device with this mode in the directory dirfd. macOS has no
-// mknodat(2), so MakeNode uses the directory's present path.
+// MakeNode makes a fifo or device named name in the directory dirfd; mode holds its type and permissions.
+// macOS has no mknodat(2), so MakeNode uses the directory's present path.
 func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 	path := pathOf(dirfd)
 	switch {
@@ -24,9 +24,9 @@ func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 // SetOwner sets the owner and group of an open file.
 func SetOwner(fd, uid, gid int) error { return unix.Fchown(fd, uid, gid) }
 
-// SetTimes sets the access and modification times of an open file; a nil access leaves that
-// time. It works by the file's present path, because the call by descriptor rounds to
-// microseconds on macOS.
+// SetTimes sets the access and modification times of an open file; a nil access leaves the access time
+// unchanged. It works by the file's present path, because macOS rounds times set by descriptor to
+// microseconds.
 func SetTimes(fd int, access *Timestamp, modified Timestamp) error {
 	if access == nil {
 		st, err := Lstat(fd, "")
@@ -56,17 +56,18 @@ func PathOf(f *os.File) (string, error) {
 	return "", &os.PathError{Op: "F_GETPATH", Path: f.Name(), Err: unix.ENOENT}
 }
 
-// PathTo does the same as [FDPath] for a bare descriptor.
+// PathTo does the same as [FDPath] for a bare descriptor: it returns a path of the open file, for system
+// calls that take no descriptor.
 func PathTo(fd int) string { return pathOf(fd) }
 
-// CopyRange copies in the kernel, on Linux. Here it returns ENOSYS.
+// CopyRange copies between two files in the kernel, on Linux. On macOS it returns ENOSYS.
 func CopyRange(int, int, int64, int) (int, error) { return 0, unix.ENOSYS }
 
-// CloneFD does the same as [CloneFile] for bare descriptors. Here it returns ENOTSUP.
+// CloneFD does the same as [CloneFile] for bare descriptors. On macOS it returns ENOTSUP.
 func CloneFD(int, int) error { return unix.ENOTSUP }
 
-// CloneRange shares blocks of two files, on Linux. Here it returns EOPNOTSUPP.
+// CloneRange shares blocks of two files, on Linux. On macOS it returns EOPNOTSUPP.
 func CloneRange(_, _ *os.File, _, _, _ int64) error { return unix.EOPNOTSUPP }
 
-// PunchHole makes a hole in a file, on Linux. Here it returns EOPNOTSUPP.
+// PunchHole makes a hole in a file, on Linux. On macOS it returns EOPNOTSUPP.
 func PunchHole(*os.File, int64, int64) error { return unix.EOPNOTSUPP }

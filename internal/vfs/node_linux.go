@@ -11,7 +11,8 @@ import (
 
 // What is done to a node that is named by its directory, or that is open; OPath will do.
 
-// MakeNode makes a fifo, socket or device with this mode in the directory dirfd (mknodat(2)).
+// MakeNode makes a fifo, socket or device named name in the directory dirfd (mknodat(2)). mode holds its type
+// and permissions.
 func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 	return unix.Mknodat(dirfd, name, mode, int(dev))
 }
@@ -19,8 +20,8 @@ func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 // SetOwner sets the owner and group of an open file.
 func SetOwner(fd, uid, gid int) error { return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH) }
 
-// SetTimes sets the access and modification times of an open file (futimens(3)); a nil access
-// leaves that time.
+// SetTimes sets the access and modification times of an open file (futimens(3)); a nil access leaves the
+// access time unchanged.
 func SetTimes(fd int, access *Timestamp, modified Timestamp) error {
 	times := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: modified.Sec, Nsec: int64(modified.Nsec)}}
 	if access != nil {
@@ -47,12 +48,13 @@ func PathOf(f *os.File) (string, error) {
 	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
-// PathTo does the same as [FDPath] for a bare descriptor.
+// PathTo does the same as [FDPath] for a bare descriptor: it returns a path of the open file, for system
+// calls that take no descriptor.
 func PathTo(fd int) string { return fdPath(fd) }
 
-// CopyRange copies up to n bytes at the offset at from src to the same offset of dst, in the
-// kernel (copy_file_range(2)), and returns the number copied. EXDEV, EINVAL, EOPNOTSUPP,
-// ENOSYS: not supported for these files.
+// CopyRange copies up to n bytes from src to dst, at the same offset at of both, in the kernel
+// (copy_file_range(2)), and returns the number copied. The errors EXDEV, EINVAL, EOPNOTSUPP and ENOSYS mean
+// that the kernel cannot copy between these files.
 func CopyRange(dst, src int, at int64, n int) (int, error) {
 	from, to := at, at
 	return unix.CopyFileRange(src, &from, dst, &to, n, 0)
@@ -62,8 +64,8 @@ func CopyRange(dst, src int, at int64, n int) (int, error) {
 // number.
 func CloneFD(dst, src int) error { return unix.IoctlFileClone(dst, src) }
 
-// CloneRange makes n bytes of dst at offset to share blocks with src at offset from. EXDEV,
-// EOPNOTSUPP, EINVAL, ENOTTY: not supported for these files.
+// CloneRange makes n bytes of dst, at the offset to, share disk blocks with n bytes of src, at the offset
+// from. The errors EXDEV, EOPNOTSUPP, EINVAL and ENOTTY mean that these files cannot share blocks.
 func CloneRange(dst, src *os.File, to, from, n int64) error {
 	err := unix.IoctlFileCloneRange(int(dst.Fd()), &unix.FileCloneRange{
 		Src_fd: int64(src.Fd()), Src_offset: uint64(from), Src_length: uint64(n), Dest_offset: uint64(to),
@@ -72,8 +74,8 @@ func CloneRange(dst, src *os.File, to, from, n int64) error {
 	return err
 }
 
-// PunchHole turns n bytes of a file at the offset at into a hole; the size stays
-// (fallocate(2)). EOPNOTSUPP, ENOSYS: not supported by the filesystem.
+// PunchHole turns n bytes of a file at the offset at into a hole, which frees their disk space; the file's
+// size stays (fallocate(2)). EOPNOTSUPP and ENOSYS: the filesystem does not support it.
 func PunchHole(f *os.File, at, n int64) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, n)
 	runtime.KeepAlive(f)

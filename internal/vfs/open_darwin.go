@@ -12,5 +12,6 @@ const (
 	ONoatime = 0
 )
 
-// Fionread is FIONREAD of ioctl_tty(2), which package unix calls TIOCINQ.
+// Fionread is the ioctl that returns how many bytes wait to be read (FIONREAD of ioctl_tty(2), which package
+// unix calls TIOCINQ).
 const Fionread = 0x4004667f // FIONREAD of sys/filio.h

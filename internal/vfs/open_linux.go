@@ -11,5 +11,6 @@ const (
 	ONoatime = unix.O_NOATIME
 )
 
-// Fionread is FIONREAD of ioctl_tty(2), which package unix calls TIOCINQ.
+// Fionread is the ioctl that returns how many bytes wait to be read (FIONREAD of ioctl_tty(2), which package
+// unix calls TIOCINQ).
 const Fionread = unix.TIOCINQ // its other name is FIONREAD

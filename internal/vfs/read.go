@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadFile reads a small file in four system calls. os.ReadFile needs five more, to offer the file
-// to the runtime's poller. Errors: *os.PathError.
+// ReadFile reads a small file in four system calls. os.ReadFile needs five more, because it registers the
+// file with the Go runtime's poller. Errors: *os.PathError.
 func ReadFile(path string) ([]byte, error) {
 	f, err := OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY, 0)
 	if err != nil {
@@ -32,8 +32,8 @@ func ReadFile(path string) ([]byte, error) {
 	}
 }
 
-// WriteFile writes text to an existing file in one call, as the files of the kernel require.
-// Errors: *os.PathError.
+// WriteFile writes text to an existing file in a single write call, which the files of /proc, /sys and
+// cgroups require. Errors: *os.PathError.
 func WriteFile(path, text string) error {
 	f, err := OpenAt(unix.AT_FDCWD, path, unix.O_WRONLY, 0)
 	if err != nil {

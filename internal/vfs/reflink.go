@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyFile copies the content of src to dst, an empty file open for writing. It uses CloneFile
-// if possible, and reports whether it did; otherwise it preserves holes and lets the kernel
-// copy. It moves the file offset of src. After an error dst is incomplete.
+// CopyFile copies the content of src to dst, an empty file open for writing. It first tries [CloneFile],
+// which shares the blocks of src; cloned reports whether that worked. Otherwise the kernel copies the data,
+// and holes stay holes. CopyFile moves the file offset of src. After an error dst is incomplete.
 func CopyFile(dst, src *os.File) (cloned bool, err error) {
 	if CloneFile(dst, src) == nil {
 		return true, nil
@@ -29,7 +29,7 @@ func CopyFile(dst, src *os.File) (cloned bool, err error) {
 	return false, dst.Truncate(st.Size)
 }
 
-// copyExtents copies the data of src up to size, skipping holes.
+// copyExtents copies the first size bytes of src to dst and skips the holes, so that dst stays sparse.
 func copyExtents(dst, src *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		start, err := src.Seek(at, unix.SEEK_DATA)

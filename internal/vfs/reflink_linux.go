@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloneFile makes dst, an empty file open for writing, share all blocks of src, in constant
-// time; later writes to either file copy the blocks they change. Both must lie on one
-// filesystem that supports it, such as btrfs or xfs. Otherwise the error matches EXDEV,
-// EOPNOTSUPP, EINVAL or ENOTTY and dst is as it was.
+// CloneFile makes dst, an empty file open for writing, share all blocks of src, in constant time. Later
+// writes to either file copy the blocks they change. Both files must lie on one filesystem that can share
+// blocks, such as btrfs or xfs. Otherwise the error matches EXDEV, EOPNOTSUPP, EINVAL or ENOTTY, and dst is
+// unchanged.
 func CloneFile(dst, src *os.File) error {
 	err := unix.IoctlFileClone(int(dst.Fd()), int(src.Fd()))
 	runtime.KeepAlive(src)

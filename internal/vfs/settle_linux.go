@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SyncData writes the content of a new file to disk before any name that it gets afterwards:
-// after a power cut both exist or neither. On ext4 and XFS it avoids fsync(2), which also
-// waits for a transaction: ext4 writes data before the transaction (data=ordered, ext4(5)),
-// and XFS logs a file's length after its data (xfs_end_io in fs/xfs/xfs_aops.c). On other
+// SyncData makes sure that the content of the new file f reaches the disk before any name that f gets
+// afterwards: after a power cut both exist or neither does. On ext4 and XFS it writes only the data and
+// avoids fsync(2), which also waits for a transaction: ext4 writes data before the transaction (data=ordered,
+// ext4(5)), and XFS logs a file's length after its data (xfs_end_io in fs/xfs/xfs_aops.c). On other
 // filesystems it is fsync(2).
 func SyncData(f *os.File) error {
 	var st unix.Statfs_t

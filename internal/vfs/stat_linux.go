@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now returns an instant that divides the changes of files: a later change has
-// this change time or a later one, and an earlier change an earlier one. The
-// second half needs a kernel with multigrain timestamps (Linux 6.13); on an older
-// one, a change within the same tick of its clock before may have the same time.
+// Now returns an instant that separates earlier from later changes of files: a file changed after the call
+// gets this change time or a later one, and a file changed before it an earlier one. The second half needs a
+// kernel with multigrain timestamps (Linux 6.13). On an older kernel, a change shortly before the call,
+// within the same tick of the kernel's clock, may have the same time.
 func Now() time.Time {
 	if t, ok := fineNow(); ok {
 		return t
@@ -22,9 +22,9 @@ func Now() time.Time {
 	return time.Unix(ts.Unix())
 }
 
-// fineNow makes the kernel take a fine timestamp, which no timestamp of a later
-// change precedes on any filesystem: it looks at the change time of a file in
-// memory and changes the file again. Cost: five system calls.
+// fineNow makes the kernel take a fine-grained timestamp, before which no later change on any filesystem is
+// dated. To do so it reads the change time of a file in memory and then changes the file again. It returns
+// false if the kernel has no such timestamps. Cost: five system calls.
 func fineNow() (time.Time, bool) {
 	fd, err := unix.MemfdCreate("snapfs-clock", unix.MFD_CLOEXEC)
 	if err != nil {

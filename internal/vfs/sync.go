@@ -2,7 +2,8 @@ package vfs
 
 import "os"
 
-// SyncDir makes the names in the directory path durable.
+// SyncDir writes the entries of the directory at path to disk, so that names made or removed in it before
+// survive a power cut.
 func SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -12,7 +13,8 @@ func SyncDir(path string) error {
 	return d.Sync()
 }
 
-// SyncFSOf writes everything buffered for the filesystem that holds the directory path.
+// SyncFSOf writes all buffered data of the filesystem that holds the directory path to disk, and waits for
+// that (not on macOS).
 func SyncFSOf(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

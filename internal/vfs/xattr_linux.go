@@ -48,16 +48,17 @@ func xattrReadInto(dirfd int, name, attr string, buf []byte) (n int, err error) 
 	return n, err
 }
 
-// xattrArgs is struct xattr_args of linux/xattr.h, on a 64-bit machine. The value is a real
-// pointer, so that it follows a Go stack that moves.
+// xattrArgs is struct xattr_args of linux/xattr.h on a 64-bit machine, which the calls setxattrat and
+// getxattrat take. The value is a real pointer, so that Go adjusts it when it moves a stack.
 type xattrArgs struct {
 	value unsafe.Pointer
 	size  uint32
 	flags uint32
 }
 
-// xattrat makes one of the system calls setxattrat, getxattrat, listxattrat and removexattrat,
-// selected by call. Only listxattrat takes no attr.
+// xattrat makes the system call numbered call: setxattrat, getxattrat, listxattrat or removexattrat, on name
+// in dirfd. p and size are the buffer or the struct xattr_args that the call takes. Only listxattrat takes no
+// attr.
 func xattrat(call uintptr, dirfd int, name, attr string, p unsafe.Pointer, size uintptr) (int, error) {
 	path, err := unix.BytePtrFromString(name)
 	if err != nil {
@@ -85,12 +86,13 @@ func xattrat(call uintptr, dirfd int, name, attr string, p unsafe.Pointer, size 
 	return int(n), nil
 }
 
-// needsProc reports whether an attribute call must go through /proc: the kernel lacks the
-// *xattrat calls, or dirfd itself is an O_PATH descriptor.
+// needsProc reports whether an attribute call that failed with err must be repeated through a path in /proc,
+// because the kernel lacks the *xattrat calls (ENOSYS) or dirfd itself is an O_PATH descriptor (EBADF).
 func needsProc(err error) bool { return err == unix.ENOSYS || err == unix.EBADF }
 
-// throughProc calls f with a path in /proc that names the file name in dirfd. The kernel
-// follows the path to the file itself, but not a symbolic link there.
+// throughProc calls f with a path in /proc that names the file name in dirfd, for attribute calls that take
+// only a path. The kernel follows the /proc path to the file itself, but if the file is a symbolic link, not
+// on to its target.
 func throughProc(dirfd int, name string, f func(path string) error) error {
 	if name == "" {
 		return f(fdPath(dirfd))

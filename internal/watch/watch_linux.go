@@ -13,13 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree reports changes in a directory tree by any process: added and removed names, written
-// files, changed attributes. It misses writes through a memory mapping, and files of other
-// mounts inside the tree.
+// A Tree reports changes in a directory tree by any process: added and removed names, written files, changed
+// attributes. It misses writes through a memory mapping, and files of other mounts inside the tree.
 //
-// Root has one mark on the whole filesystem (fanotify(7), Linux 5.9) if its type supports
-// that: not an overlay, FUSE, or a subvolume of btrfs. All others have a watch on each
-// directory (inotify(7)).
+// For root it sets one mark on the whole filesystem (fanotify(7), Linux 5.9) if the filesystem's type
+// supports that: not an overlay, FUSE, or a subvolume of btrfs. Otherwise it sets a watch on each directory
+// (inotify(7)).
 type Tree struct {
 	file  *os.File // of the events
 	dir   string
@@ -37,7 +36,8 @@ type Tree struct {
 	paths   map[int32]string // inotify: the directory of a watch
 }
 
-// ErrManyDirectories means that the tree has more directories than the limits allow.
+// ErrManyDirectories means that the watched tree has more directories than the caller or this user's inotify
+// limits allow.
 var ErrManyDirectories = errors.New("too many directories to watch")
 
 // New watches the absolute directory dir with all directories in it on its mount, except those
@@ -74,8 +74,8 @@ func Dir(dir string) (*Tree, error) {
 	return w, nil
 }
 
-// listen opens a queue of inotify events and adds the tree to it. After an error the watch is
-// closed.
+// listen opens a queue of inotify events and adds watches for all directories of the tree. After an error the
+// Tree is closed.
 func (w *Tree) listen() error {
 	w.kind, w.paths = "inotify", map[int32]string{}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -128,8 +128,8 @@ func (w *Tree) Next() error {
 
 const fanEvents = unix.FAN_CREATE | unix.FAN_DELETE | unix.FAN_MOVED_FROM | unix.FAN_MOVED_TO | unix.FAN_MODIFY | unix.FAN_ATTRIB
 
-// mark puts a fanotify mark on the whole filesystem of the tree, and reports whether that succeeded. Only root
-// may.
+// mark puts a fanotify mark on the whole filesystem of the tree, and reports whether that succeeded. Only
+// root may do that.
 func (w *Tree) mark() bool {
 	if os.Geteuid() != 0 {
 		return false
@@ -177,8 +177,8 @@ func (w *Tree) fanotified(buf []byte) (changed bool) {
 	return changed
 }
 
-// holds reports whether the directory of a file handle lies in the tree. For a deleted
-// directory it returns false: its parent gets an event of its own.
+// holds reports whether the directory of a file handle, from a fanotify event, lies in the watched tree. For
+// a deleted directory it returns false, because its parent gets an event of its own.
 func (w *Tree) holds(handle []byte) bool {
 	size := int(binary.NativeEndian.Uint32(handle))
 	kind := int32(binary.NativeEndian.Uint32(handle[4:]))
@@ -223,9 +223,9 @@ func (w *Tree) skips(path string) bool {
 const inEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MODIFY | unix.IN_ATTRIB |
 	unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
 
-// add puts inotify watches on a directory and those in it. It leaves out deleted ones, and
-// those that this user cannot read. A moved directory keeps its watches, which then have the
-// new path.
+// add puts inotify watches on the directory path and all directories in it. It leaves out deleted ones, and
+// those that this user cannot read. A moved directory keeps its watches; calling add for it again gives them
+// the new path.
 func (w *Tree) add(path string) error {
 	if path != w.dir && w.skip(path) {
 		return nil
@@ -270,7 +270,8 @@ func (w *Tree) add(path string) error {
 	return nil
 }
 
-// inotified reads inotify events from buf, and reports whether one is a change in the tree.
+// inotified parses the inotify events in buf, and reports whether one of them is a change in the watched
+// tree. It also adds watches for new directories.
 func (w *Tree) inotified(buf []byte) (changed bool, err error) {
 	const head = 16
 	for len(buf) >= head {

@@ -23,9 +23,9 @@ var ValueFlags = []string{
 	"-n",
 }
 
-// Command returns the arguments for wsl.exe to run snapfs with args in dir, both in Windows
-// syntax. It translates file names up to "--"; the rest is the command of a sandbox and stays
-// as it is. Errors: *PathError.
+// Command returns the arguments with which wsl.exe runs snapfs with args in the directory dir, both in
+// Windows syntax. It translates file names in args up to "--"; the rest is the command for the sandbox and
+// stays unchanged. Errors: *PathError.
 func (p Place) Command(dir string, args []string) ([]string, error) {
 	dir, err := p.linux(dir)
 	if err != nil {
@@ -56,7 +56,7 @@ func (p Place) Command(dir string, args []string) ([]string, error) {
 	return list, nil
 }
 
-// Probe returns the arguments for wsl.exe that test whether the distribution has program.
+// Probe returns the arguments with which wsl.exe tests whether the distribution has program.
 func (p Place) Probe(program string) []string {
 	return append(p.distribution(), "--exec", "sh", "-c", "command -v "+program)
 }
@@ -68,8 +68,8 @@ func (p Place) distribution() []string {
 	return []string{"-d", p.Distribution}
 }
 
-// argument translates the file name that an argument is, or that is the value of its flag. Other arguments stay
-// as they are.
+// argument translates an argument of snapfs that is a file name of Windows, or a flag with a file name as its
+// value, as in --dir=C:\work. Other arguments stay unchanged.
 func (p Place) argument(arg string) (string, error) {
 	if !strings.HasPrefix(arg, "-") {
 		return p.linux(arg)

@@ -1,5 +1,5 @@
-// Package wsl translates a command line of Windows for the Windows Subsystem for Linux: file
-// names become those of the distribution, and back.
+// Package wsl translates a Windows command line for the Windows Subsystem for Linux: file names of Windows
+// become those of the Linux distribution, and back.
 //
 // It only computes texts, the same on every system, so that it can be tested on any.
 package wsl
@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Place says under which names Windows and a distribution see each other's files.
+// A Place says under which names Windows and a Linux distribution in it see each other's files.
 type Place struct {
 	// Distribution is the name of the distribution, or "" for the default one.
 	Distribution string
@@ -25,8 +25,8 @@ type Place struct {
 // distributions.
 var shares = [...]string{`wsl.localhost`, `wsl$`}
 
-// linux returns the distribution's name for a file of Windows. A relative name stays relative,
-// with its backslashes replaced. Errors: ErrNotSupported with a hint, for a file on another
+// linux translates a file name of Windows to the name of the same file in the distribution. A relative name
+// stays relative, with its backslashes replaced. Errors: ErrNotSupported with a hint, for a file on another
 // machine, of another distribution, or relative to a drive's own directory.
 func (p Place) linux(name string) (string, error) {
 	turned := strings.ReplaceAll(name, `\`, "/")
@@ -46,8 +46,8 @@ func (p Place) linux(name string) (string, error) {
 	return turned, nil
 }
 
-// shared returns the distribution's name for a path on one of shares, such as
-// "wsl$/Debian/home".
+// shared translates a path on one of the network shares by which Windows shows the distributions' files, such
+// as "wsl$/Debian/home", to the name in the distribution.
 func (p Place) shared(name, share string) (string, error) {
 	distribution, rest, ok := cutShare(share)
 	if !ok {
@@ -62,9 +62,9 @@ func (p Place) shared(name, share string) (string, error) {
 	return path.Join("/", rest), nil
 }
 
-// Windows returns the name of Windows for an absolute file name of the distribution; a
-// relative name stays relative, with its slashes replaced. It returns false if the
-// distribution has no name that Windows knows.
+// Windows translates an absolute file name of the distribution to the name under which Windows sees the file.
+// A relative name stays relative, with its slashes replaced. It returns false if Windows has no name for the
+// file.
 func (p Place) Windows(name string) (string, bool) {
 	if !strings.HasPrefix(name, "/") {
 		return strings.ReplaceAll(name, "/", `\`), true
@@ -89,7 +89,8 @@ func (p Place) mount() string {
 	return path.Clean(p.Mount)
 }
 
-// DistributionOf returns the distribution in which a Windows directory lies, or "".
+// DistributionOf returns the name of the Linux distribution in which a directory lies that is given in
+// Windows syntax, or "" if it lies in none.
 func DistributionOf(dir string) string {
 	turned := strings.ReplaceAll(dir, `\`, "/")
 	share, ok := strings.CutPrefix(turned, "//")

@@ -19,9 +19,9 @@ const (
 	zfsTemporary Call = 0x5a37
 )
 
-// A zfsLegacy is zfs_cmd_t (include/sys/zfs_ioctl.h of OpenZFS 2.0 to 2.2), for calls without
-// lists of pairs. If a later version has another layout, the call finds descriptor 0 instead
-// of that of /dev/zfs and does nothing (EBADF).
+// A zfsLegacy is the argument of ZFS ioctls that take no lists of name-value pairs: zfs_cmd_t
+// (include/sys/zfs_ioctl.h of OpenZFS 2.0 to 2.2). If a later version has another layout, the call finds
+// descriptor 0 instead of that of /dev/zfs and does nothing (EBADF).
 type zfsLegacy struct {
 	name    [4096]byte
 	_       [48]byte
@@ -49,9 +49,9 @@ func (c *zfsLegacy) do(dev *os.File, call Call) error {
 	return nil
 }
 
-// Temporary takes a snapshot of a dataset that ZFS removes when gone is closed or the process
-// ends. Its name begins with prefix. Cost: a transaction group. Errors are *os.PathError:
-// those of [ZFS], and EEXIST if one with that prefix was made in the same tick.
+// Temporary takes a snapshot of a dataset that ZFS removes when the file gone is closed or the process ends.
+// The snapshot's name is "dataset@" and a name that begins with prefix. Cost: a transaction group. Errors are
+// *os.PathError: those of [ZFS], and EEXIST if a snapshot with that prefix was made in the same clock tick.
 func Temporary(dataset, prefix string) (snapshot string, gone *os.File, err error) {
 	const dev = "/dev/zfs"
 	f, err := os.OpenFile(dev, os.O_RDWR, 0)
@@ -73,16 +73,15 @@ func Temporary(dataset, prefix string) (snapshot string, gone *os.File, err erro
 	return dataset + "@" + name, f, nil
 }
 
-// An Objects is a set of object numbers, which are inode numbers, as sorted ranges that do not
-// overlap.
+// An Objects is a set of ZFS object numbers, which are inode numbers, as sorted ranges that do not overlap.
 type Objects []zfsRange // sorted, with gaps between them
 
 type zfsRange struct{ first, last uint64 }
 
-// Changed returns the numbers of the objects that differ between two snapshots, older being an
-// ancestor of younger, and of up to 31 neighbours of each: ZFS compares whole blocks of object
-// descriptions. Deleted objects are not included; the changed directory is. It reads no object
-// and no path. Cost: in proportion to the changed blocks. Errors are *os.PathError: those of
+// Changed returns the numbers of the objects (files and directories) that differ between two snapshots; older
+// must be an ancestor of younger. Up to 31 neighbours of each are included, because ZFS compares whole blocks
+// of object descriptions. Deleted objects are not included, but the directory that held them is. Changed
+// reads no object and no path. Cost: in proportion to the changed blocks. Errors are *os.PathError: those of
 // [ZFS], and EXDEV if older is no ancestor.
 func Changed(older, younger string) (Objects, error) {
 	const dev = "/dev/zfs"
@@ -103,8 +102,8 @@ func Changed(older, younger string) (Objects, error) {
 	return nil, &os.PathError{Op: "ioctl", Path: dev, Err: err}
 }
 
-// zfsChanged makes the kernel write the records of changed objects to a file in memory, which
-// never blocks the kernel, and returns them.
+// zfsChanged makes the kernel write its list of the objects that differ between two snapshots to a file in
+// memory, which never blocks the kernel, and returns the list. dev is /dev/zfs, open.
 func zfsChanged(dev *os.File, older, younger string) (Objects, error) {
 	fd, err := unix.MemfdCreate("zfs", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -130,8 +129,8 @@ func zfsChanged(dev *os.File, older, younger string) (Objects, error) {
 	return parseZFSObjects(raw)
 }
 
-// parseZFSObjects parses records of dmu_diff_record_t: a type, and the first and last object
-// of a range. Ranges of free objects may be very large and overlap others.
+// parseZFSObjects parses the kernel's list of changed objects, which consists of dmu_diff_record_t: a type,
+// and the first and last object of a range. Ranges of free objects may be very large and overlap others.
 func parseZFSObjects(raw []byte) (Objects, error) {
 	const size, inUse, free = 24, 2, 4
 	if len(raw)%size != 0 {
@@ -159,7 +158,7 @@ func parseZFSObjects(raw []byte) (Objects, error) {
 	return merged, nil
 }
 
-// Has reports whether a number is in the set.
+// Has reports whether the inode number ino is in the set.
 func (s Objects) Has(ino uint64) bool {
 	_, found := slices.BinarySearchFunc(s, ino, func(r zfsRange, ino uint64) int {
 		switch {

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Call is the number of an ioctl of the kernel module of ZFS.
+// A Call is the number of an ioctl on /dev/zfs.
 type Call uintptr
 
-// Numbers of enum zfs_ioc in include/sys/fs/zfs.h of OpenZFS 2.1, which guarantees that they
-// do not change.
+// The ioctls of ZFS that this package makes: numbers of enum zfs_ioc in include/sys/fs/zfs.h of OpenZFS 2.1,
+// which guarantees that they do not change.
 const (
 	Stats    Call = 0x5a12 // of a dataset: takes no pairs
 	Snapshot Call = 0x5a23
@@ -21,8 +21,9 @@ const (
 	Clone    Call = 0x5a42
 )
 
-// A zfsCmd is the beginning of zfs_cmd_t (include/sys/zfs_ioctl.h), which is all that calls
-// with a list of pairs use, and space for the other fields: 14 KiB in 2.1.
+// A zfsCmd is the argument of ZFS ioctls that take a list of name-value pairs: the beginning of zfs_cmd_t
+// (include/sys/zfs_ioctl.h), which is all that they use, and space for the other fields, 14 KiB in OpenZFS
+// 2.1.
 type zfsCmd struct {
 	name                     [4096]byte
 	in, inSize, out, outSize uint64
@@ -30,10 +31,9 @@ type zfsCmd struct {
 	_                        [60 << 10]byte
 }
 
-// ZFS makes a call of the kernel module on a pool or dataset, with a packed list of pairs. It
-// returns, once the result is on disk, the packed list of the parts that failed. Cost: a
-// transaction group. Errors are *os.PathError: ENOENT without ZFS, EACCES, EPERM, and those of
-// the call.
+// ZFS makes the ioctl call on the pool or dataset called name. in holds its arguments, packed by [Pairs]. ZFS
+// returns once the result is on disk; out is a packed list of the parts that failed. Cost: a transaction
+// group. Errors are *os.PathError: ENOENT without ZFS, EACCES, EPERM, and those of the call.
 func ZFS(call Call, name string, in []byte) (out []byte, err error) {
 	const dev = "/dev/zfs"
 	f, err := os.OpenFile(dev, os.O_RDWR, 0)
@@ -62,8 +62,8 @@ func ZFS(call Call, name string, in []byte) (out []byte, err error) {
 	return out[:min(cmd.outSize, uint64(len(out)))], nil
 }
 
-// Pairs packs pairs as nvlist_pack of OpenZFS does for its own machine (module/nvpair/nvpair.c): the values are
-// strings, uint64, nil for a name alone, or more pairs.
+// Pairs packs name-value pairs into the format that ZFS ioctls take, as nvlist_pack of OpenZFS does for its
+// own machine (module/nvpair/nvpair.c). Values are strings, uint64, nil for a name alone, or more pairs.
 func Pairs(pairs ...Pair) []byte {
 	order := byte(0)
 	if littleEndian {
@@ -74,13 +74,14 @@ func Pairs(pairs ...Pair) []byte {
 	return appendPairs(b, pairs)
 }
 
-// A Pair is a name with its value.
+// A Pair is a name with its value, an argument of a ZFS ioctl. [Pairs] says which values are possible.
 type Pair struct {
 	Name  string
 	Value any
 }
 
-// NoZFSPairs reports whether a packed list is empty.
+// NoZFSPairs reports whether a packed list of name-value pairs, such as the failures that [ZFS] returns, is
+// empty.
 func NoZFSPairs(packed []byte) bool {
 	const head = 4 + 8
 	return len(packed) < head+4 || binary.NativeEndian.Uint32(packed[head:]) == 0
@@ -88,7 +89,8 @@ func NoZFSPairs(packed []byte) bool {
 
 const (
 	zfsUnique = 1 // NV_UNIQUE_NAME
-	// zfsBoolean and its siblings are type numbers of include/sys/nvpair.h.
+	// zfsBoolean and its siblings are the type numbers of values in packed name-value pairs
+	// (include/sys/nvpair.h).
 	zfsBoolean, zfsUint64, zfsString, zfsList = 1, 8, 9, 19
 )
 
@@ -101,7 +103,7 @@ func appendInts(b []byte, ints ...int32) []byte {
 	return b
 }
 
-// appendPairs appends encoded pairs, and the mark of their end, to b.
+// appendPairs appends the encoded name-value pairs to b, and the four zero bytes that end a list.
 func appendPairs(b []byte, pairs []Pair) []byte {
 	for _, p := range pairs {
 		var kind, count int32 = zfsBoolean, 0

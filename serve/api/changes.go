@@ -19,10 +19,10 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// patchType is the media type of a patch.
+// patchType is the HTTP media type of a patch.
 const patchType = "text/x-diff"
 
-// A Change is a path that differs.
+// A Change is a path that differs between two states of a sandbox, in a reply.
 type Change struct {
 	Path       string   `json:"path" doc:"relative to the workspace; absolute outside of it"`
 	PathBase64 string   `json:"path_base64,omitempty" doc:"the path, where it is not UTF-8"`
@@ -30,7 +30,7 @@ type Change struct {
 	What       []string `json:"what,omitempty" doc:"what differs of a modified path"`
 }
 
-// A Diff lists differences.
+// A Diff lists a page of the changes between two states of a sandbox.
 type Diff struct {
 	Changes []Change `json:"changes" nullable:"false"`
 	Next    string   `json:"next,omitempty" doc:"after of the next page; missing on the last one"`
@@ -55,7 +55,7 @@ type DriftPath struct {
 	Read bool   `json:"read" doc:"the sandbox has read it after it changed"`
 }
 
-// A Drift lists how the real tree has changed since a sandbox was made.
+// A Drift lists how the real tree has changed since a sandbox was made, in a reply.
 type Drift struct {
 	Since time.Time   `json:"since"`
 	Exact bool        `json:"exact" doc:"false: paths are found by their change time"`
@@ -64,7 +64,7 @@ type Drift struct {
 	Paths []DriftPath `json:"paths" nullable:"false" doc:"the first 10,000"`
 }
 
-// maxDrift bounds Drift.Paths.
+// maxDrift is how many changed paths a [Drift] lists at most.
 const maxDrift = 10_000
 
 type driftOutput struct{ Body Drift }
@@ -110,7 +110,8 @@ func (a *API) diff(ctx context.Context, in *diffInput) (*huma.StreamResponse, er
 	return stream("application/json", func(w *writer) { writeJSON(w, out) }), nil
 }
 
-// writePatch writes the changes as a patch. A patch that an error ended says so in its last line.
+// writePatch writes the changes to w as a patch in the format of git diff. If an error ends the patch early,
+// its last line says so.
 func writePatch(ctx context.Context, w *writer, changes *compare.Changes) {
 	for _, p := range changes.Parts {
 		if !p.Workspace {
@@ -123,7 +124,8 @@ func writePatch(ctx context.Context, w *writer, changes *compare.Changes) {
 	}
 }
 
-// limitTo removes the changes that lie at or below none of the paths, which are absolute or relative to the workspace.
+// limitTo removes all changes but those at or below the paths, which are absolute or relative to the
+// workspace. Without paths it removes none.
 func limitTo(changes *compare.Changes, workspace string, paths []string) {
 	if len(paths) == 0 {
 		return

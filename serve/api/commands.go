@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Command is a command that runs, or ran, in the background.
+// A Command describes a background command of a sandbox that runs or has ended.
 type Command struct {
 	ID      int        `json:"id" doc:"counts the background commands of the sandbox, from 1"`
 	Args    []string   `json:"args" nullable:"false"`
@@ -60,7 +60,7 @@ type outputInput struct {
 	Follow bool `query:"follow" doc:"go on until the command ends or the caller goes"`
 }
 
-// maxWait bounds the wait for a background command.
+// maxWait is the longest time that a request may wait for the end of a background command.
 const maxWait = time.Hour
 
 func (a *API) addCommands() {
@@ -117,7 +117,7 @@ func (a *API) startCommand(ctx context.Context, in *startInput) (*commandOutput,
 	return &commandOutput{commandOf(d)}, err
 }
 
-// background returns the background command with this number. Errors: ErrNotFound.
+// background returns the background command of the sandbox with the number id. Errors: ErrNotFound.
 func background(e *engine.Engine, sandbox string, id int) (supervise.Detached, error) {
 	all, err := e.Supervise.DetachedOf(sandbox)
 	if err != nil {
@@ -174,7 +174,7 @@ func (a *API) commandOutput(ctx context.Context, in *outputInput) (*huma.StreamR
 	}), nil
 }
 
-// A flushing is a writer that sends each part at once.
+// A flushing is a writer of a response that sends each part to the client at once.
 type flushing struct{ w *writer }
 
 func (f flushing) Write(p []byte) (int, error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A CommandLine is a command to run in a sandbox.
+// A CommandLine is the part of a request that describes a command to run in a sandbox.
 type CommandLine struct {
 	Command string   `json:"command,omitempty" doc:"a shell command; or give args"`
 	Args    []string `json:"args,omitempty" doc:"a program and its arguments, without a shell; or give command"`
@@ -33,7 +33,7 @@ type CommandLine struct {
 	IfRoom  bool     `json:"if_room,omitempty" doc:"fail with 503 where this host has no capacity"`
 }
 
-// An ExecRequest is a command whose end the caller awaits.
+// An ExecRequest is a client's request to run a command in a sandbox and to wait for its end.
 type ExecRequest struct {
 	CommandLine
 	Stdin       string `json:"stdin,omitempty" doc:"text for its standard input"`
@@ -42,7 +42,7 @@ type ExecRequest struct {
 	Timeout     string `json:"timeout,omitempty" example:"5m" doc:"end the command after this time; by default when it ends, or its caller goes"`
 }
 
-// An Output is what a command wrote to one stream.
+// An Output is the data that a command wrote to one of its streams, in a reply.
 type Output struct {
 	Text    string `json:"text,omitempty"`
 	Base64  []byte `json:"base64,omitempty" doc:"in place of text, where the bytes are not UTF-8"`
@@ -50,7 +50,7 @@ type Output struct {
 	LeftOut int64  `json:"left_out" doc:"how many bytes at the end are left out: of each stream 4 MiB are returned"`
 }
 
-// An ExecResult is the result of a command.
+// An ExecResult is how a command ended and what it printed, as the reply to an [ExecRequest].
 type ExecResult struct {
 	command.Ended
 	Stdout Output `json:"stdout"`
@@ -80,13 +80,13 @@ func (a *API) addExec() {
 	}, a.exec)
 }
 
-// command returns the engine's form of a command in a sandbox. Errors: ErrInvalid.
+// command converts a client's command into the engine's form, for the sandbox of rec. Errors: ErrInvalid.
 func (c CommandLine) command(rec *catalog.Record) (engine.Command, error) {
 	return c.in(rec.Workspace, hostfs.Environ(os.Environ(), rec.Policy.Env))
 }
 
-// in returns the engine's form of a command that begins in a workspace, with these variables and its own. Errors:
-// ErrInvalid.
+// in converts a client's command into the engine's form. A relative directory begins at workspace; the
+// environment is env with the client's variables added. Errors: ErrInvalid.
 func (c CommandLine) in(workspace string, env []string) (engine.Command, error) {
 	bad := func(text string) (engine.Command, error) {
 		return engine.Command{}, errs.New("running a command", "", errs.ErrInvalid, text)
@@ -118,7 +118,7 @@ func (c CommandLine) in(workspace string, env []string) (engine.Command, error) 
 	return engine.Command{Args: args, Env: env, Dir: within(workspace, c.Dir)}, nil
 }
 
-// within returns a path as an absolute one: a relative path begins at the workspace.
+// within returns path as an absolute path; a relative one begins at workspace.
 func within(workspace, path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -198,7 +198,8 @@ func (a *API) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, er
 	return r, nil
 }
 
-// timeoutOf returns a timeout, or 0 for none. Errors: ErrInvalid.
+// timeoutOf parses the timeout of a request, such as "5m"; 0 means none. sandbox is named in errors. Errors:
+// ErrInvalid.
 func timeoutOf(sandbox, text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -210,10 +211,10 @@ func timeoutOf(sandbox, text string) (time.Duration, error) {
 	return limit, nil
 }
 
-// maxCollected bounds the bytes of each stream in a result.
+// maxCollected is how many bytes of each stream of a command a reply holds, 4 MiB.
 const maxCollected = 4 << 20
 
-// A collected is the beginning of a stream.
+// A collected is the beginning of a command's stream, for the reply, and the length of the whole.
 type collected struct {
 	data []byte
 	n    int64
@@ -235,7 +236,8 @@ func (c *collected) output() Output {
 	return o
 }
 
-// textOf returns bytes as a text, or as they are where they are not UTF-8.
+// textOf returns p as a text for JSON if it is UTF-8, and otherwise as raw bytes, which JSON encodes in
+// base64.
 func textOf(p []byte) (text string, raw []byte) {
 	if utf8.Valid(p) {
 		return string(p), nil
@@ -243,7 +245,7 @@ func textOf(p []byte) (text string, raw []byte) {
 	return "", p
 }
 
-// wholeRunes returns p without an incomplete character at its end.
+// wholeRunes returns p without an incomplete UTF-8 character at its end.
 func wholeRunes(p []byte) []byte {
 	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
 		if last := p[len(p)-n:]; utf8.RuneStart(last[0]) {
@@ -256,7 +258,7 @@ func wholeRunes(p []byte) []byte {
 	return p
 }
 
-// An ExecEvent is an event of a command.
+// An ExecEvent is one event of a command's stream to a client: output, lost output, or the end.
 type ExecEvent struct {
 	Type   string         `json:"type" enum:"stdout,stderr,lost,exit,error"`
 	Text   string         `json:"text,omitempty" doc:"of stdout and stderr"`
@@ -267,7 +269,8 @@ type ExecEvent struct {
 	Error  *Problem       `json:"error,omitempty" doc:"of error: why the command was ended"`
 }
 
-// streamEvents sends the events of a command until it has ended.
+// streamEvents sends the output of the command x, which feed holds, and its end to a client. It ends the
+// command after the duration limit, unless that is 0.
 func streamEvents(ctx context.Context, x *command.Running, out eventWriter, feed *command.Queue, limit time.Duration) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -21,11 +21,11 @@ import (
 
 const (
 	fileType = "application/octet-stream"
-	// maxFile bounds the content of a file that is written.
+	// maxFile is the largest file in bytes that a client may write.
 	maxFile = 16 << 30
 )
 
-// FilePath is the file in the query of a route.
+// FilePath is the part of a request that names a file in a sandbox.
 type FilePath struct {
 	Named
 	Path string `query:"path" required:"true" minLength:"1" doc:"absolute in the sandbox, or relative to its workspace"`
@@ -65,14 +65,16 @@ type writeInput struct {
 	body io.Reader
 }
 
-// Resolve keeps the body of the request, which package huma would read into memory.
+// Resolve stores the unread body of the request, which the route streams to the file. Package huma would read
+// it into memory.
 func (in *writeInput) Resolve(ctx huma.Context) []error {
 	r, w := humago.Unwrap(ctx)
 	in.body = &upload{r: r.Body, control: http.NewResponseController(w), left: maxFile}
 	return nil
 }
 
-// An upload reads the body of a request. Its caller has stallTime for each part.
+// An upload reads the body of a request with the content of a file. The client has stallTime to send each
+// part.
 type upload struct {
 	r       io.Reader
 	control *http.ResponseController
@@ -142,7 +144,8 @@ func (a *API) addFiles() {
 	}, a.remove)
 }
 
-// openFiles enters a sandbox to work on its files. The caller closes the session.
+// openFiles starts a session that works on the files of the sandbox called name. The caller closes the
+// session.
 func (a *API) openFiles(ctx context.Context, name string) (*files.Session, *catalog.Record, error) {
 	e, rec, err := a.sandbox(ctx, name)
 	if err != nil {
@@ -152,7 +155,7 @@ func (a *API) openFiles(ctx context.Context, name string) (*files.Session, *cata
 	return s, rec, err
 }
 
-// inFiles works on the files of a sandbox.
+// inFiles calls do with a tree that works on the files of the sandbox called name, and closes it afterwards.
 func (a *API) inFiles(ctx context.Context, name string, do func(t files.Tree, rec *catalog.Record) error) error {
 	s, rec, err := a.openFiles(ctx, name)
 	if err != nil {
@@ -165,7 +168,8 @@ func (a *API) inFiles(ctx context.Context, name string, do func(t files.Tree, re
 	return err
 }
 
-// at returns a path in a sandbox. It is not cleaned: only the kernel knows what ".." means after a symbolic link.
+// at returns a client's path as an absolute one; a relative path begins at the workspace of the sandbox. It
+// does not clean the path, because only the kernel knows where ".." leads after a symbolic link.
 func at(rec *catalog.Record, path string) string {
 	if path == "" || path[0] == '/' {
 		return path

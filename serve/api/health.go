@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// writeJSON writes v as one line. An error means that the caller has gone.
+// writeJSON writes v as one line of JSON. It ignores an error, which means that the client is gone.
 func writeJSON(w io.Writer, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v) // see above
 }
 
-// bearer returns the token of an Authorization header.
+// bearer returns the token in an Authorization header "Bearer TOKEN". ok is false for any other header.
 func bearer(header string) (text string, ok bool) {
 	scheme, text, ok := strings.Cut(header, " ")
 	return strings.TrimSpace(text), ok && strings.EqualFold(scheme, "Bearer")

@@ -7,7 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// hookInput is a webhook's request.
+// A hookInput is the request of a webhook: another program, which has its secret, sends it with a signature
+// to submit, approve or reject a job.
 type hookInput struct {
 	Trigger   int    `path:"trigger" minimum:"1" doc:"the trigger's number"`
 	Signature string `header:"X-Snapfs-Signature" doc:"t=SECONDS,v1=HEX: the HMAC-SHA256, with the secret, of SECONDS, a dot and the body"`

@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/job"
 )
 
-// A Job is a command that nobody waits for, with its progress.
+// A Job describes a job in replies: a command that a worker runs in a sandbox later, and what becomes of its
+// result.
 type Job struct {
 	Job       int        `json:"job" doc:"its number"`
 	State     string     `json:"state" enum:"queued,running,promoting,waiting,done,failed,rejected,cancelled" doc:"waiting: for a person; from done on it is over"`
@@ -57,7 +58,7 @@ func jobOf(j *job.Job) Job {
 	return out
 }
 
-// A NewJob is a job to submit.
+// A NewJob is a client's request to submit a job: a command that a worker runs in a sandbox later.
 type NewJob struct {
 	CommandLine
 	Sandbox NewSandbox `json:"sandbox,omitempty" doc:"what the job's sandbox is like, made when a worker begins the job"`
@@ -90,7 +91,7 @@ type jobsOutput struct {
 	}
 }
 
-// A JobNumber is the job in the path of a route.
+// A JobNumber is the part of a request's URL that names a job.
 type JobNumber struct {
 	Number int `path:"number" minimum:"1" doc:"the job's number"`
 }
@@ -102,7 +103,7 @@ type approveInput struct {
 	} `required:"false"`
 }
 
-// A JobOutput is what the commands of a job printed.
+// A JobOutput is the end of the output of a job's command and of its check.
 type JobOutput struct {
 	Output string `json:"output" doc:"the last 4 KiB of the command's output"`
 	Check  string `json:"check" doc:"the last 4 KiB of the check's output"`
@@ -186,7 +187,7 @@ func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	return &jobOutput{jobOf(j)}, nil
 }
 
-// jobSpec returns the job that a request describes. Errors: ErrInvalid.
+// jobSpec converts a client's request for a job into the form that package job takes. Errors: ErrInvalid.
 func (a *API) jobSpec(ctx context.Context, q NewJob) (job.Spec, error) {
 	const op = "submitting a job"
 	switch {
@@ -274,7 +275,7 @@ func (a *API) approveJob(ctx context.Context, in *approveInput) (*jobOutput, err
 	return &jobOutput{jobOf(j)}, nil
 }
 
-// shortPlan is how many digits of a fingerprint identify a plan.
+// shortPlan is how many digits of its fingerprint identify a plan.
 const shortPlan = 12
 
 func (a *API) jobOutput(ctx context.Context, in *JobNumber) (*jobOutputOutput, error) {

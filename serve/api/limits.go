@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Limits is what a sandbox may use, and uses.
+// A Limits lists the resources that a sandbox may use, and those that it uses now.
 type Limits struct {
 	Limits map[string]string `json:"limits" nullable:"false" doc:"the limits that are set, by the names of the flags of snapfs new"`
 	Usage  *supervise.Usage  `json:"usage,omitempty" doc:"what it uses now; missing while nothing runs in it. Durations are nanoseconds"`
@@ -54,7 +54,8 @@ func (a *API) setLimits(ctx context.Context, in *limitsInput) (*limitsOutput, er
 	return limitsOf(ctx, e, in.Name, now)
 }
 
-// changeLimits sets limits by their names. Errors: ErrInvalid.
+// changeLimits sets limits in l from texts by name, such as "memory": "1G". sandbox is named in errors.
+// Errors: ErrInvalid.
 func changeLimits(l *catalog.Limits, sandbox string, values map[string]string) error {
 	for name, text := range values {
 		known, err := l.SetField(name, text)
@@ -76,7 +77,7 @@ func limitsOf(ctx context.Context, e *engine.Engine, name string, l catalog.Limi
 	return &limitsOutput{Limits{limitTexts(l), used}}, nil
 }
 
-// limitTexts returns the limits that are set, by name.
+// limitTexts returns the limits that are set in l as texts by name, such as "memory": "1G".
 func limitTexts(l catalog.Limits) map[string]string {
 	texts := map[string]string{}
 	for _, f := range l.Fields() {

@@ -16,7 +16,9 @@ import (
 // Where says where a server listens.
 type Where = listen.Where
 
-// Bounds of a connection. Whole requests and responses have none, as streams last for long: see upload and writer.
+// Bounds of a connection: the time to send the headers, the time between two requests, the size of the
+// headers, and the time for requests to end when the server does. Whole requests and responses have no time
+// limit, because streams last long; see upload and writer.
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
@@ -24,9 +26,10 @@ const (
 	endTime    = 5 * time.Second
 )
 
-// Serve answers requests until ctx ends, then waits a little for those that are going on. ready is called with the
-// address once callers can connect. Errors: errs.ErrBusy (another server has the socket), errs.ErrInvalid (plain HTTP on
-// an address that is not loopback, a certificate), errs.ErrDenied.
+// Serve answers requests until ctx ends, and then waits up to five seconds for those that are still being
+// served. It calls ready with the address once clients can connect. Errors: errs.ErrBusy (another server has
+// the socket), errs.ErrInvalid (plain HTTP on an address that is not loopback, or a bad certificate),
+// errs.ErrDenied.
 func (a *API) Serve(ctx context.Context, w Where, ready func(address string)) error {
 	l, err := w.Open(ctx)
 	if err != nil {
@@ -67,7 +70,7 @@ func (a *API) Serve(ctx context.Context, w Where, ready func(address string)) er
 	return errs.With("listening", l.Name, err)
 }
 
-// unlessClosed returns err, or nil for the end of a server that was closed.
+// unlessClosed returns err, or nil if err says that the HTTP server was closed on purpose.
 func unlessClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -75,8 +78,8 @@ func unlessClosed(err error) error {
 	return err
 }
 
-// Handler returns the handler of all routes. mayBe reports whether a caller may have addressed the server by this Host
-// header; nil permits every one.
+// Handler returns the handler of all routes. mayBe reports whether a Host header may name this server, so
+// that requests of other web pages are refused; nil accepts every one.
 func (a *API) Handler(mayBe func(host string) bool) http.Handler {
 	var routes http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.mux.ServeHTTP(&problems{ResponseWriter: w}, r)
@@ -111,13 +114,14 @@ func (a *API) Handler(mayBe func(host string) bool) http.Handler {
 	})
 }
 
-// A problems writes the mux's own errors, which are text, as problem documents.
+// A problems is a response writer that replaces the text errors of http.ServeMux, such as 404, by problem
+// documents.
 type problems struct {
 	http.ResponseWriter
 	instead bool
 }
 
-// WriteHeader replaces a text by a problem document.
+// WriteHeader sends the status. For a text error of the mux it sends a problem document too.
 func (p *problems) WriteHeader(status int) {
 	h := p.Header()
 	if (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) && strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
@@ -136,7 +140,7 @@ func (p *problems) WriteHeader(status int) {
 	p.ResponseWriter.WriteHeader(status)
 }
 
-// Write drops the text that was replaced.
+// Write sends data, unless it is the text of an error that WriteHeader has replaced.
 func (p *problems) Write(data []byte) (int, error) {
 	if p.instead {
 		return len(data), nil

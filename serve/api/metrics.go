@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// metrics count for Prometheus. Of sandboxes it has numbers and no names, which would be labels without an end.
+// A metrics counts requests and sandboxes for Prometheus. Names of sandboxes are not among its labels,
+// because their number is unbounded.
 type metrics struct {
 	handler  http.Handler
 	registry *prometheus.Registry
@@ -24,7 +25,7 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 }
 
-// Labels of the metrics.
+// Names of the labels of the metrics for Prometheus.
 const (
 	routeLabel  = "route"
 	statusLabel = "status"
@@ -48,10 +49,11 @@ func newMetrics(a *API) *metrics {
 	return m
 }
 
-// Registry returns the registry whose metrics the route /metrics returns, for more of them.
+// Registry returns the registry of the metrics that the route /metrics shows, so that a caller can add more.
 func (a *API) Registry() prometheus.Registerer { return a.metrics.registry }
 
-// observe counts a request that has been answered.
+// observe counts an answered request for the metrics, with its status, and with its duration unless it is a
+// stream.
 func (m *metrics) observe(op *huma.Operation, status int, stream bool, took time.Duration) {
 	m.requests.WithLabelValues(op.OperationID, strconv.Itoa(status)).Inc()
 	if !stream {
@@ -59,16 +61,18 @@ func (m *metrics) observe(op *huma.Operation, status int, stream bool, took time
 	}
 }
 
-// A stateCollector counts the contents of the state directory, which other processes change, at each scrape.
+// A stateCollector counts the sandboxes in the state directory at each scrape by Prometheus, because other
+// processes make and remove them.
 type stateCollector struct {
 	a         *API
 	sandboxes *prometheus.Desc
 }
 
-// Describe sends the description.
+// Describe sends the descriptions of the collector's metrics, for package prometheus.
 func (c *stateCollector) Describe(to chan<- *prometheus.Desc) { to <- c.sandboxes }
 
-// Collect sends the numbers. Those that cannot be read are errors of the scrape.
+// Collect counts the sandboxes and sends the numbers, for package prometheus. If they cannot be read, the
+// scrape gets the error.
 func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 	e, err := c.a.o.Open(context.Background())
 	if err != nil {

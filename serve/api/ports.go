@@ -20,20 +20,20 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// Ports are the servers in a sandbox and the ways to them.
+// A Ports lists the servers that listen in a sandbox, and the host's ports that lead to them.
 type Ports struct {
 	Listening []Listening `json:"listening" nullable:"false" doc:"where TCP servers listen inside; none while nothing runs"`
 	Forwards  []Forward   `json:"forwards" nullable:"false" doc:"ports of this host's loopback that lead inside, until the sandbox's last process has ended"`
 }
 
-// A Listening is a server in a sandbox.
+// A Listening is an address at which a TCP server in a sandbox listens.
 type Listening struct {
 	Address string `json:"address"`
 	Port    uint16 `json:"port"`
 	Path    string `json:"path" doc:"of this API, at which requests reach it"`
 }
 
-// A Forward is a port of this host that leads to one in a sandbox.
+// A Forward is a port of this host that leads to a port in a sandbox.
 type Forward struct {
 	Port      uint16   `json:"port" doc:"inside"`
 	HostPort  uint16   `json:"host_port"`
@@ -60,7 +60,7 @@ type openPortInput struct {
 
 type forwardOutput struct{ Body Forward }
 
-// A PortPath is the port of a sandbox in the path of a route.
+// A PortPath is the part of a request's URL that names a port in a sandbox.
 type PortPath struct {
 	Named
 	Port uint16 `path:"port" minimum:"1" maximum:"65535" doc:"the port inside"`
@@ -140,14 +140,14 @@ func (a *API) listPorts(ctx context.Context, in *Named) (*portsOutput, error) {
 	return out, err
 }
 
-// onHost reports whether the sandbox uses the host's network.
+// onHost reports whether the sandbox of rec uses the host's network, and so has no ports of its own.
 func onHost(rec *catalog.Record) bool { return rec.Policy.Network == "host" }
 
-// listTime bounds the command that lists a sandbox's sockets.
+// listTime bounds the command in a sandbox that lists its listening sockets.
 const listTime = 10 * time.Second
 
-// listeningIn returns where servers listen in a sandbox that runs. A command inside reads that, so that nothing else of
-// the host can be seen.
+// listeningIn returns the addresses at which servers in a running sandbox listen. A command inside the
+// sandbox reads them, so that it sees nothing else of the host.
 func listeningIn(ctx context.Context, e *engine.Engine, rec *catalog.Record) ([]netip.AddrPort, error) {
 	c, err := CommandLine{Args: append([]string{"cat"}, ports.Files()...)}.command(rec)
 	if err != nil {
@@ -169,7 +169,8 @@ func listeningIn(ctx context.Context, e *engine.Engine, rec *catalog.Record) ([]
 	return ports.Listening(string(text.data)), nil
 }
 
-// toPort passes a request on to a port of a sandbox, which has to run, with a network of its own.
+// toPort passes an HTTP request on to a server at a port of a sandbox. The sandbox must be running, and have
+// a network of its own.
 func (a *API) toPort(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	e, rec, err := a.sandbox(r.Context(), name)

@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Problem is an error as a response, application/problem+json. The routes return it to package huma, which writes it.
+// A Problem is an error in a response, of the type application/problem+json (RFC 9457). The routes return it
+// to package huma, which writes it.
 type Problem struct {
 	Type   string `json:"type" doc:"about:blank: title is the text of the status"`
 	Title  string `json:"title"`
@@ -28,16 +29,16 @@ type Problem struct {
 	Errors []*huma.ErrorDetail `json:"errors,omitempty" doc:"what is wrong with the request"`
 }
 
-// Error returns the detail.
+// Error returns the whole message of the problem.
 func (p *Problem) Error() string { return p.Detail }
 
-// GetStatus returns the HTTP status.
+// GetStatus returns the HTTP status of the problem, for package huma.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType is that of RFC 9457.
+// ContentType returns the media type of a problem document (RFC 9457), for package huma.
 func (*Problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders returns the headers that the status requires.
+// GetHeaders returns the response headers that the problem's HTTP status requires, for package huma.
 func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
 	switch p.Status {
@@ -49,7 +50,8 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// statuses are the HTTP statuses of the kinds of error. The first that an error is decides.
+// statuses returns the HTTP status for each kind of error. The first kind in the list that an error matches
+// decides.
 func statuses() []struct {
 	kind   error
 	status int
@@ -73,7 +75,7 @@ func statuses() []struct {
 	}
 }
 
-// problemOf returns an error as a Problem.
+// problemOf converts an error of snapfs into a Problem with the HTTP status of its kind.
 func problemOf(err error) *Problem {
 	var done *Problem
 	if errors.As(err, &done) {
@@ -108,13 +110,14 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// Exit statuses of the commands that have a status of HTTP too; docs/exit-codes.md lists them.
+// Exit statuses of snapfs commands whose errors get an HTTP status of their own: a self-test broke out of the
+// sandbox, and the host has no capacity for a sandbox. docs/exit-codes.md lists them.
 const (
 	exitWall   = 122
 	exitNoRoom = 123
 )
 
-// refused returns a Problem without an error of snapfs behind it.
+// refused returns a Problem for a request that the server itself refuses. kind may be nil.
 func refused(status int, kind error, text string) *Problem {
 	p := &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: text}
 	if kind != nil {
@@ -123,7 +126,8 @@ func refused(status int, kind error, text string) *Problem {
 	return p
 }
 
-// setProblems makes package huma use Problem for its own errors, in this whole process.
+// setProblems makes package huma write its own errors, such as those of validation, as Problems too, in this
+// whole process.
 var setProblems = sync.OnceFunc(func() {
 	huma.NewError = func(status int, text string, list ...error) huma.StatusError {
 		p := refused(status, nil, text)

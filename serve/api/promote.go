@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence"
 )
 
-// A Select selects the changes to promote, and the target.
+// A Select is the part of a request that selects the changes of a sandbox to promote, and the target.
 type Select struct {
 	Only        []string `json:"only,omitempty" doc:"only changes at or below these paths or patterns, absolute or relative to the workspace"`
 	Target      string   `json:"target,omitempty" doc:"the absolute directory that receives the changes; by default the workspace"`
@@ -21,7 +21,8 @@ type Select struct {
 	Allow       *Allow   `json:"allow,omitempty"`
 }
 
-// An Allow approves changes that need approval.
+// An Allow is the part of a request that approves changes that would otherwise not be promoted, such as
+// devices.
 type Allow struct {
 	Paths        []string `json:"paths,omitempty" doc:"all changes at or below these paths or patterns"`
 	SetID        bool     `json:"setid,omitempty" doc:"set-user-id and set-group-id files"`
@@ -46,7 +47,7 @@ func (s Select) options() (o reconcile.PlanOptions, err error) {
 	return o, nil
 }
 
-// A Conflict is a path that both sides changed.
+// A Conflict is a path that both the sandbox and the real tree changed, in a reply.
 type Conflict struct {
 	Path string   `json:"path" doc:"absolute"`
 	Kind string   `json:"kind"`
@@ -62,7 +63,7 @@ func conflictsOf(all []reconcile.Conflict) []Conflict {
 	return list
 }
 
-// A Plan is what a promotion would do.
+// A Plan describes the changes that a promotion would make to the real tree, in a reply.
 type Plan struct {
 	Fingerprint string     `json:"fingerprint" doc:"identifies the target and every step with its content; give it to promote"`
 	Sandbox     string     `json:"sandbox"`
@@ -77,7 +78,7 @@ type Plan struct {
 	Commits     []string   `json:"commits,omitempty" doc:"the branches and tags that it moves or stores"`
 }
 
-// A Step is one change of the real tree.
+// A Step is one change of the real tree in a [Plan].
 type Step struct {
 	Path   string   `json:"path" doc:"absolute"`
 	Do     string   `json:"do" enum:"add,change,delete"`
@@ -87,7 +88,7 @@ type Step struct {
 	From   string   `json:"from,omitempty" doc:"its path in the sandbox, where that is another one"`
 }
 
-// A Held is a change that needs approval.
+// A Held is a change in a [Plan] that is not promoted until the client approves it.
 type Held struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
@@ -130,7 +131,7 @@ type promoteInput struct {
 	} `required:"false"`
 }
 
-// A Promoted is the result of a promotion.
+// A Promoted is the result of a promotion, in a reply.
 type Promoted struct {
 	ID        string   `json:"id,omitempty" doc:"the promotion, for undo; missing if there was nothing to do"`
 	Sandbox   string   `json:"sandbox"`
@@ -143,7 +144,7 @@ type Promoted struct {
 
 type promoteOutput struct{ Body Promoted }
 
-// A Promotion is a promotion that can be undone.
+// A Promotion describes a finished promotion that a client can undo.
 type Promotion struct {
 	ID      string    `json:"id"`
 	Sandbox string    `json:"sandbox"`
@@ -165,7 +166,7 @@ type undoInput struct {
 	} `required:"false"`
 }
 
-// An Undone is the result of an undo.
+// An Undone is the result of undoing a promotion.
 type Undone struct {
 	ID      string   `json:"id"`
 	Sandbox string   `json:"sandbox"`

@@ -21,14 +21,14 @@ type proveInput struct {
 	} `required:"false"`
 }
 
-// A Proof is the result of the self-tests.
+// A Proof is the result of the self-tests that try to break out of a sandbox from inside.
 type Proof struct {
 	Held    int          `json:"held" doc:"how many of the walls and limits held"`
 	Untried int          `json:"untried" doc:"how many could not be tried here"`
 	Reports []ProbeEvent `json:"reports" nullable:"false"`
 }
 
-// A ProbeEvent is the result of one probe, or the end of a stream of them.
+// A ProbeEvent is the result of one self-test of a sandbox's isolation, or the end of a stream of them.
 type ProbeEvent struct {
 	Type     string   `json:"type" enum:"probe,end,error"`
 	Probe    string   `json:"probe,omitempty"`
@@ -43,7 +43,7 @@ func probeOf(r prove.Report) ProbeEvent {
 	return ProbeEvent{Type: "probe", Probe: r.Probe, Tried: r.Tried, Happened: r.Happened, Held: r.Held, Untried: !r.Held && !r.WasTried()}
 }
 
-// maxProbes bounds the reports that wait for a slow caller. There are fewer probes.
+// maxProbes is how many results of self-tests wait for a slow client. There are fewer tests than that.
 const maxProbes = 1000
 
 func (a *API) addProve() {

@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// A RaceRequest describes several attempts at the same thing.
+// A RaceRequest is a client's request to try several commands for one purpose, each in a sandbox of its own,
+// and to choose the best.
 type RaceRequest struct {
 	Sandbox  NewSandbox `json:"sandbox,omitempty" doc:"what each attempt's sandbox is like; the name is the beginning of their names"`
 	Attempts []string   `json:"attempts" minItems:"1" maxItems:"64" doc:"a shell command for each attempt"`
@@ -28,7 +29,7 @@ type RaceRequest struct {
 	Timeout  string     `json:"timeout,omitempty" example:"10m" doc:"end an attempt, with its check and score, after this time"`
 }
 
-// A RaceAttempt is an attempt of a race.
+// A RaceAttempt describes one attempt of a race, while it runs and at the end.
 type RaceAttempt struct {
 	Attempt  int      `json:"attempt" doc:"counts from 1"`
 	Sandbox  string   `json:"sandbox,omitempty" doc:"its sandbox while the race goes on; at the end only if it stays"`
@@ -43,7 +44,7 @@ type RaceAttempt struct {
 	CheckOut string   `json:"check_output,omitempty" doc:"at the end: the last 4 KiB of the output of check and score"`
 }
 
-// A RaceResult is the result of a race.
+// A RaceResult is the result of a race: the winner, and how each attempt ended.
 type RaceResult struct {
 	Winner    int           `json:"winner" doc:"the number of the first attempt that passed or of the one with the best score; 0 without first and score, or if none passed"`
 	Sandbox   string        `json:"sandbox,omitempty" doc:"the winner's sandbox, to promote"`
@@ -51,7 +52,7 @@ type RaceResult struct {
 	Identical [][]int       `json:"identical" nullable:"false" doc:"groups of attempts with the same result"`
 }
 
-// A RaceEvent is an event of a race.
+// A RaceEvent is one event of the stream about a race: a new state of an attempt, or the result.
 type RaceEvent struct {
 	Type    string       `json:"type" enum:"attempt,result,error"`
 	Attempt *RaceAttempt `json:"attempt,omitempty" doc:"of attempt, whenever its state changes"`
@@ -64,7 +65,8 @@ type raceInput struct {
 	Body   RaceRequest
 }
 
-// maxAttempts bounds the attempts of a race, and raceEvents how often their states change.
+// maxAttempts is the largest number of attempts of a race. raceEvents is how many changes of their states
+// wait for a slow client; further ones are left out.
 const (
 	maxAttempts = 64
 	raceEvents  = maxAttempts * 8
@@ -107,7 +109,8 @@ func (a *API) race(ctx context.Context, in *raceInput) (*huma.StreamResponse, er
 	return stream(kind, func(w *writer) { streamRace(ctx, e, req, eventWriter{w, kind == sseType}) }), nil
 }
 
-// raceRequest returns the engine's form of a race. Errors: ErrInvalid.
+// raceRequest converts a client's request for a race into the form that package race takes. Errors:
+// ErrInvalid.
 func (a *API) raceRequest(ctx context.Context, q RaceRequest) (race.Request, error) {
 	const op = "racing"
 	switch {
@@ -151,7 +154,8 @@ func (a *API) raceRequest(ctx context.Context, q RaceRequest) (race.Request, err
 	return req, nil
 }
 
-// runRace runs a race to its end and keeps the sandboxes that stay.
+// runRace runs a race to its end. It makes permanent the sandbox of the winner, or without a winner those of
+// all attempts that passed, and removes the others.
 func runRace(ctx context.Context, e *engine.Engine, req race.Request) (RaceResult, error) {
 	contest, err := race.New(e).Race(ctx, req)
 	if err != nil {
@@ -195,7 +199,7 @@ func attemptOf(one race.Attempt) RaceAttempt {
 	return at
 }
 
-// streamRace runs a race and sends its events.
+// streamRace runs a race and sends the client an event for each change of an attempt's state, and the result.
 func streamRace(ctx context.Context, e *engine.Engine, req race.Request, out eventWriter) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -224,5 +228,5 @@ func streamRace(ctx context.Context, e *engine.Engine, req race.Request, out eve
 	_ = out.send("", last.Type, last) // an error means that the caller has gone
 }
 
-// maxTail bounds how much of an output a result has.
+// maxTail is how many bytes from the end of an attempt's output a result holds, 4 KiB.
 const maxTail = 4 << 10

@@ -16,10 +16,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// replayHeader is the request header by which a caller repeats a request whose response it did not get.
+// replayHeader is the request header by which a client marks a request and its repetitions. If the first
+// response was lost, the client repeats the request and gets the same response.
 const replayHeader = "Idempotency-Key"
 
-// Bounds of what is remembered for repeated requests: each for replayTime, until the server ends.
+// Bounds of the responses that are remembered for repeated requests: for how long, how many, the bytes of a
+// response, and the bytes of a key. They are forgotten when the server ends.
 const (
 	replayTime   = 10 * time.Minute
 	maxReplays   = 1000
@@ -27,14 +29,15 @@ const (
 	maxReplayKey = 255
 )
 
-// replays remember the responses to requests with a key. They are in memory only: a promotion that is repeated
-// after the server's end is refused by the fingerprint of its plan, and a sandbox by its name.
+// A replays remembers the responses to requests with an Idempotency-Key, so that a repetition does nothing
+// twice. It is in memory only. After the server's end, a repeated promotion is refused by the fingerprint of
+// its plan, and a repeated sandbox by its name.
 type replays struct {
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]*replay
 }
 
-// A replay is a request and, once done is closed, its response.
+// A replay is a request with an Idempotency-Key and, once done is closed, its response.
 type replay struct {
 	body  [sha256.Size]byte
 	began time.Time
@@ -45,8 +48,8 @@ type replay struct {
 	data   []byte
 }
 
-// find returns the replay with this key. first is set if there was none: then the caller serves the request and calls
-// finish.
+// find returns the replay of the request with this key, or nil if too many are remembered. first is set if
+// the key is new: then the caller serves the request and calls finish.
 func (s *replays) find(key, body [sha256.Size]byte) (r *replay, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +82,8 @@ func (r *replay) ended() bool {
 	}
 }
 
-// finish stores the response. One that must be tried again, or is too long, is forgotten.
+// finish stores the response that w has recorded, for repetitions of the request r. It forgets a response
+// that is too long, and one after which the client must try again.
 func (s *replays) finish(key [sha256.Size]byte, r *replay, w *recorder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +96,7 @@ func (s *replays) finish(key [sha256.Size]byte, r *replay, w *recorder) {
 	r.status, r.header, r.data = w.status, w.Header().Clone(), w.data.Bytes()
 }
 
-// A recorder keeps what is written to a response.
+// A recorder is a response writer that also stores the response, for repetitions of the request.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -100,13 +104,13 @@ type recorder struct {
 	long   bool
 }
 
-// WriteHeader keeps the status.
+// WriteHeader stores the status and sends it.
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Write keeps the data, up to maxReplayed bytes.
+// Write stores the data, up to maxReplayed bytes in all, and sends it.
 func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
@@ -120,8 +124,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 // Unwrap lets an http.ResponseController find the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// replayed serves a request that has a key: once, and its repetitions with the response of the first. It returns the
-// status if ctx does not have it.
+// replayed serves a request with an Idempotency-Key by calling next, and a repetition with the response of
+// the first. It returns the HTTP status if ctx does not have it, and 0 otherwise.
 func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (status int) {
 	r, w := humago.Unwrap(ctx)
 	if len(key) > maxReplayKey {
@@ -157,7 +161,7 @@ func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (s
 	return 0
 }
 
-// repeat answers with the response of an earlier request, once that has one.
+// repeat answers with the response to the earlier request r. If that is still being served, it waits.
 func (a *API) repeat(ctx huma.Context, r *replay) {
 	select {
 	case <-r.done:

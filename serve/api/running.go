@@ -12,16 +12,17 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// execHeader is the response header with the ID of a command whose output is streamed.
+// execHeader is the response header with the ID of a command whose output is streamed. With it the client
+// sends input and signals.
 const execHeader = "Snapfs-Exec"
 
-// running are the commands whose output is streamed: for as long as their callers' connections last.
+// A running lists the commands whose output is streamed to a client, for as long as the connections last.
 type running struct {
 	mu  sync.Mutex
 	all map[string]*command.Running // by sandbox and ID
 }
 
-// add adds a command until the caller calls done.
+// add adds the command x of a sandbox to the list, until the caller calls done, and returns its new ID.
 func (s *running) add(sandbox string, x *command.Running) (id string, done func()) {
 	id = rand.Text()
 	s.mu.Lock()
@@ -38,7 +39,7 @@ func (s *running) add(sandbox string, x *command.Running) (id string, done func(
 	}
 }
 
-// find returns a command. Errors: ErrNotFound.
+// find returns the running command that a request names. Errors: ErrNotFound.
 func (s *running) find(in ExecPath) (*command.Running, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +49,7 @@ func (s *running) find(in ExecPath) (*command.Running, error) {
 	return nil, errs.New("looking for a command", in.Name, errs.ErrNotFound, "no streamed command has this ID")
 }
 
-// An ExecPath is the command in the path of a route.
+// An ExecPath is the part of a request's URL that names a running command of a sandbox.
 type ExecPath struct {
 	Named
 	ID string `path:"id" maxLength:"64" doc:"the header Snapfs-Exec of the command's stream"`
@@ -76,7 +77,7 @@ type signalInput struct {
 	}
 }
 
-// inputTime is how long a caller's input waits for a command that does not read it.
+// inputTime is how long a request that writes a command's input waits for a command that does not read it.
 const inputTime = 30 * time.Second
 
 func (a *API) addRunning() {

@@ -22,7 +22,7 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Sandbox describes a sandbox.
+// A Sandbox describes a sandbox in replies.
 type Sandbox struct {
 	Name      string            `json:"name"`
 	ID        string            `json:"id" doc:"never used again, unlike the name"`
@@ -43,7 +43,7 @@ type Sandbox struct {
 	RemovedAt *time.Time        `json:"removed_at,omitempty" doc:"when it will be removed"`
 }
 
-// A Snapshot is a named state of a sandbox.
+// A Snapshot describes a named state of a sandbox's files in replies.
 type Snapshot struct {
 	Name   string    `json:"name"`
 	Taken  time.Time `json:"taken"`
@@ -51,7 +51,7 @@ type Snapshot struct {
 	Why    *Why      `json:"why,omitempty" doc:"why snapfs took it by itself; not set where somebody asked for it"`
 }
 
-// A Why says why snapfs took a snapshot by itself.
+// A Why says for which reason snapfs took a snapshot by itself.
 type Why struct {
 	Point     string   `json:"point" doc:"exec, limit, refusal, plan, promotion, refresh or rollback"`
 	When      string   `json:"when,omitempty" doc:"before or after"`
@@ -102,7 +102,7 @@ func describe(i engine.Info) Sandbox {
 	return s
 }
 
-// made describes a sandbox that was just made.
+// made returns the reply that describes a sandbox that was just made.
 func made(rec *catalog.Record) *sandboxOutput {
 	i := engine.Info{Record: rec, Base: "frozen"}
 	for _, t := range rec.Trees {
@@ -113,7 +113,7 @@ func made(rec *catalog.Record) *sandboxOutput {
 	return &sandboxOutput{describe(i)}
 }
 
-// Named is the sandbox in the path of a route.
+// A Named is the part of a request's URL that names a sandbox.
 type Named struct {
 	Name string `path:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits, dots, underscores and dashes" doc:"the sandbox's name"`
 }
@@ -134,7 +134,7 @@ type listOutput struct {
 	}
 }
 
-// A NewSandbox describes a wanted sandbox. The defaults are the strictest policy.
+// A NewSandbox is a client's request to make a sandbox. Fields that are not set mean the strictest policy.
 type NewSandbox struct {
 	Name       string            `json:"name,omitempty" maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" patternDescription:"letters, digits, dots, underscores and dashes" doc:"by default one from the workspace's"`
 	Workspace  string            `json:"workspace,omitempty" doc:"the absolute directory to copy; by default the one in which the server was started"`
@@ -187,7 +187,7 @@ func (a *API) addSandboxes() {
 	})
 }
 
-// with opens the engine for a request.
+// with opens the engine for one request and calls do with it.
 func (a *API) with(ctx context.Context, do func(e *engine.Engine) error) error {
 	e, err := a.o.Open(ctx)
 	if err != nil {
@@ -196,7 +196,8 @@ func (a *API) with(ctx context.Context, do func(e *engine.Engine) error) error {
 	return do(e)
 }
 
-// sandbox opens the engine for a request about a sandbox. Errors: ErrInvalid and ErrNotFound (the name).
+// sandbox opens the engine for a request about the sandbox called name. Errors: ErrInvalid and ErrNotFound,
+// both about the name.
 func (a *API) sandbox(ctx context.Context, name string) (*engine.Engine, *catalog.Record, error) {
 	if err := catalog.CheckName(name); err != nil {
 		return nil, nil, err
@@ -284,7 +285,8 @@ func (a *API) fork(ctx context.Context, in *forkInput) (*sandboxOutput, error) {
 	return made(rec), nil
 }
 
-// request returns the engine's form of a request for a sandbox. Errors: ErrInvalid; those of [engine.Under].
+// request converts a client's request for a sandbox into the engine's form. Errors: ErrInvalid; those of
+// [engine.Under].
 func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error) {
 	const op = "making a sandbox"
 	if err := mayName(ctx, op, n.Profile); err != nil {
@@ -336,8 +338,8 @@ func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error)
 	return req, engine.Under(ctx, &req, n.Profile, func(flag string) bool { return given[flag] })
 }
 
-// mayName returns an error unless the sender of a request may name this profile: one that is named
-// counts as the user's own, and a sandbox can have written the file.
+// mayName returns an error unless the client may name this profile for a sandbox; that needs the scope
+// promote. A profile that is named counts as the user's own, although a sandbox can have written the file.
 func mayName(ctx context.Context, op, profile string) error {
 	if profile == "" || profile == engine.NoProfile {
 		return nil
@@ -351,7 +353,8 @@ func mayName(ctx context.Context, op, profile string) error {
 	return nil
 }
 
-// waiting returns the conditions for starting a sandbox.
+// waiting parses how long the start of a sandbox waits for capacity, such as "30s", or with ifRoom is refused
+// without it.
 func waiting(queue string, ifRoom bool) (o admission.Options, err error) {
 	o.IfRoom = ifRoom
 	if queue != "" {

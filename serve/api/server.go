@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// Options configure [New].
+// Options configure the API that [New] returns.
 type Options struct {
 	// State is the state directory.
 	State string
@@ -40,14 +40,15 @@ type Options struct {
 	Others []Other
 }
 
-// An Other is a handler beside the API that says which requests are its own.
+// An Other is another handler at the same address as the API, such as that of E2B's protocol. Claims reports
+// whether a request is its own.
 type Other interface {
 	http.Handler
 	Claims(r *http.Request) bool
 }
 
-// Mount lets a function answer the requests for a path, of callers that have a scope; has reports whether they also have
-// another one. It is called before Serve.
+// Mount adds a handler do for a path, for clients that have the scope; has reports whether the client also
+// has another scope. It must be called before Serve.
 func (a *API) Mount(path string, scope token.Scope, do func(w http.ResponseWriter, r *http.Request, has func(token.Scope) bool)) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		if err := a.authorize(r.Context(), r.Header.Get("Authorization"), scope); err != nil {
@@ -70,7 +71,7 @@ func (a *API) Mount(path string, scope token.Scope, do func(w http.ResponseWrite
 	})
 }
 
-// answer writes a problem document.
+// answer writes the problem document p as the response.
 func answer(w http.ResponseWriter, p *Problem) {
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
@@ -80,7 +81,7 @@ func answer(w http.ResponseWriter, p *Problem) {
 	writeJSON(w, p)
 }
 
-// An API answers the requests.
+// An API answers HTTP requests about the sandboxes of a state directory. [New] returns it.
 type API struct {
 	o       Options
 	mux     *http.ServeMux
@@ -96,7 +97,8 @@ type API struct {
 	ping    time.Duration // between two pings of a terminal; 0 for the usual
 }
 
-// Bounds of the requests at once, and of what one may send.
+// Bounds of what clients may cause: streams and other requests served at the same time, the size of a body
+// and the time to send it, and the time between two checks whether the token of a stream is still valid.
 const (
 	maxStreams = 1024
 	maxCalls   = 128
@@ -106,10 +108,10 @@ const (
 	recheckTime = 10 * time.Second
 )
 
-// scopeKey names the scope of a route in the OpenAPI document's operation.
+// scopeKey is the name under which an operation of the OpenAPI document holds the scope of its route.
 const scopeKey = "x-snapfs-scope"
 
-// New returns the API.
+// New returns the API for the state directory of o, with all routes.
 func New(o Options) *API {
 	setProblems()
 	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), calls: make(slots, maxCalls), recheck: recheckTime}
@@ -158,7 +160,7 @@ func (a *API) addAll() {
 // Document returns the OpenAPI document as JSON.
 func (a *API) Document() ([]byte, error) { return a.huma.OpenAPI().MarshalJSON() }
 
-// A route is what the routes differ in, beside their function.
+// A route describes a route of the API: its scope, method, path and texts for the OpenAPI document.
 type route struct {
 	scope               token.Scope // "" for everybody
 	method, path        string
@@ -168,7 +170,7 @@ type route struct {
 	edit                func(*huma.Operation)
 }
 
-// add adds a route with its function.
+// add adds a route to the API; do answers its requests.
 func add[I, O any](a *API, r route, do func(context.Context, *I) (*O, error)) {
 	op := huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Description: r.detail, DefaultStatus: r.status,
@@ -198,10 +200,10 @@ func add[I, O any](a *API, r route, do func(context.Context, *I) (*O, error)) {
 	})
 }
 
-// slots bound how many requests are served at once.
+// A slots bounds how many requests are served at once. Each request takes a slot and releases it at its end.
 type slots chan struct{}
 
-// take takes a slot and reports whether there was one.
+// take takes a free slot for a request, and reports whether there was one.
 func (s slots) take() bool {
 	select {
 	case s <- struct{}{}:
@@ -213,7 +215,7 @@ func (s slots) take() bool {
 
 func (s slots) release() { <-s }
 
-// A caller is who sent a request.
+// A caller says over which connection a request came, which decides its rights.
 type caller struct {
 	// local is set on the unix socket, whose peer was checked.
 	local bool
@@ -221,7 +223,7 @@ type caller struct {
 	server *serving
 }
 
-// A serving is one run of Serve.
+// A serving is one run of [API.Serve].
 type serving struct {
 	// ending is closed when it ends.
 	ending <-chan struct{}
@@ -231,10 +233,12 @@ type serving struct {
 
 type callerKey struct{}
 
-// grantKey is the key of the function that checks another scope of the sender of a request.
+// A grantKey is the context key of the function that checks whether the sender of a request has another scope
+// than that of the route.
 type grantKey struct{}
 
-// granted returns an error unless the sender of a request has a scope beside that of the route.
+// granted returns an error unless the sender of the request of ctx has a scope, in addition to that of the
+// route.
 func granted(ctx context.Context, scope token.Scope) error {
 	check, ok := ctx.Value(grantKey{}).(func(token.Scope) error)
 	if !ok {
@@ -243,7 +247,8 @@ func granted(ctx context.Context, scope token.Scope) error {
 	return check(scope)
 }
 
-// admit checks the caller's token and scope, and bounds the number of requests.
+// admit checks the token and the scope of a request's sender and bounds the number of requests. Then it calls
+// next, which serves the request.
 func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 	r, _ := ctx.Operation().Metadata[scopeKey].(route)
 	began, status := time.Now(), 0
@@ -280,7 +285,9 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// authorize returns an error unless the caller has the scope. A caller that sends a token has no more than that.
+// authorize returns an error unless the sender of a request has the scope. header is its Authorization
+// header. A client on the unix socket has every scope, but one that sends a token has only the scopes of the
+// token.
 func (a *API) authorize(ctx context.Context, header string, scope token.Scope) error {
 	if scope == "" {
 		return nil
@@ -308,7 +315,8 @@ func (a *API) authorize(ctx context.Context, header string, scope token.Scope) e
 	return nil
 }
 
-// endWithToken calls stop once the token of a stream has expired or was removed. It returns when ctx ends.
+// endWithToken ends a long stream when its client loses its rights: it calls stop once the token has expired
+// or was removed. It returns when ctx ends.
 func (a *API) endWithToken(ctx context.Context, stop func(), header string, scope token.Scope) {
 	tick := time.NewTicker(a.recheck)
 	defer tick.Stop()
@@ -325,7 +333,7 @@ func (a *API) endWithToken(ctx context.Context, stop func(), header string, scop
 	}
 }
 
-// writeProblem answers a request before its function.
+// writeProblem answers a request with the problem p, before the function of its route runs.
 func writeProblem(ctx huma.Context, p *Problem) {
 	for name, values := range p.GetHeaders() {
 		for _, v := range values {

@@ -14,11 +14,12 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// stallTime is how long a caller may read nothing of a response before the connection is closed.
+// stallTime is how long a client may read nothing of a response, or send nothing of a file, before the
+// connection is closed.
 const stallTime = 30 * time.Second
 
-// A writer writes a response. A caller that reads nothing for stallTime gets no more: then, and when the caller has
-// gone, each Write returns an error. It is safe for concurrent use.
+// A writer writes a response. A client that reads nothing for stallTime is given up: from then on, and when
+// the client is gone, each Write returns an error. It is safe for concurrent use.
 type writer struct {
 	mu      sync.Mutex
 	w       io.Writer
@@ -37,7 +38,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
-// flush sends what was written.
+// flush sends the data written so far to the client.
 func (w *writer) flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +46,7 @@ func (w *writer) flush() error {
 	return w.control.Flush()
 }
 
-// stream returns a response that do writes.
+// stream returns a response for package huma whose content do writes, as long as that takes.
 func stream(contentType string, do func(w *writer)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		ctx.SetHeader("Content-Type", contentType)
@@ -57,20 +58,21 @@ func stream(contentType string, do func(w *writer)) *huma.StreamResponse {
 	}}
 }
 
-// The media types of a result and of a stream of events.
+// The HTTP media types of a result, and of the two forms of a stream of events.
 const (
 	jsonType   = "application/json"
 	sseType    = "text/event-stream"
 	ndjsonType = "application/x-ndjson"
 )
 
-// An eventWriter writes events, each at once, as server-sent events or as lines of JSON.
+// An eventWriter sends events to a client, each at once, as server-sent events or as lines of JSON.
 type eventWriter struct {
 	w   *writer
 	sse bool
 }
 
-// send writes an event. id and name are left out of lines of JSON, in which v has to say them.
+// send sends the event v. id and name are fields of a server-sent event; lines of JSON have no such fields,
+// so v must hold them too.
 func (e eventWriter) send(id, name string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -90,7 +92,7 @@ func (e eventWriter) send(id, name string, v any) error {
 	return e.w.flush()
 }
 
-// beat sends something that is no event, so that a connection that is gone is noticed.
+// beat sends data that is no event, so that the server notices a connection that is gone.
 func (e eventWriter) beat() error {
 	text := "\n"
 	if e.sse {
@@ -102,10 +104,11 @@ func (e eventWriter) beat() error {
 	return e.w.flush()
 }
 
-// beatTime is the time between two beats of a stream.
+// beatTime is the time between two checks, by an empty message, whether the client of a stream is still
+// there.
 const beatTime = 15 * time.Second
 
-// accepts returns the one of the offered media types that an Accept header prefers, or the first.
+// accepts returns that of the offered media types that the Accept header of a request prefers, or the first.
 func accepts(header string, offered ...string) string {
 	best, quality := offered[0], 0.0
 	for part := range strings.SplitSeq(header, ",") {
@@ -125,7 +128,7 @@ func accepts(header string, offered ...string) string {
 	return best
 }
 
-// schemaOf returns a reference to the schema of v's type.
+// schemaOf returns a reference to the schema of v's type in the OpenAPI document.
 func (a *API) schemaOf(v any) *huma.Schema {
 	return a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
 }

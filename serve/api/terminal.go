@@ -15,14 +15,15 @@ import (
 	"github.com/snapfs/snapfs/serve/tty"
 )
 
-// A TerminalRequest is a text message of the caller of a terminal.
+// A TerminalRequest is a text message from the client of a terminal: it starts the command, or sets the size,
+// or sends a signal.
 type TerminalRequest struct {
 	tty.Request
 	CommandLine
 	Timeout string `json:"timeout,omitempty" example:"5m" doc:"of start: end the command after this time"`
 }
 
-// usualTerm is the kind of terminal that a caller has, unless it says otherwise.
+// usualTerm is the value of TERM for a command in a terminal if the client sets none.
 const usualTerm = "xterm-256color"
 
 func (a *API) addTerminal() {
@@ -41,7 +42,7 @@ func (a *API) addTerminal() {
 	}, a.terminal)
 }
 
-// A TerminalEvent is a text message to the caller of a terminal.
+// A TerminalEvent is a text message to the client of a terminal, such as the end of the command.
 type TerminalEvent = tty.Event
 
 func (a *API) terminal(ctx context.Context, in *Named) (*huma.StreamResponse, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
-// A FileEvent is a change in a watched directory.
+// A FileEvent is a change in a directory of a sandbox that a client watches.
 type FileEvent struct {
 	Type   string   `json:"type" enum:"ready,create,write,remove,rename,chmod,error" doc:"ready: the first event; rename: away from this name, the new one gets a create"`
 	Path   string   `json:"path,omitempty" doc:"relative to the directory"`
@@ -77,7 +77,8 @@ func (a *API) watch(ctx context.Context, in *watchInput) (*huma.StreamResponse, 
 	}), nil
 }
 
-// streamWatch sends the changes until the watch ends or the caller goes.
+// streamWatch sends the changes in a watched directory to the client until the watch ends or the client is
+// gone.
 func streamWatch(ctx context.Context, w *watch.Watch, out eventWriter) {
 	beat := time.NewTicker(beatTime)
 	defer beat.Stop()

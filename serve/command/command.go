@@ -1,5 +1,6 @@
-// Package command runs a command in a sandbox for a caller on a connection: its streams or its terminal, its input,
-// signals to it, and its end with its caller. What a command writes never waits for the caller, see [Queue].
+// Package command runs a command in a sandbox for a client on a network connection. It passes on the
+// command's streams or its terminal, its input and signals to it, and ends the command when the client is
+// gone. A slow client never holds up the command's output, see [Queue].
 //
 // Read [Start] first, then [Running].
 package command
@@ -17,16 +18,17 @@ import (
 	"github.com/snapfs/snapfs/serve"
 )
 
-// The names of a command's streams. A terminal writes to Stdout.
+// The names of a command's output streams in replies. Output of a terminal is Stdout.
 const (
 	Stdout = "stdout"
 	Stderr = "stderr"
 )
 
-// lastOutput is how long a result waits for output of processes that the command left in the background.
+// lastOutput is how long [Running.Wait] waits, after a command's end, for output of processes that the
+// command left in the background.
 const lastOutput = 200 * time.Millisecond
 
-// Options say how a command runs.
+// Options say how [Start] runs a command: its input, its terminal, and the function that gets its output.
 type Options struct {
 	supervise.ExecOptions
 	// Input is written to its standard input, which then ends, unless Open is set: then [Running.Write] goes on.
@@ -38,13 +40,13 @@ type Options struct {
 	Sink func(stream string, p []byte)
 }
 
-// A Size is that of a terminal.
+// A Size is the size of a terminal in characters.
 type Size struct {
 	Cols uint16 `json:"cols" minimum:"1" maximum:"32767"`
 	Rows uint16 `json:"rows" minimum:"1" maximum:"32767"`
 }
 
-// A Running is a command that runs. Its methods are safe for concurrent use.
+// A Running is a command in a sandbox that [Start] has started. Its methods are safe for concurrent use.
 type Running struct {
 	process supervise.Client
 	began   time.Time
@@ -55,7 +57,7 @@ type Running struct {
 	input   *os.File   // nil without an input; a pipe's end or the terminal's
 }
 
-// An Ended says how a command ended.
+// An Ended says how a command in a sandbox ended.
 type Ended struct {
 	Exit     int     `json:"exit" doc:"the exit status; 128 and the signal's number for a command that a signal ended"`
 	TimedOut bool    `json:"timed_out"`
@@ -63,7 +65,8 @@ type Ended struct {
 	Seconds  float64 `json:"seconds"`
 }
 
-// Start starts a command. The caller calls [Running.Wait]. Errors: those of [supervise.Manager.ExecWith].
+// Start starts the command c in the sandbox called name. The caller must call [Running.Wait]. Errors: those
+// of [supervise.Manager.ExecWith].
 func Start(ctx context.Context, e *engine.Engine, name string, c engine.Command, o Options) (_ *Running, err error) {
 	x := &Running{began: time.Now()}
 	var theirs []*os.File
@@ -115,7 +118,8 @@ func Start(ctx context.Context, e *engine.Engine, name string, c engine.Command,
 	return x, nil
 }
 
-// open makes the pipes of a command, and returns those ends that it gets, also after an error.
+// open makes the pipes for the output of a command, and with input set also for its input. It returns the
+// command's ends of them, also after an error, so that the caller can close them.
 func (x *Running) open(c *engine.Command, input bool) (theirs []*os.File, err error) {
 	for _, to := range []**os.File{&c.Stdout, &c.Stderr} {
 		r, w, err := os.Pipe()
@@ -134,7 +138,8 @@ func (x *Running) open(c *engine.Command, input bool) (theirs []*os.File, err er
 	return theirs, nil
 }
 
-// copyTo passes a stream to sink until its end.
+// copyTo passes the output of a command that it reads from from to sink, under the name stream, until its
+// end.
 func copyTo(sink func(stream string, p []byte), stream string, from *os.File) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -148,8 +153,9 @@ func copyTo(sink func(stream string, p []byte), stream string, from *os.File) {
 	}
 }
 
-// Wait waits for the end of the command, or ends it at the limit, unless that is 0, or when ctx ends. Then nothing calls
-// the sink any more, but for a terminal that processes of the command still have. Errors: those of [serve.Await].
+// Wait waits for the end of the command. It ends the command after the duration limit, unless that is 0, or
+// when ctx ends. After Wait nothing calls the sink any more, except for a terminal that processes of the
+// command still have. Errors: those of [serve.Await].
 func (x *Running) Wait(ctx context.Context, limit time.Duration) (Ended, error) {
 	var r Ended
 	var err error
@@ -172,8 +178,8 @@ func (x *Running) Wait(ctx context.Context, limit time.Duration) (Ended, error) 
 	return r, errors.Join(err, x.process.Close())
 }
 
-// lastOfTerminal waits for the last output of a terminal. Its reading end has no deadline, and ends when no process has
-// the terminal any more.
+// lastOfTerminal waits for the last output of a terminal, at most the time lastOutput. A terminal's reading
+// end has no deadline, and ends only when no process has the terminal any more.
 func (x *Running) lastOfTerminal() {
 	copied := make(chan struct{})
 	go func() { x.copying.Wait(); close(copied) }()

@@ -42,8 +42,8 @@ func (x *Running) Write(ctx context.Context, p []byte) (n int, err error) {
 	return n, err
 }
 
-// CloseInput ends the input of the command. A second time it does nothing. Errors: ErrClosed for a command without an
-// input; a terminal has no end of its input but the key for it.
+// CloseInput ends the input of the command. A second call does nothing. Errors: ErrClosed for a command
+// without an input, and for a terminal, whose input ends only by a key.
 func (x *Running) CloseInput() error {
 	if x.input == nil || x.outputs == nil {
 		return errNoInput
@@ -52,7 +52,8 @@ func (x *Running) CloseInput() error {
 	return nil
 }
 
-// Resize sets the size of the command's terminal. Errors: ErrInvalid without one, or for a size that no terminal has.
+// Resize sets the size of the command's terminal. Errors: ErrInvalid if the command has no terminal, or for a
+// size that no terminal has.
 func (x *Running) Resize(s Size) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -74,8 +75,8 @@ func (s Size) Check() error {
 	return nil
 }
 
-// Signal sends a signal, by its name, to the command and the processes of its group. Errors: ErrInvalid for a name that
-// [SignalNames] does not list.
+// Signal sends the signal called name to the command and the processes of its group. Errors: ErrInvalid for a
+// name that [SignalNames] does not list.
 func (x *Running) Signal(name string) error {
 	n, ok := signals()[strings.TrimPrefix(name, "SIG")]
 	if !ok {
@@ -91,7 +92,7 @@ func signals() map[string]syscall.Signal {
 	}
 }
 
-// SignalNames lists the signals that a caller can send.
+// SignalNames lists the names of the signals that a client can send to a command.
 func SignalNames() []string {
 	return []string{"HUP", "INT", "QUIT", "KILL", "TERM", "USR1", "USR2", "STOP", "CONT"}
 }

@@ -2,18 +2,18 @@ package command
 
 import "sync"
 
-// maxQueued bounds the output that a Queue holds for a slow caller.
+// maxQueued is how many bytes of output a [Queue] holds for a slow client, 4 MiB. Further output is lost.
 const maxQueued = 4 << 20
 
-// A Chunk is a piece of one stream, or says how many bytes of it are lost.
+// A Chunk is a piece of a command's output on one stream, or says how many bytes of that stream are lost.
 type Chunk struct {
 	Stream string
 	Data   []byte
 	Lost   int64
 }
 
-// A Queue holds output until the caller has read it. Its writer never waits, so that a slow caller holds up no command:
-// output beyond 4 MiB is lost, and a Chunk says so.
+// A Queue holds the output of a command until its client has read it. Adding to it never waits, so a slow
+// client never holds up a command. Output beyond 4 MiB is lost, and a Chunk says so.
 type Queue struct {
 	mu     sync.Mutex
 	more   sync.Cond
@@ -29,7 +29,8 @@ func NewQueue() *Queue {
 	return q
 }
 
-// Add adds a piece of a stream. It is the sink of [Options].
+// Add adds a piece of the stream called stream. [Options] takes it as the function that gets a command's
+// output.
 func (q *Queue) Add(stream string, p []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -48,7 +49,7 @@ func (q *Queue) Add(stream string, p []byte) {
 	q.chunks = append(q.chunks, Chunk{Stream: stream, Lost: int64(len(p))})
 }
 
-// End says that nothing will be added.
+// End says that no more output will be added, so that [Queue.Next] can end.
 func (q *Queue) End() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,7 +57,7 @@ func (q *Queue) End() {
 	q.more.Signal()
 }
 
-// Next waits for the next chunk. ok is false after the last one.
+// Next waits for the next piece of output. ok is false after the last one.
 func (q *Queue) Next() (c Chunk, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -16,20 +16,21 @@ import (
 	"github.com/snapfs/snapfs/serve/e2b/envd"
 )
 
-// Bounds of a command's output on its way to a client.
+// Bounds of a command's output on its way to a client of E2B.
 const (
 	pieceSize = 32 << 10
-	// maxQueued is how many pieces wait for a client that reads slowly. Then the command waits for it, as it does for
-	// any full pipe, but at most for slowClient: the client is dropped after that.
+	// maxQueued is how many pieces of output wait for a client that reads slowly. Then the command waits for
+	// the client, as it does for any full pipe, but at most for slowClient. After that the client gets no
+	// more.
 	maxQueued  = 64
 	slowClient = 30 * time.Second
-	// lastOutput is how long a command that has ended waits for output of processes that it has left behind.
+	// lastOutput is how long the end of a command is delayed for output of processes that it has left behind.
 	lastOutput = 300 * time.Millisecond
-	// maxPipe is the most that a pipe holds (pipe(7)).
+	// maxPipe is the largest number of bytes that a pipe holds (pipe(7)).
 	maxPipe = 1 << 20
 )
 
-// A command runs in a sandbox for clients that come and go.
+// A command runs in a sandbox for clients that connect and leave while it runs.
 type command struct {
 	pid     uint32
 	tag     *string
@@ -49,7 +50,7 @@ type command struct {
 	done    chan struct{}      // closed after ended is set
 }
 
-// A reader is a client of a command.
+// A reader is a client that reads the output of a command.
 type reader struct {
 	events  chan *envd.ProcessEvent // never closed: several streams send to it
 	gone    chan struct{}           // closed when the client has left
@@ -60,7 +61,7 @@ type reader struct {
 
 func (r *reader) leave() { r.once.Do(func() { close(r.gone) }) }
 
-// streams are the files of a command: those it gets, and the other ends.
+// A streams holds the pipes of a command: the ends that the command gets, and the ends of this server.
 type streams struct {
 	given  []*os.File
 	in     *os.File
@@ -77,7 +78,8 @@ func (s *streams) pipe() (r, w *os.File) {
 	return r, w
 }
 
-// open makes the pipes that c needs and sets its streams.
+// open makes the pipes for the command c and sets them as its streams. input says whether it gets a standard
+// input.
 func (s *streams) open(c *engine.Command, input bool) error {
 	if c.TTY != nil {
 		return nil // all three are the terminal
@@ -91,7 +93,7 @@ func (s *streams) open(c *engine.Command, input bool) error {
 	return s.failed
 }
 
-// handOver closes the command's ends, which it has by now.
+// handOver closes this process's copies of the command's ends of the pipes, once the command has started.
 func (s *streams) handOver() {
 	for _, f := range s.given {
 		f.Close() // nil is no file
@@ -105,7 +107,8 @@ func (s *streams) close() {
 	}
 }
 
-// start starts c in a sandbox and gives its output to first, which reads it from the beginning.
+// start starts the command c in the sandbox b. The client first reads its output from the beginning; others
+// may join later. input says whether the command gets a standard input.
 func start(ctx context.Context, b *opened, c engine.Command, input bool, o supervise.ExecOptions, first *reader) (*command, error) {
 	var s streams
 	if err := s.open(&c, input); err != nil {
@@ -145,8 +148,9 @@ func start(ctx context.Context, b *opened, c engine.Command, input bool, o super
 	return x, nil
 }
 
-// copy sends a stream of the command to its clients until the stream's end. After the end of the command it reads as
-// much as a pipe holds, and no more: processes that the command has left behind may write for ever.
+// copy sends one stream of the command to its clients until the stream's end; event makes the messages. After
+// the end of the command it reads at most as much as a pipe holds, because processes that the command has
+// left behind may write for ever.
 func (x *command) copy(from *os.File, event func(p []byte) *envd.ProcessEvent_DataEvent) {
 	for rest := maxPipe; rest > 0; {
 		last := x.exited.Load()
@@ -167,7 +171,7 @@ func (x *command) copy(from *os.File, event func(p []byte) *envd.ProcessEvent_Da
 	}
 }
 
-// send gives an event to every client, and drops those that are too slow.
+// send sends an event to every client of the command, and drops clients that are too slow.
 func (x *command) send(event *envd.ProcessEvent) {
 	x.mu.Lock()
 	var all []*reader
@@ -197,7 +201,7 @@ func (x *command) send(event *envd.ProcessEvent) {
 	}
 }
 
-// drop removes a client that is too slow. The streams of a command may do so at once.
+// drop removes a client that is too slow. Both streams of a command may call it at the same time.
 func (x *command) drop(r *reader) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -208,7 +212,7 @@ func (x *command) drop(r *reader) {
 	}
 }
 
-// wait waits for the end of the command and of its output, and announces it.
+// wait waits for the end of the command and of its output, and reports that to the clients.
 func (x *command) wait(copies *sync.WaitGroup) {
 	st, err := x.process.Wait(context.Background())
 	copied := make(chan struct{})
@@ -247,7 +251,7 @@ func (x *command) wait(copies *sync.WaitGroup) {
 	close(x.done)
 }
 
-// attach adds a client, which gets the output from now on.
+// attach adds a client to a running command, which gets the output from now on.
 func (x *command) attach() *reader {
 	r := newReader()
 	x.mu.Lock()
@@ -269,7 +273,7 @@ func (x *command) detach(r *reader) {
 
 var errNoInput = errs.New("writing input", "", errs.ErrInvalid, "the command has no open input of this kind")
 
-// write writes to the input of the command, or to its terminal, until ctx ends.
+// write writes data to the standard input of the command, or to its terminal, until ctx ends.
 func (x *command) write(ctx context.Context, data []byte, terminal bool) error {
 	to := x.stdin
 	if terminal {
@@ -294,7 +298,7 @@ func (x *command) write(ctx context.Context, data []byte, terminal bool) error {
 	return err
 }
 
-// closeInput ends the input of the command. A second time it does nothing.
+// closeInput ends the standard input of the command. A second call does nothing.
 func (x *command) closeInput() error {
 	if x.stdin == nil {
 		return errNoInput

@@ -15,16 +15,18 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// baseTemplate is the template of the real machine.
+// baseTemplate is the name of the template that stands for the real machine: a sandbox from it is a clone of
+// that.
 const baseTemplate = "base"
 
-// usualTimeout is the time-out of a sandbox whose client sets none.
+// usualTimeout is how long a sandbox lives if its client sets no time-out.
 const usualTimeout = 300 * time.Second
 
-// mostSandboxes bounds the sandboxes and snapshots of this server in one state directory.
+// mostSandboxes is the largest number of sandboxes and snapshots that this server has in one state directory.
 const mostSandboxes = 1000
 
-// A creation is the result of a request with an idempotency key: a client that repeats the request gets the same one.
+// A creation is the result of a request for a sandbox with an idempotency key. A client that repeats the
+// request gets the same sandbox.
 type creation struct {
 	done  chan struct{}
 	at    time.Time
@@ -32,7 +34,7 @@ type creation struct {
 	err   error
 }
 
-// create makes a sandbox from a template.
+// create handles a request to make a sandbox from a template.
 func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	var q newSandbox
 	if err := readJSON(r, &q); err != nil {
@@ -51,10 +53,12 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// onceFor is how long a key is remembered. Clients repeat a request within seconds.
+// onceFor is how long the result of a request with an idempotency key is remembered. Clients repeat a request
+// within seconds.
 const onceFor = 10 * time.Minute
 
-// once calls do for a new key, and returns the result of the first call for a known one.
+// once calls do, which makes a sandbox, for a new idempotency key. For a known key it returns the result of
+// the first call.
 func (s *Server) once(ctx context.Context, key string, do func() (sandboxReply, error)) (sandboxReply, error) {
 	s.mu.Lock()
 	for k, c := range s.created {
@@ -86,7 +90,8 @@ func (s *Server) once(ctx context.Context, key string, do func() (sandboxReply, 
 	return c.reply, c.err
 }
 
-// check returns ErrInvalid for what this server does not have: it ignores no demand.
+// check returns ErrInvalid if the request asks for a feature of E2B that this server lacks. The server
+// ignores no demand.
 func (q *newSandbox) check() error {
 	const op = "making a sandbox"
 	for what, given := range map[string]bool{
@@ -113,7 +118,8 @@ func checkVariable(name, value string) error {
 	return nil
 }
 
-// timeout returns the time-out that a request asks for.
+// timeout returns the time-out of a sandbox that a request sets in seconds, or usual for nil. Errors:
+// ErrInvalid for one beyond the operator's bound.
 func (s *Server) timeout(seconds *int64, usual time.Duration) (time.Duration, error) {
 	switch {
 	case seconds == nil:
@@ -124,7 +130,7 @@ func (s *Server) timeout(seconds *int64, usual time.Duration) (time.Duration, er
 	return max(time.Duration(*seconds)*time.Second, time.Millisecond), nil
 }
 
-// make makes the sandbox that a request asks for.
+// make makes the sandbox that the request q asks for, and describes it.
 func (s *Server) make(r *http.Request, q *newSandbox) (sandboxReply, error) {
 	ctx := r.Context()
 	if err := q.check(); err != nil {
@@ -158,7 +164,7 @@ func (s *Server) make(r *http.Request, q *newSandbox) (sandboxReply, error) {
 	return s.reply(r, rec.Name, &m), nil
 }
 
-// countable returns an error if there are too many sandboxes for more of them.
+// countable returns an error if the server would have too many sandboxes with more further ones.
 func (s *Server) countable(ctx context.Context, e *engine.Engine, more int) error {
 	if names, err := e.Names(); err == nil && len(names)+more <= mostSandboxes {
 		return nil // those of persons included
@@ -170,16 +176,16 @@ func (s *Server) countable(ctx context.Context, e *engine.Engine, more int) erro
 	return err
 }
 
-// newID returns the ID of a sandbox: also its name, and a label of a host name.
+// newID returns a random ID for a new sandbox. It is also the sandbox's name, and a label of a host name.
 func newID() string { return "e" + catalog.NewID() }
 
-// admission returns the conditions for starting a sandbox.
+// admission returns whether a new sandbox waits for free capacity, or is refused without it.
 func (s *Server) admission() admission.Options {
 	return admission.Options{Queue: s.o.Rules.Queue, IfRoom: s.o.Rules.IfRoom}
 }
 
-// fromTemplate makes a sandbox with a meta from the template that the meta names. After an error there is none.
-// Errors: ErrNotFound (the template), those of [engine.Engine.New] and [engine.Engine.Fork].
+// fromTemplate makes a sandbox from the template that m names, and stores m for it. After an error there is
+// no new sandbox. Errors: ErrNotFound (the template), those of [engine.Engine.New] and [engine.Engine.Fork].
 func (s *Server) fromTemplate(ctx context.Context, e *engine.Engine, m *meta) (*catalog.Record, error) {
 	profile, named := s.o.Templates[m.Template]
 	if m.Template == baseTemplate || named {
@@ -218,7 +224,8 @@ func noTemplate(name string) error {
 	return errs.New("making a sandbox", "", errs.ErrNotFound, fmt.Sprintf("no template is named %q", name))
 }
 
-// given reports whether the operator's flags set a part of the policy, which a profile then leaves.
+// given reports whether the operator's flags set the part of the policy called flag. A template's profile
+// then does not change that part.
 func (s *Server) given(flag string) bool {
 	if flag == "net" {
 		return true // a profile may grant no network that the server does not have
@@ -231,7 +238,7 @@ func (s *Server) given(flag string) bool {
 	return false
 }
 
-// request returns the request for a sandbox of the real machine.
+// request returns the request to the engine for a sandbox called id that is a clone of the real machine.
 func (s *Server) request(id string, m *meta) hostfs.Request {
 	p := s.o.Rules.Policy
 	p.Network = narrowed(p.Network, m.Internet, m.Network)
@@ -242,7 +249,8 @@ func (s *Server) request(id string, m *meta) hostfs.Request {
 	}
 }
 
-// note writes the meta of a new sandbox. If that is not possible it removes the sandbox, in which nothing has run.
+// note stores m, the data that E2B knows of the new sandbox of rec. If that fails, note removes the sandbox,
+// in which nothing has run.
 func (s *Server) note(ctx context.Context, e *engine.Engine, rec *catalog.Record, m *meta) error {
 	err := m.save(e, rec.Name)
 	if err != nil {
@@ -251,7 +259,8 @@ func (s *Server) note(ctx context.Context, e *engine.Engine, rec *catalog.Record
 	return err
 }
 
-// adopt does the same as note for a fork, and sets its limits. It passes on the error of the sandbox's creation.
+// adopt stores m for the sandbox of rec, a new fork, and sets its time limits. If that fails, adopt removes
+// the sandbox. If err, the error of making the fork, is not nil, it only returns that.
 func (s *Server) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Record, m *meta, err error) error {
 	if err == nil {
 		err = s.note(ctx, e, rec, m)
@@ -269,8 +278,9 @@ func (s *Server) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Recor
 	return err
 }
 
-// limits returns the limits of a sandbox of this age, whose time-out begins now. Without AutoPause the sandbox is
-// removed at its end; with it, it is paused. The operator's ttl and remove-after stay bounds.
+// limits returns l with the time limits for a sandbox of this age whose time-out begins now. At the time-out
+// the sandbox is removed, or with AutoPause paused. It never exceeds the operator's limits ttl and
+// remove-after.
 func (s *Server) limits(l catalog.Limits, m *meta, age time.Duration) catalog.Limits {
 	own, end := s.o.Rules.Policy.Limits, age+m.Timeout
 	if own.TTL > 0 {
@@ -290,7 +300,8 @@ func (s *Server) limits(l catalog.Limits, m *meta, age time.Duration) catalog.Li
 	return l
 }
 
-// pausedAt returns the limits of a sandbox that is paused at an age, and removed when the operator's limits say so.
+// pausedAt returns l with the time limits for a sandbox that a client pauses at this age. Only the operator's
+// limits end it then.
 func (s *Server) pausedAt(l catalog.Limits, age time.Duration) catalog.Limits {
 	own := s.o.Rules.Policy.Limits
 	l.TTL, l.RemoveAfter, l.KeepEnd = max(age, time.Millisecond), 0, own.KeepEnd

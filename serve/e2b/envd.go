@@ -22,7 +22,8 @@ import (
 	"github.com/snapfs/snapfs/serve/e2b/envd"
 )
 
-// The headers of a request for the agent: the sandbox, its access token, and its port; and the agent's own port.
+// The headers of a request for the agent of a sandbox (envd), which name the sandbox, its access token and
+// its port; and the port that stands for the agent itself.
 const (
 	idHeader    = "E2b-Sandbox-Id"
 	tokenHeader = "X-Access-Token"
@@ -30,15 +31,16 @@ const (
 	envdPort    = 49983
 )
 
-// maxMessage bounds a message of the agent's protocol.
+// maxMessage is the largest size in bytes of a message in the protocol of E2B's agent.
 const maxMessage = 16 << 20
 
-// envdPath reports whether a path is one of the agent's, and of no control route.
+// envdPath reports whether the URL path p belongs to E2B's agent (envd), and not to a control route.
 func envdPath(p string) bool {
 	return p == "/health" || p == "/files" || p == "/envs" || strings.HasPrefix(p, "/process.Process/") || strings.HasPrefix(p, "/filesystem.Filesystem/")
 }
 
-// envdRoutes returns the handler of the agent's routes, for requests whose context has a sandbox.
+// envdRoutes returns the handler of the routes of E2B's agent. The context of each request must hold a
+// [visit].
 func (s *Server) envdRoutes() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -64,7 +66,8 @@ func (s *Server) envdRoutes() http.Handler {
 
 type sandboxKey struct{}
 
-// A visit is a request for the agent.
+// A visit is the context of a request for the agent of a sandbox: the open sandbox, and the values of the
+// request's headers.
 type visit struct {
 	b    *opened
 	call *call
@@ -78,7 +81,7 @@ func visitOf(ctx context.Context) visit {
 	return v
 }
 
-// serveEnvd serves a request for the agent of a sandbox, or for another port of it.
+// serveEnvd serves a request that is meant for a sandbox: for its agent, or for another port of it.
 func (s *Server) serveEnvd(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get(idHeader)
 	if id == "" && r.URL.Path == "/health" {
@@ -116,7 +119,8 @@ func (s *Server) serveEnvd(w http.ResponseWriter, r *http.Request) {
 	s.envd.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// visited returns the sandbox of a request. A signed address of a file names none: its signature fits one sandbox.
+// visited opens the sandbox with this id that a request is meant for. The signed URL of a file names no
+// sandbox; then it is the one whose token fits the signature.
 func (s *Server) visited(r *http.Request, id string) (*opened, error) {
 	if id != "" || r.URL.Query().Get("signature") == "" {
 		return s.sandbox(r.Context(), id)
@@ -133,17 +137,19 @@ func (s *Server) visited(r *http.Request, id string) (*opened, error) {
 	return nil, notFound("")
 }
 
-// authorized reports whether a request may reach the agent of a sandbox.
+// authorized reports whether a request may reach the agent of the sandbox b: it has the access token, or a
+// signature made with that.
 func authorized(r *http.Request, b *opened) bool {
 	return hasToken(r, b) || r.URL.Path == "/files" && signed(r, b.meta.Token)
 }
 
-// hasToken reports whether a request has the access token of a sandbox.
+// hasToken reports whether a request has the access token of the sandbox b in its header.
 func hasToken(r *http.Request, b *opened) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(b.meta.Token)) == 1
 }
 
-// signed reports whether the address of a file has a signature by this token that has not expired.
+// signed reports whether the URL of a file has a signature, made with this access token, that has not
+// expired.
 func signed(r *http.Request, token string) bool {
 	q := r.URL.Query()
 	operation := "read"
@@ -162,7 +168,8 @@ func signed(r *http.Request, token string) bool {
 	return subtle.ConstantTimeCompare([]byte(q.Get("signature")), []byte("v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))) == 1
 }
 
-// awake returns the sandbox if it runs, and resumes it where its client has asked for that.
+// awake returns the sandbox b if it is not paused. A paused one it resumes if the client has asked for that
+// (autoResume); otherwise it returns ErrBusy.
 func (s *Server) awake(ctx context.Context, b *opened) (*opened, error) {
 	if !b.paused() {
 		return b, nil
@@ -176,7 +183,8 @@ func (s *Server) awake(ctx context.Context, b *opened) (*opened, error) {
 	return s.sandbox(ctx, b.Name)
 }
 
-// path returns a client's path as an absolute one. It is relative to the home, which is the workspace.
+// path returns a client's path as an absolute one. A relative path begins at the workspace, which is the home
+// directory.
 func (b *opened) path(p string) string {
 	if p == "~" || strings.HasPrefix(p, "~/") {
 		p = "." + p[1:]
@@ -187,8 +195,8 @@ func (b *opened) path(p string) string {
 	return path.Clean(p)
 }
 
-// environment returns the variables of a command: the harmless ones of this process, then those of the sandbox, then
-// those of the request.
+// environment returns the environment variables of a command in the sandbox b: the harmless ones of this
+// process, then those of the sandbox, then more, those of the request.
 func (s *Server) environment(b *opened, more map[string]string) []string {
 	env := hostfs.Environ(os.Environ(), b.Policy.Env)
 	set := func(name, value string) {
@@ -211,8 +219,8 @@ func (s *Server) environment(b *opened, more map[string]string) []string {
 	return env
 }
 
-// checkUser returns an error for a user as whom no command can run: all run as the user that the server has. E2B's own
-// name of the usual user stands for that.
+// checkUser returns an error if a client asks to run a command as a user other than that of this server,
+// because all commands run as that one. E2B's name of its usual user ("user") is accepted for it.
 func (s *Server) checkUser(name string) error {
 	if name == "" || name == "user" {
 		return nil

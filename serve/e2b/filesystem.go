@@ -20,15 +20,16 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// filesystem carries out the requests of E2B's filesystem service.
+// A filesystem carries out the requests of E2B's filesystem service: listing, making, moving, removing and
+// watching files of a sandbox.
 type filesystem struct{ s *Server }
 
 var _ envd.FilesystemHandler = (*filesystem)(nil)
 
-// maxEntries bounds the entries of a list of directories.
+// maxEntries is the largest number of entries that a listing of directories returns.
 const maxEntries = 100_000
 
-// files calls do with the files of the request's sandbox.
+// files calls do with the sandbox of the request and a tree that works on its files.
 func (f *filesystem) files(ctx context.Context, do func(b *opened, t tree) error) error {
 	b := sandboxOf(ctx)
 	err := f.s.checkUser(callOf(ctx).user)
@@ -38,7 +39,8 @@ func (f *filesystem) files(ctx context.Context, do func(b *opened, t tree) error
 	return rpcError(err)
 }
 
-// target returns the path of a file to change. Errors: ErrInvalid for none: it would be the whole home.
+// target returns the absolute path of a file that a client wants to change. Errors: ErrInvalid for an empty
+// path, which would mean the whole home directory.
 func target(b *opened, p string) (string, error) {
 	at := b.path(p)
 	if p == "" || at == "/" {
@@ -47,7 +49,7 @@ func target(b *opened, p string) (string, error) {
 	return at, nil
 }
 
-// Stat describes a file.
+// Stat describes a file of a sandbox.
 func (f *filesystem) Stat(ctx context.Context, q *envd.StatRequest) (*envd.StatResponse, error) {
 	out := &envd.StatResponse{}
 	err := f.files(ctx, func(b *opened, t tree) (err error) {
@@ -57,7 +59,7 @@ func (f *filesystem) Stat(ctx context.Context, q *envd.StatRequest) (*envd.StatR
 	return out, err
 }
 
-// MakeDir makes a directory, with its missing parents. Errors: ErrExists.
+// MakeDir makes a directory in a sandbox, with its missing parents. Errors: ErrExists.
 func (f *filesystem) MakeDir(ctx context.Context, q *envd.MakeDirRequest) (*envd.MakeDirResponse, error) {
 	out := &envd.MakeDirResponse{}
 	err := f.files(ctx, func(b *opened, t tree) error {
@@ -82,7 +84,7 @@ func (f *filesystem) MakeDir(ctx context.Context, q *envd.MakeDirRequest) (*envd
 	return out, err
 }
 
-// parents makes the missing parents of a path.
+// parents makes the missing parent directories of the path at.
 func parents(t tree, at string) error {
 	dir := path.Dir(at)
 	if dir == "/" {
@@ -92,7 +94,7 @@ func parents(t tree, at string) error {
 	return err
 }
 
-// Move gives a file another path, whose missing parents it makes.
+// Move moves a file of a sandbox to another path, and makes the missing parents of that.
 func (f *filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveResponse, error) {
 	out := &envd.MoveResponse{}
 	err := f.files(ctx, func(b *opened, t tree) error {
@@ -119,7 +121,7 @@ func (f *filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveR
 	return out, err
 }
 
-// Remove removes a file, or a directory with everything in it. One that does not exist is no error.
+// Remove removes a file of a sandbox, or a directory with everything in it. A missing one is no error.
 func (f *filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.RemoveResponse, error) {
 	err := f.files(ctx, func(b *opened, t tree) error {
 		at, err := target(b, q.Path)
@@ -134,7 +136,8 @@ func (f *filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.R
 	return &envd.RemoveResponse{}, err
 }
 
-// ListDir describes the entries of a directory, and of those in it down to the depth of the request.
+// ListDir describes the entries of a directory, and those of its subdirectories down to the depth of the
+// request.
 func (f *filesystem) ListDir(ctx context.Context, q *envd.ListDirRequest) (*envd.ListDirResponse, error) {
 	out := &envd.ListDirResponse{}
 	err := f.files(ctx, func(b *opened, t tree) error {
@@ -189,10 +192,11 @@ func describeFile(t tree, at string) (*envd.EntryInfo, error) {
 	return e, nil
 }
 
-// attributePrefix is the beginning of the names of the extended attributes that hold a file's metadata.
+// attributePrefix begins the names of the extended attributes in which a file's E2B metadata is stored.
 const attributePrefix = "user.e2b."
 
-// attributesOf returns the metadata of each entry of a directory. An entry whose metadata cannot be read has none.
+// attributesOf returns the E2B metadata of each entry of the directory dir. An entry whose metadata cannot be
+// read has none.
 func attributesOf(t tree, dir string, entries []files.Info) []map[string]string {
 	paths := make([]string, len(entries))
 	for i, e := range entries {
@@ -208,13 +212,14 @@ func attributesOf(t tree, dir string, entries []files.Info) []map[string]string 
 	return all
 }
 
-// valid leaves out what no message can hold.
+// valid returns the metadata values without those that are not UTF-8, which no message can hold.
 func valid(values map[string]string) map[string]string {
 	maps.DeleteFunc(values, func(name, value string) bool { return !utf8.ValidString(name) || !utf8.ValidString(value) })
 	return values
 }
 
-// entryInfo describes a file as a client knows it. Of a symbolic link the type is that of its target.
+// entryInfo describes the file i at the path at in the form of E2B. The type of a symbolic link is that of
+// its target.
 func entryInfo(t tree, at string, i files.Info) *envd.EntryInfo {
 	mode, _ := strconv.ParseUint(i.Mode, 8, 32) // files wrote it
 	bits := fs.FileMode(mode & 0o777)
@@ -241,10 +246,11 @@ func entryInfo(t tree, at string, i files.Info) *envd.EntryInfo {
 	return e
 }
 
-// text returns a name as a message can hold it.
+// text returns a file's name with bytes that are not UTF-8 replaced, because a message can hold only UTF-8.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// names caches the names of users and groups. The sandbox is a copy of this machine, and so are its users.
+// names caches the names of users and groups by id. The sandbox is a copy of this machine, and so has the
+// same users.
 var names sync.Map // of nameKey
 
 type nameKey struct {

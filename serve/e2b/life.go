@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// setLimits sets the time limits of a sandbox by its present age.
+// setLimits changes the time limits of the sandbox; set computes them from its present age.
 func (b *opened) setLimits(ctx context.Context, set func(l *catalog.Limits, age time.Duration)) error {
 	_, err := b.e.Supervise.SetLimits(ctx, b.Name, func(l *catalog.Limits) error {
 		set(l, b.AgeAt(catalog.Now()))
@@ -22,7 +22,8 @@ func (b *opened) setLimits(ctx context.Context, set func(l *catalog.Limits, age 
 	return err
 }
 
-// extend begins the time-out of a sandbox anew, and resumes it if it is paused.
+// extend starts the time-out of a sandbox anew, with the given length, and resumes the sandbox if it is
+// paused.
 func (s *Server) extend(ctx context.Context, b *opened, timeout time.Duration) error {
 	b.meta.Timeout = timeout
 	if err := b.meta.save(b.e, b.Name); err != nil {
@@ -31,7 +32,8 @@ func (s *Server) extend(ctx context.Context, b *opened, timeout time.Duration) e
 	return b.setLimits(ctx, func(l *catalog.Limits, age time.Duration) { *l = s.limits(*l, &b.meta, age) })
 }
 
-// connect resumes a paused sandbox, and lets a running one live at least as long as the request says.
+// connect handles a client's request to connect to a sandbox: it resumes a paused one, and lets a running one
+// live at least as long as the request says.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request) error {
 	b, err := s.sandbox(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -58,7 +60,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// setTimeout begins the time-out anew.
+// setTimeout handles a request that starts the time-out of a sandbox anew.
 func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) error {
 	var q timeoutBody
 	if err := readJSON(r, &q); err != nil {
@@ -70,7 +72,8 @@ func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) error {
 	return s.prolong(w, r, q.Timeout)
 }
 
-// refresh does the same as setTimeout under an older name.
+// refresh handles a request that starts the time-out of a sandbox anew, under the older name that some
+// clients use.
 func (s *Server) refresh(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Duration *int64 `json:"duration"`
@@ -100,7 +103,8 @@ func (s *Server) prolong(w http.ResponseWriter, r *http.Request, seconds *int64)
 	return nil
 }
 
-// pause pauses the processes of a sandbox. Its time-out does not run until a client connects.
+// pause handles a request to pause the processes of a sandbox. Its time-out does not run until a client
+// connects.
 func (s *Server) pause(w http.ResponseWriter, r *http.Request) error {
 	b, err := s.sandbox(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -129,7 +133,7 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// fork makes sandboxes with the files of another one as they are now, and without its processes.
+// fork handles a request to make sandboxes with the present files of another one, without its processes.
 func (s *Server) fork(w http.ResponseWriter, r *http.Request) error {
 	b, err := s.sandbox(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -176,7 +180,8 @@ func (s *Server) fork(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// snapshot stores the files of a sandbox as a template: a sandbox of its own, so that it outlives the first.
+// snapshot handles a request to store the files of a sandbox as a template. The snapshot is a sandbox of its
+// own, so that it outlives the first.
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) error {
 	b, err := s.sandbox(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -208,8 +213,9 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// replaceSnapshot replaces the snapshot of this name by one of the present files of a sandbox. It replaces no sandbox
-// that is no snapshot of this server. After an error the old snapshot exists, perhaps under the name of the error.
+// replaceSnapshot replaces the snapshot called name by one of the present files of the sandbox b. It refuses
+// to replace a sandbox that is no snapshot of this server. After an error the old snapshot still exists,
+// perhaps under another name, which the error has.
 func (s *Server) replaceSnapshot(ctx context.Context, b *opened, name string) (*catalog.Record, error) {
 	old, err := s.enter(ctx, name)
 	if err != nil || !old.meta.Snapshot {
@@ -238,7 +244,7 @@ func describeSnapshot(name string, named bool) snapshotReply {
 	return d
 }
 
-// snapshots lists the snapshots of this server, or those of one sandbox.
+// snapshots handles a request to list the snapshots of this server, or those of one sandbox.
 func (s *Server) snapshots(w http.ResponseWriter, r *http.Request) error {
 	list, err := s.all(r.Context())
 	if err != nil {
@@ -263,7 +269,7 @@ func (s *Server) snapshots(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// removeSnapshot removes a snapshot. It removes no other template.
+// removeSnapshot handles a request to remove a snapshot. It refuses to remove any other template.
 func (s *Server) removeSnapshot(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimSuffix(r.PathValue("template"), ":default")
 	b, err := s.enter(r.Context(), name)
@@ -280,7 +286,7 @@ func (s *Server) removeSnapshot(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// template says whether a name is a template.
+// template handles a request that asks whether a template of this name exists.
 func (s *Server) template(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("template")
 	if name != baseTemplate && s.o.Templates[name] == "" {
@@ -292,7 +298,8 @@ func (s *Server) template(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// templates lists the templates by name. The builds that E2B's list has are not there.
+// templates handles a request to list the templates by name. It leaves out the builds of E2B's own list,
+// which do not exist here.
 func (s *Server) templates(w http.ResponseWriter, r *http.Request) error {
 	names := []string{baseTemplate}
 	for name := range s.o.Templates {

@@ -15,10 +15,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// metaFile lies beside the record of a sandbox that this server made. Without it, no route acts on the sandbox.
+// metaFile is the file in a sandbox's directory in the catalogue that this server writes for each sandbox
+// that it makes. Without it, no route acts on the sandbox.
 const metaFile = "e2b.json"
 
-// A meta is the content of metaFile: what E2B knows of a sandbox and snapfs does not.
+// A meta holds the data about a sandbox that E2B has and snapfs has not, such as its template and access
+// token. It is stored in metaFile.
 type meta struct {
 	Template string            `json:"template"`
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -44,7 +46,7 @@ type meta struct {
 
 func newToken() string { return rand.Text() }
 
-// save writes the meta of a sandbox, durably.
+// save writes the meta of the sandbox called id to its metaFile, durably.
 func (m *meta) save(e *engine.Engine, id string) error {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -53,7 +55,8 @@ func (m *meta) save(e *engine.Engine, id string) error {
 	return e.Catalog().WriteFile(id, metaFile, append(data, '\n'))
 }
 
-// readMeta returns the meta of a sandbox. Errors: ErrNotFound for a sandbox that this server did not make.
+// readMeta reads the meta of the sandbox called id from its metaFile. Errors: ErrNotFound for a sandbox that
+// this server did not make.
 func readMeta(e *engine.Engine, id string) (meta, error) {
 	var m meta
 	data, err := os.ReadFile(filepath.Join(e.Catalog().Path(id), metaFile))
@@ -69,19 +72,20 @@ func readMeta(e *engine.Engine, id string) (meta, error) {
 	return m, nil
 }
 
-// notFound returns the error of an unknown sandbox. Clients look for the words "was not found".
+// notFound returns the error for an unknown sandbox. Its text has the words "was not found", for which
+// clients look.
 func notFound(id string) error {
 	return errs.New("opening", id, errs.ErrNotFound, "the sandbox was not found")
 }
 
-// An opened is a sandbox of this server, and the engine that was opened for the request.
+// An opened is a sandbox that this server made, with the engine that was opened for the request.
 type opened struct {
 	e *engine.Engine
 	*catalog.Record
 	meta meta
 }
 
-// enter opens a sandbox that this server made. Errors: ErrNotFound.
+// enter opens the engine and the sandbox or snapshot called id, if this server made it. Errors: ErrNotFound.
 func (s *Server) enter(ctx context.Context, id string) (*opened, error) {
 	if catalog.CheckName(id) != nil {
 		return nil, notFound(id)
@@ -108,14 +112,16 @@ func (s *Server) enter(ctx context.Context, id string) (*opened, error) {
 	return b, s.covers(rec)
 }
 
-// exists reports whether the sandbox is whole and its time is not over: one whose time is over may not be removed yet.
+// exists reports whether the sandbox is complete and its time-out has not passed. A sandbox whose time-out
+// has passed may not be removed yet.
 func (b *opened) exists() bool {
 	end := b.Policy.Limits.RemovalAge()
 	return b.State == catalog.Ready && b.Ended == nil && (end == 0 || b.AgeAt(catalog.Now()) < end)
 }
 
-// covers returns an error if a sandbox may do more than the rules allow: an earlier server may have had wider ones. A
-// client sets the time limits, and the operator has named the profiles of templates.
+// covers returns an error if the sandbox of rec may do more than the rules of this server allow, because an
+// earlier server with wider rules made it. The time limits do not count, because a client sets them, nor the
+// profiles of templates, which the operator has named.
 func (s *Server) covers(rec *catalog.Record) error {
 	if p := rec.Policy.Profile; p != nil && !p.Found {
 		for _, path := range s.o.Templates {
@@ -133,7 +139,8 @@ func (s *Server) covers(rec *catalog.Record) error {
 	return s.o.Rules.Covers(&limited)
 }
 
-// sandbox does the same as enter, and knows no snapshots.
+// sandbox opens the engine and the sandbox called id as [Server.enter] does. For a snapshot it returns
+// ErrNotFound.
 func (s *Server) sandbox(ctx context.Context, id string) (*opened, error) {
 	b, err := s.enter(ctx, id)
 	if err == nil && b.meta.Snapshot {
@@ -148,8 +155,8 @@ func (b *opened) paused() bool {
 	return l.TTL > 0 && b.AgeAt(catalog.Now()) >= l.TTL
 }
 
-// endAt returns the time of the time-out. A sandbox without one, which only a person can make of it, gets a time that
-// is far away.
+// endAt returns when the time-out of the sandbox passes. If a person has removed the time-out, it returns a
+// time far away, because E2B's clients expect one.
 func (b *opened) endAt() time.Time {
 	l, now := b.Policy.Limits, catalog.Now()
 	end := l.TTL

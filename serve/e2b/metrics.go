@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/hostinfo"
 )
 
-// metric is what a sandbox uses at a time.
+// A metric is how much of the processors, the memory and the disk a sandbox uses at a time, in E2B's form.
 type metric struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`
@@ -27,16 +27,18 @@ type metric struct {
 	DiskTotal     int64     `json:"diskTotal"`
 }
 
-// A usageSample is the processor time of a sandbox at a time. The next request computes the share since then.
+// A usageSample is how much processor time a sandbox had used at a time. The next request for metrics
+// computes the share since then.
 type usageSample struct {
 	at  time.Time
 	cpu time.Duration
 }
 
-// firstSample is how long the first request waits for a second sample.
+// firstSample is how long the first request for metrics waits to take a second sample of the processor time,
+// without which there is no share.
 const firstSample = 50 * time.Millisecond
 
-// hostMemory returns the memory of this machine, for a sandbox without a limit.
+// hostMemory returns the memory of this machine in bytes, which a sandbox without a limit can use.
 func hostMemory() int64 {
 	total, _, err := hostinfo.Memory()
 	if err != nil {
@@ -45,7 +47,7 @@ func hostMemory() int64 {
 	return total
 }
 
-// measure returns what a sandbox uses now. One that does not run uses nothing.
+// measure returns the resources that the sandbox b uses now. One that does not run uses none.
 func (s *Server) measure(ctx context.Context, b *opened) (metric, error) {
 	d := b.describe()
 	m := metric{CPUCount: d.CPUCount, MemTotal: d.MemoryMB << 20, DiskTotal: d.DiskSizeMB << 20}
@@ -79,7 +81,8 @@ func valueOf(p *int64) int64 {
 	return *p
 }
 
-// share returns the share of the processors, in percent, that a sandbox has used since the last request.
+// share returns the share of cpus processors, in percent, that the sandbox b has used since the last request
+// for metrics. u is its present usage; the result may be a newer one.
 func (s *Server) share(ctx context.Context, b *opened, u *supervise.Usage, cpus int) (float64, *supervise.Usage, error) {
 	r, now := s.resourcesOf(b), time.Now()
 	r.mu.Lock()
@@ -109,7 +112,7 @@ func (s *Server) share(ctx context.Context, b *opened, u *supervise.Usage, cpus 
 	return min(max(pct, 0), 100), u, nil
 }
 
-// metrics answers with one entry: what the sandbox uses now.
+// metrics handles a request for the metrics of a sandbox. It answers with one entry: the present usage.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	b, err := s.sandbox(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -123,7 +126,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// allMetrics does the same for several sandboxes.
+// allMetrics handles a request for the metrics of several sandboxes.
 func (s *Server) allMetrics(w http.ResponseWriter, r *http.Request) error {
 	ids := strings.Split(r.URL.Query().Get("sandbox_ids"), ",")
 	list, err := s.all(r.Context())
@@ -143,7 +146,7 @@ func (s *Server) allMetrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// envdMetrics is what the agent says of itself.
+// envdMetrics handles a request for metrics that a client sends to the agent of a sandbox.
 func (s *Server) envdMetrics(w http.ResponseWriter, r *http.Request) {
 	m, err := s.measure(r.Context(), sandboxOf(r.Context()))
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// check returns ErrInvalid for what this server cannot enforce.
+// check returns ErrInvalid if the client's network configuration asks for a rule that this server cannot
+// enforce.
 func (n *networkConfig) check() error {
 	const op = "setting the network"
 	if n == nil {
@@ -37,7 +38,7 @@ func (n *networkConfig) check() error {
 	return nil
 }
 
-// closed reports whether everything is denied that is not allowed.
+// closed reports whether the configuration denies every destination that it does not allow.
 func (n *networkConfig) closed() bool {
 	return slices.ContainsFunc(n.DenyOut, func(to string) bool {
 		p, err := netip.ParsePrefix(to)
@@ -45,7 +46,7 @@ func (n *networkConfig) closed() bool {
 	})
 }
 
-// rules returns the allowed destinations as rules of snapfs.
+// rules returns the destinations that the configuration allows as network rules of snapfs.
 func (n *networkConfig) rules() string {
 	list := make([]string, len(n.AllowOut))
 	for i, to := range n.AllowOut {
@@ -57,8 +58,8 @@ func (n *networkConfig) rules() string {
 	return strings.Join(list, ",")
 }
 
-// narrowed returns the network of a sandbox: at most what the server allows, and at most what the client asks for.
-// n has passed check.
+// narrowed returns the network for a sandbox: at most the one that the server allows (most), and at most the
+// one that the client asks for by internet and n. n must have passed check.
 func narrowed(most string, internet *bool, n *networkConfig) string {
 	denied := internet != nil && !*internet
 	if n != nil {
@@ -87,7 +88,7 @@ func narrowed(most string, internet *bool, n *networkConfig) string {
 	return hostfs.AllowNet + rules.String()
 }
 
-// narrower reports whether a network allows nothing that another one does not.
+// narrower reports whether network allows no destination that most does not allow.
 func narrower(network, most string) bool {
 	rules, allowed, err := hostfs.NetworkRules(network)
 	if err != nil || !allowed || most == "host" {
@@ -97,7 +98,8 @@ func narrower(network, most string) bool {
 	return err == nil && allowed && rules.Both(outer).String() == rules.String()
 }
 
-// setNetwork changes what a sandbox may reach. The engine can only allow more to a sandbox that exists.
+// setNetwork handles a request that changes which destinations a sandbox may reach. It can only allow more,
+// because the engine cannot take a destination from an existing sandbox.
 func (s *Server) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	const op = "setting the network"
 	b, err := s.sandbox(r.Context(), r.PathValue("id"))

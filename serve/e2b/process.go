@@ -18,17 +18,19 @@ import (
 	"github.com/snapfs/snapfs/serve/e2b/envd"
 )
 
-// processes carries out the requests of E2B's process service.
+// A processes carries out the requests of E2B's process service: starting commands in a sandbox, and their
+// input, output and signals.
 type processes struct{ s *Server }
 
 var _ envd.ProcessHandler = (*processes)(nil)
 
-// maxCommands bounds the commands of one sandbox that run at once: each holds descriptors of the server.
+// maxCommands is the largest number of commands of one sandbox that run at once. Each holds file descriptors
+// of the server.
 const maxCommands = 500
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// List describes the commands of a sandbox that run.
+// List describes the running commands of a sandbox.
 func (p *processes) List(ctx context.Context, _ *envd.ListRequest) (*envd.ListResponse, error) {
 	out := &envd.ListResponse{}
 	for _, x := range p.s.resourcesOf(sandboxOf(ctx)).all() {
@@ -37,8 +39,8 @@ func (p *processes) List(ctx context.Context, _ *envd.ListRequest) (*envd.ListRe
 	return out, nil
 }
 
-// Start runs a command and sends its output until it ends. If the client goes, the command runs on. At the deadline of
-// the request it is killed.
+// Start runs a command in a sandbox and sends its output to the client until it ends. If the client leaves,
+// the command continues. At the deadline of the request it is killed.
 func (p *processes) Start(ctx context.Context, q *envd.StartRequest, to *connect.ServerStream[envd.StartResponse]) error {
 	b := sandboxOf(ctx)
 	c, input, err := p.s.command(b, q, callOf(ctx))
@@ -66,7 +68,7 @@ func (p *processes) Start(ctx context.Context, q *envd.StartRequest, to *connect
 	return x.follow(ctx, p.s, b, r, func(event *envd.ProcessEvent) error { return to.Send(&envd.StartResponse{Event: event}) })
 }
 
-// Connect sends the output of a running command from now on.
+// Connect sends the output of a running command to one more client, from now on.
 func (p *processes) Connect(ctx context.Context, q *envd.ConnectRequest, to *connect.ServerStream[envd.ConnectResponse]) error {
 	b := sandboxOf(ctx)
 	x, err := p.s.resourcesOf(b).find(q.Process)
@@ -80,7 +82,8 @@ func errTooSlow() error {
 	return connect.NewError(connect.CodeResourceExhausted, errors.New("the client reads the output too slowly"))
 }
 
-// follow sends the events of a command to a client until its end.
+// follow sends the events of a command to the client r until the command's end, and empty messages to hold
+// the connection open.
 func (x *command) follow(ctx context.Context, s *Server, b *opened, r *reader, send func(*envd.ProcessEvent) error) error {
 	defer x.detach(r)
 	if err := send(&envd.ProcessEvent{Event: &envd.ProcessEvent_Start{Start: &envd.ProcessEvent_StartEvent{Pid: x.pid}}}); err != nil {
@@ -108,8 +111,8 @@ func (x *command) follow(ctx context.Context, s *Server, b *opened, r *reader, s
 	}
 }
 
-// finish sends what is left of the output, and the end. A command that ended with its sandbox has no end: the client
-// then looks whether the sandbox is there.
+// finish sends a client the rest of the command's output, and its end. For a command that ended with its
+// sandbox it sends no end; the client then looks whether the sandbox still exists.
 func (x *command) finish(ctx context.Context, s *Server, b *opened, r *reader, send func(*envd.ProcessEvent) error) error {
 	for {
 		select {
@@ -135,7 +138,7 @@ func (x *command) finish(ctx context.Context, s *Server, b *opened, r *reader, s
 	return send(x.ended)
 }
 
-// Update sets the size of a command's terminal.
+// Update sets the size of the terminal of a command.
 func (p *processes) Update(ctx context.Context, q *envd.UpdateRequest) (*envd.UpdateResponse, error) {
 	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil && q.Pty != nil {
@@ -144,7 +147,7 @@ func (p *processes) Update(ctx context.Context, q *envd.UpdateRequest) (*envd.Up
 	return &envd.UpdateResponse{}, rpcError(err)
 }
 
-// SendInput writes to the input of a command.
+// SendInput writes one message to the standard input or the terminal of a command.
 func (p *processes) SendInput(ctx context.Context, q *envd.SendInputRequest) (*envd.SendInputResponse, error) {
 	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil {
@@ -163,7 +166,8 @@ func (x *command) input(ctx context.Context, in *envd.ProcessInput) error {
 	return errs.New("writing input", "", errs.ErrInvalid, "the request has no input")
 }
 
-// StreamInput writes a stream to the input of the command that its first message names.
+// StreamInput writes a stream of messages to the standard input or the terminal of the command that the first
+// message names.
 func (p *processes) StreamInput(ctx context.Context, from *connect.ClientStream[envd.StreamInputRequest]) (*envd.StreamInputResponse, error) {
 	var x *command
 	for from.Receive() {
@@ -186,7 +190,7 @@ func (p *processes) StreamInput(ctx context.Context, from *connect.ClientStream[
 	return &envd.StreamInputResponse{}, nil
 }
 
-// SendSignal sends a signal to a command, and SIGKILL to its process group.
+// SendSignal sends a signal to a command, or SIGKILL to its whole process group.
 func (p *processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (*envd.SendSignalResponse, error) {
 	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil {
@@ -202,7 +206,7 @@ func (p *processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (
 	return &envd.SendSignalResponse{}, rpcError(err)
 }
 
-// CloseStdin ends the input of a command.
+// CloseStdin ends the standard input of a command.
 func (p *processes) CloseStdin(ctx context.Context, q *envd.CloseStdinRequest) (*envd.CloseStdinResponse, error) {
 	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil {
@@ -211,7 +215,8 @@ func (p *processes) CloseStdin(ctx context.Context, q *envd.CloseStdinRequest) (
 	return &envd.CloseStdinResponse{}, rpcError(err)
 }
 
-// startError makes a command that does not exist an invalid request: the sandbox was found.
+// startError converts the error that a program does not exist to ErrInvalid, because a client would take "not
+// found" for a missing sandbox.
 func startError(err error) error {
 	var c *engine.CommandError
 	if errors.As(err, &c) {
@@ -220,7 +225,8 @@ func startError(err error) error {
 	return err
 }
 
-// command returns the engine's form of a command, and whether it has an input.
+// command converts a client's request to start a command into the engine's form, and reports whether the
+// command gets a standard input.
 func (s *Server) command(b *opened, q *envd.StartRequest, call *call) (engine.Command, bool, error) {
 	const op = "starting"
 	if err := s.checkUser(call.user); err != nil {
@@ -256,13 +262,14 @@ func (s *Server) command(b *opened, q *envd.StartRequest, call *call) (engine.Co
 	return c, q.Stdin == nil || *q.Stdin, nil // an older client does not ask for what it uses
 }
 
-// A call is what the headers of a request for the agent say.
+// A call holds the values of a request's headers for the agent: the user to run as, and how often to send
+// empty messages.
 type call struct {
 	user string
 	ping time.Duration
 }
 
-// keepalive returns the time between two messages that keep a connection open.
+// keepalive returns the time between two empty messages that hold the connection to the client open.
 func (c *call) keepalive() time.Duration {
 	if c.ping <= 0 {
 		return 50 * time.Second

@@ -16,10 +16,12 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// trafficHeader is what a client shows to reach a port of a sandbox whose traffic is not public.
+// trafficHeader is the header with the token that a client needs to reach a port of a sandbox whose ports are
+// not public.
 const trafficHeader = "E2b-Traffic-Access-Token"
 
-// portHost returns the port and the ID in a host of the form PORT-ID.DOMAIN.
+// portHost parses a Host header of the form PORT-ID.DOMAIN, which leads to a port of the sandbox ID. ok is
+// false for any other form.
 func portHost(host string) (port uint16, id string, ok bool) {
 	label, _, dotted := strings.Cut(host, ".")
 	text, id, dashed := strings.Cut(label, "-")
@@ -27,8 +29,9 @@ func portHost(host string) (port uint16, id string, ok bool) {
 	return uint16(n), id, dotted && dashed && err == nil && n > 0 && id != ""
 }
 
-// proxy passes a request on to a port of a sandbox: also one that becomes a WebSocket. It requires no API key: who knows
-// the ID reaches the ports, unless mayReach says otherwise. A request that it refuses does not resume the sandbox.
+// proxy passes an HTTP request on to a port of a sandbox, also one that becomes a WebSocket. It requires no
+// API key: anyone who knows the ID reaches the ports, unless mayReach refuses. A request that it refuses does
+// not resume the sandbox.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, id string, port uint16) {
 	b, err := s.sandbox(r.Context(), id)
 	if err == nil {
@@ -70,10 +73,12 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, id string, port u
 	p.ServeHTTP(w, r)
 }
 
-// hasHostNetwork reports whether the sandbox's ports are those of this machine, with all that listens there.
+// hasHostNetwork reports whether the sandbox uses the network of this machine, so that its ports are those of
+// all programs here.
 func (b *opened) hasHostNetwork() bool { return b.Policy.Network == string(isolate.NetworkHost) }
 
-// mayReach returns StatusOK if a request may reach a port of the sandbox, or another status and its reason.
+// mayReach returns StatusOK if a request may reach this port of the sandbox, or the HTTP status and the
+// reason of the refusal.
 func (b *opened) mayReach(r *http.Request, port uint16) (status int, why string) {
 	switch {
 	case b.meta.Traffic != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(trafficHeader)), []byte(b.meta.Traffic)) != 1:
@@ -86,7 +91,7 @@ func (b *opened) mayReach(r *http.Request, port uint16) (status int, why string)
 	return http.StatusOK, ""
 }
 
-// ownPort returns the port at which the server received a request, or 0 without one.
+// ownPort returns the port at which this server received the request, or 0 if it came over a unix socket.
 func ownPort(r *http.Request) uint16 {
 	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		return at.AddrPort().Port()
@@ -94,15 +99,16 @@ func ownPort(r *http.Request) uint16 {
 	return 0
 }
 
-// closed says what E2B's proxy says of a port on which nothing listens.
+// closed answers a request for a port of a sandbox on which nothing listens, with the error of E2B's own
+// proxy.
 func closed(w http.ResponseWriter, id string, port uint16) {
 	writeJSON(w, http.StatusBadGateway, map[string]any{
 		"sandboxId": id, "port": port, "message": "The sandbox is running but port is not open", "code": http.StatusBadGateway,
 	})
 }
 
-// forward returns the address of this machine that leads to a port of the sandbox. mayReach has permitted it. Errors:
-// those of [supervise.Manager.OpenProxyPort].
+// forward returns an address of this machine from which connections lead to a port of the sandbox. The caller
+// has checked mayReach. Errors: those of [supervise.Manager.OpenProxyPort].
 func (b *opened) forward(ctx context.Context, port uint16) (*url.URL, error) {
 	to := &url.URL{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(int(port))}
 	p, err := b.e.Supervise.OpenProxyPort(ctx, b.Name, port)

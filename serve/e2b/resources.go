@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// The resources of this process for one sandbox are its commands and watches, and the processes that read files.
+// A resources holds the parts of this server that belong to one sandbox: its running commands and watches,
+// and the processes in it that read files.
 type resources struct {
 	s *Server
 
@@ -33,7 +34,7 @@ type resources struct {
 	slots chan struct{} // one for each request for files
 }
 
-// resourcesOf returns the resources of a sandbox, which are empty for a new one.
+// resourcesOf returns the resources of this server for the sandbox b. The first call makes them.
 func (s *Server) resourcesOf(b *opened) *resources {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +48,7 @@ func (s *Server) resourcesOf(b *opened) *resources {
 	return r
 }
 
-// forget closes the resources of a removed sandbox.
+// forget closes the resources of this server for the removed sandbox called id.
 func (s *Server) forget(id string) {
 	s.mu.Lock()
 	r := s.resources[id]
@@ -58,10 +59,11 @@ func (s *Server) forget(id string) {
 	}
 }
 
-// firstPID is the number of a sandbox's first command. Processes inside do not have such numbers by default.
+// firstPID is the number that a client gets for the first command of a sandbox. It is larger than the pids
+// that processes have by default, so that the two are not confused.
 const firstPID = 1 << 22
 
-// add gives a command its number, and removes it when it has ended.
+// add gives the command x a number, and removes it from the list when it has ended.
 func (r *resources) add(x *command) {
 	r.mu.Lock()
 	if r.last < firstPID {
@@ -83,7 +85,7 @@ func (r *resources) add(x *command) {
 	}()
 }
 
-// all returns the commands by number.
+// all returns the running commands of the sandbox, sorted by number.
 func (r *resources) all() []*command {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +115,7 @@ func (r *resources) find(which *envd.ProcessSelector) (*command, error) {
 	return nil, errs.New(op, "", errs.ErrNotFound, "no running command has this pid or tag")
 }
 
-// close ends the commands and the process that reads files, and waits for them.
+// close ends the sandbox's commands, watches and processes that read files, and waits for their end.
 func (r *resources) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -136,13 +138,14 @@ func (r *resources) close() {
 	r.closeFiles()
 }
 
-// idleFiles is how long processes that read files stay for the next request. mostFiles bounds those of one sandbox.
+// idleFiles is how long a process that reads files of a sandbox waits for the next request before it ends.
+// mostFiles is the largest number of these processes in one sandbox.
 const (
 	idleFiles = 20 * time.Second
 	mostFiles = 16
 )
 
-// A lease is a process that reads files, for one request at a time.
+// A lease is a process in a sandbox that reads and writes files, while one request uses it.
 type lease struct {
 	*files.Session
 	end context.CancelFunc
@@ -153,13 +156,14 @@ func (l *lease) close() {
 	_ = l.Session.Close() // it has nothing left to do
 }
 
-// A tree is the files of a sandbox with their extended attributes.
+// A tree gives access to the files of a sandbox and their extended attributes.
 type tree interface {
 	files.Tree
 	files.Attributer
 }
 
-// withFiles calls do with the files of a sandbox. When ctx ends, so do the calls of the tree.
+// withFiles calls do with a tree that works on the files of the sandbox b. When ctx ends, so do the calls of
+// the tree.
 func (r *resources) withFiles(ctx context.Context, b *opened, do func(t tree) error) error {
 	select {
 	case r.slots <- struct{}{}:
@@ -181,7 +185,8 @@ func (r *resources) withFiles(ctx context.Context, b *opened, do func(t tree) er
 	return err
 }
 
-// lease returns a process that reads files and that no request uses.
+// lease returns a process that reads files of the sandbox b and that no other request uses. It starts one if
+// all are in use.
 func (r *resources) lease(b *opened) (*lease, error) {
 	for {
 		r.mu.Lock()
@@ -207,7 +212,7 @@ func (r *resources) lease(b *opened) (*lease, error) {
 	return &lease{session, end}, nil
 }
 
-// release makes a process available to the next request.
+// release makes a process that reads files available to the next request.
 func (r *resources) release(l *lease) {
 	r.mu.Lock()
 	closed := r.closed
@@ -225,10 +230,11 @@ func (r *resources) release(l *lease) {
 	}
 }
 
-// broken reports whether an error means that the process that reads files has ended.
+// broken reports whether err, of an operation on files, means that the process in the sandbox that reads them
+// has ended.
 func broken(err error) bool { return errors.Is(err, errs.ErrInterrupted) }
 
-// closeFiles ends the processes that read files and that no request uses.
+// closeFiles ends the processes that read files of the sandbox and that no request uses.
 func (r *resources) closeFiles() {
 	r.mu.Lock()
 	free := r.free
@@ -239,7 +245,7 @@ func (r *resources) closeFiles() {
 	}
 }
 
-// forgetFiles ends the processes that read files of a sandbox.
+// forgetFiles ends the idle processes that read files of the sandbox called id.
 func (s *Server) forgetFiles(id string) {
 	s.mu.Lock()
 	r := s.resources[id]
@@ -249,11 +255,12 @@ func (s *Server) forgetFiles(id string) {
 	}
 }
 
-// sweepEvery is the time between two looks for sandboxes whose time is over.
+// sweepEvery is the time between two checks for sandboxes whose time-out has passed.
 const sweepEvery = 5 * time.Second
 
-// sweep opens the engine from time to time, which removes sandboxes whose time is over also where no request comes, and
-// closes the resources of sandboxes that are gone. It reports an error once, however often it comes.
+// sweep opens the engine at regular intervals, which removes sandboxes whose time-out has passed even if no
+// request comes. It also closes the resources of sandboxes that are gone. It reports an error once, however
+// often that occurs.
 func (s *Server) sweep() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -274,8 +281,8 @@ func (s *Server) sweep() {
 	}
 }
 
-// closeGone closes the resources of sandboxes that are gone. After an error it has closed none: a sandbox whose record
-// cannot be read now may run.
+// closeGone closes this server's resources for sandboxes that no longer exist. After an error it has closed
+// none, because a sandbox that cannot be read from the catalogue now may be running.
 func (s *Server) closeGone(ctx context.Context) error {
 	// Before the records: a sandbox that is made meanwhile is not among them.
 	s.mu.Lock()

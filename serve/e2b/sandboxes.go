@@ -18,13 +18,16 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// envdVersion is the version of E2B's agent whose protocol this server speaks: clients offer the features of it.
+// envdVersion is the version of E2B's agent (envd) whose protocol this server speaks. Clients use only the
+// features of that version.
 const envdVersion = "0.6.7"
 
-// clientID stands for the machine in replies.
+// clientID is the value of a field in replies that in E2B names the machine. It is the same for all
+// sandboxes.
 const clientID = "snapfs"
 
-// controlRoutes returns the handler of the control routes, for requests with a valid key.
+// controlRoutes returns the handler of the routes that make, list and remove sandboxes. The caller has
+// checked the API key.
 func (s *Server) controlRoutes() http.Handler {
 	m := http.NewServeMux()
 	for pattern, handle := range map[string]func(w http.ResponseWriter, r *http.Request) error{
@@ -64,7 +67,8 @@ func (s *Server) controlRoutes() http.Handler {
 	return m
 }
 
-// reply describes a sandbox to the client that made it or connects to it.
+// reply describes the sandbox called id to the client that made it or connects to it: how to reach it, with
+// its tokens.
 func (s *Server) reply(r *http.Request, id string, m *meta) sandboxReply {
 	domain := s.domain(r)
 	out := sandboxReply{
@@ -77,7 +81,8 @@ func (s *Server) reply(r *http.Request, id string, m *meta) sandboxReply {
 	return out
 }
 
-// domain returns the domain below which the client reaches ports of sandboxes, with the port of this server.
+// domain returns the domain whose subdomains PORT-ID lead to ports of sandboxes, with the port of this
+// server. It is the host that the client used, or localhost for an address.
 func (s *Server) domain(r *http.Request) string {
 	host, port := hostOf(r.Host), ""
 	if _, p, err := net.SplitHostPort(r.Host); err == nil {
@@ -89,7 +94,7 @@ func (s *Server) domain(r *http.Request) string {
 	return host + port
 }
 
-// describe returns the description of a sandbox in lists.
+// describe returns the entry of the sandbox in a list.
 func (b *opened) describe() listedSandbox {
 	l := b.Policy.Limits
 	d := listedSandbox{
@@ -112,7 +117,7 @@ func (b *opened) describe() listedSandbox {
 	return d
 }
 
-// detail describes one sandbox.
+// detail handles a request to describe one sandbox.
 func (s *Server) detail(w http.ResponseWriter, r *http.Request) error {
 	b, err := s.sandbox(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -151,7 +156,7 @@ func (s *Server) all(ctx context.Context) ([]*opened, error) {
 	return list, nil
 }
 
-// list describes the sandboxes that the request selects, a page at a time.
+// list handles a request to list sandboxes. It describes those that the request selects, a page at a time.
 func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	keep, err := selection(q)
@@ -178,7 +183,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// selection returns a function that reports whether a list has a sandbox.
+// selection returns a function that reports whether the query q of a list selects a sandbox, by its metadata,
+// state, template and start time.
 func selection(q url.Values) (func(b *opened) bool, error) {
 	metadata, err := url.ParseQuery(q.Get("metadata"))
 	if err != nil {
@@ -216,8 +222,8 @@ func unquoted(text string) string {
 	return text
 }
 
-// page returns the part of a list that the request asks for, and names the next one in a header. The token is the name
-// of the last sandbox, so that one that is made or removed meanwhile moves no other.
+// page returns the part of list that the query q asks for, and sets a header with the token of the next page.
+// The token is the name of the last sandbox, so that one that is made or removed meanwhile shifts no other.
 func page(w http.ResponseWriter, q url.Values, list []*opened) ([]*opened, error) {
 	const most = 100
 	limit := most
@@ -248,7 +254,7 @@ func page(w http.ResponseWriter, q url.Values, list []*opened) ([]*opened, error
 	return list, nil
 }
 
-// remove ends and removes a sandbox.
+// remove handles a request to end and remove a sandbox.
 func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
 	b, err := s.sandbox(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -261,7 +267,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// discard removes a sandbox with its commands.
+// discard ends the commands of the sandbox of rec and removes it.
 func (s *Server) discard(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	err := e.Remove(context.WithoutCancel(ctx), rec.Name)
 	if err == nil || errors.Is(err, errs.ErrNotFound) {
@@ -273,7 +279,8 @@ func (s *Server) discard(ctx context.Context, e *engine.Engine, rec *catalog.Rec
 	return err
 }
 
-// logs answers with no lines: what a command prints goes to its client only.
+// logs handles a request for the log of a sandbox with an empty answer, because the output of a command goes
+// only to its client.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.sandbox(r.Context(), r.PathValue("id")); err != nil {
 		return err

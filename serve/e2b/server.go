@@ -20,7 +20,7 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// Options configure a Server.
+// Options configure the [Server] that New returns.
 type Options struct {
 	// Rules are the limits of every sandbox. Its workspace is the home of the template base.
 	Rules serve.Rules
@@ -44,14 +44,15 @@ type Options struct {
 	stall time.Duration
 }
 
-// The longest time-out by default, and the bounds of a request's body on a control route.
+// The longest time-out of a sandbox if the operator sets no other, and the largest size of a request's body
+// on a control route and the time to send it.
 const (
 	maxTimeout  = 24 * time.Hour
 	maxBody     = 1 << 20
 	bodyTimeout = 20 * time.Second
 )
 
-// A Server is the handler that New returns. It is safe for concurrent use.
+// A Server is an HTTP handler that serves the protocol of E2B. It is safe for concurrent use.
 type Server struct {
 	o       Options
 	control http.Handler
@@ -67,7 +68,7 @@ type Server struct {
 	created   map[string]*creation  // by idempotency key
 }
 
-// New returns the handler for the root of an address. The caller closes it.
+// New returns the handler that serves the protocol of E2B for the root of an address. The caller closes it.
 func New(o Options) *Server {
 	if o.MaxTimeout == 0 {
 		o.MaxTimeout = maxTimeout
@@ -99,8 +100,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Claims reports whether a request is one for this Server, where another handler has the rest of the address: by its
-// host, its headers or its path.
+// Claims reports whether a request is meant for this Server, if another handler serves the rest of the
+// address. It decides by the request's host, headers and path.
 func (s *Server) Claims(r *http.Request) bool {
 	host := hostOf(r.Host)
 	if _, _, ok := portHost(host); ok && s.knows(host) || r.Header.Get(idHeader) != "" || envdPath(r.URL.Path) {
@@ -147,7 +148,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.control.ServeHTTP(w, r)
 }
 
-// bodyOf reads the body of a request for a control route, which comes soon or not at all.
+// bodyOf reads the body of a request for a control route, within bodyTimeout and maxBody.
 func bodyOf(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has no deadline
@@ -159,8 +160,8 @@ func bodyOf(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return data, err
 }
 
-// mayControl reports whether a request has a valid API key. It also requires one where every key is valid: a page in a
-// browser cannot send this header to another origin.
+// mayControl reports whether a request has a valid API key. The header must be there even if every key is
+// valid, because a page in a browser cannot send it to another origin.
 func (s *Server) mayControl(r *http.Request) bool {
 	key := r.Header.Get("X-API-Key")
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && key == "" {
@@ -169,7 +170,8 @@ func (s *Server) mayControl(r *http.Request) bool {
 	return key != "" && (s.o.Key == nil || s.o.Key(key))
 }
 
-// knows reports whether the server answers for a host. A page of another site cannot use a name of its own for it.
+// knows reports whether host is one of the names of this server, so that a web page of another site cannot
+// reach it under a name of its own.
 func (s *Server) knows(host string) bool {
 	if ip := net.ParseIP(strings.Trim(host, "[]")); ip != nil && ip.IsLoopback() || within(host, "localhost") {
 		return true
@@ -198,7 +200,7 @@ func SameKey(key string) func(string) bool {
 	return func(other string) bool { return subtle.ConstantTimeCompare([]byte(key), []byte(other)) == 1 }
 }
 
-// userOf returns the user that a request names, or "".
+// userOf returns the user as whom a request asks to act, from its query or its Authorization header, or "".
 func userOf(r *http.Request) string {
 	if name := r.URL.Query().Get("username"); name != "" {
 		return name

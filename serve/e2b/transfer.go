@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// A written file, in the reply to an upload.
+// A writtenFile describes a written file in the reply to an upload.
 type writtenFile struct {
 	Name     string            `json:"name"`
 	Type     string            `json:"type"`
@@ -25,10 +25,10 @@ type writtenFile struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// metadataHeader is the beginning of the headers with the metadata of uploaded files.
+// metadataHeader begins the names of the request headers with the metadata of uploaded files.
 const metadataHeader = "X-Metadata-"
 
-// metadataOf returns the metadata of a request, which all of its files get.
+// metadataOf returns the metadata in the headers of an upload, which all of its files get.
 func metadataOf(h http.Header) map[string]string {
 	var values map[string]string
 	for name, list := range h {
@@ -42,8 +42,8 @@ func metadataOf(h http.Header) map[string]string {
 	return values
 }
 
-// A timedWriter writes a reply. A client that reads nothing for the time limit gets no more: a stalled download holds
-// one of the processes that read the sandbox's files.
+// A timedWriter writes a reply. If the client reads nothing for the time limit, writes fail, because a
+// stalled download occupies one of the processes that read the sandbox's files.
 type timedWriter struct {
 	w       io.Writer
 	control *http.ResponseController
@@ -55,7 +55,7 @@ func (t *timedWriter) Write(p []byte) (int, error) {
 	return t.w.Write(p)
 }
 
-// A timedReader reads the body of a request, for each piece of which its client has the time limit.
+// A timedReader reads the body of a request. If the client sends nothing for the time limit, reads fail.
 type timedReader struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -76,7 +76,7 @@ func (t *timedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// download sends the content of a file.
+// download handles a request for the content of a file in a sandbox.
 func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	b := sandboxOf(r.Context())
 	begun := false
@@ -106,7 +106,8 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// upload writes one file from the body, or each file of a form. Missing parents are made.
+// upload handles a request that writes one file from the body, or each file of a form, to a sandbox. It makes
+// missing parents.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	b := sandboxOf(r.Context())
 	written, metadata := []writtenFile{}, metadataOf(r.Header)
@@ -139,7 +140,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, written)
 }
 
-// uploaded calls write for each file of a request.
+// uploaded calls write with the name and the content of each file of an upload.
 func uploaded(r *http.Request, write func(name string, from io.Reader) error) error {
 	const op = "writing"
 	invalid := func(err error) error { return &errs.Error{Op: op, Kind: errs.ErrInvalid, Err: err} }

@@ -18,13 +18,15 @@ import (
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
-// Bounds of watches.
+// Bounds of watches whose events a client fetches: their number in one sandbox, and the events of one that
+// wait.
 const (
 	maxWatchers = 64     // without a stream, in one sandbox
 	maxStored   = 10_000 // events of such a watch that nobody has fetched
 )
 
-// A watcher watches a directory of a sandbox.
+// A watcher watches a directory of a sandbox. For a client without a stream it stores the changes until the
+// client fetches them.
 type watcher struct {
 	*watch.Watch
 
@@ -34,8 +36,8 @@ type watcher struct {
 	ended  error
 }
 
-// watch begins to watch a directory. It returns when the watch has begun. The watch ends with the Server, with Stop, or
-// with the sandbox's processes.
+// watch begins to watch the directory at in the sandbox b, with recursive also those in it. It returns when
+// the watch has begun. The watch ends with the Server, with Stop, or with the sandbox's processes.
 func (s *Server) watch(ctx context.Context, b *opened, at string, recursive bool) (*watcher, error) {
 	w, err := watch.Start(ctx, s.ctx, s.o.Files, b.e, b.Name, watch.Options{
 		ExecOptions: supervise.ExecOptions{Admission: s.admission()}, Dir: at, Recursive: recursive,
@@ -54,7 +56,8 @@ var eventTypes = map[string]envd.EventType{
 	watchdir.Chmod:  envd.EventType_EVENT_TYPE_CHMOD,
 }
 
-// event returns an event as a client knows it, with a description of the file where that was asked for and it exists.
+// event converts a change e in the directory dir into the form of E2B. With describe it adds a description of
+// the file, if that still exists.
 func (s *Server) event(ctx context.Context, b *opened, dir string, e watchdir.Event, describe bool) *envd.FilesystemEvent {
 	out := &envd.FilesystemEvent{Name: text(string(e.Name)), Type: eventTypes[e.Kind]}
 	if describe && e.Kind != watchdir.Remove && e.Kind != watchdir.Rename {
@@ -81,7 +84,7 @@ func (f *filesystem) watchable(ctx context.Context, dir string) (string, error) 
 	return at, err
 }
 
-// WatchDir sends the changes in a directory until the client goes.
+// WatchDir sends the changes in a directory of a sandbox to the client until the client leaves.
 func (f *filesystem) WatchDir(ctx context.Context, q *envd.WatchDirRequest, to *connect.ServerStream[envd.WatchDirResponse]) error {
 	b := sandboxOf(ctx)
 	at, err := f.watchable(ctx, q.Path)
@@ -116,7 +119,8 @@ func (f *filesystem) WatchDir(ctx context.Context, q *envd.WatchDirRequest, to *
 	}
 }
 
-// CreateWatcher begins a watch whose events the client fetches.
+// CreateWatcher begins a watch of a directory of a sandbox whose events the client fetches with
+// GetWatcherEvents.
 func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherRequest) (*envd.CreateWatcherResponse, error) {
 	b := sandboxOf(ctx)
 	at, err := f.watchable(ctx, q.Path)
@@ -165,7 +169,7 @@ func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherReq
 
 var errNoWatcher = connect.NewError(connect.CodeNotFound, errors.New("no watch has this ID"))
 
-// GetWatcherEvents returns the events since the last call.
+// GetWatcherEvents returns the events of a watch since the last call.
 func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEventsRequest) (*envd.GetWatcherEventsResponse, error) {
 	r := f.s.resourcesOf(sandboxOf(ctx))
 	r.mu.Lock()
@@ -188,7 +192,7 @@ func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEve
 	return out, nil
 }
 
-// RemoveWatcher ends a watch.
+// RemoveWatcher ends a watch that CreateWatcher began.
 func (f *filesystem) RemoveWatcher(ctx context.Context, q *envd.RemoveWatcherRequest) (*envd.RemoveWatcherResponse, error) {
 	r := f.s.resourcesOf(sandboxOf(ctx))
 	r.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// newSandbox is the body of a request for a sandbox.
+// A newSandbox is the body of E2B's request to make a sandbox.
 type newSandbox struct {
 	TemplateID string            `json:"templateID"`
 	Timeout    *int64            `json:"timeout"`
@@ -29,7 +29,8 @@ type newSandbox struct {
 	IAM           json.RawMessage   `json:"iam"`
 }
 
-// networkConfig is what a client asks of the network.
+// A networkConfig is the part of a request in which a client says what a sandbox may reach, and who may reach
+// its ports.
 type networkConfig struct {
 	AllowOut           []string                   `json:"allowOut,omitempty"`
 	DenyOut            []string                   `json:"denyOut,omitempty"`
@@ -41,7 +42,7 @@ type networkConfig struct {
 	AllowInternet      *bool                      `json:"allow_internet_access,omitempty"`
 }
 
-// sandboxReply is how a client reaches a sandbox.
+// A sandboxReply says how the client that made a sandbox reaches it.
 type sandboxReply struct {
 	TemplateID   string  `json:"templateID"`
 	SandboxID    string  `json:"sandboxID"`
@@ -52,7 +53,7 @@ type sandboxReply struct {
 	Domain       *string `json:"domain"`
 }
 
-// listedSandbox describes a sandbox.
+// A listedSandbox describes a sandbox in a list.
 type listedSandbox struct {
 	TemplateID  string            `json:"templateID"`
 	SandboxID   string            `json:"sandboxID"`
@@ -67,7 +68,7 @@ type listedSandbox struct {
 	Metadata    map[string]string `json:"metadata"`
 }
 
-// sandboxDetail describes one sandbox further.
+// A sandboxDetail describes one sandbox in the reply to a request about it, with more than a list has.
 type sandboxDetail struct {
 	listedSandbox
 	AccessToken   string         `json:"envdAccessToken"`
@@ -81,14 +82,14 @@ type sandboxDetail struct {
 	PauseMode string `json:"pauseMode,omitempty"`
 }
 
-// apiError is the body of every error of the routes that E2B's control API has: those on sandboxes
-// and templates, not those on files and processes.
+// An apiError is the body of an error on the routes of E2B's control API: those on sandboxes and templates,
+// not those on files and processes.
 type apiError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 }
 
-// snapshotReply describes a snapshot.
+// A snapshotReply describes a snapshot of a sandbox's files, which is also a template.
 type snapshotReply struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
@@ -122,7 +123,7 @@ func writeError(w http.ResponseWriter, status int, text string) {
 	writeJSON(w, status, apiError{status, text})
 }
 
-// statusOf returns the status of an error on a plain route.
+// statusOf returns the HTTP status for an error on a control route or a route of files.
 func statusOf(err error) int {
 	for _, m := range []struct {
 		kind   error
@@ -158,7 +159,7 @@ func fail(w http.ResponseWriter, err error) {
 	writeError(w, statusOf(err), err.Error())
 }
 
-// readJSON reads the body of a request; an empty one leaves v as it is. Errors: ErrInvalid.
+// readJSON decodes the body of a request into v; an empty body leaves v unchanged. Errors: ErrInvalid.
 func readJSON(r *http.Request, v any) error {
 	data, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -173,7 +174,7 @@ func readJSON(r *http.Request, v any) error {
 	return nil
 }
 
-// rpcError returns an error of the engine as one of the protocol of the agent.
+// rpcError converts an error of the engine into an error of the protocol of E2B's agent (Connect).
 func rpcError(err error) error {
 	if err == nil {
 		return nil

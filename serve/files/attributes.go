@@ -7,26 +7,28 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The operations on extended attributes.
+// The names of the requests about extended attributes that a [Session] sends to its process in the sandbox.
 const (
 	opAttributes    = "attributes"
 	opSetAttributes = "setattributes"
 )
 
-// Bounds of extended attributes.
+// Bounds of the extended attributes of a file: their number, and the bytes of a value.
 const (
 	maxAttributes = 256
 	maxAttribute  = 4096 // bytes of a value; a longer one is left out
 )
 
-// An Attributer reads and writes the extended attributes of files. prefix is the beginning of their names, "user." and
-// more; names in maps are without it. Symbolic links are followed. Root and [Session] are Attributers.
+// An Attributer reads and writes the extended attributes of files, in addition to [Tree]. prefix begins their
+// names: "user." and more; the names in maps are without it. Symbolic links are followed. Root and [Session]
+// are Attributers.
 type Attributer interface {
-	// Attributes returns the attributes of each file, at most MaxList of them; nil for one that cannot be read, is no
-	// file or directory, or lies on a filesystem without attributes.
+	// Attributes returns the extended attributes of each of at most MaxList files, by name without prefix. It
+	// returns nil for a file that cannot be read, is no file or directory, or lies on a filesystem without
+	// attributes.
 	Attributes(prefix string, paths []string) ([]map[string]string, error)
-	// SetAttributes adds attributes to a file, or replaces those that it has. After an error some may be set. Errors:
-	// those of [Tree]; errs.ErrNotSupported (the filesystem); errs.ErrNoSpace.
+	// SetAttributes adds extended attributes to a file, or replaces those that it has. After an error some
+	// may be set. Errors: those of [Tree]; errs.ErrNotSupported (the filesystem); errs.ErrNoSpace.
 	SetAttributes(prefix, path string, values map[string]string) error
 }
 
@@ -35,7 +37,7 @@ var (
 	_ Attributer = (*Session)(nil)
 )
 
-// checkAttributes returns errs.ErrInvalid for names that no attribute of a user can have.
+// checkAttributes returns errs.ErrInvalid for names that no extended attribute of an ordinary user can have.
 func checkAttributes(prefix string, values map[string]string) error {
 	const op = "setting attributes"
 	if !strings.HasPrefix(prefix, "user.") || len(values) > maxAttributes {
@@ -49,7 +51,7 @@ func checkAttributes(prefix string, values map[string]string) error {
 	return nil
 }
 
-// Attributes is that of [Attributer].
+// Attributes returns the extended attributes of each file whose names begin with prefix. See [Attributer].
 func (s *Session) Attributes(prefix string, paths []string) ([]map[string]string, error) {
 	if err := checkAttributes(prefix, nil); err != nil || len(paths) == 0 {
 		return nil, err
@@ -65,7 +67,8 @@ func (s *Session) Attributes(prefix string, paths []string) ([]map[string]string
 	return reply.Values, err
 }
 
-// SetAttributes is that of [Attributer].
+// SetAttributes sets extended attributes of the file at path in the sandbox; prefix is added to their names.
+// See [Attributer].
 func (s *Session) SetAttributes(prefix, path string, values map[string]string) error {
 	if err := errors.Join(check("setting attributes", path), checkAttributes(prefix, values)); err != nil || len(values) == 0 {
 		return err
@@ -74,7 +77,7 @@ func (s *Session) SetAttributes(prefix, path string, values map[string]string) e
 	return err
 }
 
-// attributes carries out opAttributes and opSetAttributes.
+// attributes carries out a request to read or set extended attributes.
 func (s *server) attributes(q message) (reply message, err error) {
 	a, ok := s.tree.(Attributer)
 	if !ok {

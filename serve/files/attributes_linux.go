@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// attributed opens a file or a directory, and returns a path that leads to it and nowhere else.
+// attributed opens the file or directory at path, and returns a path in /proc that leads to exactly this
+// file, for calls on extended attributes. The caller closes f. op is named in errors.
 func (r *Root) attributed(op, path string) (f *os.File, at string, err error) {
 	if err := check(op, path); err != nil {
 		return nil, "", err
@@ -31,7 +32,7 @@ func (r *Root) attributed(op, path string) (f *os.File, at string, err error) {
 	return f, "/proc/self/fd/" + strconv.Itoa(int(f.Fd())), nil
 }
 
-// Attributes is that of [Attributer].
+// Attributes returns the extended attributes of each file whose names begin with prefix. See [Attributer].
 func (r *Root) Attributes(prefix string, paths []string) ([]map[string]string, error) {
 	if err := checkAttributes(prefix, nil); err != nil {
 		return nil, err
@@ -74,7 +75,8 @@ func attributesAt(at, prefix string) map[string]string {
 	return values
 }
 
-// SetAttributes is that of [Attributer].
+// SetAttributes sets extended attributes of the file at path; prefix is added to their names. See
+// [Attributer].
 func (r *Root) SetAttributes(prefix, path string, values map[string]string) error {
 	const op = "setting attributes"
 	if err := checkAttributes(prefix, values); err != nil {

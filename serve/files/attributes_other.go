@@ -4,10 +4,10 @@ package files
 
 import "github.com/snapfs/snapfs/errs"
 
-// Attributes is that of [Attributer].
+// Attributes returns the extended attributes of files, on Linux. Here it always returns an error.
 func (*Root) Attributes(string, []string) ([]map[string]string, error) {
 	return nil, errs.ErrNotSupported
 }
 
-// SetAttributes is that of [Attributer].
+// SetAttributes sets extended attributes of a file, on Linux. Here it always returns an error.
 func (*Root) SetAttributes(string, string, map[string]string) error { return errs.ErrNotSupported }

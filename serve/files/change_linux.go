@@ -14,10 +14,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// partial is the beginning of the name of a file that is being written, beside the one that it replaces.
+// partial begins the name of a file that is being written. The file lies in the same directory as the one
+// that it replaces.
 const partial = ".snapfs-partial-"
 
-// Write is that of [Tree].
+// Write replaces the file at path atomically, or makes it. See [Tree].
 func (r *Root) Write(path string, from io.Reader, o WriteOptions) (Info, error) {
 	const op = "writing"
 	if err := check(op, path); err != nil {
@@ -56,7 +57,8 @@ func (r *Root) Write(path string, from io.Reader, o WriteOptions) (Info, error) 
 	return i, failure(op, path, err)
 }
 
-// replace writes a new file beside the entry and moves it there. old has the mode and, if exists is set, the owner.
+// replace writes a new file in the entry's directory and then renames it to the entry. The new file gets the
+// mode of old, and if exists is set its owner. With onlyNew an existing file is an error.
 func (e entry) replace(from io.Reader, old unix.Stat_t, exists, onlyNew bool) (_ Info, err error) {
 	part := entry{e.dir, partial + rand.Text()}
 	fd, err := unix.Openat(e.fd(), part.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -89,7 +91,7 @@ func (e entry) replace(from io.Reader, old unix.Stat_t, exists, onlyNew bool) (_
 	return e.info()
 }
 
-// makeDirs makes a directory and its missing parents.
+// makeDirs makes the directory at path and its missing parents.
 func (r *Root) makeDirs(path string) error {
 	elements := strings.Split(path, "/")
 	for n := range elements {
@@ -116,7 +118,7 @@ func (r *Root) makeDirs(path string) error {
 	return nil
 }
 
-// MakeDir is that of [Tree].
+// MakeDir makes a directory at path, with parents also its missing parents. See [Tree].
 func (r *Root) MakeDir(path string, parents bool) (Info, error) {
 	const op = "making a directory"
 	if err := check(op, path); err != nil {
@@ -144,7 +146,7 @@ func (r *Root) MakeDir(path string, parents bool) (Info, error) {
 	return i, failure(op, path, err)
 }
 
-// Rename is that of [Tree].
+// Rename moves the entry from to the path to. See [Tree].
 func (r *Root) Rename(from, to string) error {
 	const op = "renaming"
 	a, err := r.entry(op, from)
@@ -160,7 +162,7 @@ func (r *Root) Rename(from, to string) error {
 	return failure(op, from, unix.Renameat(a.fd(), a.name, b.fd(), b.name))
 }
 
-// Remove is that of [Tree].
+// Remove removes the file or empty directory at path, with all also a directory with its content. See [Tree].
 func (r *Root) Remove(path string, all bool) error {
 	const op = "removing"
 	e, err := r.entry(op, path)
@@ -181,7 +183,7 @@ func (r *Root) Remove(path string, all bool) error {
 	return failure(op, path, err)
 }
 
-// removeAll removes a directory with everything in it.
+// removeAll removes the directory that the entry names, with everything in it.
 func (e entry) removeAll() error {
 	dir, err := os.OpenRoot("/proc/self/fd/" + strconv.Itoa(e.fd()))
 	if err != nil {

@@ -9,10 +9,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// maxPath is the length of a path that the kernel accepts, in bytes.
+// maxPath is the longest path in bytes that the kernel accepts in one call.
 const maxPath = 4095
 
-// check returns errs.ErrInvalid for a path that no file can have.
+// check returns errs.ErrInvalid for a path that no file can have, such as an empty one. op is named in the
+// error.
 func check(op, path string) error {
 	switch {
 	case path == "":
@@ -25,7 +26,8 @@ func check(op, path string) error {
 	return nil
 }
 
-// split returns the parent of a path and its last element. The element is "" if the path ends in ".", ".." or the root.
+// split splits a path into its parent directory and its last element. name is "" if the path ends in ".",
+// ".." or is the root.
 func split(path string) (parent, name string) {
 	path = strings.TrimRight(path, "/")
 	parent, name = ".", path
@@ -38,7 +40,8 @@ func split(path string) (parent, name string) {
 	return parent, name
 }
 
-// failure returns an error of the kernel as an [*errs.Error]: nil for nil.
+// failure converts an error of the kernel into an [*errs.Error] that names op and path; it returns nil for
+// nil.
 func failure(op, path string, err error) error {
 	var e *errs.Error
 	if err == nil || errors.As(err, &e) {
@@ -67,7 +70,7 @@ func failure(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: kind, Err: err}
 }
 
-// typeOf returns the type of a file for Info.Type.
+// typeOf returns the type of a file with this mode, as [Info] holds it: "file", "directory" and so on.
 func typeOf(mode fs.FileMode) string {
 	switch mode.Type() {
 	case 0:

@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Root is the Tree below one directory of this process's view. It is safe for concurrent use.
+// A Root is the [Tree] of the files in one directory that this process can reach; no path leads out of the
+// directory. It is safe for concurrent use.
 type Root struct {
 	dir *os.File // O_PATH
 }
@@ -35,7 +36,7 @@ func (r *Root) Close() error { return r.dir.Close() }
 
 var _ Tree = (*Root)(nil)
 
-// open opens a path below the root.
+// open opens the file at path inside the root directory. flags are those of open(2).
 func (r *Root) open(path string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	for {
@@ -49,7 +50,8 @@ func (r *Root) open(path string, flags uint64) (*os.File, error) {
 	}
 }
 
-// An entry is a name in an open directory.
+// An entry is a file given by the open directory that holds it and its name there, so that a change of the
+// path meanwhile leads nowhere else.
 type entry struct {
 	dir  *os.File
 	name string
@@ -59,13 +61,14 @@ func (e entry) close() { e.dir.Close() }
 
 func (e entry) fd() int { return int(e.dir.Fd()) }
 
-// stat describes the entry itself, not what a symbolic link leads to.
+// stat returns the attributes of the file that the entry names, or of a symbolic link itself.
 func (e entry) stat() (unix.Stat_t, error) {
 	var st unix.Stat_t
 	return st, unix.Fstatat(e.fd(), e.name, &st, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// entry opens the directory in which path names an entry.
+// entry opens the directory that holds the file at path, inside the root directory. The caller closes the
+// entry. op is named in errors.
 func (r *Root) entry(op, path string) (entry, error) {
 	if err := check(op, path); err != nil {
 		return entry{}, err
@@ -78,10 +81,12 @@ func (r *Root) entry(op, path string) (entry, error) {
 	return entry{dir, name}, failure(op, path, err)
 }
 
-// maxLinks is how many symbolic links in a row target follows, as the kernel does.
+// maxLinks is how many symbolic links in a row [Root.target] follows before it returns an error; the kernel
+// has the same limit.
 const maxLinks = 40
 
-// target does the same as entry, and follows symbolic links at the end of path.
+// target opens the directory that holds the file at path, as [Root.entry] does. If the file is a symbolic
+// link, it follows the link inside the root directory.
 func (r *Root) target(op, path string) (entry, error) {
 	at := path
 	for range maxLinks {
@@ -116,7 +121,7 @@ func linkText(e entry) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// Stat is that of [Tree].
+// Stat describes the file at path; with follow, the target of a symbolic link. See [Tree].
 func (r *Root) Stat(path string, follow bool) (Info, error) {
 	const op = "describing"
 	if err := check(op, path); err != nil {
@@ -176,7 +181,8 @@ func info(name string, st *unix.Stat_t) Info {
 	return i
 }
 
-// List is that of [Tree].
+// List describes the entries of the directory at path, sorted by name; more reports whether there are further
+// ones. See [Tree].
 func (r *Root) List(path string, o ListOptions) (entries []Info, more bool, err error) {
 	const op = "listing"
 	if err := check(op, path); err != nil {
@@ -217,7 +223,7 @@ func (r *Root) List(path string, o ListOptions) (entries []Info, more bool, err 
 	return entries, false, nil
 }
 
-// Read is that of [Tree].
+// Read opens the regular file at path for reading from the offset on. See [Tree].
 func (r *Root) Read(path string, offset int64) (io.ReadCloser, Info, error) {
 	const op = "reading"
 	if err := check(op, path); err != nil {

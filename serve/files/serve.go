@@ -8,7 +8,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Serve carries out the requests of a [Session] on a Tree, until in ends: then it returns nil.
+// Serve carries out the requests of a [Session], which it reads from in, on the files of tree, and writes the
+// replies to out. It returns nil at the end of in. The process that a Session starts in a sandbox calls it.
 func Serve(tree Tree, in io.Reader, out io.Writer) error {
 	s := server{tree: tree, in: bufio.NewReaderSize(in, 64<<10), out: out}
 	defer s.end()
@@ -45,7 +46,7 @@ func (s *server) end() {
 	}
 }
 
-// do carries out a request and returns the reply.
+// do carries out one request of a [Session] and returns the reply, with the bytes that follow it.
 func (s *server) do(q message) (reply message, data []byte, err error) {
 	path, to := string(q.Path), string(q.To)
 	var i Info
@@ -85,7 +86,7 @@ func (s *server) do(q message) (reply message, data []byte, err error) {
 	return reply, nil, err
 }
 
-// next returns a piece of the open file.
+// next returns the next piece of the file that the [Session] is reading.
 func (s *server) next() (reply message, data []byte, err error) {
 	if s.file == nil {
 		return reply, nil, errs.New("reading", "", errs.ErrClosed, "no file is open")
@@ -100,17 +101,18 @@ func (s *server) next() (reply message, data []byte, err error) {
 	return reply, s.buf[:n], failure("reading", "", err)
 }
 
-// errAborted means that the client did not send the whole content of a file.
+// errAborted means that a [Session] did not send the whole content of a file to write, so that the old file
+// stays.
 var errAborted = errs.New("writing", "", errs.ErrInterrupted, "the content did not come whole")
 
-// A body reads the content that follows a request to write.
+// A body reads the content of a file from the messages that follow a request to write.
 type body struct {
 	in   *bufio.Reader
 	rest []byte
 	err  error
 }
 
-// Read returns io.EOF after the last piece, and errAborted where the client gave up.
+// Read returns io.EOF after the last piece of the content, and errAborted if the client gave up.
 func (b *body) Read(p []byte) (int, error) {
 	for len(b.rest) == 0 && b.err == nil {
 		m, err := receive(b.in)

@@ -18,21 +18,22 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// A Helper is the program that a [Session] starts in a sandbox: one that calls [Serve] for "/", with requests from
-// standard error and replies to standard output, as the hidden command snapfs files does. It is safe for concurrent use.
+// A Helper is the program that a [Session] starts in a sandbox. The program calls [Serve] for "/", with
+// requests from standard error and replies to standard output, as the hidden command snapfs files does. A
+// Helper is safe for concurrent use.
 type Helper struct {
 	args []string
 	copy func() (*os.File, error)
 	used atomic.Bool
 }
 
-// NewHelper returns the Helper with these arguments, the first of which is the path of the program. It copies the
-// program into memory when it is first needed, as no sandbox may get a descriptor of the real file.
+// NewHelper returns the Helper that runs args, the first of which is the path of the program. It copies the
+// program into memory when it is first needed, because no sandbox may get a descriptor of the real file.
 func NewHelper(args ...string) *Helper {
 	return &Helper{args: args[1:], copy: sync.OnceValues(func() (*os.File, error) { return proc.SealedCopy(args[0]) })}
 }
 
-// Close frees the copy of the program. Sessions that were started go on.
+// Close frees the copy of the program in memory. Sessions that were started continue.
 func (h *Helper) Close() error {
 	if !h.used.Load() {
 		return nil
@@ -44,7 +45,8 @@ func (h *Helper) Close() error {
 	return f.Close()
 }
 
-// A Session is the Tree of a sandbox as the sandbox's commands see it. Its calls exclude each other.
+// A Session is the [Tree] of a sandbox's files as the sandbox's commands see them. A process in the sandbox
+// carries out its operations, one at a time.
 type Session struct {
 	ctx     context.Context
 	process supervise.Client
@@ -58,9 +60,9 @@ type Session struct {
 
 var _ Tree = (*Session)(nil)
 
-// Enter starts a Session in a sandbox, which the caller closes. Until then the sandbox is in use, as by a command.
-// When ctx ends, so do the calls of the Session; the content that Write reads must end then too. Cost: the start of a command. Errors: those of
-// [supervise.Manager.ExecWith].
+// Enter starts a Session in the sandbox called name; the caller closes it. Until then the sandbox counts as
+// in use, as by a command. When ctx ends, so do the calls of the Session; the content that Write reads must
+// end then too. Cost: the start of a command. Errors: those of [supervise.Manager.ExecWith].
 func (h *Helper) Enter(ctx context.Context, e *engine.Engine, name string, o supervise.ExecOptions) (_ *Session, err error) {
 	h.used.Store(true)
 	program, err := h.copy()
@@ -91,10 +93,11 @@ func (h *Helper) Enter(ctx context.Context, e *engine.Engine, name string, o sup
 	return s, nil
 }
 
-// endTimeout is how long a helper may take to end. It has nothing left to do then.
+// endTimeout is how long [Session.Close] waits for the process in the sandbox to end, which has nothing left
+// to do then.
 const endTimeout = 2 * time.Second
 
-// Close ends the process in the sandbox and waits for its end.
+// Close ends the Session's process in the sandbox and waits for its end.
 func (s *Session) Close() error {
 	s.unhook()
 	err := errors.Join(s.out.Close(), s.in.Close())
@@ -104,7 +107,8 @@ func (s *Session) Close() error {
 	return errors.Join(err, werr, s.process.Close())
 }
 
-// call sends a request and returns the reply. body, if not nil, is the content that follows.
+// call sends a request to the process in the sandbox and returns the reply. body, if not nil, is the content
+// of a file that is sent after the request.
 func (s *Session) call(q message, body io.Reader) (message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +136,8 @@ func (s *Session) call(q message, body io.Reader) (message, error) {
 	return reply, nil
 }
 
-// sendBody sends the content of a file. source is the error of from, which ends the content.
+// sendBody sends the content of a file, which it reads from from, as messages. source is the error of reading
+// from, which ends the content early; err is the error of sending.
 func sendBody(w io.Writer, from io.Reader) (source, err error) {
 	buf := make([]byte, maxPiece)
 	for {
@@ -158,7 +163,7 @@ func (s *Session) infoCall(q message, body io.Reader) (Info, error) {
 	return *reply.Info, nil
 }
 
-// Stat is that of [Tree].
+// Stat describes the file at path in the sandbox; with follow, the target of a symbolic link. See [Tree].
 func (s *Session) Stat(path string, follow bool) (Info, error) {
 	if err := check("describing", path); err != nil {
 		return Info{}, err
@@ -166,7 +171,8 @@ func (s *Session) Stat(path string, follow bool) (Info, error) {
 	return s.infoCall(message{Op: opStat, Path: []byte(path), Flag: follow}, nil)
 }
 
-// List is that of [Tree].
+// List describes the entries of the directory at path in the sandbox, sorted by name; more reports whether
+// there are further ones. See [Tree].
 func (s *Session) List(path string, o ListOptions) (entries []Info, more bool, err error) {
 	if err := check("listing", path); err != nil {
 		return nil, false, err
@@ -178,7 +184,7 @@ func (s *Session) List(path string, o ListOptions) (entries []Info, more bool, e
 	return reply.Entries, reply.More, err
 }
 
-// Read is that of [Tree].
+// Read opens the regular file at path in the sandbox for reading from the offset on. See [Tree].
 func (s *Session) Read(path string, offset int64) (io.ReadCloser, Info, error) {
 	if err := check("reading", path); err != nil {
 		return nil, Info{}, err
@@ -190,7 +196,7 @@ func (s *Session) Read(path string, offset int64) (io.ReadCloser, Info, error) {
 	return &remote{s: s}, i, nil
 }
 
-// Write is that of [Tree].
+// Write replaces the file at path in the sandbox atomically, or makes it. See [Tree].
 func (s *Session) Write(path string, from io.Reader, o WriteOptions) (Info, error) {
 	if err := check("writing", path); err != nil {
 		return Info{}, err
@@ -198,7 +204,7 @@ func (s *Session) Write(path string, from io.Reader, o WriteOptions) (Info, erro
 	return s.infoCall(message{Op: opWrite, Path: []byte(path), Write: o}, from)
 }
 
-// MakeDir is that of [Tree].
+// MakeDir makes a directory at path in the sandbox, with parents also its missing parents. See [Tree].
 func (s *Session) MakeDir(path string, parents bool) (Info, error) {
 	if err := check("making a directory", path); err != nil {
 		return Info{}, err
@@ -206,7 +212,7 @@ func (s *Session) MakeDir(path string, parents bool) (Info, error) {
 	return s.infoCall(message{Op: opMakeDir, Path: []byte(path), Flag: parents}, nil)
 }
 
-// Rename is that of [Tree].
+// Rename moves the sandbox's entry from to the path to. See [Tree].
 func (s *Session) Rename(from, to string) error {
 	if err := errors.Join(check("renaming", from), check("renaming", to)); err != nil {
 		return err
@@ -215,7 +221,8 @@ func (s *Session) Rename(from, to string) error {
 	return err
 }
 
-// Remove is that of [Tree].
+// Remove removes the file or empty directory at path in the sandbox, with all also a directory with its
+// content. See [Tree].
 func (s *Session) Remove(path string, all bool) error {
 	if err := check("removing", path); err != nil {
 		return err
@@ -224,7 +231,7 @@ func (s *Session) Remove(path string, all bool) error {
 	return err
 }
 
-// A remote is the open file of a Session.
+// A remote is a file in a sandbox that a [Session] has opened for reading.
 type remote struct {
 	s    *Session
 	rest []byte

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// The types of a file, as Info.Type has them.
+// The types of a file, in Info.Type.
 const (
 	File      = "file"
 	Directory = "directory"
@@ -17,7 +17,7 @@ const (
 	Device    = "device"
 )
 
-// An Info describes a file.
+// An Info describes a file of a sandbox, for clients.
 type Info struct {
 	// Name is the last element of its path. In JSON, bytes that are not UTF-8 are replaced there, and RawName has them.
 	Name    string `json:"name"`
@@ -35,7 +35,7 @@ type Info struct {
 	Target string `json:"target,omitempty" doc:"the target of a symbolic link"`
 }
 
-// setName sets the name, and RawName where that is needed.
+// setName sets the file's name, and RawName if the name is not UTF-8, which JSON cannot hold.
 func (i *Info) setName(name string) {
 	i.Name, i.RawName = name, nil
 	if !utf8.ValidString(name) {
@@ -43,7 +43,7 @@ func (i *Info) setName(name string) {
 	}
 }
 
-// UnmarshalJSON restores a name that is not UTF-8.
+// UnmarshalJSON decodes an Info, and restores a name that is not UTF-8 from RawName.
 func (i *Info) UnmarshalJSON(data []byte) error {
 	type plain Info
 	if err := json.Unmarshal(data, (*plain)(i)); err != nil {
@@ -55,10 +55,10 @@ func (i *Info) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MaxList bounds the entries of one List.
+// MaxList is the largest number of entries that one call of [Tree.List] returns.
 const MaxList = 1000
 
-// A ListOptions selects entries of a directory.
+// ListOptions select the entries of a directory that [Tree.List] returns, for listing it in pages.
 type ListOptions struct {
 	// After is a name: the list begins with the next one. Names are in the order of their bytes.
 	After string
@@ -66,7 +66,8 @@ type ListOptions struct {
 	Limit int
 }
 
-// WriteOptions say how a file is written.
+// WriteOptions say how [Tree.Write] writes a file: the mode of a new one, and whether to make parents or to
+// replace.
 type WriteOptions struct {
 	// Mode are the permission bits of a new file, 0 for 0644. A file that is replaced keeps its own.
 	Mode uint32
@@ -76,21 +77,23 @@ type WriteOptions struct {
 	New bool
 }
 
-// A Tree has the operations on the files below one directory. A path is relative to that directory, with or without a
-// leading slash. Symbolic links in a path are followed, an absolute one from that directory on. Errors, besides those
-// named: errs.ErrNotFound; errs.ErrInvalid (a path that is empty, too long, contains NUL, or leads through what is no
-// directory); errs.ErrDenied; errs.ErrNoSpace; errs.ErrReadOnly.
+// A Tree has the operations on the files in one directory, such as the root of a sandbox. A path is relative
+// to that directory, with or without a leading slash. Symbolic links in a path are followed; an absolute one
+// starts at that directory. Errors, besides those named at each method: errs.ErrNotFound; errs.ErrInvalid (a
+// path that is empty, too long, contains NUL, or leads through a file that is no directory); errs.ErrDenied;
+// errs.ErrNoSpace; errs.ErrReadOnly.
 type Tree interface {
-	// Stat describes a file. With follow, it describes the target of a symbolic link.
+	// Stat describes the file at path. With follow, it describes the target of a symbolic link.
 	Stat(path string, follow bool) (Info, error)
-	// List describes the entries of a directory, sorted by name, and reports whether there are more. Entries that are
-	// removed meanwhile are left out. Cost: it reads the names of the whole directory.
+	// List describes the entries of the directory at path, sorted by name, and reports whether there are
+	// more. Entries that are removed meanwhile are left out. Cost: it reads the names of the whole directory.
 	List(path string, o ListOptions) (entries []Info, more bool, err error)
-	// Read opens a regular file from the offset on; the caller reads it to the end or closes it before the next call.
+	// Read opens the regular file at path from the offset on, in bytes. The caller must read it to the end or
+	// close it before the next call.
 	Read(path string, offset int64) (io.ReadCloser, Info, error)
-	// Write makes a regular file of the bytes of from, or replaces one atomically: after an error the old one stands as
-	// it was. It follows symbolic links. The new file has the mode of the old one, its owner where that is permitted,
-	// and not its extended attributes and hard links.
+	// Write makes a regular file with the bytes of from, or replaces one atomically: after an error the old
+	// file is unchanged. It follows symbolic links. The new file has the mode of the old one, and its owner
+	// where that is permitted, but not its extended attributes and hard links.
 	Write(path string, from io.Reader, o WriteOptions) (Info, error)
 	// MakeDir makes a directory with mode 0755. With parents, it makes missing parents too, and a directory that exists
 	// is no error. Errors: errs.ErrExists.

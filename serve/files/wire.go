@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The operations of a request.
+// The names of the requests that a [Session] sends to its process in the sandbox.
 const (
 	opStat    = "stat"
 	opList    = "list"
@@ -22,8 +22,9 @@ const (
 	opRemove  = "remove"
 )
 
-// A message is a request or a reply: one line of JSON, and Bytes bytes after it. After the message of opWrite follow
-// messages with the content, up to one with Last or Abort set.
+// A message is a request of a [Session] or a reply of its process in the sandbox: one line of JSON, and Bytes
+// bytes after it. A request to write a file is followed by messages with the content, the last of which has
+// Last or Abort set.
 type message struct {
 	Op     string       `json:"op,omitempty"`
 	Path   []byte       `json:"path,omitempty"` // any bytes but NUL
@@ -50,7 +51,7 @@ type message struct {
 	data []byte // the bytes after the line
 }
 
-// A refusal is an error of the other process.
+// A refusal is an error of the process in the sandbox, in a reply.
 type refusal struct {
 	Op   string `json:"op,omitempty"`
 	Path []byte `json:"path,omitempty"`
@@ -74,7 +75,8 @@ func (r *refusal) err() error {
 	return &errs.Error{Op: r.Op, Path: string(r.Path), Kind: errs.KindNamed(r.Kind), Err: errors.New(r.Text)}
 }
 
-// Bounds of a message, which may come from a process that a sandbox has taken over.
+// Bounds of a message between a [Session] and its process. The sandbox may have taken the process over, so
+// its messages are not trusted.
 const (
 	maxLine  = 4 << 20 // a list of MaxList entries has less
 	maxPiece = 256 << 10
@@ -82,7 +84,7 @@ const (
 
 var errProtocol = errors.New("the process that reads the sandbox's files sent what is no reply")
 
-// send writes a message; data are the bytes after its line.
+// send writes the message m as a line of JSON, and the bytes data after it.
 func send(w io.Writer, m message, data []byte) error {
 	m.Bytes = len(data)
 	line, err := json.Marshal(m)
@@ -95,7 +97,8 @@ func send(w io.Writer, m message, data []byte) error {
 	return err
 }
 
-// receive reads a message.
+// receive reads a message with the bytes that follow its line. Errors: errProtocol for an invalid or too long
+// one; those of r.
 func receive(r *bufio.Reader) (m message, err error) {
 	var line []byte
 	for {

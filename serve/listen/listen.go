@@ -1,5 +1,6 @@
-// Package listen opens the sockets of a server: a unix socket of this user, one that systemd passes, TCP with or without
-// TLS, or standard input and output. Read [Where] first, then [Where.Open].
+// Package listen opens the sockets on which a server accepts connections: a unix socket of this user, one
+// that systemd passes, TCP with or without TLS, or standard input and output. Read [Where] first, then
+// [Where.Open].
 package listen
 
 import (
@@ -18,7 +19,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Where says where a server listens. Without Listen and Stdio it is the socket, or what systemd passed.
+// A Where says where a server listens. Without Listen and Stdio it listens on the unix socket, or on the
+// socket that systemd passed.
 type Where struct {
 	// Socket is the path of the unix socket.
 	Socket string `json:"socket,omitempty"`
@@ -35,7 +37,7 @@ type Where struct {
 
 const listening = "listening"
 
-// A Listener is where a server accepts connections.
+// A Listener accepts the connections of a server. [Where.Open] returns it.
 type Listener struct {
 	net.Listener
 	// Name is the address, for a person.
@@ -50,8 +52,8 @@ type Listener struct {
 	Local bool
 }
 
-// Open starts to listen. Errors: ErrBusy (another server has the socket), ErrInvalid (plain HTTP on an address that is not
-// loopback, a certificate), ErrExists, ErrDenied.
+// Open starts to listen. Errors: ErrBusy (another server has the socket), ErrInvalid (plain HTTP on an
+// address that is not loopback, or a bad certificate), ErrExists, ErrDenied.
 func (w Where) Open(ctx context.Context) (*Listener, error) {
 	switch {
 	case w.Stdio:
@@ -77,9 +79,9 @@ func (w Where) Open(ctx context.Context) (*Listener, error) {
 	return &Listener{Listener: peers{u}, Name: w.Socket, Local: true, MayBe: w.localName}, nil
 }
 
-// localName reports whether a Host header on a unix socket may be meant for it: it has no domain, is an address of
-// loopback, or is in Hosts. A port may be forwarded to the socket; then a web page whose name leads to this machine
-// (DNS rebinding) has another Host.
+// localName reports whether the Host header of a request on the unix socket may mean this server: it has no
+// domain, is an address of loopback, or is in Hosts. A port may be forwarded to the socket. A malicious web
+// page whose name leads to this machine (DNS rebinding) sends another Host.
 func (w Where) localName(header string) bool {
 	host := hostOf(header)
 	ip := net.ParseIP(host)
@@ -126,8 +128,8 @@ func (w Where) listenTCP(ctx context.Context) (*Listener, error) {
 	return l, nil
 }
 
-// hostCheck returns a function that reports whether a Host header names this server: by the address, by localhost where
-// that is loopback, by a name of the certificate, or by one of more.
+// hostCheck returns a function that reports whether the Host header of a request names this server. Accepted
+// are address, localhost if the address is loopback, the names of the TLS certificate, and those of more.
 func hostCheck(address string, more []string, secure *tls.Config) func(string) bool {
 	names := append([]string{address}, more...)
 	if ip := net.ParseIP(address); address == "localhost" || ip != nil && ip.IsLoopback() {
@@ -142,7 +144,8 @@ func hostCheck(address string, more []string, secure *tls.Config) func(string) b
 	}
 }
 
-// listenUnix listens on a socket that only this user may open. It replaces a socket that no server listens on.
+// listenUnix listens on a unix socket at path that only this user may open. It replaces an old socket on
+// which no server listens any more.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	const longest = 107 // of a path in sockaddr_un
 	if len(path) > longest {
@@ -192,7 +195,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return unlinking{l, path}, nil
 }
 
-// An unlinking removes its socket when it is closed.
+// An unlinking is a listener on a unix socket that removes the socket's file when it is closed.
 type unlinking struct {
 	net.Listener
 	path string
@@ -203,7 +206,7 @@ func (u unlinking) Close() error {
 	return u.Listener.Close()
 }
 
-// A peers accepts connections of this user and of root only.
+// A peers is a listener on a unix socket that accepts only connections of this user and of root.
 type peers struct{ net.Listener }
 
 func (p peers) Accept() (net.Conn, error) {
@@ -219,7 +222,8 @@ func (p peers) Accept() (net.Conn, error) {
 	}
 }
 
-// A once is a listener of one connection. Its second Accept waits for the end of that.
+// A once is a listener that returns one connection. Its second Accept waits until that connection ends, and
+// then fails.
 type once struct {
 	conn  net.Conn
 	first chan net.Conn

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A stdio is standard input and output as a connection.
+// A stdio makes standard input and output one network connection, for a server with a single client.
 type stdio struct {
 	ended chan struct{}
 	close sync.Once
@@ -17,7 +17,7 @@ type stdio struct {
 func (*stdio) Read(p []byte) (int, error)  { return os.Stdin.Read(p) }
 func (*stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
 
-// Close closes both, once.
+// Close closes standard input and output. A second call does nothing.
 func (s *stdio) Close() (err error) {
 	s.close.Do(func() {
 		err = errors.Join(os.Stdin.Close(), os.Stdout.Close())
@@ -29,7 +29,8 @@ func (s *stdio) Close() (err error) {
 func (*stdio) LocalAddr() net.Addr  { return &net.UnixAddr{Name: "stdio", Net: "unix"} }
 func (*stdio) RemoteAddr() net.Addr { return &net.UnixAddr{Name: "stdio", Net: "unix"} }
 
-// The deadlines are in force where the streams are pipes or sockets that have some, and ignored else.
+// SetDeadline sets the deadlines of reading and writing if the streams are pipes or sockets that support
+// them, and otherwise does nothing.
 func (*stdio) SetDeadline(t time.Time) error {
 	return errors.Join(ignored(os.Stdin.SetReadDeadline(t)), ignored(os.Stdout.SetWriteDeadline(t)))
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// firstPassed is the first descriptor that systemd passes (sd_listen_fds(3)).
+// firstPassed is the number of the first file descriptor that systemd passes to a service (sd_listen_fds(3)).
 const firstPassed = 3
 
-// passedSocket returns the socket that systemd passed to this process, or nil. Processes that this one starts have
-// another pid than the variable, and do not get the descriptor.
+// passedSocket returns the socket that systemd passed to this process, or nil. A process that this one starts
+// gets no socket: it has another pid than the variable LISTEN_PID, and does not inherit the descriptor.
 func passedSocket() (net.Listener, error) {
 	pid, n := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
 	if pid != strconv.Itoa(os.Getpid()) || n == "" || n == "0" {
@@ -30,7 +30,7 @@ func passedSocket() (net.Listener, error) {
 	return l, errs.With(listening, "the socket from systemd", errors.Join(err, f.Close()))
 }
 
-// peerUID returns the user at the other end of a unix socket.
+// peerUID returns the user id of the process at the other end of a unix socket.
 func peerUID(c net.Conn) (uint32, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {

@@ -1,7 +1,8 @@
-// Package local opens an engine on this machine, composed as each program of snapfs needs it: with all backends, and
+// Package local opens an engine on this machine as each program of snapfs needs it: with all backends, and
 // with the hidden commands of snapfs as supervisor, sweeper and probe.
 //
-// A program that parses flags or speaks a protocol calls [Open] and decides nothing about the composition.
+// A program that parses flags or speaks a protocol calls [Open] and decides nothing about how the engine is
+// composed.
 package local
 
 import (
@@ -33,7 +34,7 @@ type Options struct {
 	Notice func(text string)
 }
 
-// Open opens the engine. Cost and errors: those of [engine.Open].
+// Open opens the engine of the state directory. Cost and errors: those of [engine.Open].
 func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
 		Later:      o.Later,
@@ -50,8 +51,8 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	})
 }
 
-// expire removes what workflows have left: streams that nobody resumes, and what agents have left whose processes are
-// gone.
+// expire removes leftovers of workflows: received streams that nobody resumes, and the sandboxes of agents
+// whose processes are gone.
 func expire(e *engine.Engine) error {
 	_, err := agenthook.Reap(context.Background(), e)
 	return errors.Join(transfer.Expire(e), err)
@@ -62,13 +63,14 @@ func (o Options) idMapper() ([]string, error) {
 	return append(program, "shift"), err
 }
 
-// beside returns the command line of another program of snapfs, see [run.Beside]. doing is the operation in its error.
+// beside returns the command line that starts the helper program called name, see [run.Beside]. doing names
+// the operation in an error.
 func (o Options) beside(doing, name string) ([]string, error) {
 	program, err := run.Beside(name, o.Notice)
 	return program, errs.With(doing, "", err)
 }
 
-// CheckOutside returns ErrNotSupported inside a sandbox, where no engine can work.
+// CheckOutside returns ErrNotSupported if this process runs inside a sandbox, where no engine can work.
 func CheckOutside() error {
 	name := os.Getenv(hostfs.SandboxVariable)
 	if name == "" || os.Getenv("SNAPFS_STAGE") != "" { // commands of a stage have both variables

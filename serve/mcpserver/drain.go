@@ -10,12 +10,13 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// drainTime bounds the wait for the replies to calls that were read before the end of the input. A command that ignores
-// SIGTERM takes two seconds.
+// drainTime is how long the server waits, after the end of its input, for the replies to calls that it has
+// read. A command that ignores SIGTERM takes two seconds to end.
 const drainTime = 5 * time.Second
 
-// A draining is a transport that replies to every call it has read before it reports the end of its input. Otherwise a
-// client that sends its calls and closes its end, as in a pipe, might get no reply.
+// A draining is an MCP transport that replies to every call it has read before it reports the end of its
+// input. Otherwise a client that sends its calls and closes its end, as in a shell's pipe, might get no
+// reply.
 type draining struct {
 	mcp.Transport
 	// calls ends when the program must end, and the input ends with it. end ends it at the end of the input, and so the
@@ -24,7 +25,7 @@ type draining struct {
 	end   func()
 }
 
-// Connect connects the transport.
+// Connect connects the underlying transport, and returns a connection that counts the calls without a reply.
 func (d *draining) Connect(ctx context.Context) (mcp.Connection, error) {
 	c, err := d.Transport.Connect(ctx)
 	if err != nil {
@@ -42,7 +43,8 @@ type drainingConn struct {
 	pending int // the calls without a reply
 }
 
-// Read returns the next message. At the end of the input it first waits for the replies.
+// Read returns the client's next message. At the end of the input it first waits for the replies to all
+// calls.
 func (c *drainingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -69,7 +71,7 @@ func (c *drainingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return nil, err
 }
 
-// Write sends a message.
+// Write sends a message to the client, and notes whether it is the reply to a call.
 func (c *drainingConn) Write(ctx context.Context, message jsonrpc.Message) error {
 	err := c.Connection.Write(ctx, message)
 	if _, ok := message.(*jsonrpc.Response); ok {
@@ -82,7 +84,7 @@ func (c *drainingConn) Write(ctx context.Context, message jsonrpc.Message) error
 	return err
 }
 
-// add changes the number of calls without a reply, and returns it.
+// add adds n to the number of calls without a reply, and returns the new number.
 func (c *drainingConn) add(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,13 +17,14 @@ import (
 	"github.com/snapfs/snapfs/serve"
 )
 
-// question is the id of the one request for input.
+// question is the id, in the reply to sandbox_promote, of the form that asks a person to approve the
+// promotion.
 const question = "approve"
 
-// answerTime is how long an answer to a question is valid.
+// answerTime is how long a person may take to answer whether to promote; later answers are refused.
 const answerTime = 30 * time.Minute
 
-// addPromote adds sandbox_promote, which a person approves.
+// addPromote adds the tool sandbox_promote, which asks a person for approval and then promotes.
 func (s *server) addPromote(m *mcp.Server) {
 	mcp.AddTool(m, &mcp.Tool{
 		Name: "sandbox_promote", InputSchema: schemaOf[serve.PlanRequest](), OutputSchema: schemaOf[serve.Promoted](),
@@ -40,7 +41,8 @@ func (s *server) addPromote(m *mcp.Server) {
 	})
 }
 
-// An asked is the state between a question and its answer. The client holds it, and cannot change it.
+// An asked is the state between the question whether to promote and a person's answer. The client holds it in
+// between, signed, so that the client cannot change it.
 type asked struct {
 	Plan  serve.PlanRequest `json:"plan"`
 	Print string            `json:"fingerprint"`
@@ -51,8 +53,9 @@ type asked struct {
 	Once string `json:"once"`
 }
 
-// ask plans, and returns a request to ask a person whether to carry out exactly that plan. The SDK sends it to a
-// client with a session as an elicitation, and returns it to one without as a result that requires input.
+// ask plans the promotion q, and returns a request to ask a person whether to carry out exactly that plan.
+// The SDK sends it to a client with a session as an elicitation, and returns it to one without as a result
+// that requires input.
 func (s *server) ask(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRequest) (*mcp.CallToolResult, error) {
 	p, err := s.service.Plan(ctx, q)
 	if err != nil {
@@ -95,7 +98,8 @@ func canAsk(r *mcp.CallToolRequest) bool {
 	return e.Form != nil || e.URL == nil // a client of the first version declares neither
 }
 
-// answered promotes the plan of a question, if the person accepted it.
+// answered handles a call of sandbox_promote with a person's answer: it promotes the plan that the person was
+// shown, if the person accepted it.
 func (s *server) answered(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRequest) (serve.Promoted, error) {
 	const op = "promoting"
 	a, err := s.verify(r.Params.RequestState)
@@ -121,8 +125,8 @@ func (s *server) answered(ctx context.Context, r *mcp.CallToolRequest, q serve.P
 	return s.service.Promote(ctx, q, a.Print)
 }
 
-// first reports whether this is the first time that the question was accepted, and remembers it
-// until its time is over.
+// first reports whether the accepted answer a is used for the first time. It remembers the answer until its
+// time is over, so that no client can use it twice.
 func (s *server) first(a asked) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +142,8 @@ func (s *server) first(a asked) bool {
 	return true
 }
 
-// sign returns the state with a signature of this process.
+// sign encodes the state between a question and its answer as text, with a signature that only this process
+// can make.
 func (s *server) sign(a asked) (string, error) {
 	data, err := json.Marshal(a)
 	if err != nil {
@@ -153,7 +158,7 @@ func (s *server) mac(data []byte) []byte {
 	return h.Sum(nil)
 }
 
-// verify returns a state that sign made. Errors: ErrDenied for any other.
+// verify decodes a state that [server.sign] made. Errors: ErrDenied for any other text.
 func (s *server) verify(state string) (a asked, err error) {
 	data, err := base64.RawURLEncoding.DecodeString(state)
 	if err == nil && (len(data) < sha256.Size || !hmac.Equal(data[:sha256.Size], s.mac(data[sha256.Size:]))) {

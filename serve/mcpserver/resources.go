@@ -9,10 +9,10 @@ import (
 	"github.com/snapfs/snapfs/serve"
 )
 
-// scheme begins the address of each resource: snapfs://SANDBOX/KIND.
+// scheme begins the address of each resource that a client can read: snapfs://SANDBOX/KIND.
 const scheme = "snapfs://"
 
-// addResources adds the three kinds of resources of a sandbox.
+// addResources adds the resources that a client can read of each sandbox: its diff, its log and its receipt.
 func (s *server) addResources(m *mcp.Server) {
 	for _, kind := range []struct {
 		name, text, mime string
@@ -45,7 +45,8 @@ func (s *server) addResources(m *mcp.Server) {
 	}
 }
 
-// addPrompts adds the prompt that a person may choose.
+// addPrompts adds the prompt "try", which a person may choose in the client: it asks the model to do a task
+// in a sandbox.
 func (s *server) addPrompts(m *mcp.Server) {
 	m.AddPrompt(&mcp.Prompt{
 		Name: "try", Title: "Try it in a clone", Description: "Do a task in a sandbox and promote it once it is proved",

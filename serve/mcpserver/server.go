@@ -1,9 +1,9 @@
-// Package mcpserver offers the operations of package serve to agents by the Model Context Protocol: as tools, as
-// resources and as a prompt.
+// Package mcpserver offers the operations of package serve to agents by the Model Context Protocol: as tools,
+// as resources and as a prompt.
 //
-// Read [Serve] first. The package speaks the protocol's two eras: with a session, and without one (2026-07-28),
-// where each request says who sends it. It decides nothing: package serve does, within the
-// rules of the person who started the server.
+// Read [Serve] first. The package speaks the protocol with sessions, and since its version 2026-07-28
+// without, where each request says who sends it. It decides nothing: package serve does, within the rules of
+// the person who started the server.
 package mcpserver
 
 import (
@@ -31,7 +31,7 @@ only what proved good:
 5. sandbox_remove removes a clone that is not needed any more.
 Your own file tools act on the real files, not on those in a sandbox.`
 
-// A server answers the requests of one client.
+// A server answers the MCP requests of clients by calling the operations of a [serve.Service].
 type server struct {
 	service *serve.Service
 	// key signs the state that a client returns with a person's answer. It is of this process only.
@@ -42,7 +42,8 @@ type server struct {
 	used map[string]time.Time
 }
 
-// Options are the parts of [Serve] and [Handler] that differ between callers.
+// Options are the parts of [Serve] and [Handler] that differ between callers, such as the connection to the
+// client.
 type Options struct {
 	// Version is that of snapfs.
 	Version string
@@ -53,8 +54,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Serve answers the requests of the client at o.In until that ends, which is no error, or ctx does. Commands of
-// sandbox_exec end with it, and background commands do not.
+// Serve answers the MCP requests of the client at o.In until the input ends, which is no error, or ctx does.
+// Commands of sandbox_exec end with Serve; background commands continue.
 func Serve(ctx context.Context, service *serve.Service, o Options) error {
 	calls, stop := context.WithCancel(ctx)
 	defer stop()
@@ -69,7 +70,7 @@ func Serve(ctx context.Context, service *serve.Service, o Options) error {
 	return nil
 }
 
-// newServer returns a server with all tools, resources and prompts, whose calls end with ctx.
+// newServer returns an MCP server with all tools, resources and prompts. Its calls end with ctx.
 func newServer(ctx context.Context, service *serve.Service, o Options) (*mcp.Server, error) {
 	s := &server{service: service}
 	if _, err := rand.Read(s.key[:]); err != nil {
@@ -95,7 +96,8 @@ func newServer(ctx context.Context, service *serve.Service, o Options) (*mcp.Ser
 	return m, nil
 }
 
-// forModel returns an error whose text is for a model, or nil: the SDK makes it the result of the tool.
+// forModel returns an error whose text, with its hints, is written for a model, or nil for nil. The SDK makes
+// it the result of the tool.
 func forModel(err error) error {
 	if err == nil {
 		return nil
@@ -103,7 +105,7 @@ func forModel(err error) error {
 	return errors.New(textOf(err))
 }
 
-// mostError bounds the text of an error.
+// mostError is the largest length in bytes of an error's text that a model gets.
 const mostError = 8 << 10
 
 // textOf returns an error with its hints, as text for a model.

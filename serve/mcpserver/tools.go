@@ -8,7 +8,8 @@ import (
 	"github.com/snapfs/snapfs/serve"
 )
 
-// An effect says what a tool does, for its annotations.
+// An effect says how much a tool may change, for the annotations by which a client decides whether to ask a
+// person.
 type effect int
 
 const (
@@ -17,13 +18,15 @@ const (
 	destroys               // it may lose something, or changes the real tree
 )
 
-// annotations describe a tool to a client that asks a person before some of them.
+// annotations returns the description of a tool's effects for clients, which ask a person before some tools.
+// outside is set if the tool may reach the network.
 func annotations(title string, does effect, outside bool) *mcp.ToolAnnotations {
 	destroy := does == destroys
 	return &mcp.ToolAnnotations{Title: title, ReadOnlyHint: does == reads, DestructiveHint: &destroy, OpenWorldHint: &outside}
 }
 
-// add adds a tool whose result is that of an operation.
+// add adds the tool t to the MCP server m. A call of the tool calls do, an operation of package serve, and
+// returns its result.
 func add[In, Out any](m *mcp.Server, t *mcp.Tool, do func(context.Context, In) (Out, error)) {
 	t.InputSchema, t.OutputSchema = schemaOf[In](), schemaOf[Out]()
 	mcp.AddTool(m, t, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
@@ -32,7 +35,7 @@ func add[In, Out any](m *mcp.Server, t *mcp.Tool, do func(context.Context, In) (
 	})
 }
 
-// withhold removes the tools that the policy refuses.
+// withhold removes the tools that the person's policy refuses.
 func (s *server) withhold(m *mcp.Server) {
 	for _, name := range toolNames {
 		if s.service.Rules.RefusesTool(name) {
@@ -41,14 +44,14 @@ func (s *server) withhold(m *mcp.Server) {
 	}
 }
 
-// toolNames are the names of all tools.
+// toolNames lists the names of all tools of this server.
 var toolNames = []string{
 	"sandbox_new", "sandbox_list", "sandbox_exec", "sandbox_start", "sandbox_wait", "sandbox_output", "sandbox_checkpoint", "sandbox_rollback",
 	"sandbox_diff", "sandbox_race", "sandbox_plan", "sandbox_drift", "sandbox_refresh", "sandbox_remove", "sandbox_promote",
 }
 
-// schemaOf returns the schema of a type. Lists and optional values are never null, since some clients send a list as a
-// string where the schema allows more than one type.
+// schemaOf returns the JSON schema of the type T for a tool. Lists and optional values are never null,
+// because some clients send a list as a string if the schema allows more than one type.
 func schemaOf[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {
@@ -72,7 +75,7 @@ func withoutNull(s *jsonschema.Schema) {
 	}
 }
 
-// addTools adds every tool but sandbox_promote.
+// addTools adds every tool of the server but sandbox_promote, which [server.addPromote] adds.
 func (s *server) addTools(m *mcp.Server) {
 	network := s.service.Rules.Policy.Network != "none"
 	tool := func(name, title, text string, does effect, outside bool) *mcp.Tool {

@@ -1,12 +1,14 @@
-// Package page serves the page of `snapfs serve` for a person with a browser, and is the door through which a browser
-// reaches the API.
+// Package page serves the page of `snapfs serve` for a person with a browser. All requests of browsers to the
+// API pass through it.
 //
-// Read [Page.Front] first. The page is some static files that call /v1, so the API decides what a caller may do, by a
-// token. A browser has no right without one, also not on the unix socket, which may be forwarded to it.
+// Read [Page.Front] first. The page is some static files that call /v1, so the API decides, by a token, what
+// a caller may do. A browser has no right without a token, also not on the unix socket, which may be
+// forwarded to it.
 //
-// The token is in a cookie that scripts cannot read and other sites cannot send. Cookies know no ports, so every server
-// of a host gets those of all: the cookie is encrypted, and the key, which the browser stores for this origin alone,
-// comes in a header. A request from another site could send neither.
+// The token is in a cookie that scripts cannot read and other sites cannot send. A browser sends a cookie to
+// all ports of a host, so every server of the host gets it. Therefore the cookie is encrypted. Its key, which
+// the browser stores for this origin alone, comes in a header. A request from another site could send
+// neither.
 package page
 
 import (
@@ -25,11 +27,13 @@ import (
 //go:embed static
 var static embed.FS
 
-// policy forbids the page everything that it does not need, so that a name that got into its markup could do nothing.
+// policy is the Content-Security-Policy of the page. It forbids everything that the page does not need, so
+// that a file's name that got into the markup could do nothing.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'none'; frame-ancestors 'none'; " +
 	"base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// A Page serves the page and the sessions of browsers. Its only state is in memory: the links that nobody has used yet.
+// A Page serves the page of `snapfs serve` and the sessions of browsers. Its only state is in memory: the
+// login links that nobody has used yet.
 type Page struct {
 	tokens *token.Store
 
@@ -37,10 +41,10 @@ type Page struct {
 	links []link
 }
 
-// New returns the Page of a state directory.
+// New returns the Page for the API tokens of a state directory.
 func New(state string) *Page { return &Page{tokens: token.Open(state)} }
 
-// file returns the static file at a path of the URL.
+// file returns the content of the static file that the path at of a URL names.
 func file(at string) (data []byte, ok bool) {
 	name, ok := strings.CutPrefix(at, "/page/")
 	if at == "/" {
@@ -53,8 +57,9 @@ func file(at string) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-// Front returns a handler that serves the page, and passes each other request to next: one of a browser with its
-// session's token, or without a right. The caller has checked the header Host.
+// Front returns a handler that serves the page, and passes each other request to next. It adds the token of
+// the session to a request of a browser, or removes any right if there is none. The caller must have checked
+// the header Host.
 func (p *Page) Front(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if data, ok := file(r.URL.Path); ok {
@@ -83,7 +88,7 @@ func (p *Page) Front(next http.Handler) http.Handler {
 	})
 }
 
-// serveFile serves a static file.
+// serveFile answers a request with a static file of the page.
 func serveFile(w http.ResponseWriter, r *http.Request, data []byte) {
 	h := w.Header()
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -107,13 +112,15 @@ func serveFile(w http.ResponseWriter, r *http.Request, data []byte) {
 	}
 }
 
-// ofBrowser reports whether a browser sent the request. Every browser of the last years sends the first header, and no
-// script can remove it; older ones send the second where another site could be behind a request that changes something.
+// ofBrowser reports whether a browser sent the request. Every browser of the last years sends Sec-Fetch-Site,
+// and no script can remove it. Older ones send Origin with a request that changes something and could come
+// from another site.
 func ofBrowser(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" || r.Header.Get(keyHeader) != ""
 }
 
-// sameOrigin reports whether this server's own page, or the person at the browser, sent a browser's request.
+// sameOrigin reports whether a browser's request comes from this server's own page, or from the person at the
+// browser, and not from another site.
 func sameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false
@@ -130,7 +137,7 @@ func sameOrigin(r *http.Request) bool {
 	return err == nil && u.Scheme == scheme && strings.EqualFold(u.Host, r.Host)
 }
 
-// refuse answers with a problem document, as the API does.
+// refuse answers a request with an error status and a problem document (RFC 9457), as the API does.
 func refuse(w http.ResponseWriter, status int, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
@@ -146,7 +153,7 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	reply(w, problem)
 }
 
-// reply writes a value as JSON.
+// reply writes the value v as JSON to the client.
 func reply(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has gone
 }

@@ -25,11 +25,12 @@ const (
 	logoutPath  = "/page/logout"
 	sessionPath = "/page/session"
 
-	// keyHeader has the key of the cookie.
+	// keyHeader is the request header with the key that decrypts the session's cookie.
 	keyHeader = "X-Snapfs-Key"
-	// maxLogin bounds the body of a login.
+	// maxLogin is the largest size in bytes of the body of a login request.
 	maxLogin = 4096
-	// minted begins the names of tokens that a link made.
+	// minted begins the names of API tokens that were made for a session by a login link, and that end with
+	// it.
 	minted = "page-"
 
 	linkTime    = 10 * time.Minute
@@ -37,15 +38,15 @@ const (
 	maxLinks    = 16
 )
 
-// A link is a login that works once.
+// A link is a login link that works once: the hash of its code, and what the session may do.
 type link struct {
 	hash   [sha256.Size]byte
 	scopes []token.Scope
 	until  time.Time
 }
 
-// Link returns a code that logs a browser in once, within ten minutes, for twelve hours. It goes to the page as the
-// fragment login=CODE, which browsers send to no server.
+// Link returns a code with which a browser can log in once, within ten minutes, for a session of twelve
+// hours. The page gets it as the fragment login=CODE of its URL, which browsers send to no server.
 func (p *Page) Link(scopes []token.Scope) (code string) {
 	code = rand.Text()
 	p.mu.Lock()
@@ -55,7 +56,8 @@ func (p *Page) Link(scopes []token.Scope) (code string) {
 	return code
 }
 
-// use returns the scopes of a code, which then is used up.
+// use returns the scopes of a login code, and makes the code unusable. ok is false for an unknown or expired
+// code.
 func (p *Page) use(code string) (scopes []token.Scope, ok bool) {
 	hash := sha256.Sum256([]byte(code))
 	p.mu.Lock()
@@ -69,7 +71,8 @@ func (p *Page) use(code string) (scopes []token.Scope, ok bool) {
 	return nil, false
 }
 
-// session returns the handler of a path that is about sessions, or nil.
+// session returns the handler for a URL path that logs in, logs out or describes the session, or nil for any
+// other path.
 func (p *Page) session(path string) http.HandlerFunc {
 	method, do := http.MethodPost, http.HandlerFunc(nil)
 	switch path {
@@ -96,7 +99,7 @@ func (p *Page) session(path string) http.HandlerFunc {
 	}
 }
 
-// A description says what the session may do.
+// A description tells the page what its session may do.
 type description struct {
 	Name    string        `json:"name"`
 	Scopes  []token.Scope `json:"scopes"`
@@ -105,7 +108,7 @@ type description struct {
 	Key string `json:"key,omitempty"`
 }
 
-// login makes a session of a token or of the code of a link.
+// login starts a browser's session, with a token that the person pasted or with the code of a login link.
 func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 	var q struct{ Token, Code string }
 	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") ||
@@ -145,7 +148,7 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 	reply(w, description{t.Name, t.Scopes, t.Expires, key})
 }
 
-// mint makes the token of a session that a link began.
+// mint makes the API token of a session that a login link started, and returns its text.
 func (p *Page) mint(scopes []token.Scope) (text string, err error) {
 	raw := make([]byte, 6)
 	_, _ = rand.Read(raw) // never fails
@@ -155,7 +158,7 @@ func (p *Page) mint(scopes []token.Scope) (text string, err error) {
 	})
 }
 
-// logout ends the session, and removes its token if a link made it.
+// logout ends the browser's session, and removes its token if a login link made it.
 func (p *Page) logout(w http.ResponseWriter, r *http.Request) {
 	if t, err := p.current(r); err == nil && strings.HasPrefix(t.Name, minted) {
 		if err := p.tokens.Remove(t.Name); err != nil && !errors.Is(err, errs.ErrNotFound) {
@@ -169,7 +172,8 @@ func (p *Page) logout(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// describe answers with what the session may do; without one, with nothing: that is no error on the way to a login.
+// describe answers with what the session may do. Without a session it answers with no content, which is no
+// error: the page then shows its login.
 func (p *Page) describe(w http.ResponseWriter, r *http.Request) {
 	t, err := p.current(r)
 	if err != nil {
@@ -188,7 +192,8 @@ func (p *Page) current(r *http.Request) (token.Token, error) {
 	return p.tokens.Check(text)
 }
 
-// cookie returns the cookie of a session. Its name has the port, as a browser has one set of cookies for all ports.
+// cookie returns the cookie of a session with this value. The port is part of its name, because a browser
+// sends one set of cookies to all ports of a host.
 func cookie(r *http.Request, value string) *http.Cookie {
 	_, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -197,7 +202,7 @@ func cookie(r *http.Request, value string) *http.Cookie {
 	return &http.Cookie{Name: "snapfs_" + port, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil}
 }
 
-// seal encrypts a token with a new key.
+// seal encrypts the token text with a new random key for the session's cookie, and returns both encoded.
 func seal(text string) (key, sealed string, err error) {
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw) // never fails
@@ -208,7 +213,8 @@ func seal(text string) (key, sealed string, err error) {
 	return base64.RawURLEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(text), nil)), nil
 }
 
-// open returns the token of a request's cookie. An error says that there is none, or not its key.
+// open decrypts the token in the cookie of a request. It returns an error if the request has no cookie, or
+// not its key.
 func (p *Page) open(r *http.Request) (text string, err error) {
 	key, err := base64.RawURLEncoding.DecodeString(r.Header.Get(keyHeader))
 	if err != nil || len(key) != 32 {
@@ -230,7 +236,7 @@ func (p *Page) open(r *http.Request) (text string, err error) {
 	return string(plain), err
 }
 
-// cipherOf returns the cipher of a key of 32 bytes.
+// cipherOf returns the cipher that encrypts session cookies, for a key of 32 bytes.
 func cipherOf(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {

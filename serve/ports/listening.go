@@ -13,14 +13,15 @@ import (
 	"strings"
 )
 
-// Files are those of a sandbox's own /proc in which the kernel lists its sockets.
+// Files returns the paths, in a sandbox's own /proc, of the files in which the kernel lists TCP sockets.
 func Files() []string { return []string{"/proc/net/tcp", "/proc/net/tcp6"} }
 
-// maxListening bounds the addresses that Listening returns.
+// maxListening is the largest number of addresses that [Listening] returns, because its input comes from a
+// sandbox.
 const maxListening = 10_000
 
-// Listening returns the addresses at which TCP servers listen, of the text of [Files], sorted by port. A line that the
-// kernel does not write is left out.
+// Listening returns the addresses at which TCP servers listen, sorted by port. text is the content of
+// [Files]. It ignores a line that the kernel would not write, because the text comes from a sandbox.
 func Listening(text string) []netip.AddrPort {
 	const stateListen = "0A"
 	var all []netip.AddrPort
@@ -40,7 +41,8 @@ func Listening(text string) []netip.AddrPort {
 	return slices.Compact(all)
 }
 
-// parse reads an address as the kernel writes it: words in the byte order of the processor, then a port.
+// parse decodes an address as the kernel writes it in /proc/net/tcp: words in the byte order of the
+// processor, then a port, in hexadecimal.
 func parse(text string) (netip.AddrPort, bool) {
 	words, port, _ := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(words)

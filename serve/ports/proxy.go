@@ -13,14 +13,16 @@ import (
 	"time"
 )
 
-// Bounds of a request that is passed on.
+// Bounds of a request that is passed on to a sandbox: how long a client may send or read nothing, how long
+// connecting may take, and the size of the response's headers.
 const (
 	stallTime  = 30 * time.Second // for which a caller may send or read nothing
 	dialTime   = 10 * time.Second
 	maxHeaders = 64 << 10 // of a response
 )
 
-// A Proxy passes requests on to one server in a sandbox. It connects to no other address, whatever a request says.
+// A Proxy passes HTTP requests on to one server in a sandbox. It connects to no other address, whatever a
+// request says.
 type Proxy struct {
 	// To is the address of the port forward that leads there, and Port the port inside.
 	To   netip.AddrPort
@@ -31,19 +33,21 @@ type Proxy struct {
 	Fail func(w http.ResponseWriter, err error)
 }
 
-// ownHeaders are those of a caller that concern the server outside: the sandbox must not see its token, nor the key of
-// its page.
+// ownHeaders returns the names of request headers that are meant for the outer server. They are removed,
+// because the sandbox must not see the client's token, nor the key of its page.
 func ownHeaders() []string {
 	return []string{"Authorization", "Cookie", "Idempotency-Key", "Forwarded", "X-Snapfs-Key"}
 }
 
-// originHeaders are those of a response that would act on everything at the server's address, not only on this port.
+// originHeaders returns the names of response headers that are removed, because they would act on everything
+// at the outer server's address and not only on this port.
 func originHeaders() []string {
 	return []string{"Set-Cookie", "Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Service-Worker-Allowed", "Nel", "Report-To", "Reporting-Endpoints"}
 }
 
-// ServeHTTP passes a request on: also one that becomes a WebSocket. A browser treats the response as one of an origin of
-// its own, so that a page from inside cannot act as a page of this server.
+// ServeHTTP passes a request on to the server in the sandbox, also one that becomes a WebSocket. It makes a
+// browser treat the response as one of an origin of its own, so that a page from the sandbox cannot act as a
+// page of the outer server.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	if r.Body != nil && r.Body != http.NoBody {
@@ -87,7 +91,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(response{w, control}, r)
 }
 
-// A body is that of a request, whose caller has stallTime for each part.
+// A body reads the body of a request whose client has stallTime to send each part.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -98,7 +102,7 @@ func (b body) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// A response is one whose caller has stallTime to read each part.
+// A response is a response writer whose client has stallTime to read each part.
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 )
 
-// Metrics counts what happens in a state directory, for Prometheus. Counters begin at zero with it. It is safe for
-// concurrent use.
+// A Metrics counts the events of a state directory, such as commands and promotions, for Prometheus. Its
+// counters begin at zero when it is made. It is safe for concurrent use.
 type Metrics struct {
 	happened   *prometheus.CounterVec
 	ended      *prometheus.CounterVec
@@ -20,7 +20,7 @@ type Metrics struct {
 	lastNumber prometheus.Gauge
 }
 
-// NewMetrics returns Metrics whose numbers are in what r gathers.
+// NewMetrics returns a Metrics whose counters are registered with r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		happened: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -50,7 +50,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Follow counts the events of a state directory from now on until ctx ends, which is no error.
+// Follow counts the events of the state directory state from now on until ctx ends, which is no error.
 func (m *Metrics) Follow(ctx context.Context, state string) error {
 	newest, err := events.Newest(state)
 	if err != nil {
@@ -60,7 +60,7 @@ func (m *Metrics) Follow(ctx context.Context, state string) error {
 	return events.Follow(ctx, state, newest, func(e events.Event) error { m.take(e); return nil })
 }
 
-// take counts an event.
+// take counts the event e in the counters that it concerns.
 func (m *Metrics) take(e events.Event) {
 	m.happened.WithLabelValues(e.Type).Inc()
 	if n := max(e.Number(), e.Data.Last); n > 0 {

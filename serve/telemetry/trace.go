@@ -27,18 +27,18 @@ func Wanted() bool {
 	return named && !strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true")
 }
 
-// flushing bounds how long Trace waits for the collector at its end.
+// flushing is how long [Trace] waits at its end until the collector has taken the last spans.
 const flushing = 5 * time.Second
 
-// Trace sends spans of what happens in a state directory, from now on until ctx ends, to the collector that the
-// environment names, as protobuf over HTTP. A sandbox is one trace: its span lasts from its creation to its removal
-// and is sent then, and the spans of its commands, promotions and other events are below it. A span of a command has
-// the name of the program and not its arguments, which may hold secrets. The identifiers follow from those of the
-// sandbox and the command, so a restart of the caller breaks no trace; events of a time in which nobody calls Trace
-// have no spans.
+// Trace sends spans about the events of the state directory state to the collector that the environment
+// names, as protobuf over HTTP, from now on until ctx ends. A sandbox is one trace. Its span lasts from its
+// creation to its removal and is sent then; the spans of its commands, promotions and other events are
+// children of it. A span of a command has the name of the program and not its arguments, which may hold
+// secrets. The identifiers are computed from those of the sandbox and the command, so a restart of the caller
+// breaks no trace. Events of a time in which nobody calls Trace have no spans.
 //
-// Errors: those of reading the stream and of the collector's settings. A collector that does not answer is no error.
-// Cost: it reads the whole stored stream once, at most 32 MiB.
+// Errors: those of reading the stream and of the collector's settings. A collector that does not answer is no
+// error. Cost: it reads the whole stored stream once, at most 32 MiB.
 func Trace(ctx context.Context, state, version string) error {
 	exporter, err := otlptracehttp.New(context.WithoutCancel(ctx))
 	if err != nil {
@@ -71,7 +71,7 @@ func traceTo(ctx context.Context, state, version string, exporter sdktrace.SpanE
 	return err
 }
 
-// spans makes spans of events.
+// A spans makes OpenTelemetry spans from the events of a state directory. [Trace] passes it each event.
 type spans struct {
 	tracer trace.Tracer
 	// old is the number of the last event before the start: it and those before are remembered and not sent.
@@ -80,13 +80,15 @@ type spans struct {
 	sandboxes map[string]*sandbox // those that exist, by identifier
 }
 
-// A sandbox is what the spans of one sandbox require from earlier events.
+// A sandbox holds the earlier events of one sandbox that its later spans need, such as the starts of running
+// commands.
 type sandbox struct {
 	made     events.Event
 	commands map[string]events.Event // the starts of those that run, by Data.Run
 }
 
-// take takes the next event of the stream. It returns no error.
+// take handles the next event of the stream, and sends the span that it completes, if any. It always returns
+// nil.
 func (s *spans) take(e events.Event) error {
 	s.last = max(s.last, e.Number(), e.Data.Last)
 	switch e.Type {
@@ -115,7 +117,8 @@ func (s *spans) take(e events.Event) error {
 	return nil
 }
 
-// removed sends the span of a sandbox, and those of commands that ended without an event, as after a kill.
+// removed sends the span of a sandbox that the event e has removed, and those of its commands that ended
+// without an event, as after a kill.
 func (s *spans) removed(e events.Event) {
 	known := s.sandboxes[e.SandboxID]
 	delete(s.sandboxes, e.SandboxID)
@@ -129,7 +132,7 @@ func (s *spans) removed(e events.Event) {
 	s.sendAt(e.Number(), known.made, "snapfs.sandbox", sandboxID(e), known.made.Time, e.Time, "", attributesOf(known.made)...)
 }
 
-// command sends the span of a command that has ended.
+// command sends the span of a command that lasted from the event start to the event end.
 func (s *spans) command(start, end events.Event) {
 	why := ""
 	list := attributesOf(start)
@@ -155,8 +158,8 @@ func (s *spans) send(e events.Event, name string, span trace.SpanID, begin, end 
 	s.sendAt(e.Number(), e, name, span, begin, end, why, list...)
 }
 
-// sendAt sends a span of the event's trace, unless the event with this number came before the start. why says what
-// failed; "" is for nothing.
+// sendAt sends a span in the trace of the event e, unless the event with this number came before [Trace] was
+// called. why is the text of the failure; "" means success.
 func (s *spans) sendAt(number uint64, e events.Event, name string, span trace.SpanID, begin, end time.Time, why string, list ...attribute.KeyValue) {
 	if number <= s.old {
 		return
@@ -176,7 +179,8 @@ func (s *spans) sendAt(number uint64, e events.Event, name string, span trace.Sp
 	sent.End(trace.WithTimestamp(end))
 }
 
-// attributesOf returns what a span says of an event. Names of files and arguments of commands are not among it.
+// attributesOf returns the attributes that the span of an event gets. Names of files and arguments of
+// commands are not among them.
 func attributesOf(e events.Event) (list []attribute.KeyValue) {
 	text := func(name, value string) {
 		if value != "" {
@@ -207,14 +211,16 @@ func attributesOf(e events.Event) (list []attribute.KeyValue) {
 	return list
 }
 
-// id returns the first bytes of a digest of the words, for an identifier of a span.
+// id returns an identifier for a span: the first bytes of a hash of the words, so that the same words always
+// give the same span.
 func id(words ...string) (span trace.SpanID) {
 	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
 	copy(span[:], sum[:])
 	return span
 }
 
-// key identifies the subject of an event: a sandbox, or the promotion of one that no longer exists.
+// key returns the identifier of an event's subject: a sandbox, or the promotion of a sandbox that no longer
+// exists.
 func key(e events.Event) string {
 	switch {
 	case e.SandboxID != "":
@@ -237,7 +243,7 @@ func commandID(e events.Event, run string) trace.SpanID {
 	return id("command", e.Source, e.SandboxID, run)
 }
 
-// ids are the identifiers that the next span gets, in a context under idsKey.
+// An ids holds the identifiers that the next span must get. It is passed in a context under idsKey.
 type ids struct {
 	trace trace.TraceID
 	span  trace.SpanID
@@ -245,7 +251,7 @@ type ids struct {
 
 type idsKey struct{}
 
-// givenIDs is an IDGenerator that returns the ids of the context.
+// A givenIDs makes the OpenTelemetry library use the identifiers in the context, instead of random ones.
 type givenIDs struct{}
 
 func (givenIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {

@@ -1,7 +1,8 @@
 // Package token makes and checks the bearer tokens of the HTTP API.
 //
-// [Store] has them in one file of the state directory: of each its name, its scopes, its end and the SHA-256 of its 32
-// random bytes, never the token itself. A removed token is refused from the next request on, by every server.
+// A [Store] holds them in one file of the state directory. For each token the file has its name, its scopes,
+// its end and the SHA-256 of its 32 random bytes, never the token itself. A removed token is refused from the
+// next request on, by every server.
 package token
 
 import (
@@ -26,16 +27,16 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Scope is a right that a token has.
+// A Scope is a right that a token gives to its holder, such as running commands.
 type Scope string
 
-// The scopes.
+// The scopes that a token can have.
 const (
-	// Read permits to see sandboxes, their files, changes and events.
+	// Read permits the holder of a token to see sandboxes, their files, changes and events.
 	Read Scope = "read"
-	// Run permits to make, change and remove sandboxes and to run commands in them.
+	// Run permits the holder of a token to make, change and remove sandboxes and to run commands in them.
 	Run Scope = "run"
-	// Promote permits to change the real tree: to promote, and to undo a promotion.
+	// Promote permits the holder of a token to change the real tree: to promote, and to undo a promotion.
 	Promote Scope = "promote"
 )
 
@@ -56,7 +57,7 @@ func ParseScopes(text string) (list []Scope, err error) {
 	return list, nil
 }
 
-// A Token describes a token.
+// A Token describes a bearer token of the HTTP API, without its secret text.
 type Token struct {
 	Name    string    `json:"name"`
 	Scopes  []Scope   `json:"scopes"`
@@ -65,10 +66,10 @@ type Token struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Expired reports whether the token has ended.
+// Expired reports whether the token is no longer valid at the time now.
 func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
-// A stored token has the hash of its bytes, in hexadecimal.
+// A stored is a token in the file of a [Store], with the hash of its secret bytes in hexadecimal.
 type stored struct {
 	Token
 	Hash string `json:"sha256"`
@@ -94,14 +95,15 @@ func validName(name string) bool {
 	return name != "" && len(name) <= 64 && strings.Contains(letters, name[:1]) && strings.Trim(name, letters+"._-") == ""
 }
 
-// A Store has the tokens of a state directory. It is safe for concurrent use, by any number of processes.
+// A Store holds the tokens of a state directory, in one file. It is safe for concurrent use, by any number of
+// processes.
 type Store struct{ dir string }
 
 // Open returns the Store of a state directory, which need not exist until [Store.New].
 func Open(state string) *Store { return &Store{state} }
 
-// New makes a token and returns its text, which is stored nowhere. Atomic. Errors: errs.ErrExists (the name),
-// errs.ErrInvalid.
+// New makes the token that t describes and returns its secret text, which is stored nowhere. Atomic. Errors:
+// errs.ErrExists (a token of this name), errs.ErrInvalid.
 func (s *Store) New(t Token) (text string, err error) {
 	const op = "making a token"
 	switch {
@@ -135,7 +137,7 @@ func (s *Store) List() ([]Token, error) {
 	return list, err
 }
 
-// Remove removes a token. Atomic. Errors: errs.ErrNotFound.
+// Remove removes the token called name. Atomic. Errors: errs.ErrNotFound.
 func (s *Store) Remove(name string) error {
 	return s.change(func(d *document) error {
 		n := len(d.Tokens)
@@ -147,8 +149,8 @@ func (s *Store) Remove(name string) error {
 	})
 }
 
-// Check returns the token with this text. The time that it takes depends on the number of tokens only. Errors:
-// errs.ErrDenied for any text that is no token or that of an expired one.
+// Check returns the token with this secret text. Its time depends only on the number of tokens, so that it
+// reveals nothing about them. Errors: errs.ErrDenied for any text that is no token or that of an expired one.
 func (s *Store) Check(text string) (Token, error) {
 	const op = "checking a token"
 	d, err := s.read()
@@ -206,7 +208,7 @@ func (s *Store) read() (d document, err error) {
 	return d, nil
 }
 
-// change replaces the stored tokens by what do makes of them, under the lock of the store.
+// change calls do to change the stored tokens, and writes the result, under the lock of the store.
 func (s *Store) change(do func(*document) error) error {
 	const op = "storing tokens"
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
@@ -234,7 +236,8 @@ func (s *Store) change(do func(*document) error) error {
 	return errs.Wrap(op, s.dir, err)
 }
 
-// replace writes a file that only this user may read, atomically and durably.
+// replace replaces the file at path by one with this data that only this user may read, atomically and
+// durably.
 func replace(path string, data []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

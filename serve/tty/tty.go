@@ -1,12 +1,13 @@
 // Package tty serves the terminal of a command over a WebSocket.
 //
-// The caller's first message says which command to run. From then on a binary message is input, and one from here is
-// output; a text message is JSON, a [Request] of the caller or an [Event] for it. At the end comes an event exit or
-// error, then a close frame: 1000 after the end of the command, 1001 if the server ends, 1008 for a message that is no
-// request or a caller that may not go on, 1009 for a message that is too long, 1011 for a command that cannot run.
+// The client's first message says which command to run. From then on a binary message from the client is
+// input, and one from the server is output. A text message is JSON: a [Request] of the client or an [Event]
+// for it. At the end the server sends an event exit or error, then a close frame. Its status is 1000 after
+// the end of the command, 1001 if the server ends, 1008 for a message that is no request or a client that may
+// not continue, 1009 for a message that is too long, and 1011 for a command that cannot run.
 //
-// A session is bounded in everything that a caller chooses. A caller that reads too slowly loses output, as an event
-// says, and one that answers no ping is taken to have gone. With the caller ends the command.
+// A session is bounded in everything that a client chooses. A client that reads too slowly loses output, as
+// an event says, and one that answers no ping is considered gone. The command ends with its client.
 package tty
 
 import (
@@ -26,10 +27,10 @@ import (
 	"github.com/snapfs/snapfs/serve/command"
 )
 
-// Protocol is the WebSocket subprotocol, which a caller may name.
+// Protocol is the name of the WebSocket subprotocol of terminals, which a client may ask for.
 const Protocol = "snapfs.terminal.v1"
 
-// Bounds of a session.
+// Bounds of a terminal's session with a client: sizes of messages and waiting input, and times.
 const (
 	maxMessage = 256 << 10 // bytes of a caller's message
 	maxInput   = 1 << 20   // bytes of input that the command has not read
@@ -39,7 +40,8 @@ const (
 	pingTime   = 15 * time.Second
 )
 
-// A Request is a text message of the caller.
+// A Request is a text message from the client of a terminal: it starts the command, sets the terminal's size,
+// or sends a signal.
 type Request struct {
 	Type string `json:"type" enum:"start,resize,signal" doc:"start: the first message, with the fields of a command, too"`
 	Cols uint16 `json:"cols,omitempty" maximum:"32767" doc:"of start and resize; by default 80"`
@@ -59,7 +61,8 @@ func (q Request) size() command.Size {
 	return s
 }
 
-// An Event is a text message to the caller.
+// An Event is a text message to the client of a terminal: the start or end of the command, lost output, or an
+// error.
 type Event struct {
 	Type  string         `json:"type" enum:"started,lost,exit,error"`
 	Bytes int64          `json:"bytes,omitempty" doc:"of lost: how much output is left out here, because the caller read too slowly"`
@@ -67,7 +70,7 @@ type Event struct {
 	Error any            `json:"error,omitempty" doc:"of error: a problem document"`
 }
 
-// Options are what a session needs.
+// Options are the functions and channels that a session of a terminal needs from the server.
 type Options struct {
 	// Start starts the command of the first message, which is JSON, in a terminal, with the sink for its output.
 	Start func(ctx context.Context, message []byte, size command.Size, sink func(stream string, p []byte)) (x *command.Running, limit time.Duration, err error)
@@ -79,8 +82,9 @@ type Options struct {
 	Ping time.Duration
 }
 
-// Check returns why a request cannot become a session, as an HTTP status and its reason, or 0. A page of another origin
-// is refused, whose browser would send what this server's page may send.
+// Check decides whether an HTTP request may become a session of a terminal. It returns 0, or the HTTP status
+// and the reason of a refusal. It refuses a web page of another origin, because the browser would send the
+// same cookie as for this server's own page.
 func Check(r *http.Request) (status int, why string) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || r.ProtoMajor != 1 {
 		return http.StatusUpgradeRequired, "this route is a WebSocket"
@@ -93,8 +97,9 @@ func Check(r *http.Request) (status int, why string) {
 	return 0, ""
 }
 
-// Serve makes a request a session, which [Check] has permitted, and returns at its end. When ctx ends the caller may not
-// go on. Errors: a request that is no WebSocket handshake, which has been answered.
+// Serve makes a request that [Check] has accepted a session of a terminal, and returns at its end. When ctx
+// ends, the session ends, because its client may not continue. Errors: a request that is no WebSocket
+// handshake, which has been answered.
 func Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, o Options) error {
 	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{Protocol}, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
@@ -110,7 +115,7 @@ func Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, o Option
 	return nil
 }
 
-// A session is a terminal with its caller.
+// A session is a command's terminal and the WebSocket connection to its client.
 type session struct {
 	c    *websocket.Conn
 	o    Options
@@ -124,7 +129,8 @@ type session struct {
 
 var errGone = errors.New("the caller has gone")
 
-// refused is why a session ends before its command.
+// refused returns the error with which a session ends before its command has started: the close status and
+// the reason.
 func refused(status websocket.StatusCode, why string) error {
 	return websocket.CloseError{Code: status, Reason: why}
 }
@@ -161,7 +167,8 @@ func (s *session) run(permitted context.Context) {
 	s.finish(ctx, last)
 }
 
-// start reads the first message and starts its command.
+// start reads the client's first message and starts the command that it describes. limit is the command's
+// time limit, or 0.
 func (s *session) start(ctx context.Context) (limit time.Duration, err error) {
 	first, done := context.WithTimeout(ctx, startTime)
 	defer done()
@@ -190,7 +197,7 @@ func (s *session) start(ctx context.Context) (limit time.Duration, err error) {
 	return limit, nil
 }
 
-// refuse ends a session that has no command.
+// refuse ends a session whose command was not started, and sends the client the error.
 func (s *session) refuse(ctx context.Context, err error) {
 	var why websocket.CloseError
 	switch {
@@ -203,7 +210,8 @@ func (s *session) refuse(ctx context.Context, err error) {
 	}
 }
 
-// copy sends the output until the end of the command.
+// copy sends the command's output to the client until the end of the command. It calls end if the client is
+// gone.
 func (s *session) copy(ctx context.Context, end context.CancelCauseFunc) {
 	for {
 		chunk, ok := s.feed.Next()
@@ -225,7 +233,7 @@ func (s *session) copy(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// finish says how the session ended.
+// finish sends the client the last event, which says how the session ended, and closes the connection.
 func (s *session) finish(ctx context.Context, last Event) {
 	var why websocket.CloseError
 	switch cause := context.Cause(ctx); {
@@ -255,7 +263,7 @@ func (s *session) message(kind websocket.MessageType, data []byte) error {
 	return s.c.Write(late, kind, data)
 }
 
-// ping ends the session if the caller does not answer.
+// ping sends pings at regular intervals, and calls end if the client does not answer.
 func (s *session) ping(ctx context.Context, end context.CancelCauseFunc) {
 	tick := time.NewTicker(s.o.Ping)
 	defer tick.Stop()
@@ -275,7 +283,7 @@ func (s *session) ping(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// receive reads a message of the caller. Errors: errGone; a refusal of one that is too long.
+// receive reads the client's next message. Errors: errGone; a refusal of a message that is too long.
 func (s *session) receive(ctx context.Context) (websocket.MessageType, []byte, error) {
 	kind, data, err := s.c.Read(ctx)
 	switch {
@@ -287,7 +295,7 @@ func (s *session) receive(ctx context.Context) (websocket.MessageType, []byte, e
 	return kind, data, nil
 }
 
-// read reads the caller's messages.
+// read handles the client's messages until the connection ends; then it calls end with the reason.
 func (s *session) read(end context.CancelCauseFunc) {
 	for {
 		kind, data, err := s.receive(context.Background()) // closing the connection ends it
@@ -307,7 +315,7 @@ func (s *session) read(end context.CancelCauseFunc) {
 	}
 }
 
-// short returns a text as a close frame can hold it.
+// short returns text cut to the length that fits into the close frame of a WebSocket.
 func short(text string) string {
 	const most = 120
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
@@ -327,7 +335,8 @@ func (s *session) request(data []byte) error {
 	return fmt.Errorf("no request has the type %.20q", q.Type)
 }
 
-// take queues input. It does not wait for the command, so that signals and pings go on.
+// take queues input of the client for the command. It does not wait for the command, so that signals and
+// pings are still handled.
 func (s *session) take(data []byte) error {
 	s.mu.Lock()
 	s.waiting += len(data)
@@ -343,7 +352,7 @@ func (s *session) take(data []byte) error {
 	return errors.New("the command does not read its input, of which too much waits")
 }
 
-// write passes the input to the command.
+// write passes the queued input to the command until ctx ends.
 func (s *session) write(ctx context.Context) {
 	for {
 		select {

@@ -1,4 +1,5 @@
-// Package watch watches a directory of a sandbox, by a process in it, see package watchdir. Read [Start] first.
+// Package watch watches a directory of a sandbox for a client. A process in the sandbox does that, see
+// package watchdir. Read [Start] first.
 package watch
 
 import (
@@ -19,11 +20,12 @@ import (
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
-// maxEvent bounds the bytes of an event's line.
+// maxEvent is the largest number of bytes of the line with an event, which comes from a process in the
+// sandbox.
 const maxEvent = 1 << 16
 
-// A Watch watches a directory. A caller that receives no events holds up its process alone, which then ends with the
-// message that it missed some.
+// A Watch receives the changes in a directory of a sandbox from a process there. A client that receives no
+// events holds up only that process, which then ends with the message that it missed some.
 type Watch struct {
 	// Events are the changes. The channel is closed at the end.
 	Events <-chan watchdir.Event
@@ -34,7 +36,7 @@ type Watch struct {
 	once    sync.Once
 }
 
-// Options say what to watch.
+// Options say which directory of a sandbox to watch.
 type Options struct {
 	supervise.ExecOptions
 	// Dir is an absolute path in the sandbox.
@@ -42,8 +44,9 @@ type Options struct {
 	Recursive bool
 }
 
-// Start begins a watch and returns when it has begun. It ends with life, with [Watch.Stop], or with the processes of the
-// sandbox. When ctx ends first, Start returns its error. Errors: ErrInvalid for what cannot be watched; those of
+// Start begins to watch a directory of the sandbox called name, and returns when the watch has begun. The
+// watch ends with the context life, with [Watch.Stop], or with the processes of the sandbox. If ctx ends
+// first, Start returns its error. Errors: ErrInvalid for a path that cannot be watched; those of
 // [files.Helper.Start].
 func Start(ctx, life context.Context, h *files.Helper, e *engine.Engine, name string, o Options) (*Watch, error) {
 	from, out, err := os.Pipe()
@@ -80,7 +83,7 @@ func Start(ctx, life context.Context, h *files.Helper, e *engine.Engine, name st
 	}
 }
 
-// read reads the events until the process ends.
+// read passes the events that the process in the sandbox writes to said on to events, until the process ends.
 func (w *Watch) read(said *os.File, events chan<- watchdir.Event) {
 	defer close(events)
 	lines := bufio.NewScanner(w.from)
@@ -103,10 +106,10 @@ func (w *Watch) read(said *os.File, events chan<- watchdir.Event) {
 	}
 }
 
-// Failed returns why the watch has ended. Events must be closed.
+// Failed returns the reason why the watch has ended, or "". The channel Events must be closed.
 func (w *Watch) Failed() string { return w.failed }
 
-// Stop ends the watch and waits for its process. It may be repeated.
+// Stop ends the watch and waits for its process. A repeated call does no harm.
 func (w *Watch) Stop() {
 	w.once.Do(func() {
 		go func() {

@@ -1,5 +1,6 @@
-// Package watchdir reports changes in a directory, one line of JSON for each. It runs as a process in a sandbox, so that
-// it sees what the sandbox's commands see, and costs the sandbox's limits.
+// Package watchdir reports the changes in a directory, one line of JSON for each. It runs as a process in a
+// sandbox, so that it sees the same files as the sandbox's commands, and its costs count towards the
+// sandbox's limits.
 package watchdir
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The kinds of an event.
+// The kinds of an [Event].
 const (
 	Ready  = "ready" // the first line: the watch has begun
 	Create = "create"
@@ -26,20 +27,22 @@ const (
 	Chmod  = "chmod"
 )
 
-// An Event is a change. Name is relative to the directory.
+// An Event is a change in a watched directory. Name is relative to the directory.
 type Event struct {
 	Kind string `json:"kind"`
 	Name []byte `json:"name,omitempty"` // any bytes
 }
 
-// maxDirectories bounds the directories of a recursive watch.
+// maxDirectories is the largest number of directories that a recursive watch covers.
 const maxDirectories = 10_000
 
-// partial is the beginning of the names of files that package serve/files writes before it moves them into place.
+// partial begins the names of unfinished files that package serve/files writes before it moves them into
+// place. They are not reported.
 const partial = ".snapfs-partial-"
 
-// Serve watches dir, with recursive also everything in it, and writes the events to out until that fails. Errors:
-// ErrNotFound, ErrInvalid for what is no directory, ErrNoSpace for too many directories or missed events.
+// Serve watches the directory dir, with recursive also everything in it, and writes the events to out until
+// writing fails. Errors: ErrNotFound; ErrInvalid if dir is no directory; ErrNoSpace for too many directories
+// or missed events.
 func Serve(dir string, recursive bool, out io.Writer) error {
 	const op = "watching"
 	info, err := os.Stat(dir)
@@ -95,7 +98,8 @@ func (s *server) send(kind, path string) error {
 	return s.out.Encode(Event{kind, name})
 }
 
-// add watches a directory. If it is new, its entries are, too.
+// add watches the directory dir. If fresh is set, dir was just made, and add also reports its entries, which
+// have been made before the watch began.
 func (s *server) add(dir string, fresh bool) error {
 	if s.watched++; s.watched > maxDirectories {
 		return errs.New("watching", dir, errs.ErrNoSpace, "there are too many directories")

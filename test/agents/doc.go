@@ -1,3 +1,3 @@
-// Package agents tests `snapfs mcp` as agents use it: a client of the protocol starts the real program and works
-// through a whole session. It has tests only.
+// Package agents tests `snapfs mcp` as agents use it: a client of the Model Context Protocol starts the real
+// program and works through a whole session. It has tests only.
 package agents

@@ -1,5 +1,5 @@
-// Package handover runs a program in place of this one: with the same streams, signals and exit status. Unlike
-// package run it works on every system.
+// Package handover runs a program in place of this one: with the same streams, signals and exit status.
+// Unlike package run it works on every system, for snapfs on Windows.
 package handover
 
 import (
@@ -14,7 +14,7 @@ import (
 // errMissing means that a program does not exist.
 var errMissing = exec.ErrNotFound
 
-// Find returns the path of a program; or an error if it does not exist.
+// Find returns the path of the program name in PATH, or an error if it does not exist.
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -23,9 +23,9 @@ func Find(name string) (string, error) {
 	return path, nil
 }
 
-// Run runs a program to its end with this process's streams, and with env in addition to this process's
-// variables, and returns its status. A console sends ctrl-c to all of its programs: the program reacts to it,
-// and this process waits for its end. SIGTERM is passed on, where the system has it.
+// Run runs the program at path to its end with this process's streams, and returns its exit status. env is
+// added to this process's variables. A console sends ctrl-c to all of its programs, so this process ignores
+// it and waits for the program's end. SIGTERM is passed on, where the system has it.
 func Run(path string, args, env []string) (status int, err error) {
 	cmd := command(path, args, env)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -53,7 +53,8 @@ func Run(path string, args, env []string) (status int, err error) {
 	return statusOf(cmd, err)
 }
 
-// Quietly runs a program to its end without input, discards its output, and returns its status.
+// Quietly runs the program at path to its end without input, discards its output, and returns its exit
+// status.
 func Quietly(path string, args, env []string) (status int, err error) {
 	cmd := command(path, args, env)
 	return statusOf(cmd, cmd.Run())

@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A Browser is Chromium without a window. The test controls it through two pipes, with the
-// DevTools protocol: JSON, each message terminated by a NUL.
+// A Browser is a running Chromium without a window. The test controls it through two pipes with the DevTools
+// protocol: JSON messages, each terminated by a NUL.
 type Browser struct {
 	// T is the test that fails.
 	T testing.TB
@@ -49,10 +49,11 @@ type answer struct {
 	} `json:"error"`
 }
 
-// patience bounds the time that a browser may be silent.
+// patience bounds how long a browser may take to answer, or an expression in a page to become true, before
+// the test fails.
 const patience = 60 * time.Second
 
-// Start starts a browser, which ends with the test and leaves no process behind.
+// Start starts Chromium for the test t. The browser ends with the test and leaves no process behind.
 func Start(t testing.TB) *Browser {
 	t.Helper()
 	treetest.OncePerRun(t)
@@ -103,7 +104,8 @@ func Start(t testing.TB) *Browser {
 	return b
 }
 
-// Call calls a method of the protocol, and saves events that come first.
+// Call calls a method of the DevTools protocol and decodes its result into result, unless that is nil. An
+// error fails the test. Call saves events of the page that arrive before the result.
 func (b *Browser) Call(method string, params map[string]any, result any) {
 	b.T.Helper()
 	b.id++
@@ -132,7 +134,7 @@ func (b *Browser) Call(method string, params map[string]any, result any) {
 	}
 }
 
-// next reads a message.
+// next reads the browser's next message. It saves an event, and fails the test if the page opens a dialog.
 func (b *Browser) next() (a answer) {
 	b.T.Helper()
 	text, err := b.from.ReadBytes(0)
@@ -150,7 +152,8 @@ func (b *Browser) next() (a answer) {
 	return a
 }
 
-// Open opens a URL and waits until it is loaded.
+// Open opens a URL in the browser and waits until the page is loaded. It forgets the events of the page
+// before.
 func (b *Browser) Open(url string) {
 	b.T.Helper()
 	b.events = nil
@@ -160,7 +163,8 @@ func (b *Browser) Open(url string) {
 	}
 }
 
-// Eval returns the value of an expression.
+// Eval evaluates a JavaScript expression in the page, waits for its promise if it returns one, and returns
+// the value. An exception fails the test.
 func Eval[T any](b *Browser, expression string) T {
 	b.T.Helper()
 	var got struct {
@@ -174,7 +178,8 @@ func Eval[T any](b *Browser, expression string) T {
 	return got.Result.Value
 }
 
-// Is waits until an expression is true: the browser handles a click asynchronously.
+// Is waits until a JavaScript expression in the page has the value want, since the page handles a click
+// asynchronously. It fails the test if that takes too long.
 func (b *Browser) Is(expression string, want any) {
 	b.T.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -189,7 +194,7 @@ func (b *Browser) Is(expression string, want any) {
 	}
 }
 
-// Press presses and releases a key.
+// Press presses and releases a key in the page. key is a name such as "Enter", or a character.
 func (b *Browser) Press(key string) {
 	b.T.Helper()
 	down := map[string]any{"type": "keyDown", "key": key}
@@ -200,7 +205,7 @@ func (b *Browser) Press(key string) {
 	b.Call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
 }
 
-// Click clicks the middle of an element.
+// Click clicks the middle of the first element of the page that matches a CSS selector.
 func (b *Browser) Click(selector string) {
 	b.T.Helper()
 	at := Eval[[]float64](b, `(e => { e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })(document.querySelector(`+fmt.Sprintf("%q", selector)+`))`)
@@ -209,7 +214,8 @@ func (b *Browser) Click(selector string) {
 	}
 }
 
-// Quiet checks that there was no message and no error since Open, and no request but of the URLs that begin so.
+// Quiet fails the test if the page has logged a message or an error since [Browser.Open], or has sent a
+// request to a URL that does not begin with urls.
 func (b *Browser) Quiet(urls string) {
 	b.T.Helper()
 	b.Is("1", 1) // pending events have arrived

@@ -1,5 +1,6 @@
-// Generate makes Go code of the protobuf files in a directory's subdirectory proto: the messages and the services of
-// Connect. It is the compiler and both plugins in one module with exact versions, so that nothing need be installed.
+// Generate makes Go code from the protobuf files in a directory's subdirectory proto: the messages and the
+// Connect services. It contains the compiler and both plugins in exact versions, so that nothing needs to be
+// installed.
 package main
 
 import (
@@ -29,7 +30,8 @@ func main() {
 	}
 }
 
-// generate writes the Go files of the package at an import path to dir.
+// generate makes the Go files of the protobuf files in dir/proto and writes them to dir. path is the import
+// path of their package.
 func generate(ctx context.Context, dir, path string) error {
 	sources, err := filepath.Glob(filepath.Join(dir, "proto", "*.proto"))
 	if err != nil || len(sources) == 0 {
@@ -70,7 +72,7 @@ func add(q *pluginpb.CodeGeneratorRequest, seen map[string]bool, f *descriptorpb
 	}
 }
 
-// run runs a plugin and writes the files that it replies with.
+// run runs a compiler plugin on the request q and writes the files that it returns to dir.
 func run(ctx context.Context, plugin string, q *pluginpb.CodeGeneratorRequest, dir string) error {
 	in, err := proto.Marshal(q)
 	if err != nil {
