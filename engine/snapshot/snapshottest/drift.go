@@ -52,8 +52,8 @@ func detectsLittleDrift(x *workbench) {
 	x.clean()
 }
 
-// racy is two ticks of the slowest clock that filesystems use for timestamps. Two changes farther apart in
-// time have different ctimes.
+// racy is two ticks of the slowest clock that filesystems use for timestamps. Two changes with more time
+// between them have different ctimes.
 const racy = 20 * time.Millisecond
 
 // realInodes checks the backend's claim Facts.RealInodes: it compares the inode of a file in a frozen
