@@ -62,16 +62,15 @@ of a removed sandbox is exported by the same name, or by its identifier.`,
 			if file == "" {
 				return usageError(errors.New("export requires --output FILE"))
 			}
-			text, id, err := exportEvidence(ctx, e, args[0], !open)
+			r, id, err := exportEvidence(ctx, e, args[0], !open)
 			if err != nil {
 				return err
 			}
-			if err := os.WriteFile(file, text, 0o600); err != nil {
+			if err := os.WriteFile(file, r.Text, 0o600); err != nil {
 				return errs.With("writing the evidence", file, err)
 			}
-			r := bundle.Verify(text, bundle.Options{})
 			return a.ui.result(exported{id, file, r.Root, !open}, func(io.Writer) error {
-				a.ui.notice("wrote " + pathlist.Printable(file) + ": " + count(int(r.Records), "record") + ", root " + r.Root)
+				a.ui.notice("wrote " + pathlist.Printable(file) + ": " + count(r.Records, "record") + ", root " + r.Root)
 				return nil
 			})
 		}),
@@ -83,7 +82,7 @@ of a removed sandbox is exported by the same name, or by its identifier.`,
 
 // exportEvidence returns the bundle of a sandbox and its identifier. With end it signs the end
 // statement first, if the sandbox exists.
-func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool) ([]byte, string, error) {
+func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool) (*evidence.Exported, string, error) {
 	s := evidence.Of(e.Catalog())
 	id, err := s.Find(name)
 	if err != nil {
@@ -94,8 +93,8 @@ func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool
 			return nil, "", err
 		}
 	}
-	text, err := s.Export(id)
-	return text, id, err
+	r, err := s.Export(id)
+	return r, id, err
 }
 
 func newEvidenceVerify(a *app) *cobra.Command {
@@ -215,8 +214,11 @@ func (a *app) bundleOf(ctx context.Context, arg string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, _, err := exportEvidence(ctx, e, arg, false)
-	return text, err
+	r, _, err := exportEvidence(ctx, e, arg, false)
+	if err != nil {
+		return nil, err
+	}
+	return r.Text, nil
 }
 
 func newEvidenceReveal(a *app) *cobra.Command {

@@ -3,7 +3,6 @@ package evidence
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -152,8 +151,15 @@ func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) erro
 // maxDestinations bounds the destinations that are counted in one record.
 const maxDestinations = 1000
 
+// An Exported is the bundle of a sandbox as a file, with the number of records and the root of the log.
+type Exported struct {
+	Text    []byte
+	Records int
+	Root    string
+}
+
 // Export returns the bundle of the sandbox with this identifier.
-func (s *Store) Export(id string) ([]byte, error) {
+func (s *Store) Export(id string) (*Exported, error) {
 	l := s.Log(id)
 	lines, _, err := l.Lines()
 	if err != nil {
@@ -196,7 +202,8 @@ func (s *Store) Export(id string) ([]byte, error) {
 	if b.Checkpoint, err = key.SignCheckpoint(statement.Checkpoint{Sandbox: id, Size: tree.Size(), Root: root}); err != nil {
 		return nil, err
 	}
-	return b.Encode()
+	text, err := b.Encode()
+	return &Exported{text, len(lines), fmt.Sprintf("%x", root[:])}, err
 }
 
 // Reveal returns the digests in the record of a sandbox that stand for a text, with their salts.
@@ -226,8 +233,8 @@ func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 // split returns the lines of a text that ends with a line break, or is empty.
 func split(text []byte) [][]byte {
 	lines := [][]byte{}
-	for line := range strings.Lines(string(text)) {
-		lines = append(lines, []byte(strings.TrimSuffix(line, "\n")))
+	for line := range bytes.Lines(text) {
+		lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
 	}
 	return lines
 }
@@ -242,11 +249,9 @@ func recordsOf(l *audit.Log) ([]audit.Record, error) {
 
 // decode returns the records of lines.
 func decode(lines [][]byte) ([]audit.Record, error) {
-	records := make([]audit.Record, len(lines))
-	for i, line := range lines {
-		if err := json.Unmarshal(line, &records[i]); err != nil {
-			return nil, fmt.Errorf("line %d of the log is no record", i+1)
-		}
+	records, bad := audit.ParseAll(lines)
+	if bad >= 0 {
+		return nil, fmt.Errorf("line %d of the log is no record", bad+1)
 	}
 	if len(records) == 0 {
 		return nil, errors.New("the log is empty")

@@ -64,7 +64,10 @@ func IsCanonical(text []byte) bool {
 }
 
 // Digest returns the SHA-256 digest of a line without its line break, in hexadecimal digits.
-func Digest(line []byte) string {
+func Digest(line []byte) string { return string(AppendDigest(nil, line)) }
+
+// AppendDigest appends the digest of a line to text.
+func AppendDigest(text, line []byte) []byte {
 	sum := sha256.Sum256(line)
-	return hex.EncodeToString(sum[:])
+	return hex.AppendEncode(text, sum[:])
 }

@@ -3,8 +3,8 @@ package bundle
 import (
 	"bytes"
 	"crypto/ed25519"
-	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/events"
@@ -119,31 +119,55 @@ func check(text []byte) (*checked, *fault) {
 
 // checkRecords checks the form, the order and the chain of the records.
 func (c *checked) checkRecords() *fault {
-	prev := audit.FirstPrev
-	for i, line := range c.Records {
-		var r audit.Record
-		d := json.NewDecoder(bytes.NewReader(line))
-		d.DisallowUnknownFields()
-		if d.Decode(&r) != nil || !audit.IsCanonical(line) {
-			return faultf("record", "record %d is no record", i)
+	var tree *audit.Tree
+	var treeErr error
+	var built sync.WaitGroup
+	built.Go(func() { tree, treeErr = audit.TreeOf(c.Records) })
+	defer built.Wait()
+	records, bad := audit.ParseAll(c.Records)
+	if bad >= 0 {
+		// The lines before it may have a fault, too: the first one counts.
+		if f := c.checkChain(records[:bad]); f != nil {
+			return f
 		}
-		switch {
-		case r.Sandbox != c.Sandbox:
-			return faultf("session", "record %d is of another sandbox", i)
-		case r.Seq != int64(i):
-			return faultf("order", "record %d has the number %d: records are missing, doubled or out of order", i, r.Seq)
-		case r.Prev != prev:
-			return faultf("chain", "record %d does not follow from the one before: one of them was changed", i)
-		}
-		prev = audit.Digest(line)
-		c.records = append(c.records, r)
+		return faultf("record", "record %d is no record", bad)
 	}
-	tree, err := audit.TreeOf(c.Records)
-	if err != nil {
-		return faultf("record", "computing the tree: %v", err)
+	if f := c.checkChain(records); f != nil {
+		return f
 	}
-	c.tree = tree
+	built.Wait()
+	if treeErr != nil {
+		return faultf("record", "computing the tree: %v", treeErr)
+	}
+	c.records, c.tree = records, tree
 	return nil
+}
+
+// checkChain checks that each record follows the one before it.
+func (c *checked) checkChain(records []audit.Record) *fault {
+	bad := audit.InParts(len(records), func(from, to int) int {
+		prev := []byte(audit.FirstPrev)
+		if from > 0 {
+			prev = audit.AppendDigest(nil, c.Records[from-1])
+		}
+		for i := from; i < to; i++ {
+			if r := &records[i]; r.Sandbox != c.Sandbox || r.Seq != int64(i) || r.Prev != string(prev) {
+				return i
+			}
+			prev = audit.AppendDigest(prev[:0], c.Records[i])
+		}
+		return -1
+	})
+	if bad < 0 {
+		return nil
+	}
+	switch r := records[bad]; {
+	case r.Sandbox != c.Sandbox:
+		return faultf("session", "record %d is of another sandbox", bad)
+	case r.Seq != int64(bad):
+		return faultf("order", "record %d has the number %d: records are missing, doubled or out of order", bad, r.Seq)
+	}
+	return faultf("chain", "record %d does not follow from the one before: one of them was changed", bad)
 }
 
 // maxSkew is how far the host's clock may run from the time since boot between two records.
