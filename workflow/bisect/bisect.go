@@ -139,7 +139,7 @@ func (s *Search) check(ctx context.Context, e *engine.Engine, state string, r *R
 			err = errors.Join(err, rerr)
 		}
 	}()
-	if err := plain(ctx, e, fork.Name); err != nil {
+	if err := e.Sandboxes.MakeTemporary(ctx, fork.Name, leftover); err != nil {
 		return "", err
 	}
 	status, err := s.run(ctx, e, fork.Name)
@@ -158,23 +158,6 @@ func (s *Search) check(ctx context.Context, e *engine.Engine, state string, r *R
 	}
 	r.Checks = append(r.Checks, Check{State: state, Status: status, Verdict: verdict})
 	return verdict, nil
-}
-
-// plain lets a fork take no snapshots by itself, and has it removed after an hour should this process be killed.
-func plain(ctx context.Context, e *engine.Engine, name string) error {
-	h, err := e.Catalog().Lock(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer h.Release()
-	h.Policy.KeyPoints = nil
-	now := catalog.Now()
-	h.RecordAge(now)
-	h.Policy.Limits.RemoveAfter = leftover
-	if err := e.Catalog().NoteEnd(h.Record, now); err != nil {
-		return err
-	}
-	return h.Save()
 }
 
 // run runs the check in a sandbox and returns its exit status.

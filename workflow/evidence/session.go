@@ -21,7 +21,8 @@ import (
 )
 
 // RecordChanges records the changed files of a sandbox that keeps evidence: the manifest beside the
-// log, and its root in the log. For another sandbox it does nothing.
+// log, and its root in the log, unless the last record has the same root. For another sandbox it does
+// nothing. The engine calls it before each promotion.
 func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	l := Of(e.Catalog()).Log(rec.ID)
 	if !rec.Policy.Evidence || !l.Exists() {
@@ -40,6 +41,9 @@ func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) e
 		return err
 	}
 	root := fmt.Sprintf("%x", hash[:])
+	if last, err := l.Last(); err != nil || last.Type == audit.DiffRecorded && last.Data["root"] == root {
+		return err
+	}
 	var text strings.Builder
 	for _, line := range lines {
 		text.Write(line)
@@ -49,15 +53,6 @@ func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) e
 		return err
 	}
 	return l.Append(audit.DiffRecorded, map[string]any{"root": root, "entries": tree.Size()}, true)
-}
-
-// RecordChangesOf does the same as RecordChanges for the sandbox with a name, before a promotion.
-func RecordChangesOf(ctx context.Context, e *engine.Engine, name string) error {
-	rec, err := e.Catalog().Get(name)
-	if err != nil || !rec.Policy.Evidence {
-		return nil //nolint:nilerr // the promotion reports it
-	}
-	return RecordChanges(ctx, e, rec)
 }
 
 // End ends the evidence of a sandbox with the end statement, unless it has one. It records the

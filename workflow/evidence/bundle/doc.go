@@ -2,7 +2,7 @@
 // the signed statements and the signed checkpoint.
 //
 // [Verify] needs the file and nothing else: no state directory and no network. It gives a verdict
-// for each of integrity, signer, completeness and policy, with the name of what is wrong.
+// for each of integrity, signer, completeness and policy, with the name of what is wrong. The gate needs a host.
 // [Reveal] takes one changed file out of a bundle, with the proof that it belongs there.
 //
 // Every byte of a bundle is fixed: each line is canonical JSON, and each value is signed or follows

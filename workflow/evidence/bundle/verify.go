@@ -22,12 +22,18 @@ const (
 	Gate         = "gate"
 )
 
+// Faults of the verdict on the gate, which only a host with the recorded state can give.
+const (
+	NoBase      = "no-base"
+	OtherStatus = "status"
+)
+
 // A Verdict answers one question about a bundle.
 type Verdict struct {
 	Name string `json:"name"`
 	// Result is "yes", "no", or "not run".
 	Result string `json:"result"`
-	// Fault names the reason of a "no", "" with another result.
+	// Fault names the reason of a "no", and of a "not run" that was asked for; "" with another result.
 	Fault string `json:"fault,omitempty"`
 	Why   string `json:"why"`
 }
@@ -97,7 +103,7 @@ func Verify(text []byte, o Options) Report {
 		c.signer(o.Key).verdict(Signer, "signed by the key that you trust"),
 		c.complete().verdict(Completeness, "the log runs from the sandbox's creation to the end statement"),
 		c.policy(),
-		{Gate, "not run", "", "snapfs does not run checks again"},
+		{Gate, "not run", "", "the checks run again with --reproduce only"},
 	}
 	return r
 }
@@ -324,7 +330,7 @@ func (c *checked) complete() *fault {
 			return faultf("after-end", "record %d (%s) is after the end statement", i, r.Type)
 		case r.Type == events.CommandStarted:
 			open[text(r.Data, "run")] = r.Seq
-		case r.Type == events.CommandEnded:
+		case r.Type == events.CommandEnded, r.Type == events.CommandRefused:
 			delete(open, text(r.Data, "run"))
 		}
 	}
