@@ -64,6 +64,8 @@ type Config struct {
 	Expire func(e *Engine) error
 	// Witness returns the witness of the events of a state directory. It may be nil.
 	Witness func(cat *catalog.Catalog) events.Witness
+	// Manifest records the changed files of a sandbox before they are promoted. It may be nil.
+	Manifest func(ctx context.Context, e *Engine, rec *catalog.Record) error
 	// Proxy returns the command of the network proxy, a program that calls edge.Serve. The
 	// engine calls it when a sandbox needs a proxy; nil means that there is none.
 	Proxy func() ([]string, error)
@@ -163,12 +165,21 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	e.Reconcile = reconcile.New(reconcile.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare,
 		Supervise: e.Supervise, Stages: e.Stages, KeyPoints: e.KeyPoints, Notice: notice, Events: e.events,
+		Manifest: func(ctx context.Context, rec *catalog.Record) error {
+			if c.Manifest == nil {
+				return nil
+			}
+			return c.Manifest(ctx, e, rec)
+		},
 	})
 	return e
 }
 
 // Catalog returns the catalogue with the records of all sandboxes.
 func (e *Engine) Catalog() *catalog.Catalog { return e.cat }
+
+// Events returns the stream of events of the state directory.
+func (e *Engine) Events() *events.Log { return e.events }
 
 // Notice passes a sentence for the user to the callback Config.Notice.
 func (e *Engine) Notice(text string) { e.notice(text) }

@@ -72,6 +72,7 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 	}
 	s.Supervisor, s.Proc, err = e.Supervise.Start(ctx, rec, begun, allowed, real, &command)
 	if err != nil {
+		start.Refused(err)
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}
 	s.ended = e.Supervise.Started(rec, s.Supervisor, start)
@@ -209,6 +210,7 @@ func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolat
 		return st, err
 	}
 	if s.Supervisor, s.Proc, err = s.Engine.Supervise.Start(ctx, s.Record, nil, nil, hostfs.SearchSecrets(), &command); err != nil {
+		start.Refused(err)
 		return st, err
 	}
 	s.ended = s.Engine.Supervise.Started(s.Record, s.Supervisor, start)

@@ -241,7 +241,7 @@ class Bundle:
             need(i <= end or r["type"] == "snapfs.sandbox.removed", "after-end")
             if r["type"] == "snapfs.command.started":
                 running.add(r["data"].get("run"))
-            if r["type"] == "snapfs.command.ended":
+            if r["type"] in ("snapfs.command.ended", "snapfs.command.refused"):
                 running.discard(r["data"].get("run"))
         need(len(self.sizes) == 2, "no-end")
         need(not running, "no-result")
@@ -268,6 +268,8 @@ def summary(records):
             starts[r["data"].get("run")] = n
         elif kind == "snapfs.command.ended" and r["data"].get("run") in starts:
             out["commands"].append(pick(r, {"started": starts[r["data"].get("run")], "ended": n}, "status", "milliseconds", "cpu_milliseconds", "memory_bytes"))
+        elif kind == "snapfs.check.ended":
+            out.setdefault("checks", []).append(pick(r, {"record": n}, "name", "reason", "status", "output"))
         elif kind == "snapfs.limit.reached":
             out["limits"].append(pick(r, {"record": n}, "limit", "value"))
         elif kind in ("snapfs.changes.promoted", "snapfs.promotion.undone", "snapfs.promotion.redone"):

@@ -10,7 +10,6 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/workflow/evidence"
 )
 
 // A PlanRequest is an agent's selection of the changes of a sandbox that it wants to promote.
@@ -197,9 +196,6 @@ func (s *Service) Promote(ctx context.Context, q PlanRequest, fingerprint string
 	}
 	e, _, err := s.enter(ctx, q.Sandbox)
 	if err != nil {
-		return Promoted{}, err
-	}
-	if err := evidence.RecordChangesOf(ctx, e, q.Sandbox); err != nil {
 		return Promoted{}, err
 	}
 	done, err := e.Reconcile.Promote(ctx, q.Sandbox, reconcile.PromoteOptions{PlanOptions: o, Plan: fingerprint})

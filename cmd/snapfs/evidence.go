@@ -62,16 +62,15 @@ of a removed sandbox is exported by the same name, or by its identifier.`,
 			if file == "" {
 				return usageError(errors.New("export requires --output FILE"))
 			}
-			text, id, err := exportEvidence(ctx, e, args[0], !open)
+			r, id, err := exportEvidence(ctx, e, args[0], !open)
 			if err != nil {
 				return err
 			}
-			if err := os.WriteFile(file, text, 0o600); err != nil {
+			if err := os.WriteFile(file, r.Text, 0o600); err != nil {
 				return errs.With("writing the evidence", file, err)
 			}
-			r := bundle.Verify(text, bundle.Options{})
 			return a.ui.result(exported{id, file, r.Root, !open}, func(io.Writer) error {
-				a.ui.notice("wrote " + pathlist.Printable(file) + ": " + count(int(r.Records), "record") + ", root " + r.Root)
+				a.ui.notice("wrote " + pathlist.Printable(file) + ": " + count(r.Records, "record") + ", root " + r.Root)
 				return nil
 			})
 		}),
@@ -83,7 +82,7 @@ of a removed sandbox is exported by the same name, or by its identifier.`,
 
 // exportEvidence returns the bundle with the signed evidence about a sandbox, and its identifier. With end it
 // first signs the statement that the evidence is complete, if the sandbox still exists.
-func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool) ([]byte, string, error) {
+func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool) (*evidence.Exported, string, error) {
 	s := evidence.Of(e.Catalog())
 	id, err := s.Find(name)
 	if err != nil {
@@ -94,12 +93,13 @@ func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool
 			return nil, "", err
 		}
 	}
-	text, err := s.Export(id)
-	return text, id, err
+	r, err := s.Export(id)
+	return r, id, err
 }
 
 func newEvidenceVerify(a *app) *cobra.Command {
 	var keyFile, earlier string
+	var reproduce bool
 	cmd := &cobra.Command{
 		Use:   "verify file",
 		Short: "check an exported record",
@@ -109,14 +109,19 @@ func newEvidenceVerify(a *app) *cobra.Command {
   signer        the key that signed it is the one of --key; without, that of this host
   completeness  it runs from the creation of the sandbox to the end statement
   policy        nothing recorded is against the sandbox's policy
-  gate          the checks were run again: snapfs does not do that yet
+  gate          the recorded checks, run again, end as they did: with --reproduce
 
-It needs no state directory with --key, and no network. --earlier names an earlier export of
-the same sandbox, which the record must continue. The exit status is 8 if integrity does
-not hold, and 1 if another verdict is no.`,
+--reproduce runs the recorded checks again, each in a clone of the recorded base with the
+recorded changes. It needs the host that has the sandbox, still in that state; if that is
+not to be had any more, the verdict is "not run" with the fault no-base, and the exit status
+is 3. It runs nothing unless the bundle is as it was signed, by the trusted key.
+
+Without --reproduce, verify needs no state directory if --key is given, and no network.
+--earlier names an earlier export of the same sandbox, which the record must continue.
+The exit status is 8 if integrity does not hold, and 1 if another verdict is no.`,
 		Example: "  snapfs evidence verify fix.evidence --key host.pub\n  snapfs evidence verify fix.evidence --earlier before-promotion.evidence",
 		Args:    exactly("file"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := a.verifyOptions(keyFile, earlier)
 			if err != nil {
 				return err
@@ -126,6 +131,11 @@ not hold, and 1 if another verdict is no.`,
 				return err
 			}
 			r := bundle.VerifyFile(text, o)
+			if reproduce {
+				if err := a.reproduce(cmd.Context(), text, &r); err != nil {
+					return err
+				}
+			}
 			if err := a.ui.result(r, func(w io.Writer) error { return printVerdicts(w, r) }); err != nil {
 				return err
 			}
@@ -133,8 +143,31 @@ not hold, and 1 if another verdict is no.`,
 		},
 	}
 	cmd.Flags().StringVar(&keyFile, "key", "", "trust the public key in this `file` (default this host's own)")
+	cmd.Flags().BoolVar(&reproduce, "reproduce", false, "run the recorded checks again, in a clone of the recorded state")
 	cmd.Flags().StringVar(&earlier, "earlier", "", "require that the record continues that of this earlier `file`")
 	return cmd
+}
+
+// reproduce runs the recorded checks again, if the bundle is as the trusted key signed it, and puts the verdict into the
+// report.
+func (a *app) reproduce(ctx context.Context, text []byte, r *bundle.Report) error {
+	for i, v := range r.Verdicts {
+		switch v.Name {
+		case bundle.Integrity, bundle.Signer:
+			if v.Result != "yes" {
+				return nil
+			}
+		case bundle.Gate:
+			e, err := a.engine(ctx)
+			if err != nil {
+				return err
+			}
+			if r.Verdicts[i], err = evidence.Reproduce(ctx, e, text, a.ui.err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // verifyOptions reads the files that the flags of `snapfs evidence verify` name: the key to trust, and an
@@ -193,6 +226,9 @@ func printVerdicts(w io.Writer, r bundle.Report) error {
 // verdictError returns an error for the first failed check of the evidence in file, or nil.
 func verdictError(file string, r bundle.Report) error {
 	for _, v := range r.Verdicts {
+		if v.Fault == bundle.NoBase {
+			return errs.New("verifying", file, errs.ErrNotFound, v.Why)
+		}
 		if v.Result != "no" {
 			continue
 		}
@@ -217,8 +253,11 @@ func (a *app) bundleOf(ctx context.Context, arg string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, _, err := exportEvidence(ctx, e, arg, false)
-	return text, err
+	r, _, err := exportEvidence(ctx, e, arg, false)
+	if err != nil {
+		return nil, err
+	}
+	return r.Text, nil
 }
 
 func newEvidenceReveal(a *app) *cobra.Command {

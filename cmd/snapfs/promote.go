@@ -8,7 +8,6 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/merge/mergetool"
 	"github.com/snapfs/snapfs/engine/reconcile"
-	"github.com/snapfs/snapfs/workflow/evidence"
 	"github.com/spf13/cobra"
 )
 
@@ -145,9 +144,6 @@ var (
 
 // promote promotes the changes of the sandbox called name and prints the result.
 func (a *app) promote(ctx context.Context, e *engine.Engine, name string, o reconcile.PromoteOptions, words promotedWords) error {
-	if err := evidence.RecordChangesOf(ctx, e, name); err != nil {
-		return err
-	}
 	done, err := e.Reconcile.Promote(ctx, name, o)
 	if err != nil {
 		return err

@@ -35,6 +35,13 @@ func (l *Log) Starting(name, id string, args, env []string) (*Start, error) {
 	return s, nil
 }
 
+// Refused appends that the command was not started, and why.
+func (s *Start) Refused(why error) {
+	s.log.Append(Event{Type: CommandRefused, Subject: s.seen.Subject, SandboxID: s.seen.SandboxID, Data: Data{
+		Run: s.seen.Data.Run, Command: s.seen.Data.Command[:min(len(s.seen.Data.Command), 1)], Reason: cut(why.Error(), 1024),
+	}})
+}
+
 // Started appends the event that the command has started, and returns a function that appends the event of
 // its end: with the exit status, the resources used, and the name of the limit that was hit, "" for none.
 func (s *Start) Started() (ended func(status int, u Usage, limit string)) {

@@ -15,6 +15,7 @@ const (
 	SnapshotCreated   = "snapfs.snapshot.created"
 	CommandStarted    = "snapfs.command.started"
 	CommandEnded      = "snapfs.command.ended"
+	CommandRefused    = "snapfs.command.refused"
 	LimitReached      = "snapfs.limit.reached"
 	NetworkRefused    = "snapfs.network.refused"
 	NetworkAllowed    = "snapfs.network.allowed"
@@ -26,6 +27,7 @@ const (
 	PromotionRedone   = "snapfs.promotion.redone"
 	JobChanged        = "snapfs.job.changed"
 	SelfTested        = "snapfs.selftest.done"
+	CheckEnded        = "snapfs.check.ended"
 	// EventsLost is the type of an event that a reader gets in place of events that were removed from the
 	// stream. It is stored nowhere.
 	EventsLost = "snapfs.events.lost"
@@ -85,6 +87,9 @@ type Data struct {
 	Command []string `json:"command,omitempty"`
 	// Env are the variables of a command, as NAME=VALUE. Only a [Witness] gets them.
 	Env []string `json:"-"`
+	// Check are all arguments of a check, and Output is the digest of its output. Only a [Witness] gets them.
+	Check  []string `json:"-"`
+	Output string   `json:"-"`
 	// Run is a text that the start and the end of one command share, and no other command of the
 	// sandbox has.
 	Run string `json:"run,omitempty"`

@@ -218,7 +218,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 			unset++
 		}
 	}
-	if unset != 3 { // First and Last, and Env, which is never written
+	if unset != 5 { // First and Last, and Env, Check and Output, which are never written
 		t.Errorf("%d fields of the data are not set here", unset)
 	}
 	var got Event

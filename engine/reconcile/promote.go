@@ -181,6 +181,11 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	for _, a := range c.Plan.NeedsApproval {
 		promoting.AddPath(a.Path)
 	}
+	if rc.manifest != nil {
+		if err := rc.manifest(ctx, c.Rec); err != nil {
+			return err
+		}
+	}
 	if err := rc.witness(events.ChangesPromoting, c.Rec, promoting); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"context"
 	"sync"
 
 	"github.com/snapfs/snapfs/engine/baseline"
@@ -27,6 +28,7 @@ type Reconciler struct {
 	supervise *supervise.Manager
 	stages    *stages.Store
 	keyPoints *keypoint.Taker
+	manifest  func(context.Context, *catalog.Record) error // or nil
 
 	mu         sync.Mutex
 	unfinished []Unfinished // the killed promotions whose targets could not be opened at the last recovery
@@ -44,6 +46,9 @@ type Parts struct {
 	KeyPoints *keypoint.Taker
 	Notice    func(string)
 	Events    *events.Log
+	// Manifest records the changed files of a sandbox before they are promoted; an error refuses the promotion. It
+	// may be nil.
+	Manifest func(ctx context.Context, rec *catalog.Record) error
 }
 
 // New returns a Reconciler that uses these packages.
@@ -51,5 +56,6 @@ func New(p Parts) *Reconciler {
 	return &Reconciler{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline,
 		compare: p.Compare, supervise: p.Supervise, stages: p.Stages, keyPoints: p.KeyPoints,
+		manifest: p.Manifest,
 	}
 }

@@ -23,6 +23,9 @@ func (sv *Manager) StartIn(ctx context.Context, rec *catalog.Record, h *Supervis
 		return nil, nil, err
 	}
 	p, err := h.Start(ctx, command)
+	if err != nil {
+		start.Refused(err)
+	}
 	return p, start, err
 }
 

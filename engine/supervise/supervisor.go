@@ -363,6 +363,9 @@ func (h *Supervisor) startWitnessed(c isolate.Command, started func(*isolate.Pro
 		return nil, nil, err
 	}
 	p, err := h.start(context.Background(), c, started)
+	if err != nil {
+		start.Refused(err)
+	}
 	return p, start, err
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/token"
-	"github.com/snapfs/snapfs/workflow/evidence"
 )
 
 // A Select is the part of a request that selects the changes of a sandbox to promote, and the target.
@@ -237,9 +236,6 @@ func (a *API) promote(ctx context.Context, in *promoteInput) (*promoteOutput, er
 			return nil, err
 		}
 		o.Plan, o.Mine, o.Theirs, o.DryRun = in.Body.Plan, in.Body.Mine, in.Body.Theirs, in.Body.DryRun
-	}
-	if err := evidence.RecordChangesOf(ctx, e, in.Name); err != nil {
-		return nil, err
 	}
 	p, err := e.Reconcile.Promote(ctx, in.Name, o)
 	if err != nil {

@@ -46,6 +46,7 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 		Probe:      []string{o.Program, "probe"}, SelfTest: selftest.For,
 		Expire:   expire,
 		Witness:  evidence.Witness,
+		Manifest: evidence.RecordChanges,
 		Proxy:    func() ([]string, error) { return o.beside("opening the network", "snapfs-edge") },
 		IDMapper: o.idMapper,
 	})

@@ -143,7 +143,7 @@ func (s *Search) check(ctx context.Context, e *engine.Engine, state string, r *R
 			err = errors.Join(err, rerr)
 		}
 	}()
-	if err := plain(ctx, e, fork.Name); err != nil {
+	if err := e.Sandboxes.MakeTemporary(ctx, fork.Name, leftover); err != nil {
 		return "", err
 	}
 	status, err := s.run(ctx, e, fork.Name)
@@ -162,24 +162,6 @@ func (s *Search) check(ctx context.Context, e *engine.Engine, state string, r *R
 	}
 	r.Checks = append(r.Checks, Check{State: state, Status: status, Verdict: verdict})
 	return verdict, nil
-}
-
-// plain sets the policy of the fork called name, in which a check runs: no automatic snapshots, and removal
-// after an hour in case this process is killed.
-func plain(ctx context.Context, e *engine.Engine, name string) error {
-	h, err := e.Catalog().Lock(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer h.Release()
-	h.Policy.KeyPoints = nil
-	now := catalog.Now()
-	h.RecordAge(now)
-	h.Policy.Limits.RemoveAfter = leftover
-	if err := e.Catalog().NoteEnd(h.Record, now); err != nil {
-		return err
-	}
-	return h.Save()
 }
 
 // run runs the check command in the sandbox called name and returns its exit status.

@@ -43,6 +43,8 @@ func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 	texts("paths", d.Paths)
 	texts("held", d.Held)
 	texts("crossed", d.Crossed)
+	texts("check", d.Check)
+	text("output", d.Output)
 	number("port", int64(d.Port))
 	number("changes", int64(d.Changes))
 	number("memory_bytes", d.MemoryBytes)
@@ -51,7 +53,7 @@ func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 		data["status"] = int64(*d.Status)
 		data["milliseconds"] = milliseconds(d.Seconds)
 	}
-	if len(d.Command) > 0 {
+	if len(d.Command) > 0 && e.Type == events.CommandStarted {
 		hidden, err := l.Redact(append(d.Command[1:len(d.Command):len(d.Command)], d.Env...))
 		if err != nil {
 			return nil, err

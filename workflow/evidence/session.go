@@ -3,7 +3,6 @@ package evidence
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,8 +20,9 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
 )
 
-// RecordChanges records which files a sandbox that keeps evidence has changed: a manifest in a file beside
-// the log, and its root hash in the log. For another sandbox it does nothing.
+// RecordChanges records the changed files of a sandbox that keeps evidence: the manifest beside the
+// log, and its root in the log, unless the last record has the same root. For another sandbox it does
+// nothing. The engine calls it before each promotion.
 func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	l := Of(e.Catalog()).Log(rec.ID)
 	if !rec.Policy.Evidence || !l.Exists() {
@@ -41,6 +41,9 @@ func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) e
 		return err
 	}
 	root := fmt.Sprintf("%x", hash[:])
+	if last, err := l.Last(); err != nil || last.Type == audit.DiffRecorded && last.Data["root"] == root {
+		return err
+	}
 	var text strings.Builder
 	for _, line := range lines {
 		text.Write(line)
@@ -50,16 +53,6 @@ func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) e
 		return err
 	}
 	return l.Append(audit.DiffRecorded, map[string]any{"root": root, "entries": tree.Size()}, true)
-}
-
-// RecordChangesOf records which files the sandbox called name has changed, as [RecordChanges] does, before a
-// promotion.
-func RecordChangesOf(ctx context.Context, e *engine.Engine, name string) error {
-	rec, err := e.Catalog().Get(name)
-	if err != nil || !rec.Policy.Evidence {
-		return nil //nolint:nilerr // the promotion reports it
-	}
-	return RecordChanges(ctx, e, rec)
 }
 
 // End closes the evidence log of a sandbox with the signed end statement, unless it has one. It records the
@@ -154,9 +147,16 @@ func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) erro
 // maxDestinations is how many network destinations one log entry counts at most, so that it stays small.
 const maxDestinations = 1000
 
+// An Exported is the bundle of a sandbox as a file, with the number of records and the root of the log.
+type Exported struct {
+	Text    []byte
+	Records int
+	Root    string
+}
+
 // Export returns the evidence bundle of the sandbox with this id, as bytes: log, statements, manifests and
 // public key, with which others can verify it.
-func (s *Store) Export(id string) ([]byte, error) {
+func (s *Store) Export(id string) (*Exported, error) {
 	l := s.Log(id)
 	lines, _, err := l.Lines()
 	if err != nil {
@@ -199,7 +199,8 @@ func (s *Store) Export(id string) ([]byte, error) {
 	if b.Checkpoint, err = key.SignCheckpoint(statement.Checkpoint{Sandbox: id, Size: tree.Size(), Root: root}); err != nil {
 		return nil, err
 	}
-	return b.Encode()
+	text, err := b.Encode()
+	return &Exported{text, len(lines), fmt.Sprintf("%x", root[:])}, err
 }
 
 // Reveal returns the digests in the evidence log of a sandbox that stand for text, which was redacted, with
@@ -229,8 +230,8 @@ func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 // split returns the lines of text, which is empty or ends with a line break, without the line breaks.
 func split(text []byte) [][]byte {
 	lines := [][]byte{}
-	for line := range strings.Lines(string(text)) {
-		lines = append(lines, []byte(strings.TrimSuffix(line, "\n")))
+	for line := range bytes.Lines(text) {
+		lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
 	}
 	return lines
 }
@@ -245,11 +246,9 @@ func recordsOf(l *audit.Log) ([]audit.Record, error) {
 
 // decode returns the entries of an evidence log, given as lines of JSON. An empty log is an error.
 func decode(lines [][]byte) ([]audit.Record, error) {
-	records := make([]audit.Record, len(lines))
-	for i, line := range lines {
-		if err := json.Unmarshal(line, &records[i]); err != nil {
-			return nil, fmt.Errorf("line %d of the log is no record", i+1)
-		}
+	records, bad := audit.ParseAll(lines)
+	if bad >= 0 {
+		return nil, fmt.Errorf("line %d of the log is no record", bad+1)
 	}
 	if len(records) == 0 {
 		return nil, errors.New("the log is empty")

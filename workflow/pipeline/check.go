@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/policy"
@@ -170,6 +171,9 @@ func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, 
 	<-copied
 	out.Close()
 	r.left -= time.Since(began)
+	if err == nil {
+		r.announce(i, c, events.BeforePromotion, st.ExitCode(), time.Since(began), log)
+	}
 	var unfit *engine.CommandError
 	switch {
 	case ctx.Err() != nil:
@@ -186,6 +190,17 @@ func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, 
 		return r.failure(log, c, fmt.Sprintf("exit status %d", st.Code))
 	}
 	return nil
+}
+
+// announce announces the end of a check of stage i.
+func (r *pipelineRun) announce(i int, c policy.Command, when string, status int, took time.Duration, l *commandLog) {
+	rec, err := r.e.engine.Catalog().Get(r.p.Sandbox)
+	if err != nil { // another command has removed it; the next step reports that
+		return
+	}
+	r.e.engine.Events().CheckEnded(rec.Name, rec.ID, events.Check{
+		Name: r.p.Stages[i].Name, When: when, Args: c.Args, Status: status, Took: took, Output: l.file.Name(),
+	})
 }
 
 // checkAfter runs the checks that follow stage i's promotion, on the host. If one fails, it undoes the stage.
@@ -259,6 +274,13 @@ func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c 
 	err = run.Group(limited, program, when == "deploy" || when == "rollback")
 	r.left -= time.Since(began)
 	var failed *run.Error
+	if when == events.AfterPromotion && (err == nil || errors.As(err, &failed)) {
+		status := 0
+		if failed != nil {
+			status = failed.Code
+		}
+		r.announce(i, c, when, status, time.Since(began), log)
+	}
 	switch {
 	case err == nil:
 		return nil

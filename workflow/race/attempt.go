@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -118,10 +119,16 @@ func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	}
 	if l.m.req.Check != nil {
 		l.m.note(l.i, func(a *Attempt) { a.State = Checking })
+		began := time.Now()
 		st, err := l.exec(ctx, *l.m.req.Check, l.out.check)
 		if err != nil {
 			return l.cannot(ctx, err)
 		}
+		check := events.Check{When: events.BeforePromotion, Args: l.m.req.Check.Args, Status: st.ExitCode(), Took: time.Since(began)}
+		if l.out.check != nil {
+			check.Output = l.out.check.Name()
+		}
+		l.m.e.engine.Events().CheckEnded(l.s.Record.Name, l.s.Record.ID, check)
 		l.m.note(l.i, func(a *Attempt) { a.Checked = endOf(st) })
 		if st.ExitCode() != 0 {
 			return Failed, nil

@@ -163,6 +163,7 @@ func (l *Log) open() (*os.File, error) {
 type logEnd struct {
 	size, torn, next int64
 	prev             string
+	last             Record
 }
 
 // end reads the last line of the open log f to find where the next record belongs. Cost: constant in the size
@@ -196,9 +197,20 @@ func (l *Log) end(f *os.File) (end logEnd, err error) {
 			return end, errs.New("recording an act on "+l.sandbox, f.Name(), errs.ErrCorrupt, "the last line is no record of this sandbox",
 				"tail -n 1 "+errs.Quoted(f.Name())+"   # the damaged line")
 		}
-		end.next, end.prev = last.Seq+1, Digest(line)
+		end.next, end.prev, end.last = last.Seq+1, Digest(line), last
 		return end, nil
 	}
+}
+
+// Last returns the last record; one without a Type if there is none. Cost: constant in the size of the log.
+func (l *Log) Last() (r Record, err error) {
+	f, err := l.open()
+	if err != nil {
+		return r, err
+	}
+	defer vfs.Unlock(f)
+	end, err := l.end(f)
+	return end.last, err
 }
 
 // bootID returns the kernel's identifier of this boot of the host, or "". It reads it once in each process.

@@ -65,8 +65,11 @@ func IsCanonical(text []byte) bool {
 	return again.Canonicalize() == nil && bytes.Equal(again, text)
 }
 
-// Digest returns the SHA-256 digest of a line of the log, without its line break, in hexadecimal digits.
-func Digest(line []byte) string {
+// Digest returns the SHA-256 digest of a line without its line break, in hexadecimal digits.
+func Digest(line []byte) string { return string(AppendDigest(nil, line)) }
+
+// AppendDigest appends the digest of a line to text.
+func AppendDigest(text, line []byte) []byte {
 	sum := sha256.Sum256(line)
-	return hex.EncodeToString(sum[:])
+	return hex.AppendEncode(text, sum[:])
 }

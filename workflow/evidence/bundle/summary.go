@@ -15,6 +15,7 @@ const Counted = "snapfs.network.counted"
 func Summary(records []audit.Record) map[string]any {
 	commands, promotions, limits, destinations := []any{}, []any{}, []any{}, []any{}
 	var diff any
+	var checks []any
 	starts := map[string]int64{}
 	for _, r := range records {
 		switch r.Type {
@@ -24,6 +25,8 @@ func Summary(records []audit.Record) map[string]any {
 			if began, ok := starts[text(r.Data, "run")]; ok {
 				commands = append(commands, pick(r.Data, map[string]any{"started": began, "ended": r.Seq}, "status", "milliseconds", "cpu_milliseconds", "memory_bytes"))
 			}
+		case events.CheckEnded:
+			checks = append(checks, pick(r.Data, map[string]any{"record": r.Seq}, "name", "reason", "status", "output"))
 		case events.LimitReached:
 			limits = append(limits, pick(r.Data, map[string]any{"record": r.Seq}, "limit", "value"))
 		case events.ChangesPromoted, events.PromotionUndone, events.PromotionRedone:
@@ -35,6 +38,9 @@ func Summary(records []audit.Record) map[string]any {
 		}
 	}
 	sum := map[string]any{"commands": commands, "promotions": promotions, "limits": limits, "destinations": destinations}
+	if checks != nil {
+		sum["checks"] = checks
+	}
 	if diff != nil {
 		sum["diff"] = diff
 	}

@@ -3,8 +3,8 @@ package bundle
 import (
 	"bytes"
 	"crypto/ed25519"
-	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/events"
@@ -22,12 +22,18 @@ const (
 	Gate         = "gate"
 )
 
+// Faults of the verdict on the gate, which only a host with the recorded state can give.
+const (
+	NoBase      = "no-base"
+	OtherStatus = "status"
+)
+
 // A Verdict answers one question about a bundle, such as whether it was changed after it was signed.
 type Verdict struct {
 	Name string `json:"name"`
 	// Result is "yes", "no", or "not run".
 	Result string `json:"result"`
-	// Fault names the reason of a "no", "" with another result.
+	// Fault names the reason of a "no", and of a "not run" that was asked for; "" with another result.
 	Fault string `json:"fault,omitempty"`
 	Why   string `json:"why"`
 }
@@ -98,7 +104,7 @@ func Verify(text []byte, o Options) Report {
 		c.signer(o.Key).verdict(Signer, "signed by the key that you trust"),
 		c.complete().verdict(Completeness, "the log runs from the sandbox's creation to the end statement"),
 		c.policy(),
-		{Gate, "not run", "", "snapfs does not run checks again"},
+		{Gate, "not run", "", "the checks run again with --reproduce only"},
 	}
 	return r
 }
@@ -122,31 +128,55 @@ func check(text []byte) (*checked, *fault) {
 // checkRecords checks the form and order of the bundle's records, and that each has the digest of the one
 // before.
 func (c *checked) checkRecords() *fault {
-	prev := audit.FirstPrev
-	for i, line := range c.Records {
-		var r audit.Record
-		d := json.NewDecoder(bytes.NewReader(line))
-		d.DisallowUnknownFields()
-		if d.Decode(&r) != nil || !audit.IsCanonical(line) {
-			return faultf("record", "record %d is no record", i)
+	var tree *audit.Tree
+	var treeErr error
+	var built sync.WaitGroup
+	built.Go(func() { tree, treeErr = audit.TreeOf(c.Records) })
+	defer built.Wait()
+	records, bad := audit.ParseAll(c.Records)
+	if bad >= 0 {
+		// The lines before it may have a fault, too: the first one counts.
+		if f := c.checkChain(records[:bad]); f != nil {
+			return f
 		}
-		switch {
-		case r.Sandbox != c.Sandbox:
-			return faultf("session", "record %d is of another sandbox", i)
-		case r.Seq != int64(i):
-			return faultf("order", "record %d has the number %d: records are missing, doubled or out of order", i, r.Seq)
-		case r.Prev != prev:
-			return faultf("chain", "record %d does not follow from the one before: one of them was changed", i)
-		}
-		prev = audit.Digest(line)
-		c.records = append(c.records, r)
+		return faultf("record", "record %d is no record", bad)
 	}
-	tree, err := audit.TreeOf(c.Records)
-	if err != nil {
-		return faultf("record", "computing the tree: %v", err)
+	if f := c.checkChain(records); f != nil {
+		return f
 	}
-	c.tree = tree
+	built.Wait()
+	if treeErr != nil {
+		return faultf("record", "computing the tree: %v", treeErr)
+	}
+	c.records, c.tree = records, tree
 	return nil
+}
+
+// checkChain checks that each record follows the one before it.
+func (c *checked) checkChain(records []audit.Record) *fault {
+	bad := audit.InParts(len(records), func(from, to int) int {
+		prev := []byte(audit.FirstPrev)
+		if from > 0 {
+			prev = audit.AppendDigest(nil, c.Records[from-1])
+		}
+		for i := from; i < to; i++ {
+			if r := &records[i]; r.Sandbox != c.Sandbox || r.Seq != int64(i) || r.Prev != string(prev) {
+				return i
+			}
+			prev = audit.AppendDigest(prev[:0], c.Records[i])
+		}
+		return -1
+	})
+	if bad < 0 {
+		return nil
+	}
+	switch r := records[bad]; {
+	case r.Sandbox != c.Sandbox:
+		return faultf("session", "record %d is of another sandbox", bad)
+	case r.Seq != int64(bad):
+		return faultf("order", "record %d has the number %d: records are missing, doubled or out of order", bad, r.Seq)
+	}
+	return faultf("chain", "record %d does not follow from the one before: one of them was changed", bad)
 }
 
 // maxSkew is how far the host's clock may differ from the time since boot between two records before the
@@ -310,7 +340,7 @@ func (c *checked) complete() *fault {
 			return faultf("after-end", "record %d (%s) is after the end statement", i, r.Type)
 		case r.Type == events.CommandStarted:
 			open[text(r.Data, "run")] = r.Seq
-		case r.Type == events.CommandEnded:
+		case r.Type == events.CommandEnded, r.Type == events.CommandRefused:
 			delete(open, text(r.Data, "run"))
 		}
 	}

@@ -1,0 +1,126 @@
+package evidence
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+	"github.com/snapfs/snapfs/workflow/evidence/bundle"
+	"golang.org/x/sys/unix"
+)
+
+// greatLog writes a log of n records, with a start statement, to a new state directory.
+func greatLog(t testing.TB, n int) *Store {
+	t.Helper()
+	cat, err := catalog.Open(treetest.Dir(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Of(cat)
+	key, err := s.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := s.Log("s1")
+	if err := l.Create(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(events.SandboxCreated, map[string]any{"name": "fix", "policy": map[string]any{"network": "none"}}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.sign(l, key, "start", startName, audit.Began, func([]audit.Record) (map[string]any, error) { return map[string]any{}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	lines, _, err := l.Lines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := audit.Parse(lines[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := bytes.NewBuffer(append(bytes.Join(lines, []byte("\n")), '\n'))
+	line := lines[1]
+	for i := 2; i < n; i++ {
+		r := last
+		r.Seq, r.Prev, r.Up, r.Type = int64(i), audit.Digest(line), last.Up+int64(i), events.NetworkRefused
+		r.Time = time.Unix(1700000000, 0).UTC().Add(time.Duration(i) * time.Millisecond).Format(time.RFC3339Nano)
+		r.Data = map[string]any{"host": fmt.Sprintf("h%d.example.org", i%50), "port": 443}
+		if line, err = audit.Canonical(r); err != nil {
+			t.Fatal(err)
+		}
+		text.Write(line)
+		text.WriteByte('\n')
+	}
+	if err := os.WriteFile(filepath.Join(l.Dir(), audit.LogName), text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// processor returns the time that this process has used on processors.
+func processor(t testing.TB) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime))
+}
+
+// BenchmarkExport measures the end, the export and the verification of 100,000 records, in time on processors.
+func BenchmarkExport(b *testing.B) {
+	s := greatLog(b, 100_000)
+	l := s.Log("s1")
+	log := filepath.Join(l.Dir(), audit.LogName)
+	before, err := os.ReadFile(log)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var ended, exported, verified time.Duration
+	n := 0
+	for b.Loop() {
+		n++
+		from := processor(b)
+		if err := s.end(l); err != nil {
+			b.Fatal(err)
+		}
+		ended += processor(b) - from
+		from = processor(b)
+		r, err := s.Export("s1")
+		if err != nil {
+			b.Fatal(err)
+		}
+		exported += processor(b) - from
+		from = processor(b)
+		bundle.Verify(r.Text, bundle.Options{})
+		verified += processor(b) - from
+		if err := os.WriteFile(log, before, 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(ended.Seconds()/float64(n), "end-cpu-s")
+	b.ReportMetric(exported.Seconds()/float64(n), "export-cpu-s")
+	b.ReportMetric(verified.Seconds()/float64(n), "verify-cpu-s")
+}
+
+// TestTheExportOfAGreatLogHasItsRoot compares what Export returns with what Verify computes.
+func TestTheExportOfAGreatLogHasItsRoot(t *testing.T) {
+	s := greatLog(t, 3000)
+	if err := s.end(s.Log("s1")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Export("s1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := bundle.Decode(r.Text); err != nil || len(b.Records) != r.Records || r.Records != 3001 {
+		t.Errorf("%d records, %v", r.Records, err)
+	}
+}

@@ -1,0 +1,227 @@
+package evidence
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+	"github.com/snapfs/snapfs/workflow/evidence/bundle"
+)
+
+// A gate is the recorded checks of one state of a sandbox, and the manifest of that state.
+type gate struct {
+	checks []audit.Record
+	root   string
+	// after is the number of the first record after which the sandbox may have another state, or -1.
+	after int64
+}
+
+// gateOf returns the last gate in records: the checks, and the manifest, that no command, roll back or
+// refresh separates.
+func gateOf(records []audit.Record) (last gate) {
+	now := gate{after: -1}
+	for _, r := range records {
+		switch r.Type {
+		case events.CommandStarted, events.SandboxRolledBack, events.SandboxRefreshed:
+			if len(now.checks) > 0 {
+				last = now
+				last.after = r.Seq
+			}
+			now = gate{after: -1}
+		case audit.DiffRecorded:
+			now.root, _ = r.Data["root"].(string)
+		case events.CheckEnded:
+			if r.Data["reason"] == events.BeforePromotion {
+				now.checks = append(now.checks, r)
+			}
+		}
+	}
+	if len(now.checks) > 0 {
+		return now
+	}
+	return last
+}
+
+// Reproduce runs the recorded checks of a verified bundle again, each in a new fork of the recorded sandbox: of its base
+// with the recorded changes. It returns the verdict on the gate. Its fault is no-base where that state is not to be
+// had any more, and status if a check ends with another exit status than the recorded one. The checks
+// print to out.
+//
+// The checks are commands from the bundle: the caller calls Reproduce only if it trusts the key that signed it.
+func Reproduce(ctx context.Context, e *engine.Engine, text []byte, out io.Writer) (bundle.Verdict, error) {
+	verdict := func(result, fault, why string) (bundle.Verdict, error) {
+		return bundle.Verdict{Name: bundle.Gate, Result: result, Fault: fault, Why: why}, nil
+	}
+	b, err := bundle.Decode(text)
+	if err != nil {
+		return bundle.Verdict{}, err
+	}
+	records, err := decode(b.Records)
+	if err != nil {
+		return bundle.Verdict{}, err
+	}
+	g := gateOf(records)
+	if len(g.checks) == 0 {
+		return verdict("not run", "", "no check of the changes is recorded")
+	}
+	rec, why := recordedState(ctx, e, b, records, g)
+	if why != "" {
+		return verdict("not run", bundle.NoBase, why)
+	}
+	for _, c := range g.checks {
+		status, err := again(ctx, e, rec, c, out)
+		if err != nil {
+			return bundle.Verdict{}, err
+		}
+		if want := c.Data["status"]; want != float64(status) {
+			return verdict("no", bundle.OtherStatus, fmt.Sprintf("the check of record %d ended with status %d, and %v is recorded", c.Seq, status, want))
+		}
+	}
+	return verdict("yes", "", fmt.Sprintf("gate reproduced: %d of %d checks ended as recorded, in a clone of the recorded state", len(g.checks), len(g.checks)))
+}
+
+// recordedState returns the sandbox that is still in the state of a gate, or why it is not to be had.
+func recordedState(ctx context.Context, e *engine.Engine, b *bundle.Bundle, records []audit.Record, g gate) (*catalog.Record, string) {
+	var rec *catalog.Record
+	all, _ := e.Catalog().List() // a damaged record is not this one
+	for _, r := range all {
+		if r.ID == b.Sandbox {
+			rec = r
+		}
+	}
+	if rec == nil {
+		return nil, "the recorded base is not to be had any more: this host has no sandbox " + b.Sandbox
+	}
+	bases := map[string]string{}
+	trees, _ := records[0].Data["trees"].([]any)
+	for _, t := range trees {
+		if tree, ok := t.(map[string]any); ok {
+			path, _ := tree["path"].(string)
+			bases[path], _ = tree["base"].(string)
+		}
+	}
+	for _, t := range rec.Trees {
+		if base, ok := bases[strings.ToValidUTF8(t.Path, "�")]; ok && base != string(t.Base) {
+			return nil, "the recorded base is not to be had any more: the sandbox was refreshed, and has another base"
+		}
+	}
+	own, err := recordsOf(Of(e.Catalog()).Log(rec.ID))
+	switch now := gateOf(own); {
+	case err != nil || len(own) < len(records):
+		return nil, "the record on this host is not that of the bundle"
+	case now.after >= 0 || len(now.checks) != len(g.checks) || now.checks[0].Seq != g.checks[0].Seq:
+		return nil, fmt.Sprintf("the recorded state is not to be had any more: record %d changed the sandbox since", max(now.after, g.after))
+	case g.root == "":
+		return nil, "no manifest of the checked state is recorded"
+	}
+	for i, root := range bundle.Roots(records) {
+		if root == g.root && i < len(b.Manifests) {
+			if err := holds(ctx, e, rec, b.Manifests[i]); err != nil {
+				return nil, "the sandbox differs from the recorded manifest: " + err.Error()
+			}
+			return rec, ""
+		}
+	}
+	return nil, "the manifest of the checked state is missing"
+}
+
+// holds checks that each recorded file of the workspace has its recorded content in a sandbox.
+func holds(ctx context.Context, e *engine.Engine, rec *catalog.Record, manifest [][]byte) error {
+	tree, ok := compare.WorkspaceTree(rec)
+	if !ok {
+		return errors.New("it has no workspace")
+	}
+	fork, err := e.Reconcile.OpenFork(ctx, tree, rec.Workspace)
+	if err != nil {
+		return err
+	}
+	defer fork.Close()
+	for _, line := range manifest {
+		var entry struct {
+			Path   string `json:"path"`
+			Base64 string `json:"path_base64"`
+			SHA256 string `json:"sha256"`
+		}
+		if err := json.Unmarshal(line, &entry); err != nil {
+			return err
+		}
+		if raw, err := base64.StdEncoding.DecodeString(entry.Base64); err == nil && entry.Base64 != "" {
+			entry.Path = string(raw)
+		}
+		rel, err := filepath.Rel(rec.Workspace, entry.Path)
+		if err != nil || !filepath.IsLocal(rel) || entry.SHA256 == "" {
+			continue
+		}
+		if digest, err := digestOf(fork.Dir, rel); err != nil || digest != entry.SHA256 {
+			return fmt.Errorf("%s has another content", errs.Quoted(entry.Path))
+		}
+	}
+	return nil
+}
+
+// leftover is the age at which the fork of a killed reproduction is removed.
+const leftover = time.Hour
+
+// again runs a recorded check in a new fork of a sandbox, and returns its exit status.
+func again(ctx context.Context, e *engine.Engine, rec *catalog.Record, c audit.Record, out io.Writer) (status int, err error) {
+	var args []string
+	list, _ := c.Data["check"].([]any)
+	for _, a := range list {
+		text, _ := a.(string)
+		args = append(args, text)
+	}
+	if len(args) == 0 {
+		return 0, errs.New("reproducing", rec.Name, errs.ErrInvalid, fmt.Sprintf("record %d has no command", c.Seq))
+	}
+	fork, err := e.Fork(ctx, rec.Name, "", "reproduce-"+catalog.NewID())
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if rerr := e.Remove(context.WithoutCancel(ctx), fork.Name); !errors.Is(rerr, errs.ErrNotFound) {
+			err = errors.Join(err, rerr)
+		}
+	}()
+	if err := e.Sandboxes.MakeTemporary(ctx, fork.Name, leftover); err != nil {
+		return 0, err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer read.Close()
+	stage, _ := c.Data["name"].(string)
+	env := append(hostfs.Environ(os.Environ(), rec.Policy.Env), "SNAPFS_WHEN="+events.BeforePromotion, "SNAPFS_SANDBOX="+rec.Name, "SNAPFS_STAGE="+stage, "SNAPFS_TARGET="+rec.Workspace)
+	p, err := e.Supervise.ExecWith(ctx, fork.Name, engine.Command{
+		Args: args, Env: env, Dir: rec.Workspace, Stdout: write, Stderr: write,
+	}, supervise.ExecOptions{})
+	write.Close()
+	if err != nil {
+		return 0, err
+	}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		io.Copy(out, read) //nolint:errcheck // what the checks print is for people
+	}()
+	st, err := p.Wait(ctx)
+	err = errors.Join(err, p.Close())
+	read.SetReadDeadline(time.Now().Add(time.Second)) //nolint:errcheck // pipes support deadlines
+	<-copied
+	return st.ExitCode(), err
+}
