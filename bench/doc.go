@@ -3,7 +3,10 @@
 // Package bench measures every published number, and reports which of the published performance promises
 // hold.
 //
-// [Run] measures the time of each operation (new, run, diff, promote and so on) for each backend, for trees of several sizes, clean and dirty, one at a time and a hundred at once. It also measures work inside a sandbox against the same work on the bare tree, against other programs, and on the layers of snapfs, overlayfs and fuse-overlayfs. [Gate] measures only values that have a promise, and judges them.
+// [Run] measures the time of each operation (new, run, diff, promote and so on) for each backend, for trees
+// of several sizes, clean and dirty, one at a time and a hundred at once. It also measures work inside a
+// sandbox against the same work on the bare tree, against other programs, and on the layers of snapfs,
+// overlayfs and fuse-overlayfs. [Gate] measures only values that have a promise, and judges them.
 //
 // Values that are compared are measured in turn, A B A B, with the monotonic clock, on equal trees, after a
 // warm-up that is not counted. A process is timed from before its fork until its parent has waited for it. If

@@ -14,7 +14,8 @@
 // # How it works
 //
 // A container is a set of namespaces and a pid 1. Pid 1 is a copy of the supervisor that never runs a line of
-// Go: it executes a prepared list of system calls (package launch), creates the mounts (package mounts), drops its privileges,
+// Go: it executes a prepared list of system calls (package launch), creates the mounts (package mounts),
+// drops its privileges,
 // and then forks commands on request and reports the end of each. Every process in a container descends from
 // it, so none can have a privilege that pid 1 dropped. No process of the host ever enters a container, so none
 // can be attacked half-way in.
@@ -31,6 +32,7 @@
 //
 // # Where to start
 //
-// Read [Spec], [Prepare] and [Container] first; pid1.go has the loop of pid 1. The package must know neither snapshots
+// Read [Spec], [Prepare] and [Container] first; pid1.go has the loop of pid 1. The package must know neither
+// snapshots
 // nor cgroup limits nor network rules: the engine passes mounts, cgroups and a TUN reader.
 package isolate

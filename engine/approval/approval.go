@@ -1,7 +1,9 @@
 // Package approval decides which changes of a sandbox a user must approve by name before they may be
 // promoted: changes of files that run by themselves later, and of files that grant rights.
 //
-// [Allow] is the set of approvals that a user gave, [Rules] the list of file patterns, [Kinds] the list of properties that need approval at any path. The package compares names and metadata. In the tree that its caller opened, it reads where links lead and how Python byte code is checked.
+// [Allow] is the set of approvals that a user gave, [Rules] the list of file patterns, [Kinds] the list of
+// properties that need approval at any path. The package compares names and metadata. In the tree that its
+// caller opened, it reads where links lead and how Python byte code is checked.
 package approval
 
 import (

@@ -23,7 +23,8 @@
 //
 // # Where to start
 //
-// [Catalog] and [Record], then [Locked], the record under its lock, and [Intent], which makes interrupted operations visible.
+// [Catalog] and [Record], then [Locked], the record under its lock, and [Intent], which makes interrupted
+// operations visible.
 //
 // The package must not know backends, containers or supervisors: it stores what others decide.
 package catalog

@@ -7,5 +7,6 @@
 //
 //	LookAround, MakePrivate ─► PremountMessage ─► PlanPremounts ─► Assemble ─► MakePremounts
 //
-// Read [Mount] and [Planner] first. The package must not know the other parts of a container: its processes, privileges, network and limits.
+// Read [Mount] and [Planner] first. The package must not know the other parts of a container: its processes,
+// privileges, network and limits.
 package mounts

@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// The steps for mounts. All of them use the mount API of Linux 5.2: a mount is a descriptor, detached until attach attaches it.
+// The steps for mounts. All of them use the mount API of Linux 5.2: a mount is a descriptor, detached until
+// attach attaches it.
 
 const (
 	fsSetFlag   = 0 // FSCONFIG_* of linux/mount.h

@@ -1,7 +1,8 @@
 // Package httprule matches HTTP requests by method and path: the part of a network rule besides the host, as
 // in "GET,POST https://api.example.com/v1/*".
 //
-// [Clean] gives a path the one form in which it is matched and sent on, so that the server reads the path that the rule allowed. The package must not know names, ports or connections.
+// [Clean] gives a path the one form in which it is matched and sent on, so that the server reads the path
+// that the rule allowed. The package must not know names, ports or connections.
 package httprule
 
 import (

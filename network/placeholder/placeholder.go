@@ -1,7 +1,8 @@
 // Package placeholder makes the texts that stand for secrets inside a sandbox, and finds such placeholders
 // and the secrets themselves in files.
 //
-// [New] makes a placeholder and [Find] finds any, also of another sandbox. A [Print] recognises one secret without containing it. The package must not know where secrets come from, nor who may have them.
+// [New] makes a placeholder and [Find] finds any, also of another sandbox. A [Print] recognises one secret
+// without containing it. The package must not know where secrets come from, nor who may have them.
 package placeholder
 
 import (

@@ -1,4 +1,6 @@
 // Package agentsetup writes snapfs's hooks into the configuration of a coding agent, and removes them again.
 //
-// [Setup.Install] and [Setup.Uninstall] return the edits and change nothing; the caller shows them and calls [Edit.Write]. Both change only entries that run snapfs, and leave every other byte as it is (internal/confedit). Installing twice is the same as installing once.
+// [Setup.Install] and [Setup.Uninstall] return the edits and change nothing; the caller shows them and calls
+// [Edit.Write]. Both change only entries that run snapfs, and leave every other byte as it is
+// (internal/confedit). Installing twice is the same as installing once.
 package agentsetup
