@@ -102,10 +102,11 @@ func LimitPlace(b snapshot.Backend) string {
 }
 
 // chooseEach finds a backend for each tree of env:
-// - The tree of the workspace gets the first driver that supports it. If that supports only the workspace
-//   alone, the tree becomes two.
-// - A tree mounted in the workspace gets the first driver that supports it.
-// - Other trees, to which commands rarely write, get the first backend that takes snapshots without fsync.
+//   - The tree of the workspace gets the first driver that supports it. If that supports only the workspace
+//     alone, the tree becomes two.
+//   - A tree mounted in the workspace gets the first driver that supports it.
+//   - Other trees, to which commands rarely write, get the first backend that takes snapshots without fsync.
+//
 // A request for a backend applies to the tree of the workspace; with a frozen base also to the trees mounted
 // in the workspace.
 func (hf *Host) chooseEach(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
