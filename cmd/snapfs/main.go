@@ -117,6 +117,7 @@ func commands() []command {
 		{"hook", working, newHook},
 		{"pool", caring, newPool},
 		{"doctor", caring, newDoctor},
+		{"ready", caring, newReady},
 		{"gc", caring, newGc},
 		{"timer", caring, newTimer},
 		{"version", caring, newVersion},

@@ -137,7 +137,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 		none[h.probe], none[h.also] = true, true // limits have trials of their own
 	}
 	if p.req.Policy.Network == "host" {
-		for _, name := range []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"} {
+		for _, name := range networkProbes {
 			none[name] = true
 		}
 	}
@@ -285,6 +285,9 @@ const hostTerminal = "host-terminal"
 
 // serverProbes are the probes that try to reach another name through an allowed server.
 var serverProbes = []string{"tls-name", "http-name", "tls-record", "http-blank"}
+
+// networkProbes try to reach a destination.
+var networkProbes = []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"}
 
 // serverTrials returns the trials that try to reach another name through a server that the
 // sandbox may reach. The server is part of this process.

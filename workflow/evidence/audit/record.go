@@ -19,6 +19,8 @@ const (
 	// Began and Ended have the digest of the signed statement of the start, and of the end.
 	Began = "snapfs.evidence.began"
 	Ended = "snapfs.evidence.ended"
+	// Checklist has the points of the operator's checklist, see package readiness.
+	Checklist = "snapfs.checklist.done"
 )
 
 // A Record is one line of a log.
