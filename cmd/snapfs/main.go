@@ -101,6 +101,7 @@ func commands() []command {
 		{"log", looking, newLog},
 		{"events", looking, newEvents},
 		{"evidence", looking, newEvidence},
+		{"report", looking, newReport},
 		{"status", looking, newStatus},
 		{"ls", looking, newLs},
 		{"show", looking, newShow},

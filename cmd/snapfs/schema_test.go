@@ -106,6 +106,7 @@ func documents() map[string]reflect.Type {
 		"redo":                 reflect.TypeFor[reconcile.Undone](),
 		"redo-list":            reflect.TypeFor[[]promotionRow](),
 		"ready":                reflect.TypeFor[readiness.Answer](),
+		"report":               reflect.TypeFor[reportDocument](),
 		"refresh":              reflect.TypeFor[reconcile.Refreshed](),
 		"rename":               reflect.TypeFor[nameDocument](),
 		"rm":                   reflect.TypeFor[[]string](),
