@@ -21,6 +21,7 @@ func newDoctor(a *app) *cobra.Command {
 	var req requestFlags
 	var proof, repair bool
 	var only []string
+	var record string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [sandbox | profile]",
 		Short: "check this host and suggest fixes",
@@ -36,12 +37,18 @@ by --profile, snapfs tests the network and the limits of that profile; a limit t
 would take too long to reach is tested at a smaller value, and the line says so. The
 exit status is 0 if all held, else 7.
 
+With --evidence, --prove goes through the operator's checklist: a sandbox starts with the
+backend, the kernel and the isolation that the profile will use; host files, secrets and
+other sandboxes are out of reach; so are other destinations; each limit holds; and a
+record has a run that succeeded and one that was refused. It writes that record to a file,
+which "snapfs evidence verify" checks, and stores the signed result for "snapfs ready".
+
 With a sandbox's name, doctor checks its records on disk and reports damaged or missing
 parts; where the backend supports it (fusecow), it also checks the stored data. Nothing
 may run in the sandbox. --repair fixes what it can, and puts damaged files aside until
 the sandbox is removed. The exit status is 0 if nothing is damaged or all is repaired,
 else 8.`,
-		Example: "  snapfs doctor\n  snapfs doctor -C ~/project --json\n  snapfs doctor --prove --net allow:git.example.org --memory 1G\n  snapfs doctor fix --repair",
+		Example: "  snapfs doctor\n  snapfs doctor -C ~/project --json\n  snapfs doctor --prove --net allow:git.example.org --memory 1G\n  snapfs doctor fix --repair\n  snapfs doctor --prove --evidence host.evidence --profile builds.toml",
 		Args:    atMost("sandbox or profile"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if proof {
@@ -51,6 +58,9 @@ else 8.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			proof = proof || len(only) > 0
+			if record != "" && (!proof || len(only) > 0 || repair) {
+				return usageError(errors.New("--evidence requires --prove, without --only and --repair"))
+			}
 			if !proof && len(args) > 0 || repair {
 				return a.check(cmd, args, repair)
 			}
@@ -63,6 +73,9 @@ else 8.`,
 			r, dir, err := req.request(cmd.Context(), a)
 			if err != nil {
 				return err
+			}
+			if record != "" {
+				return a.checklist(cmd.Context(), r, record)
 			}
 			if proof {
 				return a.prove(cmd.Context(), r, only)
@@ -79,6 +92,7 @@ else 8.`,
 	}
 	req.add(cmd)
 	cmd.Flags().BoolVar(&proof, "prove", false, "test isolation and limits from inside a sandbox")
+	cmd.Flags().StringVar(&record, "evidence", "", "with --prove, go through the checklist and write its record to this `file`")
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair the sandbox's records")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "with --prove, run only the self-tests with these `name`s")
 	return cmd

@@ -10,12 +10,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/evidence"
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
+	"github.com/snapfs/snapfs/workflow/evidence/render"
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
 	"github.com/spf13/cobra"
 )
@@ -46,7 +49,7 @@ type exported struct {
 }
 
 func newEvidenceExport(a *app) *cobra.Command {
-	var file string
+	var file, format string
 	var open bool
 	cmd := &cobra.Command{
 		Use:   "export sandbox",
@@ -54,7 +57,10 @@ func newEvidenceExport(a *app) *cobra.Command {
 		Long: `Writes the record of a sandbox to one file. Before, it signs the end statement, unless the
 record has one: what is done to the sandbox afterwards is recorded too, and verify names
 it. With --open the record goes on, and verify says that its end is missing. The record
-of a removed sandbox is exported by the same name, or by its identifier.`,
+of a removed sandbox is exported by the same name, or by its identifier.
+
+With --format it writes lines of JSON for other systems instead, which verify does not take:
+events of OCSF 1.8.0 or of CloudEvents 1.0, or one line of OTLP logs.`,
 		Example:           "  snapfs evidence export fix -o fix.evidence\n  snapfs evidence export fix --open -o before-promotion.evidence",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
@@ -62,11 +68,20 @@ of a removed sandbox is exported by the same name, or by its identifier.`,
 			if file == "" {
 				return usageError(errors.New("export requires --output FILE"))
 			}
+			if format != "" && !slices.Contains(render.Formats(), format) {
+				return usageError(errors.New("--format takes one of " + strings.Join(render.Formats(), ", ")))
+			}
 			r, id, err := exportEvidence(ctx, e, args[0], !open)
 			if err != nil {
 				return err
 			}
-			if err := os.WriteFile(file, r.Text, 0o600); err != nil {
+			out := r.Text
+			if format != "" {
+				if out, err = a.linesOf(r.Text, format); err != nil {
+					return err
+				}
+			}
+			if err := os.WriteFile(file, out, 0o600); err != nil {
 				return errs.With("writing the evidence", file, err)
 			}
 			return a.ui.result(exported{id, file, r.Root, !open}, func(io.Writer) error {
@@ -76,6 +91,7 @@ of a removed sandbox is exported by the same name, or by its identifier.`,
 		}),
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
+	cmd.Flags().StringVar(&format, "format", "", "write events of this `format` instead: ocsf, cloudevents or otlp")
 	cmd.Flags().BoolVar(&open, "open", false, "do not end the record")
 	return cmd
 }

@@ -26,18 +26,17 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 	all, held, untried := 0, 0, 0
 	err = selftest.New(e).Prove(ctx, req, []string{self, "probe"}, only, func(r prove.Report) {
 		all++
-		word := "NOT HELD"
 		switch {
 		case r.Held:
-			held, word = held+1, "held"
+			held++
 		case !r.WasTried():
-			untried, word = untried+1, "untried"
+			untried++
 		}
 		if a.ui.json {
 			json.NewEncoder(a.ui.out).Encode(r) //nolint:errcheck // the next one fails too, and the last is looked at
 			return
 		}
-		fmt.Fprintf(a.ui.out, "%-8s  %-15s  %s: %s\n", word, r.Probe, tame(r.Tried), tame(r.Happened))
+		a.probed(r)
 	})
 	if err != nil {
 		return err
@@ -53,6 +52,18 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 		result += fmt.Sprintf("; %d could not be tried", untried)
 	}
 	return a.ui.say(nil, result)
+}
+
+// probed prints the report of a self-test.
+func (a *app) probed(r prove.Report) {
+	word := "NOT HELD"
+	switch {
+	case r.Held:
+		word = "held"
+	case !r.WasTried():
+		word = "untried"
+	}
+	fmt.Fprintf(a.ui.out, "%-8s  %-15s  %s: %s\n", word, r.Probe, tame(r.Tried), tame(r.Happened))
 }
 
 // newProbe returns the hidden command of the process that runs one self-test inside a sandbox.

@@ -30,6 +30,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
 	"github.com/snapfs/snapfs/workflow/job"
 	"github.com/snapfs/snapfs/workflow/pipeline"
+	"github.com/snapfs/snapfs/workflow/readiness"
 	"github.com/snapfs/snapfs/workflow/timeline"
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
@@ -104,6 +105,8 @@ func documents() map[string]reflect.Type {
 		"receive":              reflect.TypeFor[transfer.Received](),
 		"redo":                 reflect.TypeFor[reconcile.Undone](),
 		"redo-list":            reflect.TypeFor[[]promotionRow](),
+		"ready":                reflect.TypeFor[readiness.Answer](),
+		"report":               reflect.TypeFor[reportDocument](),
 		"refresh":              reflect.TypeFor[reconcile.Refreshed](),
 		"rename":               reflect.TypeFor[nameDocument](),
 		"rm":                   reflect.TypeFor[[]string](),

@@ -16,13 +16,18 @@ func newVersion(a *app) *cobra.Command {
 		Short: "print the version",
 		Args:  exactly(),
 		RunE: func(*cobra.Command, []string) error {
-			v := versionDocument{Version: "devel", Go: runtime.Version(), Format: catalog.Format}
-			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-				v.Version = info.Main.Version
-			}
+			v := versionDocument{Version: ownVersion(), Go: runtime.Version(), Format: catalog.Format}
 			return a.ui.say(v, fmt.Sprintf("snapfs %s (%s, state format %d)", v.Version, v.Go, v.Format))
 		},
 	}
+}
+
+// ownVersion returns the version of this program.
+func ownVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "devel"
 }
 
 type versionDocument struct {

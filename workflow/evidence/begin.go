@@ -39,7 +39,7 @@ func (s *Store) begin(e events.Event) error {
 		err = s.sign(l, key, statement.StartType, startName, audit.Began, func([]audit.Record) (map[string]any, error) {
 			return map[string]any{
 				"created": made, "isolation": "not measured yet: see the records of type " + events.SelfTested,
-				"host": map[string]any{"system": kernel(), "key": statement.KeyID(key.Public())},
+				"host": map[string]any{"system": Kernel(), "key": statement.KeyID(key.Public())},
 			}, nil
 		})
 	}
@@ -78,8 +78,8 @@ func (s *Store) madeData(l *audit.Log, rec *catalog.Record, e events.Event) (map
 	return data, nil
 }
 
-// kernel returns the name, release and version of the host's kernel as one text.
-func kernel() string {
+// Kernel returns the name, the release and the version of the kernel.
+func Kernel() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
 		return "not known"

@@ -63,12 +63,18 @@ func (s *Store) Before(e events.Event) error {
 	if l == nil || err != nil {
 		return err
 	}
+	if err := l.Room(); err != nil {
+		return err
+	}
 	data, err := dataOf(l, e)
 	if err != nil {
 		return err
 	}
 	if err := s.lost(); err != nil {
 		return err
+	}
+	if e.Type != events.CommandStarted {
+		data["by"] = asker()
 	}
 	if e.Type == events.CommandStarted {
 		return l.AppendSoon(e.Type, data, s.noteSync)

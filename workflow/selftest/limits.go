@@ -2,6 +2,7 @@ package selftest
 
 import (
 	"runtime"
+	"slices"
 	"strconv"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -127,4 +128,25 @@ func measure(name string, l catalog.Limits) string {
 		return (l.Time + supervise.GracePeriod).String()
 	}
 	return l.CPUTime.String()
+}
+
+// Kinds of probes.
+const (
+	KindIsolation = "isolation"
+	KindNetwork   = "network"
+	KindLimit     = "limit"
+)
+
+// KindOf returns what a probe tries: to exceed a limit, to reach a destination of the network, or to reach the host, its
+// secrets or another sandbox.
+func KindOf(probe string) string {
+	for _, h := range tryableLimits() {
+		if probe == h.probe || probe == h.also {
+			return KindLimit
+		}
+	}
+	if slices.Contains(networkProbes, probe) || slices.Contains(serverProbes, probe) {
+		return KindNetwork
+	}
+	return KindIsolation
 }

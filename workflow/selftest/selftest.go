@@ -137,7 +137,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 		none[h.probe], none[h.also] = true, true // limits have trials of their own
 	}
 	if p.req.Policy.Network == "host" {
-		for _, name := range []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"} {
+		for _, name := range networkProbes {
 			none[name] = true
 		}
 	}
@@ -284,6 +284,9 @@ const hostTerminal = "host-terminal"
 
 // serverProbes are the names of the probes that try to reach a forbidden host name through an allowed server.
 var serverProbes = []string{"tls-name", "http-name", "tls-record", "http-blank"}
+
+// networkProbes try to reach a destination.
+var networkProbes = []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"}
 
 // serverTrials returns the tests in which a sandbox tries to reach a forbidden host name through a server
 // that it may reach. The server is part of this process.

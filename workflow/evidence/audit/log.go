@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/errs"
@@ -26,13 +28,42 @@ const (
 	maxLine = 1 << 20
 )
 
+// reserve is the space that the log has beyond its end before an act, for the records of what follows from
+// the act on a disk that becomes full.
+const reserve = 64 << 10
+
+// maxLog is the size from which a log has no room for another act. The records of what has happened
+// anyway may go beyond it.
+const maxLog = 1 << 30
+
 // A Log is the evidence log of one sandbox, a file in the sandbox's directory of evidence. It is safe for
 // concurrent use, by any number of processes.
-type Log struct{ dir, sandbox string }
+type Log struct {
+	dir, sandbox string
+	most         int64 // maxLog, but in tests
+}
 
 // At returns the log, in the directory dir, of the sandbox with this id, whether or not it exists. It opens
 // no file.
-func At(dir, sandbox string) *Log { return &Log{dir: dir, sandbox: sandbox} }
+func At(dir, sandbox string) *Log { return &Log{dir: dir, sandbox: sandbox, most: maxLog} }
+
+// Room reports whether the log has room for the record of another act, and reserves space for what
+// follows from the act. Cost: one system call, and three more each 64 KiB. Errors: errs.ErrNoSpace.
+func (l *Log) Room() error {
+	path := filepath.Join(l.dir, LogName)
+	st, err := os.Stat(path)
+	if err != nil {
+		return errs.With("opening the record of "+l.sandbox, path, err)
+	}
+	if st.Size() < l.most {
+		if stat, ok := st.Sys().(*syscall.Stat_t); ok && stat.Blocks*512 < st.Size()+reserve/2 {
+			return l.reserve(path, st.Size())
+		}
+		return nil
+	}
+	return errs.New("recording an act on "+l.sandbox, path, errs.ErrNoSpace, fmt.Sprintf("the record has reached its bound of %d bytes", l.most),
+		"snapfs evidence export "+l.sandbox+" -o "+l.sandbox+".evidence", "snapfs fork NAME   # the fork begins a record of its own")
+}
 
 // Dir returns the directory of the log.
 func (l *Log) Dir() string { return l.dir }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 func newLog(t testing.TB, dir string) *Log {
@@ -176,6 +177,70 @@ func TestAFullDiskRefusesAndKeepsTheLog(t *testing.T) {
 	}
 }
 
+// TestALogAtItsBoundHasNoRoom: an act is refused, and the record of what has happened anyway is still written.
+func TestALogAtItsBoundHasNoRoom(t *testing.T) {
+	l := newLog(t, treetest.Dir(t))
+	l.most = 2000
+	n := 0
+	for ; l.Room() == nil && n < 1000; n++ {
+		if err := l.Append("t", map[string]any{"i": n}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Room(); !errors.Is(err, errs.ErrNoSpace) || n < 2 || n > 20 {
+		t.Fatalf("after %d records: %v", n, err)
+	}
+	if err := l.Append("after", nil, true); err != nil {
+		t.Error(err)
+	}
+	if got := len(chained(t, l)); got != n+1 {
+		t.Errorf("%d records, want %d", got, n+1)
+	}
+}
+
+// TestTheEndOfACommandFitsOnAFullDisk fills the disk after the start of a command is recorded.
+func TestTheEndOfACommandFitsOnAFullDisk(t *testing.T) {
+	treetest.NeedRoot(t)
+	dir := treetest.Tmpfs(t, "512k")
+	l := newLog(t, dir)
+	if err := l.Room(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append("started", nil, true); err != nil {
+		t.Fatal(err)
+	}
+	fill, err := os.Create(filepath.Join(dir, "fill"))
+	for block := make([]byte, 4096); err == nil; {
+		_, err = fill.Write(block)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := fill.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		if err := l.Append("ended", map[string]any{"long": strings.Repeat("x", 3000)}, true); err != nil {
+			t.Fatalf("the record of an end was lost: %v", err)
+		}
+	}
+	acts := 0
+	for ; acts < 100; acts++ {
+		if err = l.Room(); err != nil {
+			break
+		}
+		if err := l.Append("started", map[string]any{"long": strings.Repeat("x", 3000)}, true); err != nil {
+			t.Fatalf("an act was not refused, and its record was lost: %v", err)
+		}
+	}
+	if !errors.Is(err, errs.ErrNoSpace) {
+		t.Errorf("%d acts, then %v", acts, err)
+	}
+	if got := len(chained(t, l)); got != 9+acts {
+		t.Errorf("%d records, want %d", got, 9+acts)
+	}
+}
+
 func TestATextIsShownByItsSaltOnly(t *testing.T) {
 	l := newLog(t, treetest.Dir(t))
 	digests, err := l.Redact([]string{"secret", "secret", "other"})
@@ -204,6 +269,22 @@ func TestATextIsShownByItsSaltOnly(t *testing.T) {
 	stored, err := os.ReadFile(filepath.Join(l.Dir(), saltsName))
 	if err != nil || strings.Contains(string(stored), "secret\"") && strings.Contains(string(stored), "other") {
 		t.Errorf("the salts hold a text: %s, %v", stored, err)
+	}
+}
+
+// TestALineOfSaltsThatIsIncompleteHidesNoOther leaves half a line, as a full disk does.
+func TestALineOfSaltsThatIsIncompleteHidesNoOther(t *testing.T) {
+	l := newLog(t, treetest.Dir(t))
+	path := filepath.Join(l.Dir(), saltsName)
+	if err := os.WriteFile(path, []byte(`{"secret":"AB`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	digests, err := l.Redact([]string{"text"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := l.Matches("text"); err != nil || len(found) != 1 || found[0].Digest != digests[0] {
+		t.Errorf("found %v, %v", found, err)
 	}
 }
 

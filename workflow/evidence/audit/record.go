@@ -21,6 +21,8 @@ const (
 	// statement.
 	Began = "snapfs.evidence.began"
 	Ended = "snapfs.evidence.ended"
+	// Checklist has the points of the operator's checklist, see package readiness.
+	Checklist = "snapfs.checklist.done"
 )
 
 // A Record is one line of an evidence log: one thing that was done to a sandbox.

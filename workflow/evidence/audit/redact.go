@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bufio"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -49,7 +50,7 @@ func (l *Log) Redact(texts []string) ([]string, error) {
 	path := filepath.Join(l.dir, saltsName)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err == nil {
-		_, err = fmt.Fprintf(f, `{"secret":%q,"texts":%d}`+"\n", s.Secret, s.Texts)
+		_, err = fmt.Fprintf(f, "\n"+`{"secret":%q,"texts":%d}`+"\n", s.Secret, s.Texts)
 		if cerr := f.Close(); err == nil {
 			err = cerr
 		}
@@ -64,8 +65,8 @@ type Match struct {
 	Salt   string `json:"salt"`
 }
 
-// Matches returns the digest that each stored salt gives for text, with the salt. Most of them are in no
-// record; the caller looks which are. A line that a killed writer left incomplete ends the search.
+// Matches returns the digests that stand for a text by the stored salts, also those that are in no
+// record. It passes over a line that a killed writer or a full disk left incomplete.
 func (l *Log) Matches(text string) ([]Match, error) {
 	path := filepath.Join(l.dir, saltsName)
 	f, err := os.Open(path)
@@ -74,13 +75,15 @@ func (l *Log) Matches(text string) ([]Match, error) {
 	}
 	defer f.Close()
 	all := []Match{}
-	for d := json.NewDecoder(f); ; {
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
 		var s salts
-		if d.Decode(&s) != nil { // the end, or an incomplete line
-			return all, nil
+		if json.Unmarshal(lines.Bytes(), &s) != nil {
+			continue // between two lines, or what a killed writer or a full disk left of one
 		}
 		for i := range s.Texts {
 			all = append(all, Match{SaltedDigest(s.salt(i), text), s.salt(i)})
 		}
 	}
+	return all, errs.With("reading salts", path, lines.Err())
 }

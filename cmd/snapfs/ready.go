@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/prove"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/readiness"
+	"github.com/spf13/cobra"
+)
+
+func newReady(a *app) *cobra.Command {
+	var req requestFlags
+	var maxAge time.Duration
+	cmd := &cobra.Command{
+		Use:   "ready",
+		Short: "say whether this host can serve a profile now",
+		Long: `Answers from the last result of "snapfs doctor --prove --evidence FILE" for the same
+profile and workspace, which that has measured and signed. Nothing is started, so a load
+balancer may ask each second. The answer is no, with the command that makes a new result,
+if there is none, if it is too old, if a point of the checklist did not hold, or if the
+host has booted or the kernel, snapfs or the policy of the profile is another one since.
+
+The exit status is 0 if the host is ready, else 7.`,
+		Example: "  snapfs ready --profile builds.toml\n  snapfs ready --max-age 1h --json",
+		Args:    exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			if maxAge <= 0 {
+				return usageError(errors.New("--max-age requires a duration above 0"))
+			}
+			r, _, err := req.request(a)
+			if err != nil {
+				return err
+			}
+			state, err := a.openState()
+			if err != nil {
+				return err
+			}
+			place, err := readiness.PlaceOf(r, ownVersion())
+			if err != nil {
+				return err
+			}
+			answer := readiness.Ask(state, place, maxAge)
+			word := "ready"
+			if !answer.Ready {
+				a.status, word = exitCannot, "not ready: "+answer.Reason
+			}
+			return a.ui.result(answer, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, word+": "+pathlist.Printable(answer.Why))
+				if !answer.Ready {
+					a.ui.hint(proveHint(r))
+				}
+				return err
+			})
+		},
+	}
+	req.add(cmd)
+	cmd.Flags().DurationVar(&maxAge, "max-age", readiness.MaxAge, "accept a result up to this `age`")
+	return cmd
+}
+
+// proveHint returns the command that makes a new result for a request.
+func proveHint(r hostfs.Request) string {
+	hint := "snapfs doctor --prove --evidence ready.evidence -C " + errs.Quoted(r.Workspace)
+	if use := r.Policy.Profile; use != nil && !use.Found {
+		hint += " --profile " + errs.Quoted(use.Path)
+	}
+	return hint
+}
+
+// checklist goes through the operator's checklist for a request, writes the record to a file, and prints the points.
+func (a *app) checklist(ctx context.Context, req hostfs.Request, file string) error {
+	e, err := a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	place, err := readiness.PlaceOf(req, ownVersion())
+	if err != nil {
+		return err
+	}
+	m := readiness.Measurement{Engine: e, Request: req, Program: self, Place: place, Each: func(r prove.Report) {
+		if !a.ui.json {
+			a.probed(r)
+		}
+	}}
+	result, text, err := m.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return errs.With("writing the evidence", file, err)
+	}
+	if !result.Ready() {
+		a.status = exitCannot
+	}
+	return a.ui.result(result, func(w io.Writer) error {
+		for i, p := range result.Points {
+			if _, err := fmt.Fprintf(w, "%d. %-10s %-9s %s\n", i+1, p.Name, p.Result, pathlist.Printable(p.Why)); err != nil {
+				return err
+			}
+		}
+		a.ui.notice("wrote " + pathlist.Printable(file) + ": root " + result.Root)
+		return nil
+	})
+}

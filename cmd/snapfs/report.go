@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/evidence/bundle"
+	"github.com/snapfs/snapfs/workflow/evidence/render"
+	"github.com/spf13/cobra"
+)
+
+// A reportDocument is the JSON form of snapfs report.
+type reportDocument struct {
+	File     string           `json:"file"`
+	Verdicts []bundle.Verdict `json:"verdicts"`
+}
+
+func newReport(a *app) *cobra.Command {
+	var file, keyFile string
+	cmd := &cobra.Command{
+		Use:   "report sandbox|file",
+		Short: "write what was done in a sandbox as one page for a person",
+		Long: `Writes one HTML page about a sandbox that was made with --evidence, or about an exported
+record: what was asked, what ran, what it touched, what was refused, what was checked and
+promoted, and who approved. The page says whether the record can be believed, as
+"snapfs evidence verify" does. It is one file, which loads nothing and runs nothing, and
+shows no argument and no value of a variable.`,
+		Example:           "  snapfs report fix -o fix.html\n  snapfs report fix.evidence --key host.pub -o fix.html",
+		Args:              exactly("sandbox or file"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if file == "" {
+				return usageError(errors.New("report requires --output FILE (- for standard output)"))
+			}
+			text, err := a.bundleOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			r, err := a.recordOf(text, keyFile)
+			if err != nil {
+				return errs.With("writing a report on "+args[0], "", err)
+			}
+			page := render.Page(r)
+			if file == "-" {
+				_, err := a.ui.out.Write(page)
+				return err
+			}
+			if err := os.WriteFile(file, page, 0o600); err != nil {
+				return errs.With("writing the report", file, err)
+			}
+			return a.ui.result(reportDocument{file, r.Report.Verdicts}, func(io.Writer) error {
+				a.ui.notice("wrote " + pathlist.Printable(file))
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
+	cmd.Flags().StringVar(&keyFile, "key", "", "trust the public key in this `file` (default this host's own)")
+	return cmd
+}
+
+// recordOf reads and verifies a bundle. One without integrity is shown to nobody.
+func (a *app) recordOf(text []byte, keyFile string) (*render.Record, error) {
+	o, err := a.verifyOptions(keyFile, "")
+	if err != nil {
+		return nil, err
+	}
+	report := bundle.Verify(text, o)
+	if report.Root == "" {
+		return nil, verdictError("", report)
+	}
+	return render.Read(text, report)
+}
+
+// linesOf returns the records of a bundle as events of a format.
+func (a *app) linesOf(text []byte, format string) ([]byte, error) {
+	r, err := a.recordOf(text, "")
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = render.Lines(&out, r, format)
+	return out.Bytes(), err
+}

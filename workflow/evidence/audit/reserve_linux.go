@@ -1,0 +1,23 @@
+package audit
+
+import (
+	"errors"
+	"os"
+
+	"github.com/snapfs/snapfs/errs"
+	"golang.org/x/sys/unix"
+)
+
+// reserve allocates space beyond the end of the log, where the filesystem can. The size of the file stays.
+func (l *Log) reserve(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return errs.With("opening the record of "+l.sandbox, path, err)
+	}
+	defer f.Close()
+	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, size, reserve)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return nil
+	}
+	return errs.With("reserving space for the record of "+l.sandbox, path, err)
+}

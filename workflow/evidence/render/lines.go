@@ -1,0 +1,179 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+)
+
+// Formats of Lines.
+const (
+	OCSF        = "ocsf"
+	CloudEvents = "cloudevents"
+	OTLP        = "otlp"
+)
+
+// Formats lists the formats.
+func Formats() []string { return []string{OCSF, CloudEvents, OTLP} }
+
+// ocsfVersion is the version of the OCSF schema that the events name.
+const ocsfVersion = "1.8.0"
+
+// Lines writes the records as lines of JSON: an event each, in OTLP one line with all of them.
+func Lines(w io.Writer, r *Record, format string) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if format == OTLP {
+		return e.Encode(otlp(r))
+	}
+	name := r.nameOf()
+	for _, rec := range r.Records {
+		var event map[string]any
+		switch format {
+		case CloudEvents:
+			event = cloudEvent(rec, name)
+		case OCSF:
+			event = ocsf(rec, name)
+		default:
+			return fmt.Errorf("no format %q", format)
+		}
+		if err := e.Encode(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cloudEvent returns a record as a CloudEvents 1.0 event. Its id is the number of the record in the log of its sandbox,
+// which is the source.
+func cloudEvent(r audit.Record, name string) map[string]any {
+	return map[string]any{
+		"specversion": "1.0", "id": strconv.FormatInt(r.Seq, 10), "source": "urn:snapfs:evidence:" + r.Sandbox, "type": r.Type,
+		"subject": name, "time": r.Time, "datacontenttype": "application/json", "prev": r.Prev, "data": r.Data,
+	}
+}
+
+// Numbers of OCSF: classes with their categories, and activities.
+const (
+	categorySystem, categoryNetwork, categoryApplication = 1, 4, 6
+
+	classProcess, classNetwork, classAPI = 1007, 4001, 6003
+
+	activityLaunch, activityTerminate                             = 1, 2        // of classProcess
+	activityOpen, activityRefuse                                  = 1, 5        // of classNetwork
+	activityCreate, activityUpdate, activityDelete, activityOther = 1, 3, 4, 99 // of classAPI
+
+	severityInformational, severityMedium = 1, 3
+	statusSuccess, statusFailure          = 1, 2
+)
+
+// ocsf returns a record as an event of OCSF: a command as Process Activity, a decision of the network as Network Activity,
+// anything else as API Activity of snapfs.
+func ocsf(r audit.Record, name string) map[string]any {
+	d := r.Data
+	product := map[string]any{"name": "snapfs", "vendor_name": "snapfs"}
+	e := map[string]any{
+		"time": when(r).UnixMilli(), "severity_id": severityInformational, "status_id": statusSuccess, "message": r.Type,
+		"metadata": map[string]any{"version": ocsfVersion, "product": product, "uid": r.Sandbox + "/" + strconv.FormatInt(r.Seq, 10), "sequence": r.Seq, "event_code": r.Type},
+		"unmapped": map[string]any{"sandbox": r.Sandbox, "prev": r.Prev, "data": d},
+	}
+	class := func(category, id, activity int) {
+		e["category_uid"], e["class_uid"], e["activity_id"], e["type_uid"] = category, id, activity, id*100+activity
+	}
+	failed := func() { e["status_id"], e["severity_id"] = statusFailure, severityMedium }
+	device := map[string]any{"type_id": 0, "name": name, "uid": r.Sandbox} // 0: unknown
+	switch r.Type {
+	case events.CommandStarted, events.CommandEnded, events.CommandRefused:
+		class(categorySystem, classProcess, activityLaunch)
+		program := text(d, "program")
+		if program == "" {
+			program = text(d, "run")
+		}
+		e["device"], e["actor"] = device, map[string]any{"app_name": "snapfs"}
+		e["process"] = map[string]any{"name": program, "uid": text(d, "run")}
+		switch {
+		case r.Type == events.CommandEnded:
+			class(categorySystem, classProcess, activityTerminate)
+			if e["exit_code"] = number(d, "status"); number(d, "status") != 0 {
+				failed()
+			}
+		case r.Type == events.CommandRefused:
+			failed()
+		}
+	case events.NetworkRefused, events.NetworkAllowed:
+		class(categoryNetwork, classNetwork, activityOpen)
+		e["dst_endpoint"] = map[string]any{"hostname": text(d, "host"), "port": number(d, "port")}
+		e["device"] = device
+		if r.Type == events.NetworkRefused {
+			class(categoryNetwork, classNetwork, activityRefuse)
+			failed()
+		}
+	default:
+		class(categoryApplication, classAPI, activityOf(r.Type))
+		if e["activity_id"] == activityOther {
+			e["activity_name"] = strings.TrimPrefix(r.Type, "snapfs.")
+		}
+		user := map[string]any{"name": "unknown"}
+		if by := who(d); by != "" {
+			user = map[string]any{"name": by, "uid": text(object(d, "by"), "uid")}
+		}
+		e["actor"] = map[string]any{"user": user, "app_name": "snapfs"}
+		e["api"] = map[string]any{"operation": strings.TrimPrefix(r.Type, "snapfs."), "service": map[string]any{"name": "snapfs"}}
+		e["src_endpoint"] = map[string]any{"name": name, "uid": r.Sandbox}
+		if r.Type == events.ApprovalAsked || r.Type == events.LimitReached || number(d, "status") != 0 {
+			failed()
+		}
+	}
+	return e
+}
+
+// activityOf returns the activity of API Activity for a type of record.
+func activityOf(kind string) int {
+	switch kind {
+	case events.SandboxCreated, events.SnapshotCreated:
+		return activityCreate
+	case events.SandboxRemoved:
+		return activityDelete
+	case events.SandboxRenamed, events.SandboxRefreshed, events.SandboxRolledBack, events.ChangesPromoted, events.PromotionUndone, events.PromotionRedone:
+		return activityUpdate
+	}
+	return activityOther
+}
+
+// otlp returns the records as an ExportLogsServiceRequest of OTLP in JSON, as the endpoint /v1/logs takes it.
+func otlp(r *Record) map[string]any {
+	attribute := func(key string, value any) map[string]any {
+		switch v := value.(type) {
+		case bool:
+			return map[string]any{"key": key, "value": map[string]any{"boolValue": v}}
+		case float64:
+			return map[string]any{"key": key, "value": map[string]any{"intValue": strconv.FormatInt(int64(v), 10)}}
+		}
+		return map[string]any{"key": key, "value": map[string]any{"stringValue": text(map[string]any{"v": value}, "v")}}
+	}
+	logs := []any{}
+	for _, rec := range r.Records {
+		severity, word := 9, "INFO"
+		if number(rec.Data, "status") != 0 || strings.HasSuffix(rec.Type, ".refused") || rec.Type == events.LimitReached || rec.Type == events.ApprovalAsked {
+			severity, word = 13, "WARN"
+		}
+		attributes := []any{attribute("snapfs.sandbox.id", rec.Sandbox), attribute("snapfs.record.seq", float64(rec.Seq)), attribute("snapfs.record.prev", rec.Prev)}
+		for _, key := range sortedKeys(rec.Data) {
+			attributes = append(attributes, attribute("snapfs."+key, rec.Data[key]))
+		}
+		at := strconv.FormatInt(when(rec).UnixNano(), 10)
+		logs = append(logs, map[string]any{
+			"timeUnixNano": at, "observedTimeUnixNano": at, "severityNumber": severity, "severityText": word, "eventName": rec.Type,
+			"body": map[string]any{"stringValue": rec.Type}, "attributes": attributes,
+		})
+	}
+	return map[string]any{"resourceLogs": []any{map[string]any{
+		"resource":  map[string]any{"attributes": []any{attribute("service.name", "snapfs"), attribute("snapfs.sandbox.name", r.nameOf())}},
+		"scopeLogs": []any{map[string]any{"scope": map[string]any{"name": "snapfs/evidence"}, "logRecords": logs}},
+	}}}
+}

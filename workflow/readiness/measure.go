@@ -1,0 +1,192 @@
+package readiness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/prove"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/hostinfo"
+	"github.com/snapfs/snapfs/workflow/evidence"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+	"github.com/snapfs/snapfs/workflow/selftest"
+)
+
+// pointNames are the points of the checklist: the backend with the kernel and the runtime that the profile will use;
+// host files, processes, secrets and other sandboxes; destinations; limits; and a log with a run that succeeded
+// and one that was refused.
+var pointNames = []string{"start", selftest.KindIsolation, selftest.KindNetwork, selftest.KindLimit, "log"}
+
+// A Measurement goes through the checklist for one request.
+type Measurement struct {
+	Engine  *engine.Engine
+	Request hostfs.Request
+	// Program is the path of snapfs.
+	Program string
+	Place   Place
+	// Each is called with every report of a self-test as soon as it is known.
+	Each func(prove.Report)
+
+	points  map[string]*Point
+	counts  map[string][3]int // of a point: held, busy, all
+	held    []string
+	crossed []string
+}
+
+// Run goes through the checklist, stores the signed result for [Ask], and returns it with the bundle of the sandbox in
+// which the runs are recorded. A point that does not hold is no error. After an error there is no
+// stored result, also no earlier one. Cost: that of [selftest.Tester.Prove].
+func (m *Measurement) Run(ctx context.Context) (*Result, []byte, error) {
+	cat := m.Engine.Catalog()
+	if err := os.Remove(pathOf(cat.Dir(), m.Place)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, errs.With("removing the last result", "", err)
+	}
+	m.points, m.counts = map[string]*Point{}, map[string][3]int{}
+	for _, name := range pointNames {
+		m.points[name] = &Point{Name: name, Result: Untried, Why: "nothing was tried"}
+	}
+	err := selftest.New(m.Engine).Prove(ctx, m.Request, []string{m.Program, "probe"}, nil, func(r prove.Report) {
+		m.note(r)
+		m.Each(r)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	m.judge()
+	key, err := evidence.Of(cat).Key()
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &Result{Place: m.Place}
+	exported, err := m.runs(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Root, r.Measured, r.Up = exported.Root, time.Now().UTC(), hostinfo.Uptime().Milliseconds()
+	return r, exported.Text, store(cat.Dir(), key, r)
+}
+
+// note counts a report for its point.
+func (m *Measurement) note(r prove.Report) {
+	kind := selftest.KindOf(r.Probe)
+	n := m.counts[kind]
+	n[2]++
+	p := m.points[kind]
+	switch {
+	case r.Held:
+		n[0]++
+		m.held = append(m.held, r.Probe)
+	case r.Busy: // it did not get through; a busy machine cannot tell more
+		n[1]++
+	case !r.WasTried():
+		if p.Result != NotHeld {
+			p.Result, p.Why = Untried, r.Probe+": "+r.Happened
+		}
+		n[1] = -1 << 20
+	default:
+		p.Result, p.Why = NotHeld, r.Probe+": "+r.Tried+": "+r.Happened
+		m.crossed = append(m.crossed, r.Probe)
+	}
+	m.counts[kind] = n
+}
+
+// judge gives the result of the points that self-tests decide.
+func (m *Measurement) judge() {
+	for _, kind := range []string{selftest.KindIsolation, selftest.KindNetwork, selftest.KindLimit} {
+		p, n := m.points[kind], m.counts[kind]
+		switch {
+		case p.Result == NotHeld || n[1] < 0:
+		case n[2] == 0 && kind == selftest.KindNetwork && m.Request.Policy.Network == "host":
+			p.Result, p.Why = Held, "the profile has the host's network: there is no wall to try"
+		case n[2] == 0 && kind == selftest.KindLimit:
+			p.Result, p.Why = Held, "the profile has no limit that can be tried"
+		case n[2] > 0:
+			p.Result, p.Why = Held, fmt.Sprintf("%d of %d self-tests held", n[0], n[2])
+			if n[1] > 0 {
+				p.Why += fmt.Sprintf("; of %d a busy machine could not tell", n[1])
+			}
+		}
+		p.Why = strings.ToValidUTF8(p.Why, "�")
+	}
+}
+
+// runs leaves a run that succeeds and one that is refused in the record of a sandbox, and returns its bundle.
+func (m *Measurement) runs(ctx context.Context, r *Result) (_ *evidence.Exported, err error) {
+	req := m.Request
+	req.Name, req.Policy.Evidence, req.Policy.Prove, req.Policy.KeyPoints = "", true, false, nil
+	tools := catalog.Tools{}
+	if t := req.Policy.Tools; t != nil {
+		tools = *t
+	}
+	tools.Deny = append(slices.Clone(tools.Deny), m.Program)
+	if tools.Allow != nil {
+		tools.Allow = append(slices.Clone(tools.Allow), "true")
+	}
+	req.Policy.Tools = &tools
+	began := time.Now()
+	s, err := m.Engine.Run(ctx, req, engine.Command{Args: []string{"true"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: req.Workspace})
+	if err != nil {
+		return nil, errs.Wrap("measuring the profile: starting its sandbox", req.Workspace, err)
+	}
+	defer func() { err = errors.Join(err, s.Discard(context.WithoutCancel(ctx))) }()
+	r.Level = s.Supervisor.Container.Level().String()
+	st, err := s.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var backends []string
+	for _, t := range s.Record.Trees {
+		if !slices.Contains(backends, t.Driver) {
+			backends = append(backends, t.Driver)
+		}
+	}
+	r.Backends, r.Sandbox = strings.Join(backends, " "), s.Record.ID
+	start := m.points["start"]
+	start.Result, start.Why = Held, fmt.Sprintf("%s: a command ended with status 0, %v after the request", r.Backends, time.Since(began).Round(time.Millisecond))
+	if st.ExitCode() != 0 {
+		start.Result, start.Why = NotHeld, fmt.Sprintf("true ended with status %d", st.ExitCode())
+	}
+	log := m.points["log"]
+	_, refusal := s.Again(ctx, engine.Command{Args: []string{m.Program, "version"}, Env: []string{}, Dir: req.Workspace})
+	switch {
+	case refusal == nil:
+		log.Result, log.Why = NotHeld, "a program that the policy denies was executed"
+	case !errors.Is(refusal, errs.ErrDenied):
+		log.Result, log.Why = Untried, "no run could be refused: "+refusal.Error()
+	default:
+		log.Result, log.Why = Held, "the record has a run that succeeded, and one that was refused"
+	}
+	return m.record(ctx, s, r)
+}
+
+// record adds the results to the record of the sandbox, ends it and returns its bundle.
+func (m *Measurement) record(ctx context.Context, s *engine.Session, r *Result) (*evidence.Exported, error) {
+	m.Engine.Events().Append(events.Event{
+		Type: events.SelfTested, Subject: s.Record.Name, SandboxID: s.Record.ID, Data: events.Data{Held: m.held, Crossed: m.crossed},
+	})
+	own := evidence.Of(m.Engine.Catalog())
+	list := []any{}
+	for _, name := range pointNames {
+		p := *m.points[name]
+		r.Points = append(r.Points, p)
+		list = append(list, map[string]any{"name": p.Name, "result": p.Result, "why": p.Why})
+	}
+	data := map[string]any{"points": list, "backends": r.Backends, "level": r.Level, "kernel": m.Place.Kernel, "version": m.Place.Version, "profile": m.Place.Profile}
+	if err := own.Log(s.Record.ID).Append(audit.Checklist, data, true); err != nil {
+		return nil, err
+	}
+	if err := evidence.End(ctx, m.Engine, s.Record); err != nil {
+		return nil, err
+	}
+	return own.Export(s.Record.ID)
+}

@@ -1,0 +1,214 @@
+// Package readiness measures whether this host can serve a profile, and answers from the last
+// measurement.
+//
+// [Measure] goes through the operator's checklist of five points with the very sandboxes that the
+// profile describes, and stores a signed result. [Ask] reads that result and says whether it still
+// holds: it starts nothing, and takes a millisecond.
+package readiness
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/hostinfo"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/workflow/evidence"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+	"github.com/snapfs/snapfs/workflow/evidence/statement"
+)
+
+// PredicateType is the type of the signed statement of a result.
+const PredicateType = "https://github.com/snapfs/snapfs/evidence/ready/v1"
+
+// MaxAge is the age up to which a result holds, if nobody asks for another one.
+const MaxAge = 24 * time.Hour
+
+// A Place is what a result depends on.
+type Place struct {
+	// Boot and Kernel are those of the host, Version that of snapfs.
+	Boot    string `json:"boot"`
+	Kernel  string `json:"kernel"`
+	Version string `json:"version"`
+	// Profile is the path or the name of the profile, "" for none. Policy is the digest of the policy
+	// that follows from it.
+	Profile   string `json:"profile"`
+	Policy    string `json:"policy"`
+	Workspace string `json:"workspace"`
+}
+
+// PlaceOf returns the place of a request on this host as it is now.
+func PlaceOf(req hostfs.Request, version string) (Place, error) {
+	boot, err := proc.BootID()
+	if err != nil {
+		return Place{}, err
+	}
+	p := Place{Boot: boot, Kernel: evidence.Kernel(), Version: version, Workspace: strings.ToValidUTF8(req.Workspace, "�")}
+	policy := req.Policy
+	if policy.Profile != nil {
+		p.Profile = strings.ToValidUTF8(policy.Profile.Path, "�")
+	}
+	policy.Profile, policy.Evidence = nil, false
+	policy.Env = nil
+	for _, v := range req.Policy.Env { // without values, of which a digest would tell something
+		name, _, _ := strings.Cut(v, "=")
+		policy.Env = append(policy.Env, name)
+	}
+	text, err := json.Marshal(struct {
+		Policy  catalog.Policy
+		Backend string
+		Frozen  bool
+	}{policy, req.Backend, req.Frozen})
+	p.Policy = "sha256:" + audit.Digest(text)
+	return p, err
+}
+
+// A Point is a point of the checklist.
+type Point struct {
+	Name string `json:"name"`
+	// Result is "held", "not held" or "untried".
+	Result string `json:"result"`
+	Why    string `json:"why"`
+}
+
+// Results of a point.
+const (
+	Held    = "held"
+	NotHeld = "not held"
+	Untried = "untried"
+)
+
+// A Result is a measurement.
+type Result struct {
+	Place
+	Measured time.Time `json:"measured"`
+	// Up is the time since the boot, in milliseconds: the clock of the host may be set.
+	Up int64 `json:"up"`
+	// Backends and Level say how the sandbox was made and isolated.
+	Backends string  `json:"backends"`
+	Level    string  `json:"level"`
+	Points   []Point `json:"points"`
+	// Sandbox is the identifier of the sandbox whose record has the runs, and Root the root of that record.
+	Sandbox string `json:"sandbox"`
+	Root    string `json:"root"`
+}
+
+// Ready reports whether every point held.
+func (r *Result) Ready() bool {
+	for _, p := range r.Points {
+		if p.Result != Held {
+			return false
+		}
+	}
+	return len(r.Points) == len(pointNames)
+}
+
+// An Answer says whether this host can serve a profile now.
+type Answer struct {
+	Ready bool `json:"ready"`
+	// Reason is the name of what is in the way: missing, damaged, boot, kernel, version, policy, age or not-held; "" if
+	// the host is ready.
+	Reason     string  `json:"reason,omitempty"`
+	Why        string  `json:"why"`
+	AgeSeconds int64   `json:"age_seconds"`
+	Result     *Result `json:"result,omitempty"`
+}
+
+// Ask answers from the stored result of a place, without a lock and without starting anything.
+func Ask(state string, now Place, maxAge time.Duration) Answer {
+	not := func(reason, why string) Answer { return Answer{Reason: reason, Why: why} }
+	line, err := os.ReadFile(pathOf(state, now))
+	if errors.Is(err, fs.ErrNotExist) {
+		return not("missing", "nobody has measured this profile here")
+	}
+	if err != nil {
+		return not("damaged", err.Error())
+	}
+	r, err := open(state, line)
+	if err != nil {
+		return not("damaged", "the stored result: "+err.Error())
+	}
+	age := hostinfo.Uptime() - time.Duration(r.Up)*time.Millisecond
+	a := Answer{AgeSeconds: int64(age.Seconds()), Result: r}
+	switch {
+	case r.Boot != now.Boot:
+		a.Reason, a.Why, a.AgeSeconds = "boot", "the host has booted since it was measured", 0
+	case r.Kernel != now.Kernel:
+		a.Reason, a.Why = "kernel", "it was measured with another kernel: "+r.Kernel
+	case r.Version != now.Version:
+		a.Reason, a.Why = "version", "it was measured with snapfs "+r.Version+", and this is "+now.Version
+	case r.Profile != now.Profile || r.Policy != now.Policy || r.Workspace != now.Workspace:
+		a.Reason, a.Why = "policy", "the profile, or the policy that follows from it, has changed since it was measured"
+	case age < 0 || age > maxAge:
+		a.Reason, a.Why = "age", fmt.Sprintf("it was measured %v ago, and %v is allowed", age.Round(time.Second), maxAge)
+	case !r.Ready():
+		a.Reason, a.Why = "not-held", "not every point held"
+		for _, p := range r.Points {
+			if p.Result != Held {
+				a.Why = p.Name + ": " + p.Result + ": " + p.Why
+				break
+			}
+		}
+	default:
+		a.Ready, a.Why = true, fmt.Sprintf("all %d points held %v ago", len(r.Points), age.Round(time.Second))
+	}
+	return a
+}
+
+// pathOf returns the path of the result of a profile and a workspace.
+func pathOf(state string, p Place) string {
+	sum := sha256.Sum256([]byte(p.Profile + "\x00" + p.Workspace))
+	return filepath.Join(evidence.Dir(state), "ready-"+hex.EncodeToString(sum[:12])+".json")
+}
+
+// open verifies a stored result with the key of this host.
+func open(state string, line []byte) (*Result, error) {
+	key, err := statement.ReadPublic(filepath.Join(evidence.Dir(state), statement.PublicName))
+	if err != nil {
+		return nil, err
+	}
+	s, _, err := statement.Open(line, key)
+	if err != nil {
+		return nil, err
+	}
+	if s.PredicateType != PredicateType {
+		return nil, errors.New("it is another statement")
+	}
+	text, err := json.Marshal(s.Predicate)
+	if err != nil {
+		return nil, err
+	}
+	r := new(Result)
+	return r, json.Unmarshal(text, r)
+}
+
+// store signs a result and stores it.
+func store(state string, key *statement.Key, r *Result) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	var predicate map[string]any
+	if err := json.Unmarshal(text, &predicate); err != nil {
+		return err
+	}
+	line, _, err := key.Sign(statement.Statement{
+		Subject:       []statement.Subject{{Name: statement.Origin(r.Sandbox), Digest: map[string]string{"sha256": r.Root}}},
+		PredicateType: PredicateType, Predicate: predicate,
+	})
+	if err != nil {
+		return err
+	}
+	path := pathOf(state, r.Place)
+	return errs.With("storing the result", path, catalog.ReplaceFile(path, line, true))
+}
