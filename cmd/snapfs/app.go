@@ -18,6 +18,8 @@ import (
 type app struct {
 	ui    *ui
 	state string
+	// signals receives the signals that [catchSignals] catches.
+	signals chan os.Signal
 	// first is the first argument of the command line that is not a flag, or "".
 	first string
 	// onlyReads is set for a command that only reads, and so does not wait for background

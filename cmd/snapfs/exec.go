@@ -100,7 +100,7 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	if err != nil {
 		return err
 	}
-	tty := newTerminal(a.ui, true)
+	tty := a.terminal(true)
 	command, err := tty.command(engine.Command{Args: args, Env: env, Dir: dir})
 	if err != nil {
 		return err

@@ -33,8 +33,8 @@ func main() {
 
 // execute runs snapfs with these arguments and returns the exit status of the program.
 func execute(args []string) int {
-	ctx, restore := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // until the program ends
-	a := &app{ui: newUI(os.Stdin, os.Stdout, os.Stderr)}
+	ctx, signals, restore := catchSignals() // until the program ends
+	a := &app{ui: newUI(os.Stdin, os.Stdout, os.Stderr), signals: signals}
 	if len(args) == 1 && (args[0] == "--version" || args[0] == "-v") {
 		args = []string{"version"} // what other programs have taught people
 	}
@@ -48,6 +48,27 @@ func execute(args []string) int {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	return a.finish(cmd, err)
+}
+
+// catchSignals returns a context that ends at the first SIGINT, SIGTERM or SIGHUP, and a channel with each of
+// these signals, for a command to which snapfs passes them on (see [app.terminal]). The channel exists as long as
+// the context: a signal that comes while the command is still being prepared would otherwise end nothing at all.
+// restore lets the next signal end the program.
+func catchSignals() (ctx context.Context, signals chan os.Signal, restore func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	caught := make(chan os.Signal, 16)
+	signals = make(chan os.Signal, 16)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		for s := range caught {
+			select {
+			case signals <- s:
+			default: // no command takes them
+			}
+			cancel()
+		}
+	}()
+	return ctx, signals, func() { signal.Stop(caught) }
 }
 
 // long lists the commands that may read or write many files for a long time and start no command to which

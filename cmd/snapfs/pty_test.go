@@ -108,7 +108,7 @@ func (p *person) types(keys string) {
 // sees waits for a text after all that was seen before.
 func (p *person) sees(text string) {
 	p.t.Helper()
-	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(5 * time.Millisecond) {
 		p.mu.Lock()
 		rest := p.screen.String()[p.seen:]
 		i := strings.Index(rest, text)
@@ -134,7 +134,7 @@ func (p *person) leaves() int {
 		if err != nil && !errors.As(err, &exit) {
 			p.t.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		p.t.Fatalf("it does not end; the screen:\n%q", p.screen.String())
 	}
 	return p.cmd.ProcessState.ExitCode()

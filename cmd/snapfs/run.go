@@ -88,7 +88,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	tty := newTerminal(r.a.ui, false)
+	tty := r.a.terminal(false)
 	command, err := tty.command(engine.Command{Args: args, Env: hostfs.Environ(os.Environ(), req.Policy.Env), Dir: dir})
 	if err != nil {
 		return err

@@ -26,8 +26,8 @@ type terminal struct {
 	// ownPTY is set if snapfs copies between a pseudoterminal of the sandbox and the person's
 	// terminal.
 	ownPTY bool
-	// signals receives the signals sent to snapfs, from before the command starts, so that
-	// none is lost.
+	// signals receives the signals sent to snapfs, from the start of the program, so that none
+	// is lost.
 	signals chan os.Signal
 	// foreground is set while ownPTY is and the command runs.
 	foreground *foreground
@@ -35,12 +35,15 @@ type terminal struct {
 	feed *feed
 }
 
-func newTerminal(u *ui, outlives bool) *terminal {
-	t := &terminal{ui: u, outlives: outlives, ownPTY: isTerminal(u.in) && isTerminal(u.out), signals: make(chan os.Signal, 16)}
+// terminal returns the connection of a command in a sandbox with the person's streams, which gets the signals that
+// have come since the program started. outlives is set if the sandbox may go on after the command.
+func (a *app) terminal(outlives bool) *terminal {
+	u := a.ui
+	t := &terminal{ui: u, outlives: outlives, ownPTY: isTerminal(u.in) && isTerminal(u.out), signals: a.signals}
 	// A reader of snapfs's output may stop early (2>&1 | head). SIGPIPE must not end
 	// snapfs before it has decided on the sandbox.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	signal.Notify(t.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(t.signals, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	if t.ownPTY {
 		signal.Notify(t.signals, syscall.SIGWINCH, syscall.SIGCONT)
 	}
