@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/profile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/job"
 	"github.com/spf13/cobra"
@@ -216,7 +217,7 @@ func (s *submission) spec(ctx context.Context, a *app, args []string) (job.Spec,
 	}
 	if s.to != "" {
 		spec.Then, spec.Stage = job.Stages, s.to
-		if s.flags.profile != "" && s.flags.profile != engine.NoProfile {
+		if s.flags.profile != "" && s.flags.profile != profile.None {
 			if spec.Profile, err = absolute(s.flags.profile); err != nil {
 				return spec, err
 			}

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/profile"
 )
 
 func newProfileList(a *app) *cobra.Command {
@@ -169,7 +169,7 @@ func explainProfileNamed(ctx context.Context, name string) (*profileExplained, e
 	if req.Workspace, err = hostfs.Workspace(dir); err != nil {
 		return nil, err
 	}
-	if err := engine.Under(ctx, &req, name, func(string) bool { return false }); err != nil {
+	if err := profile.Apply(ctx, &req, name, func(string) bool { return false }); err != nil {
 		return nil, err
 	}
 	site, err := policy.ReadSite()

@@ -31,11 +31,11 @@ host has booted or the kernel, snapfs or the policy of the profile is another on
 The exit status is 0 if the host is ready, else 7.`,
 		Example: "  snapfs ready --profile builds.toml\n  snapfs ready --max-age 1h --json",
 		Args:    exactly(),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if maxAge <= 0 {
 				return usageError(errors.New("--max-age requires a duration above 0"))
 			}
-			r, _, err := req.request(a)
+			r, _, err := req.request(cmd.Context(), a)
 			if err != nil {
 				return err
 			}

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/profile"
 	"github.com/snapfs/snapfs/workflow/transfer"
 	"github.com/spf13/cobra"
 )
@@ -78,7 +78,7 @@ func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error
 	flags.name, state = splitState(arg)
 	there := flags.workspace == ""
 	if there && flags.profile == "" {
-		flags.profile = engine.NoProfile // one that is found here has nothing to do with it
+		flags.profile = profile.None // one that is found here has nothing to do with it
 	}
 	r, _, err := flags.request(cmd.Context(), a)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/profile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -146,13 +147,13 @@ func checkVariables(pass []string) error {
 // found without a flag.
 func (r *requestFlags) underProfile(ctx context.Context, a *app, req *hostfs.Request) error {
 	path := r.profile
-	if path != "" && path != engine.NoProfile && !policy.IsProfileName(path) {
+	if path != "" && path != profile.None && !policy.IsProfileName(path) {
 		var err error
 		if path, err = absolute(path); err != nil {
 			return err
 		}
 	}
-	if err := engine.Under(ctx, req, path, r.given.Changed); err != nil {
+	if err := profile.Apply(ctx, req, path, r.given.Changed); err != nil {
 		return err
 	}
 	if k := req.Policy.KeyPoints; k != nil && len(k.At) == 0 {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/profile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/token"
@@ -210,7 +210,7 @@ func (a *API) jobSpec(ctx context.Context, q NewJob) (job.Spec, error) {
 		Workspace: req.Workspace, Dir: c.Dir, Command: c.Args, Env: c.Env, Backend: req.Backend, Frozen: req.Frozen, Policy: req.Policy,
 		Then: job.Then(q.Then), Stage: q.Stage, Class: job.Class(q.Class),
 	}
-	if q.Sandbox.Profile != "" && q.Sandbox.Profile != engine.NoProfile && spec.Then == job.Stages {
+	if q.Sandbox.Profile != "" && q.Sandbox.Profile != profile.None && spec.Then == job.Stages {
 		spec.Profile = filepath.Clean(q.Sandbox.Profile)
 	}
 	if q.Check != "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/profile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/serve/token"
@@ -286,7 +287,7 @@ func (a *API) fork(ctx context.Context, in *forkInput) (*sandboxOutput, error) {
 }
 
 // request converts a client's request for a sandbox into the engine's form. Errors: ErrInvalid; those of
-// [engine.Under].
+// [profile.Apply].
 func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error) {
 	const op = "making a sandbox"
 	if err := mayName(ctx, op, n.Profile); err != nil {
@@ -335,20 +336,20 @@ func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error)
 	if req.Admission, err = waiting(n.Queue, n.IfRoom); err != nil {
 		return req, err
 	}
-	return req, engine.Under(ctx, &req, n.Profile, func(flag string) bool { return given[flag] })
+	return req, profile.Apply(ctx, &req, n.Profile, func(flag string) bool { return given[flag] })
 }
 
 // mayName returns an error unless the client may name this profile for a sandbox; that needs the scope
 // promote. A profile that is named counts as the user's own, although a sandbox can have written the file.
-func mayName(ctx context.Context, op, profile string) error {
-	if profile == "" || profile == engine.NoProfile {
+func mayName(ctx context.Context, op, name string) error {
+	if name == "" || name == profile.None {
 		return nil
 	}
 	if err := granted(ctx, token.Promote); err != nil {
-		return errs.With("naming a profile", profile, err)
+		return errs.With("naming a profile", name, err)
 	}
-	if !policy.IsProfileName(profile) && !filepath.IsAbs(profile) {
-		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("the profile %q is neither a name nor an absolute path", profile))
+	if !policy.IsProfileName(name) && !filepath.IsAbs(name) {
+		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("the profile %q is neither a name nor an absolute path", name))
 	}
 	return nil
 }

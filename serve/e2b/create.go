@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/profile"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -187,12 +188,12 @@ func (s *Server) admission() admission.Options {
 // fromTemplate makes a sandbox from the template that m names, and stores m for it. After an error there is
 // no new sandbox. Errors: ErrNotFound (the template), those of [engine.Engine.New] and [engine.Engine.Fork].
 func (s *Server) fromTemplate(ctx context.Context, e *engine.Engine, m *meta) (*catalog.Record, error) {
-	profile, named := s.o.Templates[m.Template]
+	file, named := s.o.Templates[m.Template]
 	if m.Template == baseTemplate || named {
 		req := s.request(newID(), m)
 		if named {
 			// As if the operator had named the profile on the command line: the flags of the server stay in force.
-			if err := engine.Under(ctx, &req, profile, s.given); err != nil {
+			if err := profile.Apply(ctx, &req, file, s.given); err != nil {
 				return nil, err
 			}
 		}

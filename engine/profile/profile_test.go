@@ -1,4 +1,4 @@
-package engine_test
+package profile_test
 
 import (
 	"os"
@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/profile"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -56,7 +56,7 @@ func TestAProfileThatWasFoundOpensNothing(t *testing.T) {
 			want p
 		}{{"", c.found}, {path, c.named}} {
 			req := hostfs.Request{Workspace: dir, Policy: c.flags}
-			if err := engine.Under(t.Context(), &req, try.path, given); err != nil {
+			if err := profile.Apply(t.Context(), &req, try.path, given); err != nil {
 				t.Fatal(err)
 			}
 			req.Policy.Profile = nil

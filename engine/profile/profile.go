@@ -1,4 +1,9 @@
-package engine
+// Package profile applies a profile to the request for a sandbox: the profile that the user named or that
+// lies in the workspace, and the site's policy.
+//
+// Read [Apply] first. Package policy reads the files; this package decides which of their settings count,
+// since a profile that was only found may have been written by a sandbox.
+package profile
 
 import (
 	"context"
@@ -17,12 +22,12 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// NoProfile in place of a profile's name or path means no profile at all, not even that of the workspace.
-const NoProfile = "none"
+// None in place of a profile's name or path means no profile at all, not even that of the workspace.
+const None = "none"
 
-// Under applies a profile to the policy of a request: the one with this name or at this absolute path or,
+// Apply applies a profile to the policy of a request: the one with this name or at this absolute path or,
 // with "", the site's default and the one at the top of the workspace, if they exist. Then it tightens the
-// policy to the site's policy, also with [NoProfile]. given reports whether the user set a flag; the values
+// policy to the site's policy, also with [None]. given reports whether the user set a flag; the values
 // of set flags are already in the request.
 //
 // A profile that the user named applies wherever no flag was set. A profile that was only found in the
@@ -30,24 +35,24 @@ const NoProfile = "none"
 // narrow the network and hide paths, even against a flag, and can grant nothing. The policy lists the
 // profile, which of its settings apply, and which are ignored. Errors: those of policy.Read and
 // policy.ReadSite.
-func Under(ctx context.Context, req *hostfs.Request, path string, given func(flag string) bool) error {
+func Apply(ctx context.Context, req *hostfs.Request, path string, given func(flag string) bool) error {
 	site, err := policy.ReadSite()
 	if err != nil {
 		return err
 	}
 	if path == "" && site != nil && site.Default != "" {
-		err = under(ctx, req, site.Default, given)
+		err = apply(ctx, req, site.Default, given)
 	}
-	if err == nil && path != NoProfile {
-		err = under(ctx, req, path, given)
+	if err == nil && path != None {
+		err = apply(ctx, req, path, given)
 	}
 	site.Bound(&req.Policy)
 	return err
 }
 
-// under applies one profile to the policy of a request, without the site's policy: the one with this name or
+// apply applies one profile to the policy of a request, without the site's policy: the one with this name or
 // path or, with "", the one at the top of the workspace. given reports whether the user set a flag.
-func under(ctx context.Context, req *hostfs.Request, path string, given func(flag string) bool) error {
+func apply(ctx context.Context, req *hostfs.Request, path string, given func(flag string) bool) error {
 	named := path != ""
 	trust := policy.Named
 	if !named {
