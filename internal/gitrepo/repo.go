@@ -34,7 +34,8 @@ type Options struct {
 // objects, refs in a reftable or a split index.
 var ErrFormat = errors.New("not supported")
 
-// IsRepo reports whether d has a file HEAD and a directory objects, as a repository has.
+// IsRepo reports whether the directory d looks like a git repository: it has a file HEAD and a directory
+// objects.
 func IsRepo(d Dir) bool {
 	st, err := d.Stat("HEAD")
 	return err == nil && (st.IsRegular() || st.IsSymlink()) && d.IsDir("objects")

@@ -114,8 +114,8 @@ func on(f *os.File, events int16) unix.PollFd {
 	return unix.PollFd{Fd: int32(f.Fd()), Events: events}
 }
 
-// wait waits until one of the files is ready, as poll(2) does, or timeout milliseconds have passed; -1 waits
-// without limit.
+// wait waits until one of the files is ready for reading or writing, as poll(2) does, or timeout milliseconds
+// have passed; -1 waits without limit.
 func wait(timeout int, files []unix.PollFd) error {
 	for {
 		if _, err := unix.Poll(files, timeout); err != unix.EINTR {

@@ -23,7 +23,7 @@ func (t Timestamp) After(u Timestamp) bool {
 	return t.Sec > u.Sec || t.Sec == u.Sec && t.Nsec > u.Nsec
 }
 
-// Stat holds the attributes of a file that statx(2), or fstatat(2) on macOS, returns.
+// Stat holds the attributes of a file that statx(2), or fstatat(2) on macOS, returns. [Lstat] makes it.
 type Stat struct {
 	// Mode holds the file type (unix.S_IFMT) and the permission bits.
 	Mode     uint32
