@@ -58,7 +58,7 @@ func (e *Edge) open(kind network.Kind, t target) (f *flow, why string) {
 	return f, ""
 }
 
-// Reasons, in events, why a connection was cut or refused.
+// Reasons, in events of the sandbox's network log, why the proxy cut or refused a connection.
 const (
 	spentWhy  = "the limit of bytes is reached"
 	closedWhy = "the proxy was closed" // the sandbox's last command has ended
@@ -125,8 +125,8 @@ func (f *flow) forget() {
 	}
 }
 
-// onCut registers shut, which closes a connection, to be called when the flow is cut. It calls shut at once
-// if the flow is cut already.
+// onCut registers shut, which closes a connection, to be called when the proxy cuts the flow. It calls shut
+// at once if the flow is cut already.
 func (f *flow) onCut(shut func()) {
 	f.mu.Lock()
 	cut := f.why != ""
