@@ -103,7 +103,8 @@ func removeUnused(path string) {
 
 func outputPath(dir string, number int) string { return filepath.Join(dir, strconv.Itoa(number)) }
 
-// outputsIn lists the numbers of the outputs stored in dir, in ascending order.
+// outputsIn lists the numbers of the commands' outputs stored in dir, in ascending order, so that the oldest
+// can be removed.
 func outputsIn(dir string) (numbers []int, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -246,7 +247,7 @@ type window struct {
 	n    int64
 }
 
-// Write adds p to the input. It never fails.
+// Write counts the bytes of p, and stores those that lie in the part that the window selects. It never fails.
 func (w *window) Write(p []byte) (int, error) {
 	rest := p[min(int64(len(p)), max(0, w.from-w.n)):]
 	w.part = append(w.part, rest[:min(len(rest), w.most-len(w.part))]...)

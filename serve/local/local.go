@@ -64,8 +64,8 @@ func (o Options) idMapper() ([]string, error) {
 	return append(program, "shift"), err
 }
 
-// beside returns the command line that starts the helper program called name, see [run.Beside]. doing names
-// the operation in an error.
+// beside returns the command line that starts the helper program called name, such as snapfs-edge, see
+// [run.Beside]. doing names the operation in an error.
 func (o Options) beside(doing, name string) ([]string, error) {
 	program, err := run.Beside(name, o.Notice)
 	return program, errs.With(doing, "", err)
