@@ -37,7 +37,8 @@ stored as salted digests only. docs/evidence.md says what the record proves.`,
 	return cmd
 }
 
-// An exported is the JSON form of `snapfs evidence export`.
+// An exported is the JSON form of `snapfs evidence export`, which writes the signed statements about a
+// sandbox to a file.
 type exported struct {
 	Sandbox string `json:"sandbox"`
 	File    string `json:"file"`
@@ -321,7 +322,8 @@ func (a *app) revealText(ctx context.Context, name, text string) error {
 	})
 }
 
-// A rootDocument is the JSON form of snapfs evidence root.
+// A rootDocument is the JSON form of `snapfs evidence root`: the hash that stands for all evidence about a
+// sandbox so far.
 type rootDocument struct {
 	Root string `json:"root"`
 }
@@ -347,7 +349,8 @@ func newEvidenceRoot(a *app) *cobra.Command {
 	}
 }
 
-// A keyDocument is the JSON form of snapfs evidence key.
+// A keyDocument is the JSON form of `snapfs evidence key`: the public key that verifies this machine's
+// evidence.
 type keyDocument struct {
 	ID     string `json:"id"`
 	Public string `json:"public"`

@@ -45,7 +45,7 @@ and snapfs new have as flags, and profiles as lines.
 	return cmd
 }
 
-// A limitsDocument is the JSON form of `snapfs limits`.
+// A limitsDocument is the JSON form of `snapfs limits`: the resources that a sandbox may use.
 type limitsDocument struct {
 	Sandbox string        `json:"sandbox"`
 	Limits  engine.Limits `json:"limits"`

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// self returns a path by which this program can be started again.
+// self returns a path by which this program can be started again: that of its file.
 func self() string {
 	path, err := os.Executable()
 	if err != nil {
