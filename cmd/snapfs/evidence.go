@@ -322,8 +322,8 @@ func (a *app) revealText(ctx context.Context, name, text string) error {
 	})
 }
 
-// A rootDocument is the JSON form of `snapfs evidence root`: the hash that stands for all evidence about a
-// sandbox so far.
+// A rootDocument is the JSON form of `snapfs evidence root`: the root of the Merkle tree over all evidence
+// about a sandbox, 32 bytes that stand for it.
 type rootDocument struct {
 	Root string `json:"root"`
 }
@@ -349,8 +349,8 @@ func newEvidenceRoot(a *app) *cobra.Command {
 	}
 }
 
-// A keyDocument is the JSON form of `snapfs evidence key`: the public key that verifies this machine's
-// evidence.
+// A keyDocument is the JSON form of `snapfs evidence key`: the public key with which this host signs
+// evidence, and its identifier.
 type keyDocument struct {
 	ID     string `json:"id"`
 	Public string `json:"public"`
