@@ -161,7 +161,7 @@ func (o *output) close() {
 	vfs.Unlock(o.file)
 }
 
-// drop removes the file of an output that the reply holds completely.
+// drop removes the stored file of a command's output that the reply to the agent holds completely.
 func (o *output) drop() { _ = os.Remove(o.file.Name()) } // one that stays is removed with the sandbox
 
 // An OutputRequest is an agent's request for a part of the stored output of a command.

@@ -37,7 +37,7 @@ type Promotion struct {
 	Path string    `json:"path"`
 }
 
-// Receipt returns the receipt of the sandbox that q names.
+// Receipt returns the [Receipt] of the sandbox that q names: its base, its policy and its promotions.
 func (s *Service) Receipt(ctx context.Context, q Named) (Receipt, error) {
 	e, _, err := s.enter(ctx, q.Sandbox)
 	if err != nil {

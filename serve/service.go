@@ -151,7 +151,7 @@ func describe(i engine.Info) Sandbox {
 	return d
 }
 
-// A NewRequest is an agent's request to make a sandbox.
+// A NewRequest is an agent's request to make a sandbox, for [Service.New].
 type NewRequest struct {
 	Name string `json:"name,omitempty" jsonschema:"its name; without one, snapfs makes one from the workspace's"`
 	From string `json:"from,omitempty" jsonschema:"fork this sandbox, as it is now or at SANDBOX@CHECKPOINT, instead of the real machine"`

@@ -51,7 +51,8 @@ func (p *patienceValue) String() string {
 // Type returns the name of the type of the flag --queue in the help text.
 func (p *patienceValue) Type() string { return "duration" }
 
-// admission returns the engine's admission options that the flags select.
+// admission returns, from the flags --queue and --if-room, the engine's options for starting a sandbox while
+// the host has no capacity.
 func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 	if a.queue > 0 && a.ifRoom {
 		return supervise.Admission{}, usageError(errors.New("--queue and --if-room exclude one another"))

@@ -122,7 +122,8 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
-// realDirectory returns the absolute path of a directory without symbolic links.
+// realDirectory returns the absolute path of a directory, without symbolic links if it exists. A missing one
+// is no error here, because the function that uses it reports that.
 func realDirectory(dir string) (string, error) {
 	abs, err := absolute(dir)
 	if err != nil {

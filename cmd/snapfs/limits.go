@@ -95,7 +95,7 @@ func newStats(a *app) *cobra.Command {
 	return cmd
 }
 
-// A statsRow is the resource usage of one sandbox, in `snapfs stats`.
+// A statsRow is the usage of memory, processors and so on of one sandbox, a row of `snapfs stats`.
 type statsRow struct {
 	Sandbox string `json:"sandbox"`
 	supervise.Usage

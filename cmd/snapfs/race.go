@@ -98,7 +98,8 @@ and 1 if none passed.`,
 	return cmd
 }
 
-// request returns the race that the command line of `snapfs race` describes.
+// request returns the request for a race, several commands in sandboxes of their own, that the command line
+// of `snapfs race` describes.
 func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error) {
 	if err := r.checkFlags(cmd, args); err != nil {
 		return race.Request{}, err

@@ -39,7 +39,7 @@ func newBoard(u *ui, req race.Request, quiet bool) *board {
 	return b
 }
 
-// redraw draws the table of attempts again at intervals until the race is over.
+// redraw draws the table with the states of a race's attempts again at intervals, until the race is over.
 func (b *board) redraw() {
 	tick := time.NewTicker(patience)
 	defer tick.Stop()

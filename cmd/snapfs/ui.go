@@ -164,7 +164,7 @@ func (u *ui) line() (string, bool) {
 	}
 }
 
-// An errorDocument is the JSON form of an error, printed with --json.
+// An errorDocument is the JSON form of an error of snapfs, printed with --json in place of a result.
 type errorDocument struct {
 	Error struct {
 		Message string   `json:"message"`
@@ -245,7 +245,7 @@ func asksJSON(args []string) bool {
 	return slices.Contains(args, "--json")
 }
 
-// errSilent makes snapfs exit with status 1 and no message.
+// errSilent makes snapfs exit with status 1 and no message: the command has already printed why.
 var errSilent = errors.New("")
 
 // hint prints a line "hint: " for each of commands, which the person may run next.

@@ -14,7 +14,8 @@ type Plan func(step string) error
 
 type key struct{}
 
-// With returns a context for operations whose steps fail as plan decides.
+// With returns a context in which steps of operations fail as plan decides. A test passes it to the operation
+// under test.
 func With(ctx context.Context, plan Plan) context.Context {
 	return context.WithValue(ctx, key{}, plan)
 }

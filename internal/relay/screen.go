@@ -17,7 +17,8 @@ type Screen struct {
 	parser parser
 }
 
-// NewScreen returns the screen of a terminal.
+// NewScreen returns the Screen that writes a command's output to the terminal tty and notes which of its
+// states change.
 func NewScreen(tty *os.File) *Screen { return &Screen{f: tty} }
 
 // Write writes output to the terminal, and notes the control sequences in it.

@@ -22,7 +22,7 @@ const (
 // An Op is the number that a send stream uses for a command, such as MkFile or Write.
 type Op uint16
 
-// The commands of version 1 of the stream format.
+// The commands of version 1 of btrfs's send stream, such as making or writing a file.
 const (
 	Subvol Op = iota + 1
 	Snapshot

@@ -218,7 +218,8 @@ func sorted(set map[string]bool) (list []string) {
 	return list
 }
 
-// slowest sorts all by time and prints the ten longest, under a heading that calls them what.
+// slowest prints the ten longest of all, the times of packages or tests, under a heading that calls them
+// what. It sorts all in place.
 func (r *report) slowest(what string, all []cost) {
 	slices.SortStableFunc(all, func(a, b cost) int { return int(b.elapsed - a.elapsed) })
 	fmt.Fprintf(r.out, "the slowest %s:\n", what)

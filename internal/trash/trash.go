@@ -21,7 +21,8 @@ const (
 	deepEnough = 200 // levels; deeper directories are moved to the top first
 )
 
-// Options change what [Empty] deletes, and how.
+// Options select which entries of a trash directory [Empty] leaves alone, and which it deletes by other
+// means.
 type Options struct {
 	// Skip reports whether the entry name of the trash stays; nil: none does.
 	Skip func(name string) bool

@@ -17,7 +17,7 @@ import (
 
 // Bounds of the values that the Parse functions accept. A value outside of them is surely a typing error.
 const (
-	// MaxSize is the largest size that is accepted, 1 EiB, in bytes.
+	// MaxSize is the largest size that [ParseSize] accepts, 1 EiB, in bytes.
 	MaxSize = 1 << 60
 	// MaxCount is the largest count that is accepted. It exceeds any number of things that a host can have.
 	MaxCount = 1_000_000_000_000

@@ -61,7 +61,7 @@ func (s *Stat) IsSymlink() bool { return s.Mode&unix.S_IFMT == unix.S_IFLNK }
 // marks a deletion in an upper layer.
 func (s *Stat) IsWhiteout() bool { return s.Mode&unix.S_IFMT == unix.S_IFCHR && s.Rdev == 0 }
 
-// FileMode returns the type and the permission bits as a fs.FileMode.
+// FileMode returns the file's type and permission bits in the form of package io/fs.
 func (s *Stat) FileMode() fs.FileMode {
 	mode := fs.FileMode(s.Mode & 0o777)
 	switch s.Mode & unix.S_IFMT {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// PathFlags lists the flags of snapfs whose values are file names.
+// PathFlags lists the flags of snapfs whose values are file names, which [Place.Command] translates from
+// Windows to Linux.
 var PathFlags = []string{
 	"--allow", "--dir", "--e2b-key", "--earlier", "--expose", "--file", "--have", "--hide", "--html", "--key", "--mine", "--only", "--output",
 	"--profile", "--report", "--socket", "--state", "--target", "--theirs", "--tls-cert", "--tls-key", "--workspace",

@@ -288,7 +288,7 @@ func (l *oneListener) Accept() (net.Conn, error) {
 	return nil, errServed
 }
 
-// Close does nothing: the http.Server closes the connection.
+// Close does nothing: the http.Server closes the one connection of the listener.
 func (l *oneListener) Close() error { return nil }
 
 // Addr returns an empty address, which the interface needs and nobody reads.

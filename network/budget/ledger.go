@@ -47,7 +47,7 @@ type Field struct {
 	Value *int64
 }
 
-// HasTokens reports whether c, used as limits, limits the tokens of models.
+// HasTokens reports whether c, used as the limits of a budget, limits the tokens of AI models.
 func (c Count) HasTokens() bool { return c.Tokens > 0 || c.Input > 0 || c.Output > 0 }
 
 func (c Count) plus(o Count) Count {
@@ -220,7 +220,7 @@ func (l *Ledger) write(one line) error {
 	return err
 }
 
-// Limits returns the present limits of the budget, as last read.
+// Limits returns the limits of the sandbox's budget, as the ledger last read them from their file.
 func (l *Ledger) Limits() Count {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,7 +14,7 @@ type Route int
 const (
 	// Free is a request that costs no tokens: everything that is read with GET, and counting tokens.
 	Free Route = iota
-	// Metered is a request whose response reports the tokens used.
+	// Metered is a request to an AI model whose response reports the tokens used.
 	Metered
 	// Unmetered is a request that may cost tokens which nobody reports. With a limit on tokens it is refused.
 	Unmetered

@@ -64,7 +64,8 @@ const (
 	closedWhy = "the proxy was closed" // the sandbox's last command has ended
 )
 
-// spent reports whether the sandbox's limit of network bytes is reached.
+// spent reports whether the sandbox has used up its limit of network bytes, so that the proxy allows no
+// further connection and cuts the open ones.
 func (e *Edge) spent() bool {
 	return e.options.MaxBytes > 0 && e.in.Load()+e.out.Load() >= e.options.MaxBytes
 }

@@ -315,8 +315,8 @@ func (j *inspector) mismatch(what, name string) bool {
 	return j.refuse(what + " is " + short(name) + ", not " + j.name)
 }
 
-// short returns a name that a client sent, in printable form and at most 100 bytes long, for the reason of a
-// refusal.
+// short returns a server name that a client asked for, in printable form and at most 100 bytes long, for the
+// reason of a refusal.
 func short(name string) string {
 	const most = 100
 	if name = printable(name); len(name) > most {

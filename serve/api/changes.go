@@ -64,7 +64,7 @@ type Drift struct {
 	Paths []DriftPath `json:"paths" nullable:"false" doc:"the first 10,000"`
 }
 
-// maxDrift is how many changed paths a [Drift] lists at most.
+// maxDrift is how many changed paths of the real tree a [Drift], a reply of the API, lists at most.
 const maxDrift = 10_000
 
 type driftOutput struct{ Body Drift }

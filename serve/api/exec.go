@@ -246,7 +246,7 @@ func textOf(p []byte) (text string, raw []byte) {
 	return "", p
 }
 
-// wholeRunes returns p without an incomplete UTF-8 character at its end.
+// wholeRunes returns p, output cut at any byte, without an incomplete UTF-8 character at its end.
 func wholeRunes(p []byte) []byte {
 	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
 		if last := p[len(p)-n:]; utf8.RuneStart(last[0]) {

@@ -187,7 +187,7 @@ func (a *API) addSandboxes() {
 	})
 }
 
-// with opens the engine for one request and calls do with it.
+// with opens the engine of the state directory for one request and calls do with it.
 func (a *API) with(ctx context.Context, do func(e *engine.Engine) error) error {
 	e, err := a.o.Open(ctx)
 	if err != nil {

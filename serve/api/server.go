@@ -171,7 +171,7 @@ type route struct {
 	edit                func(*huma.Operation)
 }
 
-// add adds a route to the API; do answers its requests.
+// add adds the route r to the API, with its entry in the OpenAPI document; do answers its requests.
 func add[I, O any](a *API, r route, do func(context.Context, *I) (*O, error)) {
 	op := huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Description: r.detail, DefaultStatus: r.status,

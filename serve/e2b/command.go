@@ -26,7 +26,8 @@ const (
 	slowClient = 30 * time.Second
 	// lastOutput is how long the end of a command is delayed for output of processes that it has left behind.
 	lastOutput = 300 * time.Millisecond
-	// maxPipe is the largest number of bytes that a pipe holds (pipe(7)).
+	// maxPipe is the largest number of bytes that a pipe holds (pipe(7)): how much output a command can leave
+	// there at its end.
 	maxPipe = 1 << 20
 )
 
@@ -63,7 +64,8 @@ type reader struct {
 
 func (r *reader) leave() { r.once.Do(func() { close(r.gone) }) }
 
-// A streams holds the pipes of a command: the ends that the command gets, and the ends of this server.
+// A streams holds the pipes of a command that a client runs in a sandbox: the ends that the command gets, and
+// the ends that this server reads and writes.
 type streams struct {
 	given  []*os.File
 	in     *os.File
@@ -96,6 +98,7 @@ func (s *streams) open(c *engine.Command, input bool) error {
 }
 
 // handOver closes this process's copies of the command's ends of the pipes, once the command has started.
+// With them open, the output would never end.
 func (s *streams) handOver() {
 	for _, f := range s.given {
 		f.Close() // nil is no file

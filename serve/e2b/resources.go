@@ -213,7 +213,8 @@ func (r *resources) lease(b *opened) (*lease, error) {
 	return &lease{session, end}, nil
 }
 
-// release makes a process that reads files available to the next request.
+// release makes a process that reads files of the sandbox available to the next request, after the one that
+// leased it.
 func (r *resources) release(l *lease) {
 	r.mu.Lock()
 	closed := r.closed

@@ -194,7 +194,7 @@ func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEve
 	return out, nil
 }
 
-// RemoveWatcher ends a watch that CreateWatcher began.
+// RemoveWatcher handles a request to end the watch of a directory that CreateWatcher began.
 func (f *filesystem) RemoveWatcher(ctx context.Context, q *envd.RemoveWatcherRequest) (*envd.RemoveWatcherResponse, error) {
 	r := f.s.resourcesOf(sandboxOf(ctx))
 	r.mu.Lock()

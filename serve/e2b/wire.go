@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A newSandbox is the body of E2B's request to make a sandbox.
+// A newSandbox is the body of a client's request to make a sandbox, in the form of E2B: the template, the
+// time-out, variables and so on.
 type newSandbox struct {
 	TemplateID string            `json:"templateID"`
 	Timeout    *int64            `json:"timeout"`

@@ -18,7 +18,7 @@ import (
 // that it replaces.
 const partial = ".snapfs-partial-"
 
-// Write replaces the file at path atomically, or makes it. See [Tree].
+// Write replaces the file at path inside the root directory atomically, or makes it. See [Tree].
 func (r *Root) Write(path string, from io.Reader, o WriteOptions) (Info, error) {
 	const op = "writing"
 	if err := check(op, path); err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
 
-// Options are the parts of an engine's configuration that differ between programs.
+// Options are the parts of an engine's configuration that differ between the programs which open it, such as
+// the state directory.
 type Options struct {
 	// State is the state directory.
 	State string

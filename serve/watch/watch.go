@@ -110,7 +110,8 @@ func (w *Watch) read(said *os.File, events chan<- watchdir.Event) {
 // closed before the call.
 func (w *Watch) Failed() string { return w.failed }
 
-// Stop ends the watch and waits for its process. A repeated call does no harm.
+// Stop ends the watch of the directory and waits for the end of its process in the sandbox. A repeated call
+// does no harm.
 func (w *Watch) Stop() {
 	w.once.Do(func() {
 		go func() {
