@@ -21,7 +21,8 @@ type Repo struct {
 	shallow map[ID]bool
 }
 
-// Options say how far [Open] trusts a repository and how large its objects may be.
+// Options say how far [Open] trusts a git repository, such as whether it follows alternates, and how large
+// its objects may be.
 type Options struct {
 	// Trusted is the absolute path of a repository that belongs to the caller: its
 	// alternates are followed. "" follows none.

@@ -93,7 +93,8 @@ func (o *output) room(err error) error {
 	return err
 }
 
-// writeAll writes all of p to f, and waits for space if f is in non-blocking mode.
+// writeAll writes all of p, a command's output, to the caller's stream f, and waits for space if f is in
+// non-blocking mode.
 func writeAll(f *os.File, p []byte) error {
 	for len(p) > 0 {
 		n, err := unix.Write(int(f.Fd()), p)

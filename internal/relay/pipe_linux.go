@@ -73,7 +73,8 @@ func isStream(f *os.File) bool {
 	return err == nil && kind == unix.SOCK_STREAM && lerr == nil && listens == 0
 }
 
-// lineMode reports whether a terminal delivers input in whole lines, and not as single keys.
+// lineMode reports whether a terminal delivers input in whole lines, and not as single keys, which a program
+// such as a pager has requested for itself.
 func lineMode(tty *os.File) bool {
 	mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
 	return err == nil && mode.Lflag&unix.ICANON != 0

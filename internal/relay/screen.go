@@ -139,7 +139,8 @@ func (p *parser) inSequence(b byte) {
 	}
 }
 
-// end notes the effect of a complete control sequence with the final byte b.
+// end notes the effect on the terminal of a complete control sequence of a command's output, with the final
+// byte b.
 func (p *parser) end(b byte) {
 	switch {
 	case b == 'h' && (len(p.args) >= mostArgs || len(bytes.TrimLeft(p.args, "0123456789;")) > 0):
