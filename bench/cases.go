@@ -48,8 +48,8 @@ type stage struct {
 	round     int
 }
 
-// ready prepares the next round of a measurement: on a dirty stage it changes a hundred files of the real
-// tree.
+// ready prepares the next round of a measurement: if the tree is to be dirty, it changes a hundred real
+// files.
 func (g *stage) ready(context.Context) error {
 	if !g.dirty {
 		return nil
@@ -91,8 +91,8 @@ func (g *stage) engineCases() []timing.Subject {
 	}
 }
 
-// Names of the two sandboxes of a stage of the measurements: in idleName nothing runs, in runningName a
-// command does.
+// Names of the two sandboxes that a stage measures commands on: in runningName a command runs, in idleName
+// none.
 const (
 	idleName    = "kept"
 	runningName = "live"

@@ -119,7 +119,7 @@ func (l *lab) runCrowd(ctx context.Context, s setting, dir string) ([]time.Durat
 	})
 }
 
-// removeNames removes every sandbox of an engine's state directory.
+// removeNames removes every sandbox of an engine's state directory, after they were measured.
 func removeNames(ctx context.Context, e *engine.Engine) error {
 	names, err := e.Names()
 	if err != nil {

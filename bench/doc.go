@@ -67,7 +67,7 @@ func (o Options) wants(kind string) bool {
 	return false
 }
 
-// defaults returns the options with the default for each field that is not set.
+// defaults returns the options of a measurement with the usual value for each field that is not set.
 func (o Options) defaults() Options {
 	if len(o.Sizes) == 0 {
 		o.Sizes = []int{1_000, 10_000, 100_000}

@@ -58,7 +58,7 @@ func judge(ctx context.Context, c check) Promise {
 	return p
 }
 
-// String returns the promise and its measured value as a line of text.
+// String returns a performance promise, its measured value and whether it holds as a line of text.
 func (p Promise) String() string {
 	verdict := "broken"
 	switch {
@@ -102,7 +102,7 @@ type referee struct {
 	bouts              map[string]*bout
 }
 
-// gate runs every check of [Gate] and returns the judged promises.
+// gate runs every check of [Gate] and returns the performance promises with their measured values.
 func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	r := &referee{lab: l, trees: map[string]string{}, before: map[string]census{}, bouts: map[string]*bout{}}
 	all := l.settings()
@@ -203,7 +203,7 @@ func (r *referee) inSandbox(s *setting, files int, do func(ctx context.Context, 
 	}
 }
 
-// many returns how many rounds to measure for processes that take a few milliseconds.
+// many returns how many rounds a check measures of a process that takes a few milliseconds.
 func (r *referee) many() timing.Plan {
 	if r.Quick {
 		return timing.Plan{Rounds: 10, Warm: 2}

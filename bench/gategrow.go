@@ -15,8 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// growthChecks returns the checks that commands take as long in a larger tree, and among many
-// sandboxes.
+// growthChecks returns the checks that commands are as fast in a larger tree, and among many sandboxes.
 func (r *referee) growthChecks() []check {
 	fusecow := r.overlay
 	fusecow.Driver = "fusecow"

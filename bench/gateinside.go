@@ -67,7 +67,7 @@ func (r *referee) closeBouts() (err error) {
 	return err
 }
 
-// boundChecks returns a check for each setting that bounds the slowest operation.
+// boundChecks returns a check for each setting (backend, user, filesystem) that bounds the slowest operation.
 func (r *referee) boundChecks() []check {
 	var list []check
 	for _, s := range r.settings() {

@@ -165,7 +165,7 @@ func plantPlain(dir string, files int, fill byte) error {
 	return nil
 }
 
-// idle syncs the filesystem, so that no earlier writes disturb the next measurement.
+// idle syncs the filesystem of the trees, so that no earlier writes disturb the next measurement.
 func (w *wayBack) idle(context.Context) error { return vfs.SyncFS(int(w.real.Fd())) }
 
 func (w *wayBack) state() string { return filepath.Join(w.top, "state") }

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// racing is the number of attempts in a race that the checks measure.
+// racing is the number of attempts in the race (several commands tried at once) that the checks measure.
 const racing = 8
 
 // raceChecks returns the checks of how fast `snapfs race` is with several attempts at once.

@@ -154,7 +154,7 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 	return b, nil
 }
 
-// compete runs the job j in both workers in turns and returns the times of each.
+// compete runs the job j in both workers in turns and returns its times on the bare tree and in the sandbox.
 func (b *bout) compete(ctx context.Context, j job, p timing.Plan) (bare, inside timing.Sample, err error) {
 	by := func(name string, w *worker) timing.Subject {
 		return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return w.do(j.name) }}
@@ -163,7 +163,7 @@ func (b *bout) compete(ctx context.Context, j job, p timing.Plan) (bare, inside 
 	return samples[0], samples[1], err
 }
 
-// Prepare fills the working directory with the files that the timed jobs read and change.
+// Prepare fills a worker's working directory with the files that the timed jobs read and change.
 func Prepare(ctx context.Context, o Options) error {
 	dir, err := os.Getwd()
 	if err != nil {

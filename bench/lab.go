@@ -31,7 +31,7 @@ const (
 	// imageSize is the size in bytes of the sparse filesystem images for measurements, 48 GiB. A tree of a
 	// million files takes 3 GiB.
 	imageSize = 48 << 30
-	// memorySize is the size in bytes of the filesystem image in memory for measurements, 16 GiB.
+	// memorySize is the size in bytes of the filesystem image in memory (Options.InMemory), 16 GiB.
 	memorySize = 16 << 30
 )
 
@@ -112,7 +112,7 @@ func labDir() (string, error) {
 	return dir, os.Mkdir(dir, 0o755)
 }
 
-// sweepLabs removes the directories that killed benchmarks left.
+// sweepLabs removes the directories, with their mounts, that killed runs of the benchmarks left.
 func sweepLabs(ctx context.Context) error {
 	left, err := filepath.Glob(scratch + "/" + labPrefix + "*-*")
 	if err != nil {

@@ -77,7 +77,7 @@ func cleanliness(dirty bool) string {
 	return "clean"
 }
 
-// pace returns how many rounds, warm-up rounds and how much time each operation of the stage gets.
+// pace returns how many rounds, uncounted first rounds and how much time each operation of the stage gets.
 func (g *stage) pace() timing.Plan {
 	if g.Quick {
 		return timing.Plan{Rounds: g.Rounds, Warm: 1, Budget: time.Second}

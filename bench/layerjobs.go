@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// layerAmounts are the sizes of the jobs that compare layers on top of a tree: those of snapfs, overlayfs and
-// fuse-overlayfs.
+// layerAmounts are the sizes of the timed jobs that compare the layers of snapfs, overlayfs and
+// fuse-overlayfs on top of a tree.
 type layerAmounts struct {
 	repo, packages, many, module, transactions, reads, eight int
 	// mebibytes is the size of the file that is written and read.
@@ -106,7 +106,7 @@ func (a layerAmounts) haveMany(ctx context.Context, dir string) error {
 	return errors.Join(fresh("many")(ctx, dir), a.makeMany(ctx, dir))
 }
 
-// walk returns a job that calls lstat on every file in the directory called name.
+// walk returns a job, timed on each layer, that calls lstat on every file in the directory called name.
 func walk(name string) func(context.Context, string) error {
 	return func(_ context.Context, dir string) error {
 		return filepath.WalkDir(filepath.Join(dir, name), func(_ string, d fs.DirEntry, err error) error {
@@ -118,7 +118,7 @@ func walk(name string) func(context.Context, string) error {
 	}
 }
 
-// readAll is a job that reads each file of the repository in dir.
+// readAll is a job, timed on each layer, that reads each file of the git repository in dir.
 func readAll(_ context.Context, dir string) error {
 	return filepath.WalkDir(filepath.Join(dir, "repo"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -128,7 +128,7 @@ func readAll(_ context.Context, dir string) error {
 	})
 }
 
-// extract returns a job that unpacks the file archive into the directory into.
+// extract returns a job, timed on each layer, that unpacks the file archive into the directory into.
 func extract(archive, into string) func(context.Context, string) error {
 	return program("tar", "-C", into, "-xf", archive)
 }
@@ -226,7 +226,7 @@ func freshEight(ctx context.Context, dir string) (err error) {
 	return err
 }
 
-// eight is a job that unpacks an archive eight times at once, each into a directory of its own.
+// eight is a job, timed on each layer, that unpacks an archive into eight directories at once.
 func eight(ctx context.Context, dir string) error {
 	var all sync.WaitGroup
 	errs := make([]error, atOnce)

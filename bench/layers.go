@@ -73,8 +73,8 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	return results, nil
 }
 
-// subject returns the timed operation that runs the job j in the contender's worker, in a fresh layer if the
-// job needs one.
+// subject returns the timed operation that runs the job j in the contender's worker process, in a fresh layer
+// if the job needs one.
 func (c *contest) subject(s *contender, j job) timing.Subject {
 	ready := func(ctx context.Context) error {
 		if s.err == nil && j.first {
@@ -172,7 +172,7 @@ func (c *contest) fuseOverlayfs(ctx context.Context, lower, top string) error {
 	return err
 }
 
-// makeUpper makes the upper and work directories of an overlay mount in top.
+// makeUpper makes the upper and work directories of an overlay mount, empty, in the directory top.
 func makeUpper(top string) error {
 	return errors.Join(os.Mkdir(top+"/upper", 0o755), os.Mkdir(top+"/work", 0o755))
 }
@@ -236,5 +236,5 @@ func mountServed(ctx context.Context, s snapshot.Served, readOnly bool) (*os.Fil
 	return os.NewFile(uintptr(fd), "fork"), nil
 }
 
-// forget drops the pages of a file from the kernel's page cache.
+// forget drops the pages of a file from the kernel's page cache, so that the next read is a cold one.
 func forget(f *os.File) error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }

@@ -21,7 +21,7 @@ import (
 // as leaked.
 const patience = 15 * time.Second
 
-// spares is how many files a backend may store for reuse without their counting as a leak.
+// spares is how many files a backend may store for reuse without the check counting them as leaked.
 const spares = 500
 
 // A census counts the objects of which sandboxes are made: mounts, loop devices, subvolumes and files. The

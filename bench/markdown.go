@@ -100,7 +100,7 @@ func (p *printer) promises(list []Promise) {
 	p.table([]string{"promise", "measured", "limit", "", "from"}, rows)
 }
 
-// title returns the heading of the report for a kind of results.
+// title returns the heading in BENCHMARKS.md for a kind of results, such as "latency".
 func title(kind string) string {
 	switch kind {
 	case "latency":
@@ -155,7 +155,7 @@ func (r Result) cells(kind string) []string {
 	return append(cells, n, short(r.Min), short(r.P50), short(r.P95), short(r.P99))
 }
 
-// short formats a time with three significant digits.
+// short formats a time with three significant digits, for a cell of a table in BENCHMARKS.md.
 func short(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:

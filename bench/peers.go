@@ -38,7 +38,7 @@ func (l *lab) peers(ctx context.Context) ([]Result, error) {
 	return results, err
 }
 
-// isolators measures programs that run one isolated command.
+// isolators measures programs that run one isolated command, such as bwrap, for comparison with snapfs.
 func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err error) {
 	l.Say("others: one command, isolated")
 	root, err := l.smallRoot(ctx)
@@ -72,7 +72,7 @@ func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err e
 	return results, errors.Join(err, Clear(context.WithoutCancel(ctx), s.State))
 }
 
-// copiers measures programs that make a private copy of a tree and remove it.
+// copiers measures programs that make a private copy of a tree, such as cp, and the removal of the copy.
 func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Result, err error) {
 	l.Say(fmt.Sprintf("others: a copy of %d files", files))
 	dir, giveBack, err := l.borrow(ctx, s, files)

@@ -21,7 +21,7 @@ type Report struct {
 	Promises []Promise         `json:"promises,omitempty"`
 }
 
-// A Result is one row of a report: one operation in one setting.
+// A Result is one row of a report: how long one operation took in one setting (backend, user, filesystem).
 type Result struct {
 	// Kind is one of [Kinds].
 	Kind string `json:"kind"`
@@ -43,7 +43,7 @@ type Result struct {
 	Error string `json:"error,omitempty"`
 }
 
-// A Promise is a published bound on a measured value, with the measurement.
+// A Promise is a published bound on a measured value, such as the time of a command, with the measurement.
 type Promise struct {
 	Name string `json:"name"`
 	// Measured is the smallest of Tries measurements.
@@ -88,7 +88,7 @@ func resultOf(r Result, s timing.Sample) Result {
 	return r
 }
 
-// summaryOf returns the options of a report as text.
+// summaryOf returns the options with which a report was measured as text, for its heading.
 func summaryOf(o Options) string {
 	s := fmt.Sprintf("sizes %v, at most %d rounds", o.Sizes, o.Rounds)
 	if o.Quick {

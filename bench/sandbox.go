@@ -49,7 +49,7 @@ func startSleeper(ctx context.Context, e *engine.Engine, name, dir string) error
 	return execWait(ctx, e, name, dir, "/bin/sh", "-c", "sleep 100000 >/dev/null 2>&1 </dev/null &")
 }
 
-// A processes times whole processes that share a working directory and an environment.
+// A processes times runs of whole processes, such as `snapfs run`, in one directory with one environment.
 type processes struct {
 	lab  *lab
 	s    setting
@@ -58,7 +58,7 @@ type processes struct {
 	err  error
 }
 
-// env returns the environment of the setting's user.
+// env returns the environment variables with which the setting's user runs measured programs.
 func (s setting) env() []string {
 	return []string{searchPath(), "HOME=" + s.Dir, "SNAPFS_HOME=" + s.State, "TMPDIR=" + scratch, "LC_ALL=C"}
 }

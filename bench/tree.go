@@ -17,7 +17,7 @@ const perDir = 100
 // equal.
 const seed = 20261120
 
-// grow fills dir with this many files of 0 to 4 KiB, a hundred in each directory.
+// grow fills dir with this many files of 0 to 4 KiB to measure on, a hundred in each directory.
 func grow(dir string, files int) error {
 	random := rand.New(rand.NewPCG(seed, uint64(files)))
 	text := make([]byte, 4096)

@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A job is a piece of everyday work that is timed inside and outside a sandbox.
+// A job is a piece of everyday work, such as a build, that is timed inside and outside a sandbox.
 type job struct {
 	name, what string
 	do         func(ctx context.Context, dir string) error
@@ -31,7 +31,7 @@ type job struct {
 	first bool
 }
 
-// amounts are the sizes of the jobs that are timed inside and outside a sandbox.
+// amounts are the sizes, such as numbers of files, of the jobs that are timed inside and outside a sandbox.
 type amounts struct {
 	storm, repo, packages, transactions int
 	// mebibytes is the size of the large file.
@@ -57,7 +57,7 @@ func (a amounts) jobs() []job {
 	}
 }
 
-// program returns the function of a job that runs one program in the job's directory.
+// program returns the function of a timed job that runs one program in the job's directory.
 func program(name string, args ...string) func(context.Context, string) error {
 	return func(ctx context.Context, dir string) error {
 		return run.Run(ctx, run.Program{Name: name, Args: args, Dir: dir})
@@ -203,7 +203,7 @@ func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// answer runs the job and returns the reply line: its time in nanoseconds, or the error.
+// answer runs the job in dir and returns the worker's reply line: the time in nanoseconds, or the error.
 func (j job) answer(ctx context.Context, dir string) string {
 	if j.before != nil {
 		if err := errors.Join(j.before(ctx, dir), settle(dir)); err != nil {

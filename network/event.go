@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Kind says about which kind of network access an [Event] is: a DNS query, a connection and so on.
+// A Kind is a kind of network access of a sandbox on which the proxy decides, such as a DNS query or a
+// connection. Each [Event] has one.
 type Kind string
 
-// The kinds of network access that events are about.
+// The kinds of network access of a sandbox that an [Event] can be about.
 const (
 	DNS  Kind = "dns"  // a query for a name
 	TCP  Kind = "tcp"  // a connection
@@ -53,7 +54,8 @@ type Event struct {
 	BytesOut int64 `json:"bytes_out,omitzero"`
 }
 
-// Counters are the totals of a sandbox's network traffic over its life. Bytes are payload.
+// Counters are the totals of a sandbox's network traffic over its life: connections, refusals and bytes of
+// payload.
 type Counters struct {
 	Queries  int64 `json:"queries"`  // queries for names
 	Refused  int64 `json:"refused"`  // refusals of every kind

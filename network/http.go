@@ -54,7 +54,7 @@ func (r Rules) HasMethods() bool {
 	return false
 }
 
-// Len returns the number of network rules.
+// Len returns how many network rules there are.
 func (r Rules) Len() int { return len(r.list) }
 
 // firstRule returns the first rule of text, rules separated by commas, without the comma after it. A comma
@@ -169,7 +169,7 @@ func cutScheme(s string, at int) (scheme, rest string, bad *fault) {
 	return scheme, rest, nil
 }
 
-// schemePorts returns the default port of a URL scheme: 443 for https, else 80.
+// schemePorts returns the port that a rule with a URL scheme and no port stands for: 443 for https, else 80.
 func schemePorts(scheme string) ports {
 	if scheme == "https" {
 		return ports{443, 443}
@@ -177,7 +177,8 @@ func schemePorts(scheme string) ports {
 	return ports{80, 80}
 }
 
-// parsePath parses the path of a rule, which may contain stars. at is its offset in the rule, for errors.
+// parsePath parses the path of a network rule, such as "/v1/*", which may contain stars. at is its offset in
+// the rule, for errors.
 func parsePath(path string, at int) (string, *fault) {
 	if path == "" {
 		return "", nil

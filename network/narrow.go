@@ -46,7 +46,7 @@ func (r *Rules) narrow(one rule) {
 	r.add(one)
 }
 
-// overlaps reports whether some destination is allowed by both rules.
+// overlaps reports whether some destination, a name or address with a port, is allowed by both rules.
 func (r rule) overlaps(one rule) bool {
 	if r.ports.low > one.ports.high || one.ports.low > r.ports.high {
 		return false

@@ -91,7 +91,7 @@ type rule struct {
 	scheme   string        // "http", "https", or "" for both; only with http
 }
 
-// A ports is an inclusive range of port numbers.
+// A ports is an inclusive range of port numbers that a network rule allows.
 type ports struct{ low, high uint16 }
 
 func everyPort() ports { return ports{1, 65535} }
@@ -127,7 +127,7 @@ func (m *Mistake) Reason() string {
 	return m.Why
 }
 
-// A fault is a syntax error at the byte offset at of one rule, with a suggestion.
+// A fault is a syntax error in one network rule, at the byte offset at of its text, with a suggestion.
 type fault struct {
 	at        int
 	why, want string

@@ -21,7 +21,8 @@ type Terms struct {
 	ECH, QUIC, TCP bool
 }
 
-// String returns the options of a rule in the canonical form that the parser accepts.
+// String returns the options of a network rule as text in the canonical form that the parser of rules
+// accepts, such as "+quic".
 func (t Terms) String() string {
 	s := ""
 	if t.Bytes > 0 {
@@ -50,7 +51,7 @@ func (t Terms) both(o Terms) Terms {
 	}
 }
 
-// lower returns the lower of two limits, where 0 means no limit.
+// lower returns the lower of two limits of network rules, where 0 means no limit.
 func lower(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -58,7 +59,7 @@ func lower(a, b int64) int64 {
 	return min(a, b)
 }
 
-// Plain returns the text of a rule, as [Rules] prints it, without its options.
+// Plain returns the text of a network rule, as [Rules] prints it, without its options.
 func Plain(rule string) string {
 	rule, _, _ = strings.Cut(rule, "+")
 	return rule

@@ -30,7 +30,7 @@ type DiffRequest struct {
 	NoPatch bool     `json:"no_patch,omitempty" jsonschema:"list the paths without the patch"`
 }
 
-// A ChangedPath is a path that differs between the compared states of a sandbox.
+// A ChangedPath is a path that differs between the two states of a sandbox that a [Diff] compares.
 type ChangedPath struct {
 	Path string `json:"path" jsonschema:"relative to the workspace; absolute outside of it"`
 	Kind string `json:"kind" jsonschema:"added, modified or deleted"`
@@ -111,7 +111,8 @@ func patchOf(ctx context.Context, changes *compare.Changes) (Text, error) {
 	return w.text(), nil
 }
 
-// limit removes the changes that lie at or below none of the absolute paths; no paths removes nothing.
+// limit removes, from changes, those that lie at or below none of the absolute paths; without paths it
+// removes nothing.
 func limit(changes *compare.Changes, paths []string) {
 	if len(paths) == 0 {
 		return
@@ -134,7 +135,7 @@ type Drift struct {
 	Paths   []DriftPath `json:"paths" jsonschema:"the first 100"`
 }
 
-// A DriftPath is a real path that changed since a sandbox was made.
+// A DriftPath is a path of the real tree that changed since a sandbox was made, in a [Drift].
 type DriftPath struct {
 	Path string `json:"path"`
 	Kind string `json:"kind"`
@@ -177,8 +178,8 @@ type RefreshRequest struct {
 	Stop    bool     `json:"stop,omitempty" jsonschema:"end the sandbox's processes first; without this, a refresh is refused while some run"`
 }
 
-// A Refreshed is the result of a refresh: how many paths were merged, and which conflicts remain in the
-// sandbox.
+// A Refreshed is the result of [Service.Refresh], which brings a sandbox up to date: how many paths were
+// merged, and which conflicts remain in the sandbox.
 type Refreshed struct {
 	Sandbox   string     `json:"sandbox"`
 	Merged    int        `json:"merged" jsonschema:"how many paths both sides had changed and could be merged"`
@@ -188,7 +189,7 @@ type Refreshed struct {
 }
 
 // A Conflict is a path that both the sandbox and the real tree changed, and the reason why the changes cannot
-// be merged.
+// be merged. It is part of a reply to an agent.
 type Conflict struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`

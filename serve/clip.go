@@ -35,7 +35,7 @@ type clip struct {
 
 func newClip() *clip { return &clip{head: headMost, tail: tailMost} }
 
-// Write adds p to the input. It never fails.
+// Write adds p to the input of the clip, which stores its beginning and its end. It never fails.
 func (c *clip) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +52,8 @@ func (c *clip) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the beginning and the end of the input so far, and how many bytes between them are left out.
+// text returns the beginning and the end of the clip's input so far, and how many bytes between them are left
+// out.
 func (c *clip) text() Text {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +97,7 @@ func tame(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// count returns a number and a noun, in the plural unless the number is one.
+// count returns a number and a noun as text, such as "2 sandboxes", in the plural unless the number is one.
 func count(n int, noun string) string {
 	if n != 1 {
 		noun += "s"

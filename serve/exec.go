@@ -53,8 +53,8 @@ func (s *Service) command(c CommandLine) (engine.Command, error) {
 
 func inShell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// environment returns the environment variables for commands. It adds PATH if the client started the server
-// without one.
+// environment returns the environment variables for an agent's commands, those of the rules. It adds PATH if
+// the client started the server without one.
 func (s *Service) environment() []string {
 	env := hostfs.Environ(os.Environ(), s.Rules.Policy.Env)
 	if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "PATH=") }) {

@@ -103,7 +103,8 @@ func removeUnused(path string) {
 
 func outputPath(dir string, number int) string { return filepath.Join(dir, strconv.Itoa(number)) }
 
-// outputsIn lists the numbers of the outputs stored in dir, in ascending order.
+// outputsIn lists the numbers of the commands' outputs stored in dir, in ascending order, so that the oldest
+// can be removed.
 func outputsIn(dir string) (numbers []int, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -160,7 +161,7 @@ func (o *output) close() {
 	vfs.Unlock(o.file)
 }
 
-// drop removes the file of an output that the reply holds completely.
+// drop removes the stored file of a command's output that the reply to the agent holds completely.
 func (o *output) drop() { _ = os.Remove(o.file.Name()) } // one that stays is removed with the sandbox
 
 // An OutputRequest is an agent's request for a part of the stored output of a command.
@@ -246,7 +247,7 @@ type window struct {
 	n    int64
 }
 
-// Write adds p to the input. It never fails.
+// Write counts the bytes of p, and stores those that lie in the part that the window selects. It never fails.
 func (w *window) Write(p []byte) (int, error) {
 	rest := p[min(int64(len(p)), max(0, w.from-w.n)):]
 	w.part = append(w.part, rest[:min(len(rest), w.most-len(w.part))]...)

@@ -38,7 +38,7 @@ type Plan struct {
 	whole *reconcile.Plan
 }
 
-// A Step is one change of the real tree in a [Plan].
+// A Step is one change of the real tree in a [Plan], as an agent and a person see it.
 type Step struct {
 	Path string `json:"path"`
 	Do   string `json:"do" jsonschema:"add, change or delete"`
@@ -173,7 +173,7 @@ func (p *Plan) Refusal(why string) error {
 	return errs.New("promoting", p.Sandbox, errs.ErrDenied, why+"; a person can promote this plan", p.Command)
 }
 
-// A Promoted is the result of a promotion: what it changed, and how a person undoes it.
+// A Promoted is the result of [Service.Promote]: what the promotion changed, and how a person undoes it.
 type Promoted struct {
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`

@@ -33,7 +33,8 @@ type Race struct {
 	Attempts []Attempt `json:"attempts"`
 }
 
-// An Attempt is the result of one attempt of a race.
+// An Attempt is the result of one attempt of a race (several commands for one purpose, each in a sandbox of
+// its own), in a [Race].
 type Attempt struct {
 	Attempt int      `json:"attempt" jsonschema:"its number, from 1"`
 	Sandbox string   `json:"sandbox,omitempty" jsonschema:"its sandbox, if that is still there: the winner's, and without first and score that of each attempt that passed"`
@@ -142,14 +143,15 @@ func (s *Service) settle(ctx context.Context, e *engine.Engine, contest *race.Ra
 	return r, nil
 }
 
-// attemptTail is how many bytes from the end of an attempt's output a reply holds at most.
+// attemptTail is how many bytes from the end of an attempt's output a reply to an agent holds at most.
 const attemptTail = 600
 
 // endOf returns the end of an attempt's output in the file path, safe on a terminal, or "" if it cannot be
 // read.
 func endOf(path string) string { return tame(Tail(path, attemptTail)) }
 
-// Tail returns the last most bytes of a file as text, or "" if it cannot be read.
+// Tail returns the last most bytes of the file path as text, such as the end of a command's output, or "" if
+// it cannot be read.
 func Tail(path string, most int64) string {
 	f, err := os.Open(path)
 	if err != nil {

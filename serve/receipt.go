@@ -30,14 +30,14 @@ type ReceiptTree struct {
 	Backend string `json:"backend"`
 }
 
-// A Promotion is a promotion from a sandbox that a person can still undo.
+// A Promotion is a promotion from a sandbox that a person can still undo, in the sandbox's [Receipt].
 type Promotion struct {
 	ID   string    `json:"id"`
 	When time.Time `json:"when"`
 	Path string    `json:"path"`
 }
 
-// Receipt returns the receipt of the sandbox that q names.
+// Receipt returns the [Receipt] of the sandbox that q names: its base, its policy and its promotions.
 func (s *Service) Receipt(ctx context.Context, q Named) (Receipt, error) {
 	e, _, err := s.enter(ctx, q.Sandbox)
 	if err != nil {
@@ -77,7 +77,7 @@ type Log struct {
 	Last *Text `json:"last,omitempty"`
 }
 
-// A LoggedCommand is a background command in the [Log] of a sandbox.
+// A LoggedCommand is a background command in the [Log] of a sandbox: its number, its arguments and its state.
 type LoggedCommand struct {
 	Command int       `json:"command"`
 	Args    []string  `json:"args"`
@@ -85,7 +85,7 @@ type LoggedCommand struct {
 	State   string    `json:"state"`
 }
 
-// Log returns the background commands of the sandbox that q names.
+// Log returns the background commands of the sandbox that q names, with the output of the last one.
 func (s *Service) Log(ctx context.Context, q Named) (Log, error) {
 	r := Log{Sandbox: q.Sandbox, Commands: []LoggedCommand{}}
 	e, _, err := s.enter(ctx, q.Sandbox)

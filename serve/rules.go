@@ -51,7 +51,7 @@ func (r *Rules) RefusesTool(name string) bool {
 	return r.Policy.Tools != nil && catalog.Refused(r.Policy.Tools.MCP, name) != ""
 }
 
-// admission returns whether a new sandbox waits for free resources, or is refused without them.
+// admission says whether a new sandbox waits for free resources of the host, or is refused without them.
 func (r *Rules) admission() admission.Options {
 	return admission.Options{Queue: r.Queue, IfRoom: r.IfRoom}
 }

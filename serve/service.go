@@ -46,7 +46,7 @@ type mark struct {
 	Made time.Time `json:"made"`
 }
 
-// setMark writes markFile, which shows that an agent made the sandbox called name.
+// setMark writes the file that marks the sandbox called name as made by an agent, so that agents may use it.
 func setMark(e *engine.Engine, name string) error {
 	data, err := json.Marshal(mark{time.Now()})
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Service) list(ctx context.Context, e *engine.Engine) ([]engine.Info, er
 	return infos, nil
 }
 
-// A Sandbox describes a sandbox to the agent that made it.
+// A Sandbox describes a sandbox to the agent that made it: its name, workspace, state and limits.
 type Sandbox struct {
 	Sandbox     string            `json:"sandbox" jsonschema:"its name, the handle of every other tool"`
 	Workspace   string            `json:"workspace" jsonschema:"the directory in which commands start, a copy of the real one"`
@@ -151,7 +151,7 @@ func describe(i engine.Info) Sandbox {
 	return d
 }
 
-// A NewRequest is an agent's request to make a sandbox.
+// A NewRequest is an agent's request to make a sandbox, for [Service.New].
 type NewRequest struct {
 	Name string `json:"name,omitempty" jsonschema:"its name; without one, snapfs makes one from the workspace's"`
 	From string `json:"from,omitempty" jsonschema:"fork this sandbox, as it is now or at SANDBOX@CHECKPOINT, instead of the real machine"`
@@ -242,7 +242,7 @@ func (s *Service) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Reco
 	return Sandbox{}, errors.Join(err, e.Remove(context.WithoutCancel(ctx), rec.Name))
 }
 
-// A List describes the sandboxes that agents have in the workspace.
+// A List is the reply to an agent that lists the sandboxes which agents have made in the workspace.
 type List struct {
 	Workspace string    `json:"workspace"`
 	Network   string    `json:"network" jsonschema:"the network that a new sandbox gets"`
@@ -268,7 +268,7 @@ type Named struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 }
 
-// A Removed is the result of [Service.Remove].
+// A Removed is the result of [Service.Remove]: the name of the removed sandbox.
 type Removed struct {
 	Removed string `json:"removed"`
 }

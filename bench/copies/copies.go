@@ -57,8 +57,8 @@ func Make(state, name string, n int) error {
 
 func replaced[T ~string](id T, old, new string) T { return T(strings.Replace(string(id), old, new, 1)) }
 
-// copyTree copies the file or directory at path to the path in which the id old is replaced by new. It also
-// replaces the id in the text of files.
+// copyTree copies the file or directory at path to the path in which the sandbox's id old is replaced by new.
+// It also replaces the id in the text of files.
 func copyTree(path, old, new string) error {
 	return filepath.WalkDir(path, func(p string, e os.DirEntry, err error) error {
 		to := strings.ReplaceAll(p, old, new)

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package machine describes the machine that a benchmark runs on.
+// Package machine describes the machine that a benchmark runs on: its processors, memory, kernel and disks.
 package machine
 
 import (
@@ -55,7 +55,7 @@ func Describe(dir, loop string, noLoop error) Environment {
 	return e
 }
 
-// word returns the first word of a file such as /proc/loadavg, or "unknown".
+// word returns the first word of a file such as /proc/loadavg, or "unknown" if the file cannot be read.
 func word(path string) string {
 	data, err := os.ReadFile(path)
 	if f := strings.Fields(string(data)); err == nil && len(f) > 0 {

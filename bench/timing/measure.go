@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Subject is one operation to time. Before and After are not timed, and may be nil.
+// A Subject is one operation to time, Do. Before and After are not timed, and may be nil.
 type Subject struct {
 	Name   string
 	Before func(ctx context.Context) error
@@ -15,7 +15,7 @@ type Subject struct {
 	After  func(ctx context.Context) error
 }
 
-// Timing wraps f so that it returns how long a call took.
+// Timing makes of f a function for [Subject]: it calls f and returns how long the call took.
 func Timing(f func(ctx context.Context) error) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		began := time.Now()
@@ -39,7 +39,7 @@ func (s Subject) once(ctx context.Context) (took time.Duration, err error) {
 	return took, err
 }
 
-// A Sample holds the times of one timed operation, or the error that stopped its measurement.
+// A Sample holds the times of all runs of one operation, or the error that stopped its measurement.
 type Sample struct {
 	Name string
 	Took []time.Duration

@@ -33,7 +33,7 @@ func quantile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[max(rank, 1)-1]
 }
 
-// Median returns the median of a list of times.
+// Median returns the median of a list of times, 0 of an empty one.
 func Median(took []time.Duration) time.Duration { return Summarise(took).P50 }
 
 // Pairs returns the median of the ratios a[i]/b[i]. The two times of a pair are measured right after each

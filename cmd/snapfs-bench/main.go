@@ -40,7 +40,8 @@ func main() {
 	}
 }
 
-// A benchmarker is one run of snapfs-bench with its options.
+// A benchmarker is one run of the program snapfs-bench: its options, and the paths of the programs that it
+// measures.
 type benchmarker struct {
 	o                    bench.Options
 	gate, markdown, json bool
@@ -191,7 +192,7 @@ func (b *benchmarker) print(report *bench.Report) error {
 	return err
 }
 
-// command returns the command line that repeats this measurement.
+// command returns the command line of snapfs-bench that repeats this measurement, for the report.
 func (b *benchmarker) command() string {
 	s := "snapfs-bench"
 	if b.gate {

@@ -28,7 +28,8 @@ func main() {
 	}
 }
 
-// started reports whether snapfs started this process with the descriptors that it needs.
+// started reports whether snapfs started this process: the file descriptors that it needs (a TUN device and a
+// socket) are open. A person who runs the program gets an error instead.
 func started() bool {
 	var st syscall.Stat_t
 	return syscall.Fstat(edge.Supervisor, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK

@@ -62,8 +62,9 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 	return func() error { return idmap.Serve(idmap.Device, os.NewFile(idmap.Tree, "tree"), uint32(base)) }, true
 }
 
-// parseView returns the function that serves the view of a sandbox's container at a directory of the host.
-// args are the directory, the control socket, the real directory and the first of the container's ids.
+// parseView returns the function that shows a sandbox's files at a directory of the host, by FUSE. args are
+// that directory, the sandbox's control socket, the real directory and the first of the user ids of the
+// sandbox's container. ok is false for other arguments.
 func parseView(args []string) (serve func() error, ok bool) {
 	base, err := strconv.ParseUint(args[3], 10, 32)
 	if err != nil {

@@ -76,7 +76,7 @@ func serveMCP(ctx context.Context, rules serve.Rules) error {
 	})
 }
 
-// version returns the version of this program, as snapfs version prints it.
+// version returns the version of this program, the same text that the command `snapfs version` prints.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version

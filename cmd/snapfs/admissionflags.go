@@ -25,10 +25,10 @@ func (a *admissionFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&a.ifRoom, "if-room", false, "fail at once if this host has no capacity")
 }
 
-// A patienceValue is the value of the flag --queue: a duration in the grammar of limits, such as 10m.
+// A patienceValue is the value of the flag --queue, how long to wait for capacity: a duration such as 10m.
 type patienceValue time.Duration
 
-// Set reads a duration such as 10m; zero is an error.
+// Set parses the value of --queue, a duration such as 10m; zero is an error. Package pflag calls it.
 func (p *patienceValue) Set(text string) error {
 	d, err := units.ParseDuration(text)
 	if errors.Is(err, units.ErrZero) {
@@ -40,7 +40,7 @@ func (p *patienceValue) Set(text string) error {
 	return err
 }
 
-// String returns the duration in the grammar that Set reads, or "" for none.
+// String returns the value of --queue as Set parses it, or "" for none. Package pflag calls it.
 func (p *patienceValue) String() string {
 	if *p == 0 {
 		return ""
@@ -48,10 +48,11 @@ func (p *patienceValue) String() string {
 	return units.FormatDuration(time.Duration(*p))
 }
 
-// Type returns the name of the flag's type in the help text.
+// Type returns the name of the type of the flag --queue in the help text.
 func (p *patienceValue) Type() string { return "duration" }
 
-// admission returns the engine's admission options that the flags select.
+// admission returns, from the flags --queue and --if-room, the engine's options for starting a sandbox while
+// the host has no capacity.
 func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 	if a.queue > 0 && a.ifRoom {
 		return supervise.Admission{}, usageError(errors.New("--queue and --if-room exclude one another"))

@@ -197,7 +197,7 @@ type agentRow struct {
 	Trust string `json:"trust,omitempty"`
 }
 
-// A sessionRow describes, in `snapfs agent`, a session of an agent that works in a sandbox.
+// A sessionRow is a line of `snapfs agent` and its JSON form: a session of an agent that works in a sandbox.
 type sessionRow struct {
 	Sandbox     string `json:"sandbox"`
 	Agent       string `json:"agent"`

@@ -89,7 +89,8 @@ func workspacesHere() ([]string, error) {
 	return hostfs.WorkspacesAt(dir)
 }
 
-// absolute resolves a path against the current directory.
+// absolute returns a path from the command line as an absolute path; a relative one begins at the current
+// directory.
 func absolute(path string) (string, error) {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path), nil

@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// flagError shortens the error of a flag's value to one line, because the rejected value may have several.
+// flagError shortens err, cobra's error about the value of a flag, to one line, because the rejected value
+// may have several.
 func flagError(err error) error {
 	text := err.Error()
 	for of, right := range map[string]string{"Bool": "write true or false", "Int": "write a whole number"} {
@@ -82,13 +83,14 @@ func optionalName(args []string, i int) (string, error) {
 	return args[i], nil
 }
 
-// splitState splits an argument "sandbox@state"; state is "" without an @.
+// splitState splits an argument "sandbox@state", which names a snapshot of a sandbox, into both names; state
+// is "" without an @.
 func splitState(s string) (sandbox, state string) {
 	sandbox, state, _ = strings.Cut(s, "@")
 	return sandbox, state
 }
 
-// count formats a number with its noun in the singular or plural.
+// count returns a number with a noun, in the singular or plural, as text: "1 file", "2 files".
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -96,15 +98,15 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// A size is the value of a flag that is a number of bytes, with K, M, G or T for powers of 1024.
+// A size is the value of a flag that is a number of bytes, such as 20G, with K, M, G or T for powers of 1024.
 type size snapshot.Bytes
 
 func (s *size) String() string { return snapshot.Bytes(*s).String() }
 
-// Type returns the name of the flag's type in the help text.
+// Type returns the name that the help text has for the type of a flag with a number of bytes.
 func (*size) Type() string { return "size" }
 
-// Set parses a size such as 20G, 512M, 1.5T or 1073741824.
+// Set parses a flag's value such as 20G, 512M, 1.5T or 1073741824, in bytes. Package pflag calls it.
 func (s *size) Set(text string) error {
 	number := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(text), "B"), "I")
 	factor := 1.0
@@ -120,7 +122,8 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
-// realDirectory returns the absolute path of a directory without symbolic links.
+// realDirectory returns the absolute path of a directory, without symbolic links if it exists. A missing one
+// is no error here, because the function that uses it reports that.
 func realDirectory(dir string) (string, error) {
 	abs, err := absolute(dir)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/snapfs/snapfs/network/budget"
 )
 
-// A budgetDocument is the JSON form of the commands below `snapfs budget`.
+// A budgetDocument is the JSON form of the commands below `snapfs budget`: what a sandbox may use of
+// requests, bytes and model tokens, and has used.
 type budgetDocument struct {
 	Sandbox string `json:"sandbox"`
 	budget.State

@@ -29,7 +29,7 @@ const (
 	deepLevels = 64
 )
 
-// lengthOf returns how many bytes the paths of the rows have together.
+// lengthOf returns how many bytes the paths of the rows of a list of changes have together.
 func lengthOf(rows []report.Row) (n int) {
 	for _, r := range rows {
 		n += len(r.Path) + len(r.From)
@@ -76,7 +76,7 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 	return err
 }
 
-// withAbsolutePaths returns the rows with absolute paths.
+// withAbsolutePaths returns the rows of a list of changes with the directory root put before each path.
 func withAbsolutePaths(rows []report.Row, root string) []report.Row {
 	for i := range rows {
 		r := &rows[i]
@@ -201,7 +201,7 @@ func (u *ui) reservations(changes *compare.Changes, name string) {
 	}
 }
 
-// A changesDocument is the JSON form of a list of changes.
+// A changesDocument is the JSON form of a list of changes, as `snapfs diff --json` prints it.
 type changesDocument struct {
 	Parts []partDocument `json:"parts"`
 	// Git are the refs that the sandbox moved, with their commits.

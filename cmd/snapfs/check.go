@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/engine"
 )
 
-// A checkDocument is the JSON form of `snapfs doctor sandbox`.
+// A checkDocument is the JSON form of `snapfs doctor sandbox`: the damage that was found in the sandbox's
+// stored data.
 type checkDocument struct {
 	Sandbox string `json:"sandbox"`
 	// Sound is set if no damage was found, or all of it was repaired.

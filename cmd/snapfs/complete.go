@@ -132,7 +132,7 @@ func (a *app) states(sandbox string) (names []string) {
 	return names
 }
 
-// completeBackend completes an argument to the name of a backend.
+// completeBackend completes an argument in the shell to the name of a backend, such as btrfs.
 func completeBackend(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	for _, d := range all.Drivers(nil) {

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A differ is one run of `snapfs diff` with its flags.
+// A differ is one run of `snapfs diff`: the values of its flags, with the methods that do the steps.
 type differ struct {
 	a                     *app
 	patch, stat, exitCode bool
@@ -233,7 +233,8 @@ func refOf(arg string, sandboxes []string) (ref compare.Ref, is bool, err error)
 	return ref, true, err
 }
 
-// sandboxRef parses sandbox, sandbox@state, or sandbox@ for the base of the sandbox.
+// sandboxRef parses an argument of `snapfs diff` that names a state of a sandbox: sandbox, sandbox@state, or
+// sandbox@ for the sandbox's base.
 func sandboxRef(arg string) (compare.Ref, error) {
 	name, state, at := strings.Cut(arg, "@")
 	if name == "" || strings.Contains(state, "..") {
@@ -242,8 +243,8 @@ func sandboxRef(arg string) (compare.Ref, error) {
 	return compare.Ref{Sandbox: name, State: state, Base: at && state == ""}, nil
 }
 
-// isRange reports whether s is a range of snapshots, from..to. A path with two dots contains a slash and is
-// no range.
+// isRange reports whether s, an argument, is a range of a sandbox's snapshots, from..to. A path with two dots
+// contains a slash and is no range.
 func isRange(s string) bool {
 	return strings.Contains(s, "..") && !strings.Contains(s, "/") && s != ".."
 }
@@ -318,12 +319,13 @@ func throughLinks(path, workspace string) string {
 	return path
 }
 
-// within reports whether path is dir or inside it; both are clean.
+// within reports whether path is the directory dir or lies in it; both must be clean absolute paths.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// limit removes all changes but those at or below one of the absolute paths; no paths removes nothing.
+// limit removes, from changes, those that lie at or below none of the absolute paths; without paths it
+// removes nothing.
 func limit(changes *compare.Changes, paths []string) {
 	if len(paths) == 0 {
 		return

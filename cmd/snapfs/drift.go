@@ -126,12 +126,12 @@ func printPaths(w io.Writer, paths []compare.DriftPath, workspace, sentence stri
 	return err
 }
 
-// visible escapes a path so that it fits in one cell of one line.
+// visible escapes control characters in a path, so that the path fits in one cell of one line of a table.
 func visible(path string) string {
 	return strings.NewReplacer("\n", "^J", "\t", "^I").Replace(tame(path))
 }
 
-// driftSentence returns a report of the drift of a sandbox as one line of text.
+// driftSentence returns, as one line of text, how many real files have changed since a sandbox was made.
 func driftSentence(r compare.DriftReport) string {
 	if r.Since.IsZero() {
 		return "the sandbox is being made: drift is not known yet"
@@ -149,7 +149,7 @@ func driftSentence(r compare.DriftReport) string {
 	return s
 }
 
-// span formats a duration in words, in its largest unit only, such as "3 hours".
+// span formats a duration in words, in its largest unit only, such as "3 hours", for a message.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -97,7 +97,7 @@ func eventDetail(d events.Data) string {
 	return strings.Join(words, ", ")
 }
 
-// deref returns the number that n points to, or 0.
+// deref returns the number that n points to, or 0 if n is nil, as in an event that lacks the number.
 func deref(n *int) int {
 	if n == nil {
 		return 0

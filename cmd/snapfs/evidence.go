@@ -40,7 +40,8 @@ stored as salted digests only. docs/evidence.md says what the record proves.`,
 	return cmd
 }
 
-// An exported is the JSON form of `snapfs evidence export`.
+// An exported is the JSON form of `snapfs evidence export`, which writes the signed statements about a
+// sandbox to a file.
 type exported struct {
 	Sandbox string `json:"sandbox"`
 	File    string `json:"file"`
@@ -337,7 +338,8 @@ func (a *app) revealText(ctx context.Context, name, text string) error {
 	})
 }
 
-// A rootDocument is the JSON form of snapfs evidence root.
+// A rootDocument is the JSON form of `snapfs evidence root`: the root of the Merkle tree over all evidence
+// about a sandbox, 32 bytes that stand for it.
 type rootDocument struct {
 	Root string `json:"root"`
 }
@@ -363,7 +365,8 @@ func newEvidenceRoot(a *app) *cobra.Command {
 	}
 }
 
-// A keyDocument is the JSON form of snapfs evidence key.
+// A keyDocument is the JSON form of `snapfs evidence key`: the public key with which this host signs
+// evidence, and its identifier.
 type keyDocument struct {
 	ID     string `json:"id"`
 	Public string `json:"public"`

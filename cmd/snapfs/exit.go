@@ -30,7 +30,8 @@ const (
 	exitInterrupted = 130
 )
 
-// An exitCode is a row of the table of exit statuses in help, man page and tests.
+// An exitCode is a row of the table of snapfs's exit statuses, which help, manual page and tests use: a
+// number and its meaning.
 type exitCode struct {
 	Code    int
 	Meaning string

@@ -23,7 +23,7 @@ const passedThrough = `run, exec and shell exit with the status of their command
 signal's number if a signal killed it. diff --exit-code and drift --exit-code exit with
 1 if anything changed, and race exits with 1 if no attempt passed.`
 
-// writeExitCodes writes docs/exit-codes.md, the table of exit statuses.
+// writeExitCodes writes docs/exit-codes.md, the page with the table of snapfs's exit statuses, to w.
 func writeExitCodes(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Exit codes\n\nWritten by `make docs` from cmd/snapfs/exit.go, like `snapfs help exit-codes` and the manual pages.\n\n| status | means |\n| --- | --- |\n")

@@ -67,8 +67,8 @@ func (f *foreground) restore(over bool) {
 	f.ui.raw.Store(false)
 }
 
-// continued is called after SIGCONT. It sets raw mode of the terminal again, because the shell has set its
-// own mode meanwhile.
+// continued is called after SIGCONT, when the shell lets snapfs continue. It sets raw mode of the terminal
+// again, because the shell has set its own mode meanwhile.
 func (f *foreground) continued() {
 	f.mu.Lock()
 	f.raw = false

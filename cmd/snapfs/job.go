@@ -98,7 +98,7 @@ with the job's sandbox show what a plan does.`,
 	return cmd
 }
 
-// jobNumbers parses arguments as numbers of jobs.
+// jobNumbers parses the arguments of a command below `snapfs job` as the numbers of jobs.
 func jobNumbers(args []string) (list []int, err error) {
 	for _, arg := range args {
 		n, err := strconv.Atoi(arg)
@@ -110,7 +110,8 @@ func jobNumbers(args []string) (list []int, err error) {
 	return list, nil
 }
 
-// A submission is one run of `snapfs job submit` with its flags.
+// A submission is one run of `snapfs job submit`: the values of its flags, with the methods that make the job
+// of them.
 type submission struct {
 	flags            requestFlags
 	check, to, class string
@@ -374,7 +375,7 @@ func printJob(w io.Writer, s *job.Store, j *job.Job) error {
 	return nil
 }
 
-// endOfFile returns the last most bytes of a file, or "" if it cannot be read.
+// endOfFile returns the last most bytes of the file of a job's output, or "" if it cannot be read.
 func endOfFile(path string, most int64) string {
 	f, err := os.Open(path)
 	if err != nil {

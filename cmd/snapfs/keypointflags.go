@@ -45,11 +45,11 @@ func (k *keyPointFlags) policy(given func(string) bool) (*catalog.KeyPoints, err
 	return &catalog.KeyPoints{At: k.at, Keep: k.keep, KeepFor: k.keepFor}, nil
 }
 
-// An ageValue is the value of the flag --keep-snapshots-for: a duration in the grammar of limits, such as
-// 12h.
+// An ageValue is the value of the flag --keep-snapshots-for: how long to store the snapshots that snapfs
+// takes by itself, such as 12h.
 type ageValue time.Duration
 
-// Set reads a duration such as 12h.
+// Set parses the value of --keep-snapshots-for, a duration such as 12h. Package pflag calls it.
 func (a *ageValue) Set(text string) error {
 	d, err := units.ParseDuration(text)
 	if err == nil {
@@ -65,5 +65,5 @@ func (a *ageValue) String() string {
 	return units.FormatDuration(time.Duration(*a))
 }
 
-// Type returns the name of the flag's type in the help text.
+// Type returns the name of the type of the flag --keep-snapshots-for in the help text.
 func (a *ageValue) Type() string { return "duration" }

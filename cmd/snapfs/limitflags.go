@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
-// addLimits adds a flag for each limit of a sandbox to f; the flag sets the field of l.
+// addLimits adds a flag for each limit of a sandbox, such as --memory, to f; the flag sets the field of l.
 func addLimits(f *pflag.FlagSet, l *catalog.Limits) {
 	for _, one := range l.Fields() {
 		flag := f.VarPF(one.Value, one.Name, "", one.Usage)
@@ -43,7 +43,7 @@ func setLimits(l *catalog.Limits, texts []string) error {
 	return nil
 }
 
-// describeLimits returns the limits that are set in l as text, in the grammar of their flags.
+// describeLimits returns the limits that are set in l as text, each as on a command line: "memory 1G".
 func describeLimits(l catalog.Limits) string {
 	var list []string
 	for _, one := range l.Fields() {

@@ -45,7 +45,7 @@ and snapfs new have as flags, and profiles as lines.
 	return cmd
 }
 
-// A limitsDocument is the JSON form of `snapfs limits`.
+// A limitsDocument is the JSON form of `snapfs limits`: the resources that a sandbox may use.
 type limitsDocument struct {
 	Sandbox string        `json:"sandbox"`
 	Limits  engine.Limits `json:"limits"`
@@ -95,7 +95,7 @@ func newStats(a *app) *cobra.Command {
 	return cmd
 }
 
-// A statsRow is the resource usage of one sandbox, in `snapfs stats`.
+// A statsRow is the usage of memory, processors and so on of one sandbox, a row of `snapfs stats`.
 type statsRow struct {
 	Sandbox string `json:"sandbox"`
 	supervise.Usage

@@ -44,7 +44,7 @@ func limitsTable() [][5]string {
 	return rows
 }
 
-// limitsText returns the table of limits as text for help.
+// limitsText returns the table of limits (resources that a sandbox may use) as text for help.
 func limitsText() string {
 	var b strings.Builder
 	for _, r := range limitsTable() {
@@ -53,7 +53,7 @@ func limitsText() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// writeLimits writes docs/limits.md, the table of limits.
+// writeLimits writes docs/limits.md, the page with the table of limits that a sandbox can have, to w.
 func writeLimits(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Limits\n\nWritten by `make docs` from engine/catalog/limitlist.go, like `snapfs help limits`.\n\n" + limitValues + "\n\n")

@@ -147,7 +147,7 @@ func driftOf(i engine.Info) string {
 	return count(i.Drift.Paths, "file")
 }
 
-// age formats a duration in its largest unit only, such as "3h".
+// age formats a duration in its largest unit only, such as "3h", for the column with the age of a sandbox.
 func age(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -160,7 +160,7 @@ func commands() []command {
 	}
 }
 
-// The headings under which help lists commands.
+// The headings under which the help text of snapfs lists its commands.
 const (
 	working = "sandboxes"
 	looking = "results"
@@ -213,8 +213,8 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 	return root
 }
 
-// needed returns the commands to construct: that which args[0] names, or all if it names none, as for help
-// and completion.
+// needed returns the commands that this run must construct: that which args[0] names, or all if it names
+// none, as for help and completion.
 func needed(args []string) []command {
 	all := commands()
 	if len(args) > 0 {

@@ -139,7 +139,7 @@ func paragraphs(s string) string {
 	return b.String()
 }
 
-// roff escapes text for roff, so that nothing in it is an escape or a request.
+// roff escapes text for roff, the language of manual pages, so that nothing in it is an escape or a request.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	lines := strings.Split(s, "\n")

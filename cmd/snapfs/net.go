@@ -52,7 +52,8 @@ adds a destination, also for running processes.
 	return cmd
 }
 
-// A netDocument is the JSON form of `snapfs net`.
+// A netDocument is the JSON form of `snapfs net`: what a sandbox may reach in the network, and which accesses
+// it tried.
 type netDocument struct {
 	Sandbox string          `json:"sandbox"`
 	Network string          `json:"network"`

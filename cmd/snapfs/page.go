@@ -17,7 +17,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A pageDocument is the JSON form of `snapfs diff --html`.
+// A pageDocument is the JSON form of `snapfs diff --html`: the file that was written, and how many changes it
+// shows.
 type pageDocument struct {
 	Page string `json:"page"`
 	Size int64  `json:"size"`

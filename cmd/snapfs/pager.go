@@ -26,7 +26,8 @@ func (u *ui) capable(f *os.File) bool {
 	return !u.json && term != "" && term != "dumb" && isTerminal(f)
 }
 
-// colours reports whether text on f may have colours (no-color.org).
+// colours reports whether text on f may have colours: f is a terminal, and the person has not set NO_COLOR
+// (no-color.org).
 func (u *ui) colours(f *os.File) bool {
 	return u.capable(f) && os.Getenv("NO_COLOR") == "" //nolint:misspell // the variable's name
 }
@@ -94,7 +95,8 @@ func (u *ui) paged(f *os.File, text func(w io.Writer) error) error {
 	return err
 }
 
-// page prints v as JSON with --json. Otherwise it calls text, whose output goes through the pager.
+// page prints v, the result of a command, as JSON with --json. Otherwise it calls text, whose output goes
+// through the person's pager.
 func (u *ui) page(v any, text func(w io.Writer) error) error {
 	if u.json {
 		return u.result(v, nil)

@@ -61,7 +61,8 @@ func (a *app) promotePicked(ctx context.Context, e *engine.Engine, name string, 
 	return nil
 }
 
-// A picking is one conversation of `snapfs promote --patch` with a person.
+// A picking is one conversation of `snapfs promote --patch`, in which a person decides about each change of a
+// sandbox.
 type picking struct {
 	ui              *ui
 	name, workspace string

@@ -116,7 +116,8 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
 	return cmd
 }
 
-// A planDocument is a plan as JSON. Count is the number of steps that the text lists.
+// A planDocument is the JSON form of a promotion's plan. Count is the number of steps that the text form
+// lists.
 type planDocument struct {
 	*reconcile.Plan
 	Count int `json:"count"`
@@ -145,7 +146,7 @@ func printPlan(w io.Writer, p *reconcile.Plan, most int) error {
 	return err
 }
 
-// relativeTo returns path relative to dir if it lies in dir, otherwise path.
+// relativeTo returns path relative to the directory dir if it lies in dir, otherwise path, for printing.
 func relativeTo(dir, path string) string {
 	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
 		return rel

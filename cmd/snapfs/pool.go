@@ -19,7 +19,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A pools constructs the commands below `snapfs pool`, for the pool called name.
+// A pools constructs the commands below `snapfs pool`, which manage a pool (a btrfs in an image file that
+// holds workspaces) called name.
 type pools struct {
 	a    *app
 	name string
@@ -126,7 +127,8 @@ func (p *pools) grow() *cobra.Command {
 	}
 }
 
-// A poolCopy is a method of a pool that copies a workspace into the pool or out of it.
+// A poolCopy is a method of a pool that copies a workspace into the pool or out of it, and reports progress
+// to its last argument.
 type poolCopy func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error)
 
 func (p *pools) copyCommand(cmd *cobra.Command, how poolCopy) *cobra.Command {

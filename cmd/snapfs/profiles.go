@@ -46,7 +46,7 @@ and those of the site in /etc/snapfs/profiles, which come first.`,
 	}
 }
 
-// A profileText is the JSON form of `snapfs profile show`.
+// A profileText is the JSON form of `snapfs profile show`, which prints the text of a profile.
 type profileText struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
@@ -77,7 +77,8 @@ func newProfileShow(a *app) *cobra.Command {
 	}
 }
 
-// A profileVerdict is the JSON form of `snapfs profile check`.
+// A profileVerdict is the JSON form of `snapfs profile check`: a valid profile, its stages of promotion, and
+// what its rules do not enforce.
 type profileVerdict struct {
 	Path    string   `json:"path"`
 	Extends []string `json:"extends"`
@@ -119,7 +120,8 @@ line, column and fix, and what its rules about programs cannot hold. It runs not
 	}
 }
 
-// A profileExplained is the JSON form of `snapfs profile explain`.
+// A profileExplained is the JSON form of `snapfs profile explain`: the policy that a profile gives to a
+// sandbox.
 type profileExplained struct {
 	// Profile is the profile that was read, or "", and Site the path of the site's policy, or "".
 	Profile  string           `json:"profile"`
@@ -223,7 +225,8 @@ func (e *profileExplained) print(w io.Writer) error {
 	return nil
 }
 
-// profileNamed returns the name of a profile unchanged, and the path of one as an absolute path.
+// profileNamed returns the argument text unchanged if it is the name of a profile, and as an absolute path if
+// it is the path of one.
 func profileNamed(text string) (string, error) {
 	if policy.IsProfileName(text) {
 		return text, nil

@@ -17,7 +17,7 @@ type progress struct {
 
 func newProgress(u *ui) *progress { return &progress{ui: u, next: time.Now().Add(patience)} }
 
-// carried shows how many bytes were sent or received so far.
+// carried shows, in the progress line, how many bytes of a stream were sent or received so far.
 func (p *progress) carried(n snapshot.Bytes) { p.say(n.String) }
 
 // say prints the text of words as the progress line, unless the last one was printed a moment ago.
@@ -29,7 +29,7 @@ func (p *progress) say(words func() string) {
 	fmt.Fprint(p.ui.err, "\r\x1b[K"+words())
 }
 
-// end erases the progress line.
+// end erases the progress line from the terminal, once the work is done.
 func (p *progress) end() {
 	if p.shown {
 		fmt.Fprint(p.ui.err, "\r\x1b[K")

@@ -18,7 +18,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A racer is one run of `snapfs race` with its flags.
+// A racer is one run of `snapfs race`: the values of its flags, with the methods that run the attempts and
+// choose among them.
 type racer struct {
 	a     *app
 	flags requestFlags
@@ -97,7 +98,8 @@ and 1 if none passed.`,
 	return cmd
 }
 
-// request returns the race that the command line of `snapfs race` describes.
+// request returns the request for a race, several commands in sandboxes of their own, that the command line
+// of `snapfs race` describes.
 func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error) {
 	if err := r.checkFlags(cmd, args); err != nil {
 		return race.Request{}, err
@@ -159,7 +161,8 @@ func (r *racer) outputDir() (string, error) {
 
 func inShell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// commands returns the command of each attempt of the race.
+// commands returns the command that each attempt of the race runs, from the arguments and flags of `snapfs
+// race`.
 func (r *racer) commands(args []string) (list [][]string, err error) {
 	if r.file != "" {
 		data, err := os.ReadFile(r.file)

@@ -39,7 +39,7 @@ func newBoard(u *ui, req race.Request, quiet bool) *board {
 	return b
 }
 
-// redraw draws the table of attempts again at intervals until the race is over.
+// redraw draws the table with the states of a race's attempts again at intervals, until the race is over.
 func (b *board) redraw() {
 	tick := time.NewTicker(patience)
 	defer tick.Stop()
@@ -104,7 +104,8 @@ func (b *board) erase(out *strings.Builder) {
 	b.drawn = 0
 }
 
-// sum returns a text with the number of attempts in each state.
+// sum returns a line of text with the number of a race's attempts in each state, such as "3 running, 1
+// passed".
 func (b *board) sum() string {
 	n := map[race.AttemptState]int{}
 	for _, a := range b.attempts {

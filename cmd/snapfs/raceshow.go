@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// A raceDocument is the JSON form of `snapfs race`.
+// A raceDocument is the JSON form of `snapfs race`: how each attempt ended, and which one won.
 type raceDocument struct {
 	*race.Race
 	// Picked is the number of the attempt that a person chose, 0 for none.
@@ -187,7 +187,7 @@ func letter(i int) string {
 	return name
 }
 
-// numbers formats a list of numbers for a sentence: "1, 2 and 3".
+// numbers formats a list of numbers, such as those of attempts, for a sentence: "1, 2 and 3".
 func numbers(list []int) string {
 	var b strings.Builder
 	for i, n := range list {
@@ -242,7 +242,8 @@ func whyNot(a race.Attempt) string {
 	}
 }
 
-// lastLines returns the last most lines of a file, of which it reads at most the last 64 KiB.
+// lastLines returns the last most lines of the file of a command's output, of which it reads at most the last
+// 64 KiB.
 func lastLines(path string, most int) []string {
 	const end = 64 << 10
 	if path == "" || most == 0 {

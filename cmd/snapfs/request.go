@@ -127,7 +127,7 @@ func (r *requestFlags) resolveLists() (err error) {
 	return checkVariables(r.policy.Env)
 }
 
-// addVariables adds the flag --env, which passes environment variables to the sandbox.
+// addVariables adds the flag --env to f, which names environment variables to pass to the sandbox's commands.
 func addVariables(f *pflag.FlagSet, pass *[]string) {
 	f.StringArrayVar(pass, "env", nil, "pass this `variable` too, as NAME or NAME=VALUE (snapfs help hidden)")
 }
@@ -189,7 +189,7 @@ func (a *app) explainRefusal(err error, tools *catalog.Tools, program string) {
 	}
 }
 
-// toolsOf returns a text that lists the rules about which programs may be executed, or "".
+// toolsOf returns a text that lists the policy's rules about which programs a sandbox may execute, or "".
 func toolsOf(t *catalog.Tools) string {
 	if t == nil {
 		return ""
@@ -209,7 +209,8 @@ func toolsOf(t *catalog.Tools) string {
 	return strings.Join(parts, "; ")
 }
 
-// dataOf returns a text that lists the policy's rules about files, or "".
+// dataOf returns a text that lists the policy's rules about which files a sandbox may write and which only
+// read, or "".
 func dataOf(d *catalog.Data) string {
 	if d == nil {
 		return ""

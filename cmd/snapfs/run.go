@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A runner is one run of `snapfs run` with its flags.
+// A runner is one run of `snapfs run`: the values of its flags, with the methods for its steps.
 type runner struct {
 	a                           *app
 	flags                       requestFlags
@@ -227,7 +227,7 @@ func (r *runner) ask(ctx context.Context, s *engine.Session, changes *compare.Ch
 	}
 }
 
-// remove discards the changes and the sandbox.
+// remove discards the changes of the run's sandbox and removes the sandbox, and notes that in doc.
 func (r *runner) remove(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	doc.Fate = "discarded"
 	return r.discardSandbox(ctx, s)

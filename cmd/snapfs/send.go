@@ -118,7 +118,8 @@ func (a *app) send(ctx context.Context, req transfer.SendRequest) error {
 	return nil
 }
 
-// A counting passes a stream through and shows the number of its bytes in a progress line.
+// A counting is a reader or writer that passes a stream through and shows the number of its bytes so far in a
+// progress line.
 type counting struct {
 	w        io.Writer
 	r        io.Reader
@@ -188,7 +189,8 @@ func input(ctx context.Context, from io.Reader) io.Reader {
 	return r
 }
 
-// enough returns the ErrInterrupted for an ended context.
+// enough returns the error of a command whose context has ended, as by Ctrl-C: ErrInterrupted, with the
+// cause.
 func enough(ctx context.Context) error {
 	return &errs.Error{Kind: errs.ErrInterrupted, Err: ctx.Err()}
 }

@@ -47,7 +47,8 @@ type serveRequest struct {
 	E2B *serve.E2BConfig `json:"e2b,omitempty"`
 }
 
-// A server is one run of `snapfs serve` with its flags.
+// A server is one run of `snapfs serve`: the values of its flags, of which it makes the configuration of
+// snapfs-serve.
 type server struct {
 	serveRequest
 	flags     requestFlags

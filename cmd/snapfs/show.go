@@ -156,7 +156,8 @@ func endsOf(i engine.Info) string {
 	return strings.Join(list, ", ")
 }
 
-// namesOf returns the names of variables that are given as NAME or NAME=VALUE.
+// namesOf returns the names of environment variables that are given as NAME or NAME=VALUE, so that no value
+// is printed.
 func namesOf(variables []string) []string {
 	names := make([]string, len(variables))
 	for i, v := range variables {

@@ -10,8 +10,8 @@ import (
 // What a sandbox holds is hostile: a name or a line of text may hold sequences
 // that control a terminal. tame removes them all.
 
-// tame returns a line of text in which every control character is visible, so that untrusted text cannot
-// change the terminal.
+// tame returns a line of text in which every control character is made visible, so that text from a sandbox
+// cannot change the terminal.
 func tame(s string) string {
 	var b strings.Builder
 	t := tamer{w: &b}
@@ -22,9 +22,9 @@ func tame(s string) string {
 	return b.String()
 }
 
-// A tamer is a writer that makes every control character except tab and newline visible, for untrusted
-// output. It writes an ASCII one as ^X, any other (also overrides of the writing direction) as <U+XXXX>, and
-// bytes that are not UTF-8 as <XX>.
+// A tamer is a writer that makes every control character except tab and newline visible, for output from a
+// sandbox, which is not trusted. It writes an ASCII one as ^X, any other (also overrides of the writing
+// direction) as <U+XXXX>, and bytes that are not UTF-8 as <XX>.
 type tamer struct {
 	w    io.Writer
 	rest []byte

@@ -110,7 +110,8 @@ func (f *stageFlags) add(a *app, cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("to", a.completeStage) //nolint:errcheck // the flag is there
 }
 
-// completeStage completes an argument to a stage of the profile of the sandbox.
+// completeStage completes an argument in the shell to a stage of promotion, of those in the profile of the
+// sandbox.
 func (a *app) completeStage(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	path, err := cmd.Flags().GetString("profile")
 	if path != "" && err == nil {

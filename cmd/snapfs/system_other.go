@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// self returns a path by which this program can be started again.
+// self returns a path by which this program can be started again: that of its file.
 func self() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -24,7 +24,7 @@ func newPool(*app) *cobra.Command {
 	return linuxOnly("pool", "manage pools: frozen bases on any host")
 }
 
-// linuxOnly returns a command that always fails with the error that it needs Linux.
+// linuxOnly returns a command of snapfs that on this system always fails, with the error that it needs Linux.
 func linuxOnly(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short + " (on Linux)", DisableFlagParsing: true,

@@ -66,7 +66,8 @@ func printTimeline(w io.Writer, t *timeline.Timeline) error {
 	return table.Flush()
 }
 
-// short cuts a text to 60 characters, so that the rest of a line of `snapfs timeline` has space.
+// short cuts a text, such as a command line, to 60 characters, so that the rest of a line of `snapfs
+// timeline` has space.
 func short(text string) string {
 	const most = 60
 	if runes := []rune(text); len(runes) > most {
@@ -75,7 +76,8 @@ func short(text string) string {
 	return text
 }
 
-// changedText describes the changes between two states of a sandbox in one line.
+// changedText describes, in one line of `snapfs timeline`, how many paths differ between two states of a
+// sandbox, and the first of them.
 func changedText(c timeline.Changed) string {
 	if c.Unknown != "" {
 		return "unknown: " + visible(c.Unknown)

@@ -32,7 +32,7 @@ removes sandboxes and runs commands in them; promote changes the real tree.`,
 	return cmd
 }
 
-// tokens returns the store of the API tokens in the state directory.
+// tokens returns the store of the API tokens in the state directory, for the commands below `snapfs token`.
 func (a *app) tokens() (*token.Store, error) {
 	state, err := a.openState()
 	if err != nil {

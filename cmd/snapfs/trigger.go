@@ -24,7 +24,8 @@ type triggerDocument struct {
 	Secret string `json:"secret,omitempty"`
 }
 
-// addTrigger stores the trigger of s, which will submit the job spec at its conditions.
+// addTrigger stores the trigger that the flags in s describe. It will submit the job spec at its conditions,
+// such as at intervals.
 func (a *app) addTrigger(e *engine.Engine, s *submission, spec job.Spec) error {
 	t := s.trigger
 	t.Spec = spec

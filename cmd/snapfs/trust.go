@@ -15,7 +15,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A trustDocument is the JSON form of `snapfs profile trust`.
+// A trustDocument is the JSON form of `snapfs profile trust`, by which a person permits a profile to run
+// commands on the real machine.
 type trustDocument struct {
 	Path string               `json:"path"`
 	Runs []policy.HostCommand `json:"runs"`

@@ -39,7 +39,8 @@ func newUI(in, out, err *os.File) *ui { return &ui{in: in, out: out, err: err} }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// width returns the width of a terminal in characters.
+// width returns the width in characters of the terminal that f is, for lists that must fit; 80 if it is
+// unknown.
 func width(f *os.File) int {
 	if cols, _, err := term.GetSize(int(f.Fd())); err == nil && cols > 0 {
 		return cols
@@ -47,13 +48,13 @@ func width(f *os.File) int {
 	return 80
 }
 
-// interactive reports whether standard input and standard error are both terminals, so that a person can be
-// asked.
+// interactive reports whether a person can be asked a question: standard input and standard error are both
+// terminals.
 func (u *ui) interactive() bool {
 	return !u.json && isTerminal(u.in) && isTerminal(u.err)
 }
 
-// notice prints a message on standard error, behind "snapfs: ".
+// notice prints a message to the person on standard error, behind "snapfs: ".
 func (u *ui) notice(s string) {
 	switch {
 	case u.json:
@@ -64,7 +65,7 @@ func (u *ui) notice(s string) {
 	}
 }
 
-// notices prints each line as a message on standard error.
+// notices prints each of lines as a message to the person on standard error, behind "snapfs: ".
 func (u *ui) notices(lines []string) {
 	for _, line := range lines {
 		u.notice(line)
@@ -137,7 +138,8 @@ func explain(w io.Writer, answers []answer) {
 	}
 }
 
-// listen reads input lines and sends them to ui.lines, until the end of input.
+// listen reads lines that a person types on standard input and sends them to ui.lines, until the end of
+// input.
 func (u *ui) listen() {
 	defer close(u.lines)
 	for line, more := u.line(); more; line, more = u.line() {
@@ -162,7 +164,7 @@ func (u *ui) line() (string, bool) {
 	}
 }
 
-// An errorDocument is the JSON form of an error, printed with --json.
+// An errorDocument is the JSON form of an error of snapfs, printed with --json in place of a result.
 type errorDocument struct {
 	Error struct {
 		Message string   `json:"message"`
@@ -243,7 +245,7 @@ func asksJSON(args []string) bool {
 	return slices.Contains(args, "--json")
 }
 
-// errSilent makes snapfs exit with status 1 and no message.
+// errSilent makes snapfs exit with status 1 and no message: the command has already printed why.
 var errSilent = errors.New("")
 
 // hint prints a line "hint: " for each of commands, which the person may run next.

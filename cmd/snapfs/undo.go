@@ -183,12 +183,13 @@ func (a *app) agreesTo(do, did, yes string, group []promote.Promotion, some, agr
 	return len(group) > 0
 }
 
-// A forgotten is the JSON form of `snapfs undo --forget`: a promotion of which the undo data was deleted.
+// A forgotten is the JSON form of `snapfs undo --forget`: the name of a promotion whose undo data was
+// deleted, so that it can no longer be undone.
 type forgotten struct {
 	ID string `json:"id"`
 }
 
-// A promotionRow is the JSON form of a promotion that can be undone.
+// A promotionRow is the JSON form of a promotion that can be undone, in the list of `snapfs undo`.
 type promotionRow struct {
 	ID      string    `json:"id"`
 	Sandbox string    `json:"sandbox"`

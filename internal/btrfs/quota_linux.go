@@ -26,8 +26,9 @@ const (
 // QuotaMode is how a btrfs filesystem accounts the bytes of its subvolumes: off, simple or full.
 type QuotaMode string
 
-// The quota modes. With full quota groups, removing one of a hundred snapshots blocks the
-// whole filesystem for 80 seconds.
+// The quota modes of a btrfs filesystem: no accounting, simple quotas, which charge each subvolume for the
+// bytes that it wrote itself, and full quota groups, which track sharing. With full ones, removing one of a
+// hundred snapshots blocks the whole filesystem for 80 seconds.
 const (
 	QuotaOff    QuotaMode = "off"
 	QuotaSimple QuotaMode = "simple"
@@ -68,7 +69,8 @@ func SetQuota(fd int, mode QuotaMode) error {
 	return err
 }
 
-// SimpleQuota reports whether this kernel has simple quotas.
+// SimpleQuota reports whether this kernel has btrfs's simple quotas, with which the backend limits the bytes
+// of a subvolume.
 func SimpleQuota() bool {
 	return sysfsSays("/sys/fs/btrfs/features/simple_quota", "0") || sysfsSays("/sys/fs/btrfs/features/simple_quota", "1")
 }

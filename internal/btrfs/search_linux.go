@@ -12,7 +12,8 @@ import (
 
 const btrfsTreeSearch = 17
 
-// Types of the btrfs items that this package decodes (linux/btrfs_tree.h).
+// Types of the items of a btrfs tree (the filesystem's metadata) that this package decodes, from
+// linux/btrfs_tree.h.
 const (
 	InodeItem  = 1
 	InodeRef   = 12
@@ -147,7 +148,8 @@ func (a *btrfsSearchArgs) startAfter(it Item) bool {
 	return true
 }
 
-// An Inode holds the link count, mode and transaction numbers of a btrfs inode.
+// An Inode holds the link count, mode and transaction numbers of a btrfs inode, decoded by [Item.Inode]. By
+// the transaction numbers a caller sees whether the inode has changed since a snapshot.
 type Inode struct {
 	// Made is the transaction that created the inode; Changed is the last transaction that
 	// changed its data or attributes.

@@ -36,7 +36,8 @@ const (
 	btrfsNameMax = 255
 )
 
-// Directions in which an ioctl passes data (asm-generic/ioctl.h), part of its number.
+// Bits of an ioctl's number that say in which direction the ioctl passes data (asm-generic/ioctl.h). This
+// package computes the numbers of btrfs's ioctls from them.
 const (
 	iocNone  = 0
 	IocWrite = 1
@@ -160,7 +161,8 @@ func (u UUID) String() string {
 	return string(out)
 }
 
-// Subvolume holds the attributes of a subvolume that BTRFS_IOC_GET_SUBVOL_INFO returns.
+// Subvolume holds the attributes of a btrfs subvolume, such as its id and parent, that
+// BTRFS_IOC_GET_SUBVOL_INFO returns. [Info] makes it.
 type Subvolume struct {
 	ID uint64
 	// UUID identifies the subvolume; Parent is the UUID of the subvolume of which it is a

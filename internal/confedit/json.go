@@ -110,8 +110,8 @@ func parse(text []byte) (*hujson.Value, error) {
 	return &root, nil
 }
 
-// A span is where an array's element, or an object's member with its name, begins and ends in the JSON text,
-// in bytes.
+// A span is the range of bytes, from start to before end, of an array's element, or of an object's member
+// with its name, in the JSON text.
 type span struct{ start, end int }
 
 func elements(arr *hujson.Array) (all []span) {
@@ -169,9 +169,9 @@ func follow(root *hujson.Value, path []string) (trail []place, ok bool) {
 	return trail, true
 }
 
-// cut returns text without the element i of the array or object that trail leads to; spans are the places of
-// its elements. If the element was the only one and [Append] made the container, cut removes the container
-// instead, and so on upwards.
+// cut returns text without the element i of the array or object that trail, the result of [follow], leads to;
+// spans are the byte ranges of its elements. If the element was the only one and [Append] made the container,
+// cut removes the container instead, and so on upwards.
 func cut(text []byte, trail []place, spans []span, i int) []byte {
 	for len(spans) == 1 && len(trail) > 0 {
 		last := trail[len(trail)-1]
@@ -200,8 +200,8 @@ func cut(text []byte, trail []place, spans []span, i int) []byte {
 	return splice(text, start, end, nil)
 }
 
-// cutAfter removes the element s from text, with the comma and the line break that belong to it. s follows
-// another element, which ends at before.
+// cutAfter returns text without the array element or object member at s, and without the comma and the line
+// break that belong to it. The element follows another one, which ends at the offset before.
 func cutAfter(text []byte, before int, s span) []byte {
 	end := s.end
 	trailing := commaAfter(text, s.end)
@@ -218,8 +218,8 @@ func cutAfter(text []byte, before int, s span) []byte {
 
 func blank(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
 
-// lineBefore returns where the line break and the blanks before start begin, or start if there is no line
-// break.
+// lineBefore returns the offset of the line break before start, if only blanks lie between the two, and
+// otherwise start. An element that begins its line is removed from there on, with its indent.
 func lineBefore(text []byte, start int) int {
 	i := start
 	for i > 0 && (text[i-1] == ' ' || text[i-1] == '\t') {
@@ -235,8 +235,8 @@ func lineBefore(text []byte, start int) int {
 	return start
 }
 
-// commaAfter returns the offset of the comma that follows a value, which ends at at. Blanks and comments may
-// come before the comma. It returns -1 if anything else follows.
+// commaAfter returns the offset of the comma after the JSON value that ends at the offset at. Blanks and
+// comments may come before the comma. It returns -1 if anything else follows.
 func commaAfter(text []byte, at int) int {
 	for at < len(text) {
 		switch c := text[at]; {
@@ -259,7 +259,7 @@ func commaAfter(text []byte, at int) int {
 	return -1
 }
 
-// lineLength returns the length of the first line of text in bytes, without the line break.
+// lineLength returns the number of bytes of text before its first line break, or all of them if it has none.
 func lineLength(text []byte) int {
 	n := bytes.IndexByte(text, '\n')
 	if n < 0 {
@@ -278,7 +278,8 @@ func splice(text []byte, start, end int, with []byte) []byte {
 	return append(out, text[end:]...)
 }
 
-// standard returns the part s of the text as standard JSON, without comments and trailing commas.
+// standard returns the part of the text in the range s as standard JSON, without comments and trailing
+// commas, so that encoding/json can decode it.
 func standard(text []byte, s span) []byte {
 	v, err := hujson.Standardize(bytes.Clone(text[s.start:s.end])) //nolint:misspell // the library's name
 	if err != nil {
@@ -325,7 +326,8 @@ func (d *document) insert(container *hujson.Value, spans []span, depth int, item
 	return splice(out, endOfComment(out, at), endOfComment(out, at), text), nil
 }
 
-// endOfComment returns where a comment ends that begins after at on the same line, or at if there is none.
+// endOfComment returns the offset at which a // comment ends that begins after the offset at on the same
+// line, or at if there is none. A new element goes behind the comment of the element before.
 func endOfComment(text []byte, at int) int {
 	i := at
 	for i < len(text) && (text[i] == ' ' || text[i] == '\t') {
@@ -378,7 +380,7 @@ func (d *document) nest(path []string, value any, indent string, oneLine bool) (
 	return fmt.Appendf(nil, "%s: %s%s%s%s%s%s%s", name, open, d.newline, inner, item, d.newline, indent, end), nil
 }
 
-// encode returns value as JSON in one line.
+// encode returns value as JSON in one line, to be inserted into the configuration file.
 func encode(value any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -29,8 +29,8 @@ type power struct {
 	Why    string `json:"why,omitempty"`
 }
 
-// keep merges the conformance results that a run left in the directory dir into file. A new result of a
-// subject (a backend and its user) replaces the old one.
+// keep merges the conformance results that a test run left in the directory dir into the committed file. A
+// new result of a subject (a backend and its user) replaces the old one.
 func keep(file, dir string) error {
 	var k stored
 	text, err := os.ReadFile(file)
@@ -63,7 +63,8 @@ func keep(file, dir string) error {
 	return os.WriteFile(file, out, 0o644)
 }
 
-// readPowers reads the output of `snapfs doctor` that a run left in the directory dir, if there is any.
+// readPowers reads which features the other kernel has, for root and for a user, from the output of `snapfs
+// doctor` that the run left in the directory dir, if there is any.
 func (k *stored) readPowers(dir string) error {
 	for _, who := range []string{"root", "user"} {
 		text, err := os.ReadFile(filepath.Join(dir, "doctor-"+who+".json"))

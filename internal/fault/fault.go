@@ -14,7 +14,8 @@ type Plan func(step string) error
 
 type key struct{}
 
-// With returns a context for operations whose steps fail as plan decides.
+// With returns a context in which steps of operations fail as plan decides. A test passes it to the operation
+// under test.
 func With(ctx context.Context, plan Plan) context.Context {
 	return context.WithValue(ctx, key{}, plan)
 }
@@ -23,8 +24,8 @@ func With(ctx context.Context, plan Plan) context.Context {
 // place"). It returns the error with which the step must fail, from the plan in ctx; without a plan, nil.
 func Point(ctx context.Context, step string) error { return Of(ctx).Point(step) }
 
-// Of returns the plan of ctx, or nil. It is for objects that outlive one operation and have no context of
-// their own.
+// Of returns the plan of ctx, by which a test lets steps fail, or nil. It is for objects that outlive one
+// operation and have no context of their own.
 func Of(ctx context.Context) Plan {
 	plan, _ := ctx.Value(key{}).(Plan)
 	return plan

@@ -11,7 +11,7 @@ func HungUp(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// CloseAll closes files and ignores errors.
+// CloseAll closes files, such as descriptors that came with a message nobody wants, and ignores errors.
 func CloseAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()

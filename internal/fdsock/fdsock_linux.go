@@ -21,7 +21,8 @@ type Conn struct{ fd int }
 // fits in the kernel's default send buffer.
 const MaxMessage = 160 << 10
 
-// maxFDs is the largest number of file descriptors that a message may carry.
+// maxFDs is the largest number of file descriptors that a message may carry; a receiver has space for no
+// more.
 const maxFDs = 8
 
 // Listen makes a listening socket at path, which must not exist. path may have any length:
@@ -133,8 +134,8 @@ func (p *Conn) Await(most time.Duration) (bool, error) {
 	return n > 0, err
 }
 
-// HungUp reports whether the other end has closed. Messages that it sent before may still be
-// unread.
+// HungUp reports whether the process at the other end has closed the connection. Messages that it sent before
+// may still be unread.
 func (p *Conn) HungUp() bool {
 	fds := []unix.PollFd{{Fd: int32(p.fd)}}
 	n, err := unix.Poll(fds, 0)
@@ -231,9 +232,9 @@ func (p *Conn) ShutdownRead() error {
 	return os.NewSyscallError("shutdown", unix.Shutdown(p.fd, unix.SHUT_RD))
 }
 
-// ShutdownWrite ends the sending direction: the other end reads io.EOF. Messages of the
+// ShutdownWrite ends the sending direction of the connection: the other end reads io.EOF. Messages of the
 // other end still arrive.
 func (p *Conn) ShutdownWrite() error { return unix.Shutdown(p.fd, unix.SHUT_WR) }
 
-// Close closes the socket. No other call on the connection may be waiting.
+// Close closes this end of the connection. No other call on it may be waiting.
 func (p *Conn) Close() error { return unix.Close(p.fd) }

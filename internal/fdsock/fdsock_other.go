@@ -28,39 +28,41 @@ func Pair() (*Conn, *os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 // FromFD returns a Conn on which every call fails, because only Linux has such sockets.
 func FromFD(int) *Conn { return &Conn{} }
 
-// Accept waits for the next connection, on Linux. Here it always returns an error.
+// Accept waits for the next connection to a listening socket, on Linux. Here it always returns an error.
 func (*Conn) Accept() (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// PeerUID returns the user id of the process at the other end, on Linux. Here it always returns an error.
+// PeerUID returns the user id of the process at the other end of the connection, on Linux. Here it always
+// returns an error.
 func (*Conn) PeerUID() (uint32, error) { return 0, vfs.ErrNeedsLinux }
 
-// Peer returns the process at the other end, on Linux. Here it always returns an error.
+// Peer returns the process at the other end of the connection, on Linux. Here it always returns an error.
 func (*Conn) Peer() (proc.Process, error) { return proc.Process{}, vfs.ErrNeedsLinux }
 
-// Await waits for a message, on Linux. Here it always returns an error.
+// Await waits for a message or the end of the connection, on Linux. Here it always returns an error.
 func (*Conn) Await(time.Duration) (bool, error) { return false, vfs.ErrNeedsLinux }
 
 // HungUp reports whether the other end has closed. Only Linux has such connections; here it always returns
 // true.
 func (*Conn) HungUp() bool { return true }
 
-// Send sends one message with descriptors, on Linux. Here it always returns an error.
+// Send sends one message with file descriptors over the connection, on Linux. Here it always returns an
+// error.
 func (*Conn) Send([]byte, ...*os.File) error { return vfs.ErrNeedsLinux }
 
-// TrySend sends a message if that is possible without waiting, on Linux. Here it always returns an error.
+// TrySend sends a message if the socket's buffer has room for it, on Linux. Here it always returns an error.
 func (*Conn) TrySend([]byte) error { return vfs.ErrNeedsLinux }
 
-// Receive waits for a message, on Linux. Here it always returns an error.
+// Receive waits for a message of the other end and returns it, on Linux. Here it always returns an error.
 func (*Conn) Receive() ([]byte, []*os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 
 // Shutdown ends both directions of the connection, on Linux. Here it always returns an error.
 func (*Conn) Shutdown() error { return vfs.ErrNeedsLinux }
 
-// ShutdownRead ends the receiving direction, on Linux. Here it always returns an error.
+// ShutdownRead ends the receiving direction of the connection, on Linux. Here it always returns an error.
 func (*Conn) ShutdownRead() error { return vfs.ErrNeedsLinux }
 
-// ShutdownWrite ends the sending direction, on Linux. Here it always returns an error.
+// ShutdownWrite ends the sending direction of the connection, on Linux. Here it always returns an error.
 func (*Conn) ShutdownWrite() error { return vfs.ErrNeedsLinux }
 
-// Close closes the socket.
+// Close closes the socket of the connection, on Linux. Here it does nothing.
 func (*Conn) Close() error { return nil }

@@ -15,7 +15,8 @@ func OwnIDs() *Program {
 	return p
 }
 
-// singleID returns the id mapping of one id to itself, in the form of /proc/PID/uid_map.
+// singleID returns the id mapping of one user or group id to itself, in the form of /proc/PID/uid_map, for a
+// new user namespace.
 func singleID(id int) string {
 	s := strconv.Itoa(id)
 	return s + " " + s + " 1"

@@ -21,7 +21,7 @@ type Dir struct {
 	Path string
 }
 
-// In returns the Dir of the directory name inside d, without opening it.
+// In returns the Dir that names the directory name inside d, without opening it.
 func (d Dir) In(name string) Dir { return Dir{d.Root, path.Join(d.Path, name)} }
 
 // Open opens the regular file name in d for reading; the caller closes it. Errors: fs.ErrNotExist, also for a
@@ -74,7 +74,7 @@ func (d Dir) Stat(name string) (vfs.Stat, error) {
 	return vfs.Lstat(int(in.Fd()), path.Base(p))
 }
 
-// IsDir reports whether name is a directory, and no symbolic link to one.
+// IsDir reports whether the entry name of d is a directory, and no symbolic link to one.
 func (d Dir) IsDir(name string) bool {
 	st, err := d.Stat(name)
 	return err == nil && st.IsDir()

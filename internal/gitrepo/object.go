@@ -40,7 +40,7 @@ func ParseID(s string) (id ID, ok bool) {
 // for the kind.
 type Kind byte
 
-// The kinds of git objects.
+// The kinds of git objects, with the numbers that pack files use for them.
 const (
 	Commit Kind = 1 + iota
 	Tree
@@ -68,7 +68,7 @@ type Object struct {
 	Data []byte
 }
 
-// ID returns the object's name.
+// ID returns the name of the object, the SHA-1 of its kind, size and content.
 func (o Object) ID() ID {
 	h := sha1.New() //nolint:gosec // the format's hash
 	fmt.Fprintf(h, "%s %d\x00", o.Kind, len(o.Data))

@@ -81,8 +81,8 @@ func openPack(d Dir, name string, limit int64) (p *pack, err error) {
 	return p, nil
 }
 
-// check reads the header and the fan-out table of the pack's index file, and compares the size of the index
-// file with the number of objects there.
+// check verifies the pack's index file: its header, its fan-out table (counts of objects by first byte), and
+// that its size fits the number of objects in it.
 func (p *pack) check() error {
 	var head [indexHeader]byte
 	if _, err := p.index.ReadAt(head[:], 0); err != nil {

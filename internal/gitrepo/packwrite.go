@@ -41,7 +41,8 @@ func (p *PackWriter) write(b []byte) error {
 	return err
 }
 
-// Add writes one object to the pack.
+// Add writes one object to the pack and notes its offset for the index. [NewPackWriter] fixed the number of
+// calls.
 func (p *PackWriter) Add(o Object) error {
 	size := uint64(len(o.Data))
 	c := byte(o.Kind)<<4 | byte(size&15)

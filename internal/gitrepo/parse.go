@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A CommitData is the parsed content of a git commit.
+// A CommitData is the parsed content of a git commit: its tree, parents, author, committer and message.
+// [ParseCommit] makes it.
 type CommitData struct {
 	Tree    ID
 	Parents []ID
@@ -114,7 +115,8 @@ type TreeEntry struct {
 	ID   ID
 }
 
-// The modes that an entry of a git tree may have.
+// The modes that an entry of a git tree may have: a directory, a file, an executable file, a symbolic link or
+// a submodule.
 const (
 	ModeDir     = 0o040000
 	ModeFile    = 0o100644

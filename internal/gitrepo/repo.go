@@ -21,7 +21,8 @@ type Repo struct {
 	shallow map[ID]bool
 }
 
-// Options say how far [Open] trusts a repository and how large its objects may be.
+// Options say how far [Open] trusts a git repository, such as whether it follows alternates, and how large
+// its objects may be.
 type Options struct {
 	// Trusted is the absolute path of a repository that belongs to the caller: its
 	// alternates are followed. "" follows none.
@@ -34,7 +35,8 @@ type Options struct {
 // objects, refs in a reftable or a split index.
 var ErrFormat = errors.New("not supported")
 
-// IsRepo reports whether d has a file HEAD and a directory objects, as a repository has.
+// IsRepo reports whether the directory d looks like a git repository: it has a file HEAD and a directory
+// objects.
 func IsRepo(d Dir) bool {
 	st, err := d.Stat("HEAD")
 	return err == nil && (st.IsRegular() || st.IsSymlink()) && d.IsDir("objects")

@@ -39,7 +39,8 @@ type Relation struct {
 	New []NewCommit
 }
 
-// A NewCommit is a parsed commit with its ID, of those that only the right side of a [Relation] has.
+// A NewCommit is a parsed commit with its ID. A [Relation] lists as such the commits that its right side has
+// and its left side lacks.
 type NewCommit struct {
 	ID ID
 	*CommitData

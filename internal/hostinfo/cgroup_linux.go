@@ -7,7 +7,8 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// A CgroupRoot is a mounted hierarchy of control groups (cgroups).
+// A CgroupRoot is a mounted hierarchy of control groups (cgroups): its mount point and its version. Callers
+// look in it for groups to read or to make.
 type CgroupRoot struct {
 	// Path is the mount point.
 	Path string

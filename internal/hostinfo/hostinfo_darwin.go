@@ -29,8 +29,8 @@ func Memory() (total, available int64, err error) {
 	return int64(n), 0, err
 }
 
-// UnusedMemory returns the bytes of memory that hold nothing, not even page cache: much less than programs
-// can get. Cost: one system call.
+// UnusedMemory returns the bytes of this machine's memory that hold nothing, not even page cache: much less
+// than programs can get. Cost: one system call.
 func UnusedMemory() (int64, error) { return 0, vfs.ErrNeedsLinux }
 
 // Pressure returns the percentages of the last ten seconds in which some tasks, and all busy

@@ -34,8 +34,8 @@ func Memory() (total, available int64, err error) {
 	return total, available, nil
 }
 
-// UnusedMemory returns the bytes of memory that hold nothing, not even page cache: much less than programs
-// can get. Cost: one system call.
+// UnusedMemory returns the bytes of this machine's memory that hold nothing, not even page cache: much less
+// than programs can get. Cost: one system call.
 func UnusedMemory() (int64, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -1,6 +1,7 @@
 package mount
 
-// Filesystem holds the attributes that statfs(2) returns.
+// Filesystem describes a mounted filesystem: its type, its space and whether it is read-only, as statfs(2)
+// returns them. [FilesystemOf] makes it.
 type Filesystem struct {
 	// Type is the name as mount(8) has it, or the type number in hexadecimal. ext2 and ext3
 	// are "ext4", as all three share a number.

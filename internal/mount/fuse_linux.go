@@ -21,7 +21,7 @@ type FUSE struct {
 	userns int
 }
 
-// FUSEOptions are the mount options of a FUSE filesystem.
+// FUSEOptions are the mount options with which [NewFUSE] makes a FUSE filesystem.
 type FUSEOptions struct {
 	// Subtype is the type in /proc/self/mountinfo, after "fuse.".
 	Subtype string
@@ -84,7 +84,8 @@ func (f *FUSE) Mount(attr uint64) (m *os.File, err error) {
 	return m, err
 }
 
-// Close closes the server's descriptors. The server must have ended.
+// Close closes the descriptors of /dev/fuse and of the user namespace that the FUSE server holds. The server
+// must have ended.
 func (f *FUSE) Close() {
 	if f.Dev >= 0 {
 		unix.Close(f.Dev)

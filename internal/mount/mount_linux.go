@@ -123,7 +123,7 @@ func (c *FSContext) Set(key, value string) error {
 	return c.fail(key+"="+value, unix.FsconfigSetString(int(c.f.Fd()), key, value))
 }
 
-// SetFlag sets a mount option that has no value.
+// SetFlag sets a mount option that has no value, such as "ro".
 func (c *FSContext) SetFlag(key string) error {
 	return c.fail(key, unix.FsconfigSetFlag(int(c.f.Fd()), key))
 }
@@ -141,7 +141,7 @@ func (c *FSContext) Mount(attr uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), c.fs), nil
 }
 
-// Close frees the context. Mounts made from it remain.
+// Close frees the configuration that [Fsopen] began. Mounts made from it remain.
 func (c *FSContext) Close() { c.f.Close() }
 
 func (c *FSContext) fail(option string, err error) error {

@@ -1,7 +1,7 @@
 package mount
 
-// A Point is one mount: a line of /proc/self/mountinfo (proc_pid_mountinfo(5)), or on macOS an
-// entry of getfsstat(2), without Parent and SuperOptions.
+// A Point is one mount of this machine, as [List] returns it: a line of /proc/self/mountinfo
+// (proc_pid_mountinfo(5)), or on macOS an entry of getfsstat(2), without Parent and SuperOptions.
 type Point struct {
 	// ID is the mount id and Parent that of the mount it is mounted on, as statx(2) returns
 	// them (not the unique id).

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoProcess is the error when reading the mountinfo of a process that has ended (proc(5)).
+// ErrNoProcess is the error (ESRCH) of reading /proc/PID/mountinfo and other such files when the process has
+// ended (proc(5)).
 const ErrNoProcess = unix.ESRCH
 
 // List returns the mounts of this process's mount namespace in kernel order: each mount

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Overlay holds the options of an overlayfs mount (Documentation/filesystems/overlayfs.rst).
+// Overlay holds the options with which [NewOverlay] makes an overlayfs mount: its layers, work directory and
+// features (Documentation/filesystems/overlayfs.rst).
 type Overlay struct {
 	// Lower lists the read-only layers, topmost first; at least one. Each is a path of any
 	// bytes but NUL and any length that the kernel opens, or the [FDPath] of a descriptor. A
@@ -207,9 +208,9 @@ type layerNames struct{ open []*os.File }
 
 const maxOption = 255 // fsconfig takes values of 255 bytes and a NUL
 
-// all returns the mount option values for the overlay layers paths. With joined they must fit together in one
-// option: if they do not, every layer is named by its descriptor. The values are valid while the opened
-// layers stay open.
+// all returns the mount option values that name the overlay layers in paths. With joined set, the caller
+// joins all values in one option of limited length: if they are too long for that, every layer is named by
+// its descriptor. The values are valid while the opened layers stay open.
 func (l *layerNames) all(paths []string, joined bool) ([]string, error) {
 	names, total := slices.Clone(paths), len(paths)
 	for _, path := range paths {

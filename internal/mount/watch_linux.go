@@ -6,10 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Watch detects mounts and unmounts in this thread's mount namespace.
+// A Watch detects mounts and unmounts in this thread's mount namespace. A caller whose operation failed
+// because of the mounts asks it whether they have changed, so that a second attempt is worthwhile.
 type Watch struct{ file *os.File }
 
-// NewWatch starts to watch for mounts and unmounts. Cost: 10 µs. Errors are *os.PathError.
+// NewWatch starts to watch for mounts and unmounts in this thread's mount namespace; the caller closes the
+// Watch. Cost: 10 µs. Errors are *os.PathError.
 func NewWatch() (*Watch, error) {
 	fd, err := unix.Open("/proc/thread-self/mounts", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package poll waits for events that no system call waits for, by asking repeatedly.
+// Package poll waits for conditions that no system call can wait for, such as the end of the last process in
+// a control group: it checks the condition again and again, with growing pauses.
 package poll
 
 import (
@@ -6,8 +7,9 @@ import (
 	"time"
 )
 
-// Until calls ask until it returns true or an error. It sleeps between two calls: for the duration first,
-// then twice as long each time, up to most. Errors: those of ask, or ctx.Err() once ctx has ended.
+// Until calls ask, which checks a condition, until it returns true or an error. It sleeps between two calls:
+// for the duration first, then twice as long each time, up to most. Errors: those of ask, or ctx.Err() once
+// ctx has ended.
 func Until(ctx context.Context, first, most time.Duration, ask func() (done bool, err error)) error {
 	for wait := first; ; wait = min(2*wait, most) {
 		if done, err := ask(); done || err != nil {

@@ -53,8 +53,9 @@ func probeLandlock(context.Context) Result {
 	return yes("version " + strconv.Itoa(abi))
 }
 
-// landlockABI returns the version of Landlock's ABI (landlock(7)). unix.ENOSYS: not built into
-// the kernel; unix.EOPNOTSUPP: disabled at boot. Cost: one system call.
+// landlockABI returns the version of the kernel's Landlock ABI (landlock(7)), by which callers know what
+// Landlock can restrict. unix.ENOSYS: not built into the kernel; unix.EOPNOTSUPP: disabled at boot. Cost: one
+// system call.
 func landlockABI() (int, error) {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {

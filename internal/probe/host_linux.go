@@ -48,8 +48,8 @@ func probeMkfs(context.Context) Result {
 	return yes(path)
 }
 
-// findProgram returns the path of a program, also from the system directories that an ordinary
-// user's PATH lacks; "" if there is none.
+// findProgram returns the path of a program, such as mkfs.btrfs, also from the system directories that an
+// ordinary user's PATH lacks; "" if it is not installed.
 func findProgram(name string) string {
 	dirs := append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin", "/usr/local/sbin")
 	for _, dir := range dirs {

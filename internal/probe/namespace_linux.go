@@ -24,7 +24,7 @@ func probeUserNamespace(context.Context) Result {
 	return userNamespaceRefused(failed, err, sysctl)
 }
 
-// sysctl returns the value of a kernel setting, named like "kernel/name"; "" if it does not
+// sysctl returns the value of a kernel setting in /proc/sys, named like "kernel/name"; "" if it does not
 // exist.
 func sysctl(name string) string {
 	b, _ := os.ReadFile("/proc/sys/" + name)

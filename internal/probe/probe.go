@@ -12,8 +12,8 @@ import (
 // An Answer says whether this host has a feature: Yes, No or Unknown.
 type Answer int
 
-// The outcomes of a probe. Unknown, the zero value, stands for a feature that could not be
-// tried.
+// The answers of a probe: whether this host has the feature. Unknown, the zero value, stands for a feature
+// that could not be tried.
 const (
 	Unknown Answer = iota
 	Yes
@@ -53,7 +53,8 @@ func no(why string, fix ...string) Result { return Result{No, why, fix} }
 
 func unknown(why string, fix ...string) Result { return Result{Unknown, why, fix} }
 
-// asRoot returns the shell command prefixed with sudo, or unchanged if this user is root.
+// asRoot returns a shell command, which a probe's result suggests, prefixed with sudo, or unchanged if this
+// user is root.
 func asRoot(command string) string {
 	if os.Geteuid() == 0 {
 		return command
@@ -61,7 +62,8 @@ func asRoot(command string) string {
 	return "sudo " + command
 }
 
-// A place is the directory whose filesystem the probes try. It need not exist yet.
+// A place is the directory on whose filesystem the probes try features, such as the state directory. It need
+// not exist yet.
 type place struct{ dir string }
 
 const probePrefix = ".snapfs-probe-"
@@ -90,7 +92,8 @@ func (p place) scratch() (string, error) {
 	return os.MkdirTemp(dir, probePrefix)
 }
 
-// within calls try with a new empty directory in the place, and removes the directory afterwards.
+// within calls try, which tries a feature of the filesystem, with a new empty directory in the place, and
+// removes the directory afterwards. If it cannot be made, the result is Unknown.
 func (p place) within(ctx context.Context, try func(dir string) Result) Result {
 	if err := ctx.Err(); err != nil {
 		return unknown(err.Error())

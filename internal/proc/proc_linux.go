@@ -71,8 +71,8 @@ func parseStat(stat []byte) (state byte, start uint64, err error) {
 	return fields[0][0], start, err
 }
 
-// gone reports whether err means that a process does not exist: ENOENT, or ESRCH if it ends
-// while it is being read.
+// gone reports whether err, of reading a file in /proc/PID, means that the process does not exist: ENOENT, or
+// ESRCH if it ends while it is being read.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, mount.ErrNoProcess)
 }

@@ -72,7 +72,8 @@ func Set(fd int, id uint32, inherit bool) error {
 	return fsxattrIoctl(fd, btrfs.IocWrite, 32, &a)
 }
 
-// A Use is how many bytes and inodes a project uses, and its limits; 0 means no limit.
+// A Use is how many bytes and inodes the files of one quota project use, and the project's limits; a limit of
+// 0 means none.
 type Use struct {
 	ID                     uint32
 	Bytes, Inodes          int64
@@ -114,8 +115,8 @@ func Enabled(fd int) (bool, error) {
 	return state.flags&enforced != 0, err
 }
 
-// Usage returns the usage and limits of the project id on the filesystem of fd; all zero for an unknown one.
-// Only root may.
+// Usage returns how many bytes and inodes the project id uses on the filesystem of fd, and its limits; all
+// zero for an unknown project. Only root may.
 func Usage(fd int, id uint32) (Use, error) {
 	var q dqblk
 	err := quotactl(fd, quotaGet, id, unsafe.Pointer(&q))

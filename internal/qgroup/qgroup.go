@@ -45,11 +45,11 @@ const All = (Level+1)<<48 | 1
 // have its id, which counts up from 256 and never reaches this bit.
 const shared = 1 << 47
 
-// Own returns the id of the quota group that limits only the subvolume with this id.
+// Own returns the id of the btrfs quota group that limits one subvolume alone, the one with this id.
 func Own(id uint64) uint64 { return btrfs.Group(Level, id) }
 
-// Shared returns the id of the quota group for all subvolumes that share the limit called name. It is
-// computed from the name.
+// Shared returns the id of the quota group for all subvolumes that share the limit called name. The id is a
+// hash of the name, so that nothing need be stored.
 func Shared(name string) uint64 {
 	h := fnv.New64a()              // it never fails
 	_, _ = io.WriteString(h, name) // it never fails
@@ -340,8 +340,8 @@ func Used(fd int, group uint64) (int64, error) {
 	return sum, nil
 }
 
-// quiet returns nil if err means that quotas are off, that there is no such group or that this process may
-// not set limits, and otherwise err unchanged.
+// quiet returns nil if err, of a quota ioctl, means that there is no limit to change: quotas are off, there
+// is no such group, or this process may not set limits. It returns any other err unchanged.
 func quiet(err error) error {
 	for _, none := range []error{unix.ENOENT, unix.ENOTCONN, unix.EINVAL, unix.EPERM, unix.ENOTTY} {
 		if errors.Is(err, none) {

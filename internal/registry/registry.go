@@ -24,10 +24,10 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Programs are the names of the programs that [Hosts] knows.
+// Programs are the names of the package managers whose registries [Hosts] can find.
 var Programs = []string{"cargo", "go", "npm", "pip"}
 
-// patience is how long a program may take to print its settings: npm and pip need about a second.
+// patience is how long a package manager may take to print its settings: npm and pip need about a second.
 const patience = 30 * time.Second
 
 // Hosts returns the servers that a program of [Programs] fetches packages from, each as "HOST:PORT",
@@ -80,14 +80,16 @@ func hostOf(text string) (string, error) {
 	return net.JoinHostPort(u.Hostname(), port), nil
 }
 
-// ask runs a program in the root directory and returns what it prints.
+// ask runs a package manager in the root directory, where no project's settings apply, and returns its
+// standard output: its settings.
 func ask(ctx context.Context, name string, args ...string) ([]byte, error) {
 	var out strings.Builder
 	err := run.Run(ctx, run.Program{Name: name, Args: args, Dir: "/", Env: append(os.Environ(), "LC_ALL=C", "GOTOOLCHAIN=local"), Stdout: &out})
 	return []byte(out.String()), err
 }
 
-// npm returns the registry of npm, and those of single scopes.
+// npm returns the URLs of the registries in npm's settings: the general one, and those of single scopes
+// (@NAME).
 func npm(ctx context.Context) (urls []string, err error) {
 	out, err := ask(ctx, "npm", "config", "list", "--json")
 	if err != nil {
@@ -108,8 +110,8 @@ func npm(ctx context.Context) (urls []string, err error) {
 // pipDefault prints the addresses of the index that pip has built in, and of the files of that index.
 const pipDefault = "from pip._internal.models.index import PyPI; print(PyPI.simple_url, PyPI.file_storage_domain)"
 
-// pip returns the indexes of pip. One that the user has configured is taken to serve the files
-// itself; the one that is built in has another server for them.
+// pip returns the URLs of the package indexes in pip's settings. An index that the user has configured is
+// taken to serve the files itself; the built-in one has another server for them.
 func pip(ctx context.Context) (urls []string, err error) {
 	out, err := ask(ctx, "python3", "-I", "-m", "pip", "config", "list")
 	if err != nil {
@@ -140,7 +142,8 @@ func pip(ctx context.Context) (urls []string, err error) {
 	return urls, nil
 }
 
-// golang returns the module proxies and the checksum database of go.
+// golang returns the URLs of the module proxies (GOPROXY) and of the checksum database (GOSUMDB) that the go
+// command uses.
 func golang(ctx context.Context) (urls []string, err error) {
 	out, err := ask(ctx, "go", "env", "-json", "GOPROXY", "GOSUMDB")
 	if err != nil {
@@ -165,7 +168,7 @@ func golang(ctx context.Context) (urls []string, err error) {
 	return urls, nil
 }
 
-// cargoConfig is what of cargo's configuration names registries
+// cargoConfig holds the parts of cargo's configuration file that name registries
 // (https://doc.rust-lang.org/cargo/reference/config.html).
 type cargoConfig struct {
 	Source map[string]struct {
@@ -175,8 +178,8 @@ type cargoConfig struct {
 	Registries map[string]struct{ Index string }
 }
 
-// cargo returns the registries of cargo's configuration, and those that cargo has fetched from: it
-// stores for each the address of its files. No command of cargo prints the one that is built in.
+// cargo returns the URLs of the registries in cargo's configuration, and of those that cargo has fetched
+// from: it stores for each the address of its files. No command of cargo prints the built-in one.
 func cargo(context.Context) (urls []string, err error) {
 	home := os.Getenv("CARGO_HOME")
 	if home == "" {

@@ -12,8 +12,9 @@ import (
 // A source is the caller's standard input, from which the relay copies what a command reads: a pipe, a socket
 // or a terminal.
 type source interface {
-	// offer writes bytes that wait in the source to the empty pipe to, from which the command reads, and
-	// returns how many. At the source's end it returns 0 and no error.
+	// offer copies bytes that wait in the source to the empty pipe to, from which the command reads, without
+	// removing them from the source if its type allows that. It returns how many; at the source's end 0 and
+	// no error.
 	offer(to *os.File) (int, error)
 	// consume removes the first n of the offered bytes from the source, because the command has read them.
 	consume(n int)
@@ -140,7 +141,8 @@ func (in *input) settle() {
 	}
 }
 
-// slot is the size in bytes of the smallest buffer that a pipe can have, one page.
+// slot is the size in bytes of the smallest buffer that a pipe can have, one page. The relay offers a command
+// one page of input at a time, or sixteen if more than one waits.
 const slot = 4096
 
 // A ttySource reads the caller's terminal for a command. Bytes read from a terminal cannot be put back, so it

@@ -93,7 +93,8 @@ func (o *output) room(err error) error {
 	return err
 }
 
-// writeAll writes all of p to f, and waits for space if f is in non-blocking mode.
+// writeAll writes all of p, a command's output, to the caller's stream f, and waits for space if f is in
+// non-blocking mode.
 func writeAll(f *os.File, p []byte) error {
 	for len(p) > 0 {
 		n, err := unix.Write(int(f.Fd()), p)
@@ -114,8 +115,8 @@ func on(f *os.File, events int16) unix.PollFd {
 	return unix.PollFd{Fd: int32(f.Fd()), Events: events}
 }
 
-// wait waits until one of the files is ready, as poll(2) does, or timeout milliseconds have passed; -1 waits
-// without limit.
+// wait waits until one of the files is ready for reading or writing, as poll(2) does, or timeout milliseconds
+// have passed; -1 waits without limit.
 func wait(timeout int, files []unix.PollFd) error {
 	for {
 		if _, err := unix.Poll(files, timeout); err != unix.EINTR {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newPipe returns the reading and the writing end of a new pipe in blocking mode, which Go's runtime does not
-// poll.
+// newPipe returns the reading and the writing end of a new pipe, through which a command's input or output
+// passes. It is in blocking mode, and Go's runtime does not poll it.
 func newPipe() (r, w *os.File, err error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -30,13 +30,14 @@ func tee(from, to *os.File, n int) (int, error) {
 	return int(max(copied, 0)), err
 }
 
-// setSize sets how many bytes the pipe can hold to n.
+// setSize sets the size of the pipe's buffer to n bytes, which bounds how much input waits for a command.
 func setSize(pipe *os.File, n int) error {
 	_, err := unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, n)
 	return err
 }
 
-// takeBack empties a pipe of which this process has only the writing end, and returns how many bytes it held.
+// takeBack empties a pipe of which this process has only the writing end, and returns how many bytes it held:
+// those that a command has not read.
 func takeBack(pipe *os.File) (int, error) {
 	end, err := unix.Open(pathOf(pipe), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -72,7 +73,8 @@ func isStream(f *os.File) bool {
 	return err == nil && kind == unix.SOCK_STREAM && lerr == nil && listens == 0
 }
 
-// lineMode reports whether a terminal delivers input in whole lines, and not as single keys.
+// lineMode reports whether a terminal delivers input in whole lines, and not as single keys, which a program
+// such as a pager has requested for itself.
 func lineMode(tty *os.File) bool {
 	mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
 	return err == nil && mode.Lflag&unix.ICANON != 0

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newPipe returns the ends of a pipe in blocking mode.
+// newPipe returns the reading and the writing end of a new pipe in blocking mode, through which a command's
+// input or output passes.
 func newPipe() (r, w *os.File, err error) {
 	if r, w, err = os.Pipe(); err == nil {
 		r.Fd()

@@ -134,7 +134,7 @@ func (r *Relay) End(giveUp <-chan struct{}) {
 	}
 }
 
-// Close closes the pipes of a relay that was not started.
+// Close closes the pipes of a relay that was not started, because the command did not start.
 func (r *Relay) Close() {
 	r.closeGiven()
 	if r.input != nil {

@@ -17,7 +17,8 @@ type Screen struct {
 	parser parser
 }
 
-// NewScreen returns the screen of a terminal.
+// NewScreen returns the Screen that writes a command's output to the terminal tty and notes which of its
+// states change.
 func NewScreen(tty *os.File) *Screen { return &Screen{f: tty} }
 
 // Write writes output to the terminal, and notes the control sequences in it.
@@ -138,7 +139,8 @@ func (p *parser) inSequence(b byte) {
 	}
 }
 
-// end notes the effect of a complete control sequence with the final byte b.
+// end notes the effect on the terminal of a complete control sequence of a command's output, with the final
+// byte b.
 func (p *parser) end(b byte) {
 	switch {
 	case b == 'h' && (len(p.args) >= mostArgs || len(bytes.TrimLeft(p.args, "0123456789;")) > 0):

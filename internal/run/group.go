@@ -103,7 +103,8 @@ func end(ours func(member) bool) error {
 	}
 }
 
-// A member is a running process with the ids of its process group and its session.
+// A member is a running process with the ids of its process group and its session, by which [Group] and
+// [EndMarked] find the processes to end.
 type member struct {
 	pid            int
 	group, session string

@@ -15,8 +15,8 @@ func leader() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} 
 // parent-death signal, so there are none.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-// members returns the pids of the running processes for which ours returns true. macOS does not report their
-// sessions.
+// members returns the pids of the running processes for which ours returns true, for ending a program's
+// descendants. macOS does not report their sessions.
 func members(ours func(member) bool) (pids []int) {
 	const zombie = 5 // SZOMB of sys/proc.h
 	list, err := unix.SysctlKinfoProcSlice("kern.proc.all")

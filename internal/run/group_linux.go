@@ -18,7 +18,8 @@ func leader() *syscall.SysProcAttr {
 // as when this process is killed.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// members returns the pids of the running processes, from /proc, for which ours returns true.
+// members returns the pids of the running processes, from /proc, for which ours returns true, for ending a
+// program's descendants.
 func members(ours func(member) bool) (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	for _, path := range stats {

@@ -41,7 +41,8 @@ func (e *Error) Error() string {
 	return e.Name + ": " + why
 }
 
-// Unwrap returns the cause of the program's failure, such as context.Canceled, or nil.
+// Unwrap returns the cause of the program's failure besides its exit status, such as context.Canceled, or
+// nil.
 func (e *Error) Unwrap() error { return e.Err }
 
 // ErrMissing means that a program is not installed. Its error is an [*errs.Error] of the kind
@@ -68,8 +69,8 @@ func Look(name string) (string, error) {
 	return "", missing(name, fix(name)...)
 }
 
-// fix returns the command that installs the Debian package with the program name, as the hint of an error, or
-// nil for a program that it does not know.
+// fix returns the command that installs the Debian package with the program name, such as "apt-get install
+// btrfs-progs", as the hint of an error. It returns nil for a program that it does not know.
 func fix(name string) []string {
 	var pkg string
 	switch name {

@@ -44,7 +44,7 @@ func Prepare(p Program) (*Timed, error) {
 	return t, os.Remove(t.stderr.Name())
 }
 
-// Close closes the streams of the prepared program.
+// Close closes the streams of the prepared program, after its last run.
 func (t *Timed) Close() {
 	t.null.Close()
 	t.stderr.Close()

@@ -145,7 +145,8 @@ func (a *applier) all(in *reader, onBase bool) error {
 	}
 }
 
-// ended returns ErrInterrupted if the context has ended, and nil otherwise.
+// ended returns ErrInterrupted if the context has ended, so that [Apply] stops between two commands, and nil
+// otherwise.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return &errs.Error{Op: "applying the stream", Kind: errs.ErrInterrupted, Err: err}
@@ -222,8 +223,8 @@ func (s spot) close() {
 	}
 }
 
-// checked returns path unchanged if it is relative and has no "." or "..", so that it stays inside the tree,
-// and an error otherwise.
+// checked returns path, which came in a stream, unchanged if it is relative and has no "." or "..", so that
+// it stays inside the tree. Otherwise it returns an error.
 func checked(path string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", bad("invalid path %q", path)

@@ -150,7 +150,8 @@ func (a *applier) remove(c *command, flags int) error {
 	return unix.Unlinkat(s.dir, s.name, flags)
 }
 
-// on calls do with an O_PATH descriptor of the inode at the path of the stream command c.
+// on calls do with an O_PATH descriptor of the inode at the path of the stream command c, which changes
+// attributes of that inode.
 func (a *applier) on(c *command, do func(fd int) error) error {
 	fd, err := a.openInode(c)
 	if err != nil {
@@ -232,8 +233,8 @@ func (a *applier) utimes(c *command) error {
 	return a.on(c, func(fd int) error { return vfs.SetTimes(fd, &t.access, t.modified) })
 }
 
-// offset converts the offset at for the kernel, after checking that n bytes from there end within the largest
-// possible file.
+// offset converts at, a file offset from a stream, to the kernel's type, after checking that n bytes from
+// there end within the largest possible file.
 func offset(at uint64, n uint64) (int64, error) {
 	if at > math.MaxInt64 || n > math.MaxInt64-at {
 		return 0, bad("%d bytes at offset %d", n, at)

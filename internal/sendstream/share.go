@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// block is the number of bytes that are copied between two checks whether the context has ended, 128 KiB.
+// block is the number of bytes that are copied between two checks whether the context has ended, 128 KiB: a
+// copy of a large file ends soon after an interrupt.
 const block = 128 << 10
 
 // cannotShare lists the errors that mean that a filesystem, or a range, cannot share blocks.
@@ -61,7 +62,8 @@ func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
 	})
 }
 
-// empty sets n bytes of a file, at the offset at, to zero, by making a hole if the filesystem can.
+// empty sets n bytes of a file, at the offset at, to zero: it makes a hole if the filesystem can, and
+// otherwise writes zeros.
 func empty(ctx context.Context, f *os.File, at, n int64) error {
 	err := vfs.PunchHole(f, at, n)
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {

@@ -22,7 +22,7 @@ const (
 // An Op is the number that a send stream uses for a command, such as MkFile or Write.
 type Op uint16
 
-// The commands of version 1 of the stream format.
+// The commands of version 1 of btrfs's send stream, such as making or writing a file.
 const (
 	Subvol Op = iota + 1
 	Snapshot
@@ -122,7 +122,8 @@ func (c *command) number(a attr) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// numbers returns the values of several numeric attributes of a command, in the order of as.
+// numbers returns the values of several numeric attributes, given by as, of a command of a send stream, in
+// the same order.
 func (c *command) numbers(as ...attr) (all []uint64, err error) {
 	for _, a := range as {
 		n, err := c.number(a)
@@ -161,7 +162,8 @@ func newReader(r io.Reader) (*reader, error) {
 	return &reader{r: r}, nil
 }
 
-// cut converts the error of a read: ErrCorrupt if the stream ended too early, otherwise err unchanged.
+// cut converts err, of reading a send stream: to ErrCorrupt if the stream ended in the middle of a command,
+// otherwise err stays.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return bad("the stream ends too early")

@@ -126,17 +126,17 @@ func (s *Writer) Write(path string, at int64, data []byte) {
 	s.do(Write, part{aPath, path}, number(aOffset, uint64(at)), part{aData, string(data)})
 }
 
-// Truncate writes the command that sets the length of a file.
+// Truncate writes the command that sets the length of the file at path to size bytes.
 func (s *Writer) Truncate(path string, size int64) {
 	s.do(Truncate, part{aPath, path}, number(aSize, uint64(size)))
 }
 
-// SetXattr writes the command that sets an extended attribute.
+// SetXattr writes the command that sets an extended attribute of the inode at path.
 func (s *Writer) SetXattr(path, name, value string) {
 	s.do(SetXattr, part{aPath, path}, part{aXattrName, name}, part{aXattrData, value})
 }
 
-// RemoveXattr writes the command that removes an extended attribute.
+// RemoveXattr writes the command that removes an extended attribute of the inode at path.
 func (s *Writer) RemoveXattr(path, name string) {
 	s.do(RemoveXattr, part{aPath, path}, part{aXattrName, name})
 }

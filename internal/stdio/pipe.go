@@ -13,7 +13,7 @@ func Unread(pipe *os.File) (int, error) {
 	return n, os.NewSyscallError("ioctl", err)
 }
 
-// ReadOnly reports whether a file was opened for reading only.
+// ReadOnly reports whether a file was opened for reading only, as the reading end of a pipe is.
 func ReadOnly(f *os.File) bool {
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	return err == nil && flags&unix.O_ACCMODE == unix.O_RDONLY

@@ -95,7 +95,7 @@ func (s *Stream) Waiting() int {
 	return n
 }
 
-// Close ends the observation of the stream.
+// Close ends the observation of the stream and closes the descriptor used for it.
 func (s *Stream) Close() {
 	s.place.Close()
 	if s.socket != nil {

@@ -62,8 +62,8 @@ func removeNested(root int, path string, first func(root int) error) error {
 	return err
 }
 
-// open returns a descriptor of the directory path inside dir, which the caller closes. It follows no symbolic
-// link.
+// open returns a descriptor of the directory path inside dir, such as a nested subvolume, which the caller
+// closes. It follows no symbolic link.
 func open(dir int, path string) (int, error) {
 	return vfs.OpenBeneathFD(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }

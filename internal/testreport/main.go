@@ -34,13 +34,14 @@ func main() {
 	}
 }
 
-// An event is a line of the output of go test -json; see go doc test2json.
+// An event is a line of the output of go test -json, for example that a test began, printed or failed; see go
+// doc test2json.
 type event struct {
 	Action, Package, ImportPath, Test, Output string
 	Elapsed                                   float64
 }
 
-// A cost is the time that a package or a test took.
+// A cost is how long a package or a test took, for the list of the slowest.
 type cost struct {
 	name    string
 	elapsed time.Duration
@@ -181,7 +182,7 @@ func (r *report) packageEnded(e event) {
 	delete(r.order, e.Package)
 }
 
-// short returns a package's import path without the path of this module.
+// short returns a package's import path without the path of this module, for the report.
 func short(pkg string) string { return strings.TrimPrefix(pkg, "github.com/snapfs/snapfs/") }
 
 // end prints the costs of the run. It writes the names of the tests that do more in make test-long to the
@@ -217,7 +218,8 @@ func sorted(set map[string]bool) (list []string) {
 	return list
 }
 
-// slowest sorts all by time and prints the ten longest, under a heading that calls them what.
+// slowest prints the ten longest of all, the times of packages or tests, under a heading that calls them
+// what. It sorts all in place.
 func (r *report) slowest(what string, all []cost) {
 	slices.SortStableFunc(all, func(a, b cost) int { return int(b.elapsed - a.elapsed) })
 	fmt.Fprintf(r.out, "the slowest %s:\n", what)

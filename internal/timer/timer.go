@@ -167,7 +167,8 @@ func (m Manager) Remove(ctx context.Context) (bool, error) {
 	return true, m.control(ctx, "daemon-reload")
 }
 
-// runs returns nil if this systemd runs, and otherwise an error with the reason why it cannot be used.
+// runs returns nil if the systemd that the Manager stands for (the machine's or the user's) runs, and
+// otherwise an error with the reason why it cannot be used.
 func (m Manager) runs() error {
 	if _, err := os.Stat(m.Booted); err != nil {
 		return &errs.Error{

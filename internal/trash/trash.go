@@ -21,7 +21,8 @@ const (
 	deepEnough = 200 // levels; deeper directories are moved to the top first
 )
 
-// Options change what [Empty] deletes, and how.
+// Options select which entries of a trash directory [Empty] leaves alone, and which it deletes by other
+// means.
 type Options struct {
 	// Skip reports whether the entry name of the trash stays; nil: none does.
 	Skip func(name string) bool
@@ -59,7 +60,7 @@ func list(path string, o Options) (names []string, err error) {
 	return names, err
 }
 
-// Any reports whether the trash directory path has an entry.
+// Any reports whether the trash directory path has an entry, so that [Empty] has something to delete.
 func Any(path string) bool {
 	dir, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -77,8 +78,8 @@ func Delete(ctx context.Context, path, name string) error {
 	return err
 }
 
-// remove deletes the entries names of the trash directory path, and returns how many files and directories it
-// deleted.
+// remove deletes the entries called names of the trash directory path, with their content, and returns how
+// many files and directories it deleted.
 func remove(ctx context.Context, path string, names []string, o Options) (done int, err error) {
 	top, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

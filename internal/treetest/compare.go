@@ -42,7 +42,7 @@ func Differences(want, got *os.File, o Options) ([]string, error) {
 	return Lines(a.String(), b.String()), nil
 }
 
-// Lines compares two manifests (see [Manifest]) and returns a line for each path that differs.
+// Lines compares two descriptions of trees (see [Manifest]) and returns a line for each path that differs.
 func Lines(want, got string) []string {
 	if want == got {
 		return nil

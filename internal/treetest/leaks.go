@@ -208,7 +208,8 @@ func (c counter) cgroups() []string {
 	return list
 }
 
-// eachDir calls f for root and each readable directory in it. Some calls run in parallel.
+// eachDir calls f for root and each readable directory in it, to search for leaked objects. Some calls run in
+// parallel.
 func eachDir(root string, f func(path string)) {
 	list, err := os.ReadDir(root)
 	if err != nil {

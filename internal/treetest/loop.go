@@ -69,8 +69,8 @@ func MountImage(t testing.TB, fs, image, dir string) {
 	mountAt(t, fs, dir, []string{"source=" + loop.Name()})
 }
 
-// images returns the directory in which to make filesystem images of size bytes: one in memory, where syncs
-// are fast, if it has that much space, otherwise one on disk.
+// images returns the directory in which a test makes a filesystem image of size bytes: one in memory, where
+// syncs are fast, if it has that much space, otherwise one on disk.
 func images(t testing.TB, size int64) string {
 	t.Helper()
 	shm, err := mount.FilesystemOf(memory)

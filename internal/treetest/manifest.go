@@ -150,7 +150,8 @@ func (m *manifest) content(dirfd int, name string, st *vfs.Stat) error {
 	return nil
 }
 
-// hash returns the SHA-256 of a file, or "unreadable" if this user may not read it.
+// hash returns the SHA-256 of a file's content, for its line in a manifest, or "unreadable" if this user may
+// not read it.
 func hash(dirfd int, name string) (string, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(dirfd, name, flags|unix.O_NOATIME, 0)

@@ -48,7 +48,7 @@ func logSkip(t testing.TB, need, why string) {
 	}
 }
 
-// NeedRoot skips the test unless it runs as root.
+// NeedRoot skips the test unless it runs as root, and counts the skip (see [Skip]).
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -56,7 +56,8 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
-// NeedFS skips the test unless the kernel supports each of these filesystem types, such as "btrfs".
+// NeedFS skips the test (see [Skip]) unless the kernel supports each of these filesystem types, such as
+// "btrfs".
 func NeedFS(t testing.TB, names ...string) {
 	t.Helper()
 	list, err := os.ReadFile("/proc/filesystems")
@@ -81,7 +82,7 @@ func NeedDevice(t testing.TB, path string) {
 	f.Close()
 }
 
-// NeedProgram skips the test unless each of these programs is installed.
+// NeedProgram skips the test (see [Skip]) unless each of these programs, such as "git", is installed.
 func NeedProgram(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {

@@ -12,7 +12,7 @@ import (
 // An Op is the kind of change that a [Step] makes to a tree, such as creating or renaming a file.
 type Op string
 
-// The operations of the steps of a [Script].
+// The kinds of changes that the steps of a random [Script] make to a tree of files.
 const (
 	Create   Op = "create"   // a regular file of Size bytes
 	Write    Op = "write"    // Size bytes at Off, in place

@@ -53,7 +53,7 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Open opens the directory dir and closes it when the test ends.
+// Open opens the directory dir for a test and closes it when the test ends.
 func Open(t testing.TB, dir string) *os.File {
 	t.Helper()
 	f, err := os.Open(filepath.Clean(dir))

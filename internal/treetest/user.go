@@ -90,7 +90,7 @@ func sharedUser(t testing.TB) (a Account, ok bool) {
 	return a, false
 }
 
-// newUser adds a user to this machine and removes the user when the test ends.
+// newUser adds an ordinary user to this machine for a test, and removes the user when the test ends.
 func newUser(t testing.TB) Account {
 	t.Helper()
 	a := Account{Name: mark() + strconv.FormatInt(accounts.Add(1), 36)}
@@ -115,7 +115,8 @@ func newUser(t testing.TB) Account {
 	return a
 }
 
-// removeUser removes a user and its group; a missing one is no error.
+// removeUser removes a user that a test added to the machine, and the user's group; a missing one is no
+// error.
 func removeUser(ctx context.Context, name string) error {
 	err := locked(ctx, "userdel", "--force", name)
 	var e *run.Error

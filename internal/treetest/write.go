@@ -332,7 +332,7 @@ func (w *Writer) add(path string, n *node) {
 	w.paths = append(w.paths, path)
 }
 
-// drop removes path and everything in it from the writer's model.
+// drop removes path and everything in it from the writer's model of the tree, after it has drawn a removal.
 func (w *Writer) drop(path string) {
 	w.paths = slices.DeleteFunc(w.paths, func(p string) bool {
 		if !within(p, path) {
@@ -344,7 +344,8 @@ func (w *Writer) drop(path string) {
 	})
 }
 
-// move renames path and everything in it in the writer's model.
+// move renames path to to, with everything in it, in the writer's model of the tree, after it has drawn a
+// rename.
 func (w *Writer) move(path, to string) {
 	moved := map[string]*node{}
 	for i, p := range w.paths {

@@ -1,2 +1,3 @@
-// Package tun sets up TUN interfaces (Documentation/networking/tuntap.rst).
+// Package tun sets up TUN interfaces (Documentation/networking/tuntap.rst), through which a sandbox's network
+// traffic reaches its proxy.
 package tun

@@ -8,5 +8,5 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Persist makes a TUN interface persistent, on Linux. Here it always returns an error.
+// Persist makes a TUN interface outlive its descriptor, on Linux. Here it always returns an error.
 func Persist(*os.File) error { return vfs.ErrNeedsLinux }

@@ -8,7 +8,7 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// MaxDuration is the largest accepted duration, a hundred years.
+	// MaxDuration is the largest duration that [ParseDuration] accepts, a hundred years.
 	MaxDuration = 36500 * day
 )
 

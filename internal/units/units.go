@@ -17,7 +17,7 @@ import (
 
 // Bounds of the values that the Parse functions accept. A value outside of them is surely a typing error.
 const (
-	// MaxSize is the largest size that is accepted, 1 EiB, in bytes.
+	// MaxSize is the largest size that [ParseSize] accepts, 1 EiB, in bytes.
 	MaxSize = 1 << 60
 	// MaxCount is the largest count that is accepted. It exceeds any number of things that a host can have.
 	MaxCount = 1_000_000_000_000
@@ -148,7 +148,8 @@ func ParseCount(text string) (int64, error) {
 	return int64(n), nil
 }
 
-// FormatCount formats a count as [ParseCount] accepts it.
+// FormatCount formats a count, such as a limit of processes, as [ParseCount] accepts it: plain decimal
+// digits.
 func FormatCount(n int64) string { return strconv.FormatInt(n, 10) }
 
 // ParseCPUs parses a number of processors, as in "2" or "1.5", at least [MinCPUs] and at most [MaxCPUs]. Errors
@@ -192,6 +193,7 @@ func wrong(what, text, why string) error { return fmt.Errorf("%s %q: %s", what, 
 func zero(what, text, why string) error { return fmt.Errorf("%w%.0w", wrong(what, text, why), ErrZero) }
 
 // exponent reports whether rest, which follows the digits of a number, begins with an exponent, as in 1e3.
+// The parsers refuse that with a hint.
 func exponent(rest string) bool {
 	return len(rest) > 1 && rest[0]|0x20 == 'e' && strings.ContainsRune("+-0123456789", rune(rest[1]))
 }
@@ -277,7 +279,7 @@ func eighths(n int64, power int) string {
 	return text + strings.TrimRight(fmt.Sprintf(".%03d", rest*8/unit*125), "0")
 }
 
-// trim formats n with at most that many decimals, without zeros at the end.
+// trim formats n with at most that many decimals, without zeros at the end: 1.5 and not 1.50.
 func trim(n float64, decimals int) string {
 	text := strconv.FormatFloat(n, 'f', decimals, 64)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")

@@ -21,7 +21,7 @@ func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 	return unix.Mknod(path+"/"+name, mode, int(dev))
 }
 
-// SetOwner sets the owner and group of an open file.
+// SetOwner sets the owner and group of an open file to the numeric ids (fchown(2)).
 func SetOwner(fd, uid, gid int) error { return unix.Fchown(fd, uid, gid) }
 
 // SetTimes sets the access and modification times of an open file; a nil access leaves the access time

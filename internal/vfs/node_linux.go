@@ -17,7 +17,7 @@ func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 	return unix.Mknodat(dirfd, name, mode, int(dev))
 }
 
-// SetOwner sets the owner and group of an open file.
+// SetOwner sets the owner and group of an open file to the numeric ids.
 func SetOwner(fd, uid, gid int) error { return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH) }
 
 // SetTimes sets the access and modification times of an open file (futimens(3)); a nil access leaves the

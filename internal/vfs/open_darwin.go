@@ -2,7 +2,7 @@ package vfs
 
 import "golang.org/x/sys/unix"
 
-// Flags of open(2) that not every system has.
+// Flags of open(2) that exist on Linux, and their nearest substitutes on this system.
 const (
 	// OPath opens a file for stat, *at calls and links only. On macOS it opens for reading
 	// too, which needs that right; it does not follow a symbolic link, and does not wait for

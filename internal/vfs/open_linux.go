@@ -2,7 +2,7 @@ package vfs
 
 import "golang.org/x/sys/unix"
 
-// Flags of open(2) that not every system has.
+// Flags of open(2) that other systems lack: there, constants of the same names hold substitutes.
 const (
 	// OPath opens a file for stat, *at calls and links only (O_PATH).
 	OPath = unix.O_PATH

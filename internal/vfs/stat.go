@@ -23,7 +23,7 @@ func (t Timestamp) After(u Timestamp) bool {
 	return t.Sec > u.Sec || t.Sec == u.Sec && t.Nsec > u.Nsec
 }
 
-// Stat holds the attributes of a file that statx(2), or fstatat(2) on macOS, returns.
+// Stat holds the attributes of a file that statx(2), or fstatat(2) on macOS, returns. [Lstat] makes it.
 type Stat struct {
 	// Mode holds the file type (unix.S_IFMT) and the permission bits.
 	Mode     uint32
@@ -61,7 +61,7 @@ func (s *Stat) IsSymlink() bool { return s.Mode&unix.S_IFMT == unix.S_IFLNK }
 // marks a deletion in an upper layer.
 func (s *Stat) IsWhiteout() bool { return s.Mode&unix.S_IFMT == unix.S_IFCHR && s.Rdev == 0 }
 
-// FileMode returns the type and the permission bits as a fs.FileMode.
+// FileMode returns the file's type and permission bits in the form of package io/fs.
 func (s *Stat) FileMode() fs.FileMode {
 	mode := fs.FileMode(s.Mode & 0o777)
 	switch s.Mode & unix.S_IFMT {

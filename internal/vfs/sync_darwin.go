@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Text returns the bytes of a C string field, up to the NUL.
+// Text returns the bytes of a C string field, such as a mount's path in struct statfs, up to the NUL.
 func Text(field []byte) string {
 	head, _, _ := bytes.Cut(field, []byte{0})
 	return string(head)

@@ -5,13 +5,14 @@ import "golang.org/x/sys/unix"
 // macOS has no calls for the attributes of a name under a descriptor: the node is
 // opened, itself where it is a link, which takes the right to read it.
 
-// SetXattr sets an extended attribute; flags may be unix.XATTR_CREATE or unix.XATTR_REPLACE.
+// SetXattr sets the extended attribute attr of the file name in dirfd; flags may be unix.XATTR_CREATE or
+// unix.XATTR_REPLACE.
 func SetXattr(dirfd int, name, attr string, value []byte, flags int) error {
 	err := onNode(dirfd, name, func(fd int) error { return unix.Fsetxattr(fd, attr, value, flags) })
 	return xattrError("setxattr", name, attr, err)
 }
 
-// RemoveXattr removes an extended attribute. unix.ENODATA: no such attribute.
+// RemoveXattr removes the extended attribute attr of the file name in dirfd. unix.ENODATA: no such attribute.
 func RemoveXattr(dirfd int, name, attr string) error {
 	err := onNode(dirfd, name, func(fd int) error { return noData(unix.Fremovexattr(fd, attr)) })
 	return xattrError("removexattr", name, attr, err)

@@ -9,7 +9,8 @@ import (
 // Linux 6.13 has calls for the attributes of a name under a descriptor; before it, the node is
 // opened with O_PATH and reached through /proc.
 
-// SetXattr sets an extended attribute; flags may be unix.XATTR_CREATE or unix.XATTR_REPLACE.
+// SetXattr sets the extended attribute attr of the file name in dirfd; flags may be unix.XATTR_CREATE or
+// unix.XATTR_REPLACE.
 func SetXattr(dirfd int, name, attr string, value []byte, flags int) error {
 	args := xattrArgs{value: unsafe.Pointer(unsafe.SliceData(value)), size: uint32(len(value)), flags: uint32(flags)}
 	_, err := xattrat(unix.SYS_SETXATTRAT, dirfd, name, attr, unsafe.Pointer(&args), unsafe.Sizeof(args))
@@ -19,7 +20,7 @@ func SetXattr(dirfd int, name, attr string, value []byte, flags int) error {
 	return xattrError("setxattr", name, attr, err)
 }
 
-// RemoveXattr removes an extended attribute. unix.ENODATA: no such attribute.
+// RemoveXattr removes the extended attribute attr of the file name in dirfd. unix.ENODATA: no such attribute.
 func RemoveXattr(dirfd int, name, attr string) error {
 	_, err := xattrat(unix.SYS_REMOVEXATTRAT, dirfd, name, attr, nil, 0)
 	if needsProc(err) {

@@ -4,8 +4,8 @@ package watch
 
 import "github.com/snapfs/snapfs/internal/vfs"
 
-// A Tree reports changes in a directory tree by any process: added and removed names, written files, changed
-// attributes. It exists only on Linux.
+// A Tree reports changes in a directory tree by any process, on Linux. On this system it is a stub, which
+// [New] never returns.
 type Tree struct{}
 
 // New watches a directory tree, on Linux. Here it always returns an error.
@@ -14,7 +14,7 @@ func New(string, func(path string) bool, int) (*Tree, error) { return nil, vfs.E
 // Dir watches one directory, on Linux. Here it always returns an error.
 func Dir(string) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
 
-// Close ends the watch.
+// Close ends the watch, on Linux. Here it does nothing.
 func (*Tree) Close() {}
 
 // Next waits for a change in the tree, on Linux. Here it always returns an error.

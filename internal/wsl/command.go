@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// PathFlags lists the flags of snapfs whose values are file names.
+// PathFlags lists the flags of snapfs whose values are file names, which [Place.Command] translates from
+// Windows to Linux.
 var PathFlags = []string{
 	"--allow", "--dir", "--e2b-key", "--earlier", "--expose", "--file", "--have", "--hide", "--html", "--key", "--mine", "--only", "--output",
 	"--profile", "--report", "--socket", "--state", "--target", "--theirs", "--tls-cert", "--tls-key", "--workspace",
@@ -56,7 +57,8 @@ func (p Place) Command(dir string, args []string) ([]string, error) {
 	return list, nil
 }
 
-// Probe returns the arguments with which wsl.exe tests whether the distribution has program.
+// Probe returns the arguments with which wsl.exe tests whether program is installed in the Linux
+// distribution.
 func (p Place) Probe(program string) []string {
 	return append(p.distribution(), "--exec", "sh", "-c", "command -v "+program)
 }

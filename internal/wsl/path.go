@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Place says under which names Windows and a Linux distribution in it see each other's files.
+// A Place says under which names Windows and a Linux distribution in it (WSL) see each other's files. snapfs
+// on Windows uses it to hand its command line to the Linux program.
 type Place struct {
 	// Distribution is the name of the distribution, or "" for the default one.
 	Distribution string

@@ -74,6 +74,7 @@ func Temporary(dataset, prefix string) (snapshot string, gone *os.File, err erro
 }
 
 // An Objects is a set of ZFS object numbers, which are inode numbers, as sorted ranges that do not overlap.
+// [Changed] returns it: the files that differ between two snapshots.
 type Objects []zfsRange // sorted, with gaps between them
 
 type zfsRange struct{ first, last uint64 }
@@ -158,7 +159,7 @@ func parseZFSObjects(raw []byte) (Objects, error) {
 	return merged, nil
 }
 
-// Has reports whether the inode number ino is in the set.
+// Has reports whether the inode number ino is in the set, so that the file may have changed.
 func (s Objects) Has(ino uint64) bool {
 	_, found := slices.BinarySearchFunc(s, ino, func(r zfsRange, ino uint64) int {
 		switch {

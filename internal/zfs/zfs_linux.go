@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Call is the number of an ioctl on /dev/zfs.
+// A Call is the number of an ioctl on /dev/zfs, which says which operation [ZFS] makes.
 type Call uintptr
 
 // The ioctls of ZFS that this package makes: numbers of enum zfs_ioc in include/sys/fs/zfs.h of OpenZFS 2.1,

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Validity of the certificates that the broker issues for a sandbox. A proxy process may run for months, so
-// those for servers are renewed.
+// How long the certificates that the broker issues for a sandbox are valid. A proxy process may run for
+// months, so those for servers are renewed.
 const (
 	caLife   = 5 * 365 * 24 * time.Hour
 	leafLife = 7 * 24 * time.Hour

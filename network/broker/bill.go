@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/network/budget"
 )
 
-// A bill is the cost of one request to the sandbox's budget, from its reservation to its settlement. A nil
-// bill costs nothing.
+// A bill is the cost of one HTTP request of the sandbox to its budget (limits of requests, bytes and model
+// tokens), from its reservation to its settlement. A nil bill costs nothing.
 type bill struct {
 	broker  *Broker
 	reserve *budget.Reservation
@@ -75,11 +75,12 @@ func (b *Broker) over(e *budget.Exceeded) *refusal {
 	return &refusal{status: http.StatusTooManyRequests, why: e.Why() + ". On the host: snapfs budget raise " + b.options.Config.Sandbox + " " + e.What + " +N"}
 }
 
-// errOver is the error of reading a request body that exceeds the budget while it is being sent.
+// errOver is the error of reading a request body that exceeds the sandbox's budget while it is being sent, so
+// that the request is cut.
 var errOver = errors.New("the body exceeds the budget")
 
-// A sentBody is the body of a request on its way to the server. It counts the bytes in the budget and ends
-// with an error where the budget does.
+// A sentBody is the body of a sandbox's request on its way to the server. It counts the bytes in the
+// sandbox's budget, and fails once a limit is reached.
 type sentBody struct {
 	io.ReadCloser
 	bill     *bill
@@ -105,7 +106,8 @@ func (s *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// refused returns the refusal if the budget ended the body of the request early, or nil.
+// refused returns the refusal to answer the client with if the budget ended the body of the request early, or
+// nil.
 func (l *bill) refused() *refusal {
 	if l == nil || l.sent == nil {
 		return nil
@@ -129,7 +131,7 @@ func (l *bill) meter(response *http.Response, body io.Reader) io.Reader {
 // because its end reports the tokens used.
 func (l *bill) drains() bool { return l != nil && l.tokens }
 
-// ended notes that the response was read to its end, so that its report of tokens is complete.
+// ended notes that the response was read to its end, so that its report of the model tokens used is complete.
 func (l *bill) ended() {
 	if l != nil {
 		l.whole = true

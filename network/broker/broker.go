@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// Options configure the broker of one sandbox, which reads the sandbox's HTTP requests.
+// Options configure the [Broker] of one sandbox: its secrets, its network rules, and the function that gets
+// each decision.
 type Options struct {
 	// Config has the secrets without their values, and Values their values, in the same order.
 	Config network.BrokerConfig
@@ -108,7 +109,8 @@ func (b *Broker) meters(name string) bool {
 	return b.ledger != nil && slices.ContainsFunc(b.metered, func(m string) bool { return name == m || strings.HasSuffix(name, "."+m) })
 }
 
-// A Target is the server to which a connection of the sandbox goes, and how the broker connects to it.
+// A Target is the server to which a connection of the sandbox goes, and how the broker connects to it. The
+// proxy passes it to [Broker.Serve].
 type Target struct {
 	Name string
 	Port uint16

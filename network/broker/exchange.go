@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// Bounds of one connection from a sandbox whose requests are read: times, bytes, and connections to the
-// server.
+// Bounds of one connection from a sandbox whose requests the broker reads: times, bytes, and connections to
+// the server.
 const (
 	handshakeTime = 30 * time.Second
 	headTime      = 60 * time.Second
@@ -32,8 +32,8 @@ const (
 	maxServers    = 64       // connections to the server for one connection from inside
 )
 
-// An exchange handles one connection from a sandbox, with all requests on it. It is the http.Handler of
-// these.
+// An exchange handles one connection from a sandbox, and as an http.Handler decides on each request on it and
+// sends it to the server.
 type exchange struct {
 	broker    *Broker
 	to        Target
@@ -80,7 +80,8 @@ func (c *exchange) serve(ctx context.Context, inside net.Conn) error {
 	return err
 }
 
-// hello returns an error for a TLS client that asks for another server than the connection was allowed for.
+// hello refuses a TLS client that asks for another server than the connection was allowed for. Otherwise it
+// returns nil, which leaves the TLS configuration as it is.
 func (c *exchange) hello(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	if h.ServerName != "" && network.Fold(h.ServerName) != c.to.Name {
 		why := fmt.Sprintf("the server name is %.100q, not %s", h.ServerName, c.to.Name)
@@ -213,8 +214,9 @@ func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
 	return nil
 }
 
-// overridden returns the header by which a server may give the request another method, or "". Some servers
-// take an underscore in a header for a hyphen.
+// overridden returns the name of a header, such as X-HTTP-Method-Override, by which a server may give the
+// request another method than the rules have checked, or "". Some servers take an underscore in a header for
+// a hyphen.
 func overridden(r *http.Request) string {
 	for name, values := range r.Header {
 		switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
@@ -260,7 +262,8 @@ func unreachable(err error, pairs []pair) *refusal {
 	return &refusal{status: http.StatusBadGateway, failed: true, why: what + strings.ReplaceAll(text, "\n", "; ")}
 }
 
-// errServed is the error of a [oneListener] whose one connection has ended, which ends its http.Server.
+// errServed is the error of [oneListener.Accept] after its one connection has ended. It makes http.Server
+// return.
 var errServed = errors.New("the connection has ended")
 
 // A oneListener is a net.Listener that returns one existing connection, by which http.Server serves that
@@ -285,14 +288,14 @@ func (l *oneListener) Accept() (net.Conn, error) {
 	return nil, errServed
 }
 
-// Close does nothing: the http.Server closes the connection.
+// Close does nothing: the http.Server closes the one connection of the listener.
 func (l *oneListener) Close() error { return nil }
 
 // Addr returns an empty address, which the interface needs and nobody reads.
 func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A peeked is a connection of which the first bytes were examined, to recognise TLS, and are read again from
-// r. Close closes done too.
+// A peeked is a connection of which the broker has examined the first bytes, to recognise TLS; r reads these
+// again. Close closes the channel done too, which ends the listener of the connection.
 type peeked struct {
 	net.Conn
 	r    *bufio.Reader

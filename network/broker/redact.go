@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// A pair is a text to search for, such as a secret, and its replacement.
+// A pair is a text to search for in a message, such as a secret, and its replacement, such as the secret's
+// placeholder.
 type pair struct{ from, to []byte }
 
 // sortPairs sorts the pairs by the length of the text to replace, longest first, so that a text that contains
@@ -16,7 +17,7 @@ func sortPairs(all []pair) []pair {
 	return all
 }
 
-// replaceAll returns text with the text of every pair replaced.
+// replaceAll returns text with the text of every pair replaced, such as each secret by its placeholder.
 func replaceAll(text []byte, pairs []pair) []byte {
 	for _, p := range pairs {
 		if bytes.Contains(text, p.from) {

@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// A secret is one of the sandbox's secrets with its value, which the broker inserts into requests.
+// A secret is one of the sandbox's secrets with its value, which the broker inserts into requests in place of
+// a placeholder.
 type secret struct {
 	network.BrokerSecret
 	value []byte

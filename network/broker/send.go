@@ -110,8 +110,8 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 	return out, c.body(out, j)
 }
 
-// searches reports whether the bodies of responses are searched, for secrets that the server repeats or for
-// the tokens used.
+// searches reports whether the broker searches the bodies of responses, for secrets that the server repeats
+// or for the model tokens used. Without that a body is only copied.
 func (c *exchange) searches() bool { return len(c.broker.secrets) > 0 || c.broker.meters(c.to.Name) }
 
 // body replaces placeholders in the body of the request out by the secrets that may be inserted there. It
@@ -135,7 +135,8 @@ func (c *exchange) body(out *http.Request, j *injection) *refusal {
 	return nil
 }
 
-// hold reads the whole body of a request into memory. A body longer than maxBody is refused.
+// hold reads the whole body of a request into memory, for replacing placeholders in it. A body longer than
+// maxBody is refused.
 func hold(out *http.Request) ([]byte, *refusal) {
 	text, err := io.ReadAll(io.LimitReader(out.Body, maxBody+1))
 	if err != nil {
@@ -243,6 +244,6 @@ func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
 	}
 }
 
-// drainTime is how long a response is read on for the tokens used, after its client has closed the
-// connection.
+// drainTime is how long a response is read on for the model tokens that it reports at its end, after its
+// client has closed the connection.
 const drainTime = 30 * time.Second

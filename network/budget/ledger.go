@@ -21,7 +21,8 @@ import (
 	"sync"
 )
 
-// A Count is an amount of each resource that a budget counts. Used as limits, 0 means no limit.
+// A Count is an amount of each resource that a budget counts: requests, bytes, and model tokens. Used as
+// limits, 0 means no limit.
 type Count struct {
 	// Requests are HTTP requests that the proxy reads, and Sent the bytes of their bodies.
 	Requests int64 `json:"requests,omitempty"`
@@ -32,20 +33,21 @@ type Count struct {
 	Tokens int64 `json:"tokens,omitempty"`
 }
 
-// Fields returns the amounts of c, by pointer, with their names in a profile.
+// Fields returns a pointer to each amount of c, with the name that the amount has in a profile, for reading
+// and printing limits.
 func (c *Count) Fields() []Field {
 	return []Field{
 		{"requests", &c.Requests}, {"bytes-sent", &c.Sent}, {"tokens", &c.Tokens}, {"input-tokens", &c.Input}, {"output-tokens", &c.Output},
 	}
 }
 
-// A Field is one amount of a [Count], with its name in a profile.
+// A Field is one amount of a [Count], by pointer, with its name in a profile.
 type Field struct {
 	Name  string
 	Value *int64
 }
 
-// HasTokens reports whether c, used as limits, limits the tokens of models.
+// HasTokens reports whether c, used as the limits of a budget, limits the tokens of AI models.
 func (c Count) HasTokens() bool { return c.Tokens > 0 || c.Input > 0 || c.Output > 0 }
 
 func (c Count) plus(o Count) Count {
@@ -62,7 +64,7 @@ const (
 	ledgerFile = "budget.jsonl"
 )
 
-// A State is the content of a ledger at one moment: limits, and amounts used and reserved.
+// A State is the state of a sandbox's budget at one moment: the limits, and the amounts used and reserved.
 type State struct {
 	Limits Count `json:"limits"`
 	// Used is settled; Reserved belongs to requests that are not over.
@@ -121,7 +123,7 @@ func SetLimits(dir string, limits Count) error {
 	return os.Rename(path+".new", path)
 }
 
-// HasLimits reports whether the sandbox directory dir has a file with the limits of a budget.
+// HasLimits reports whether the sandbox has a budget: its directory dir has a file with limits.
 func HasLimits(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, limitsFile))
 	return err == nil
@@ -202,7 +204,7 @@ func Open(dir string) (*Ledger, error) {
 	return l, nil
 }
 
-// Close closes the files of the ledger.
+// Close closes the files of the ledger, in which the budget's requests are logged.
 func (l *Ledger) Close() error { return l.file.Close() }
 
 func (l *Ledger) write(one line) error {
@@ -218,7 +220,7 @@ func (l *Ledger) write(one line) error {
 	return err
 }
 
-// Limits returns the present limits of the budget, as last read.
+// Limits returns the limits of the sandbox's budget, as the ledger last read them from their file.
 func (l *Ledger) Limits() Count {
 	l.mu.Lock()
 	defer l.mu.Unlock()

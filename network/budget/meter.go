@@ -14,13 +14,14 @@ type Route int
 const (
 	// Free is a request that costs no tokens: everything that is read with GET, and counting tokens.
 	Free Route = iota
-	// Metered is a request whose response reports the tokens used.
+	// Metered is a request to an AI model whose response reports the tokens used.
 	Metered
 	// Unmetered is a request that may cost tokens which nobody reports. With a limit on tokens it is refused.
 	Unmetered
 )
 
-// Providers returns the host names of the known providers of AI models, whose requests cost tokens.
+// Providers returns the host names of the known providers of AI models, whose requests cost tokens, such as
+// "api.openai.com".
 func Providers() []string {
 	return []string{"api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com", "api.mistral.ai", "api.groq.com", "api.deepseek.com", "openrouter.ai", "api.x.ai"}
 }
@@ -66,7 +67,7 @@ type Meter struct {
 	used   Count
 }
 
-// Write takes the next bytes of a response. It never fails.
+// Write takes the next bytes of a response and searches them for the number of tokens. It never fails.
 func (m *Meter) Write(p []byte) (int, error) {
 	if m.lost {
 		return len(p), nil

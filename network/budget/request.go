@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// noLimit is how many output tokens are reserved for a request that names no maximum.
+// noLimit is how many output tokens the budget reserves for a request to an AI model that names no maximum.
 const noLimit = 4096
 
 // Bounds of the output tokens and the number of answers that a request may ask for, so that products do not
@@ -146,8 +146,8 @@ func Worst(path string, body []byte) (worst Count, send []byte, err error) {
 	return worst, body, nil
 }
 
-// withUsage returns the body of a streaming request with an option added by which the last event of the
-// response reports the tokens used.
+// withUsage returns the body of a streaming request to an AI model, with an option added by which the last
+// event of the response reports the tokens used.
 func withUsage(body []byte) []byte {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(body, &all) != nil {

@@ -53,8 +53,8 @@ func hideMemory() error {
 	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
 }
 
-// broker creates the broker, which reads the sandbox's requests, from b and adds it to the options o of the
-// proxy.
+// broker creates, from b, the broker that reads the sandbox's HTTP requests, and adds it to the options o of
+// the proxy.
 func (s server) broker(o *Options, b *brokering) (err error) {
 	rules := o.Rules
 	o.Broker, err = broker.New(broker.Options{
@@ -74,8 +74,8 @@ func (s server) broker(o *Options, b *brokering) (err error) {
 	return err
 }
 
-// public returns the data about the broker that the supervisor needs, such as placeholders, and no secrets.
-// It is nil if the proxy reads no requests.
+// public returns the data about the broker, which reads the sandbox's requests, that the sandbox's supervisor
+// needs, such as placeholders, and no secrets. It is nil if the proxy reads no requests.
 func (o *Options) public() *network.BrokerPublic {
 	if o.Broker == nil {
 		return nil

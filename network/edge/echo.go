@@ -40,7 +40,7 @@ func (l *link) Attach(to stack.NetworkDispatcher) {
 	}
 }
 
-// start begins to read packets from the TUN device and pass them to the TCP/IP stack.
+// start begins to read packets from the sandbox's TUN device and to pass them to the TCP/IP stack.
 func (l *link) start() { l.Endpoint.Attach(l.to) }
 
 // stop ends reading packets from the TUN device and returns after all packets that were read have been

@@ -56,7 +56,7 @@ type Options struct {
 	Broker *broker.Broker
 }
 
-// Time limits of a proxy.
+// Time limits of a proxy: how long it waits for servers and for silent connections.
 const (
 	connectTime = 20 * time.Second // to resolve a name and connect to one of its addresses
 	idleFlow    = 60 * time.Second // without datagrams, until a flow is forgotten
@@ -216,7 +216,8 @@ func (e *Edge) spawn(f func()) bool {
 	return true
 }
 
-// refuse counts the refusal of a connection or query, and passes it to the supervisor as the event ev.
+// refuse counts the refusal of a connection or DNS query, and passes it as the event ev to the supervisor,
+// the process that manages the sandbox.
 func (e *Edge) refuse(ev network.Event) {
 	e.refusals.Add(1)
 	ev.Allowed = false

@@ -10,12 +10,12 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// maxQueued is how many events may wait for the listener, which is the supervisor; more are dropped and
-// counted.
+// maxQueued is how many events, decisions of the proxy, may wait for the listener, the supervisor of the
+// sandbox. More are dropped and counted.
 const maxQueued = 4096
 
-// A queue passes the proxy's events to a listener function in its own goroutine, without delaying traffic.
-// The zero value has no listener.
+// A queue passes the proxy's events, its decisions on connections, to a listener function in a goroutine of
+// its own, without delaying traffic. The zero value has no listener.
 type queue struct {
 	lost   atomic.Int64
 	ch     chan network.Event

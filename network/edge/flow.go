@@ -58,13 +58,14 @@ func (e *Edge) open(kind network.Kind, t target) (f *flow, why string) {
 	return f, ""
 }
 
-// Reasons, in events, why a connection was cut or refused.
+// Reasons, in events of the sandbox's network log, why the proxy cut or refused a connection.
 const (
 	spentWhy  = "the limit of bytes is reached"
 	closedWhy = "the proxy was closed" // the sandbox's last command has ended
 )
 
-// spent reports whether the sandbox's limit of network bytes is reached.
+// spent reports whether the sandbox has used up its limit of network bytes, so that the proxy allows no
+// further connection and cuts the open ones.
 func (e *Edge) spent() bool {
 	return e.options.MaxBytes > 0 && e.in.Load()+e.out.Load() >= e.options.MaxBytes
 }
@@ -125,8 +126,8 @@ func (f *flow) forget() {
 	}
 }
 
-// onCut registers shut, which closes a connection, to be called when the flow is cut. It calls shut at once
-// if the flow is cut already.
+// onCut registers shut, which closes a connection, to be called when the proxy cuts the flow. It calls shut
+// at once if the flow is cut already.
 func (f *flow) onCut(shut func()) {
 	f.mu.Lock()
 	cut := f.why != ""

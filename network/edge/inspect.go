@@ -56,8 +56,8 @@ func newInspector(name string, noSNI bool) *inspector {
 	return j
 }
 
-// feed inspects p, the next bytes of the client. It returns the bytes that may be sent to the server now,
-// valid until the next call, or the reason why the connection must end.
+// feed inspects p, the next bytes of the client in the sandbox. It returns the bytes that may be sent to the
+// server now, valid until the next call, or the reason why the connection must end.
 func (j *inspector) feed(p []byte) (pass []byte, why string) {
 	if j.why != "" {
 		return nil, j.why
@@ -93,7 +93,8 @@ func (j *inspector) refuse(why string) bool {
 	return false
 }
 
-// rest returns the bytes of the client that the inspector has not released yet.
+// rest returns the bytes of the client that the inspector still holds back from the server, and that its
+// present state inspects next.
 func (j *inspector) rest() []byte { return j.buf[j.ok:] }
 
 // opaque is the state of an inspector in which all bytes pass without inspection.
@@ -210,7 +211,7 @@ func blank(c byte) bool {
 	return c == ' ' || c >= '\t' && c <= '\r' || c >= 0x1c && c <= 0x1f || c == 0x85 || c == 0xa0
 }
 
-// trimBlanks returns b without the blanks at its start.
+// trimBlanks returns b, a request line of HTTP or its rest, without the blanks at its start (see blank).
 func trimBlanks(b []byte) []byte {
 	for len(b) > 0 && blank(b[0]) {
 		b = b[1:]
@@ -225,8 +226,8 @@ func oldest(word, line []byte) bool {
 	return bytes.EqualFold(word, []byte("GET")) && (bytes.HasPrefix(target, []byte("/")) || bytes.Contains(target, []byte("://")))
 }
 
-// isToken reports whether every byte of b may be in an HTTP token (RFC 9110, 5.6.2). An empty slice may
-// become one.
+// isToken reports whether b may be a method or header name of HTTP: every byte may be in a token (RFC 9110,
+// 5.6.2). An empty slice may become one.
 func isToken(b []byte) bool {
 	for _, c := range b {
 		if !tokenByte(c) {
@@ -314,8 +315,8 @@ func (j *inspector) mismatch(what, name string) bool {
 	return j.refuse(what + " is " + short(name) + ", not " + j.name)
 }
 
-// short returns a name that a client sent, in printable form and at most 100 bytes long, for the reason of a
-// refusal.
+// short returns a server name that a client asked for, in printable form and at most 100 bytes long, for the
+// reason of a refusal.
 func short(name string) string {
 	const most = 100
 	if name = printable(name); len(name) > most {

@@ -267,7 +267,8 @@ func body(j *inspector) bool {
 	return len(j.rest()) > 0
 }
 
-// line returns one line of a chunked HTTP body without CR LF; ok is false if it is incomplete or malformed.
+// line returns the next line of a chunked HTTP body without CR LF, such as a chunk's length; ok is false if
+// it is incomplete or malformed.
 func (j *inspector) line() (line []byte, ok bool) {
 	const most = 4 << 10
 	b := j.rest()

@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// Numbers of TLS record types (RFC 8446, 5.1), handshake messages and extensions.
+// Numbers of TLS record types (RFC 8446, 5.1), handshake messages and extensions that the inspector must
+// recognise.
 const (
 	recordCipher    = 20 // change_cipher_spec
 	recordAlert     = 21
@@ -151,8 +152,8 @@ func afterHello(j *inspector) bool {
 	return true
 }
 
-// A cursor parses binary data of TLS, whose fields have a length prefix. The field bad is set when the data
-// is too short.
+// A cursor parses binary data of TLS, such as a ClientHello, whose fields have a length prefix. The field bad
+// is set when the data is too short.
 type cursor struct {
 	b   []byte
 	bad bool
@@ -168,7 +169,7 @@ func (c *cursor) take(n int) []byte {
 	return field
 }
 
-// number parses an unsigned big-endian number of n bytes and moves on.
+// number parses an unsigned big-endian number of n bytes of a TLS message, and moves the cursor behind it.
 func (c *cursor) number(n int) int {
 	v := 0
 	for _, b := range c.take(n) {
@@ -177,7 +178,8 @@ func (c *cursor) number(n int) int {
 	return v
 }
 
-// field parses a field that a length of n bytes precedes, and returns a cursor over it.
+// field parses a field of a TLS message that a length of n bytes precedes, and returns a cursor over the
+// field's content.
 func (c *cursor) field(n int) *cursor { return &cursor{b: c.take(c.number(n)), bad: c.bad} }
 
 // extensionsOf returns the extensions of message, a ClientHello (RFC 8446, 4.1.2) without its header.

@@ -50,7 +50,8 @@ func (f *flow) bound(inside tcpip.Endpoint, outside net.Conn) {
 	}
 }
 
-// pool returns the pool from which the connection gets its copy buffers, and the size of one.
+// pool returns the pool from which the connection gets the buffers through which its bytes are copied, and
+// the size of one in bytes.
 func (f *flow) pool() (*sync.Pool, int) {
 	if f.small {
 		return &f.edge.small, copySmall

@@ -41,7 +41,7 @@ func (t *names) addrs(name string) (four, six netip.Addr) {
 	return network.NameAddrs(n.num)
 }
 
-// make creates the maps of the table at its first use. The caller holds t.mu.
+// make creates the maps of the table of host names at its first use. The caller holds t.mu.
 func (t *names) make() {
 	if t.used == nil {
 		t.used, t.byName, t.byNum = list.New(), map[string]*list.Element{}, map[int]*list.Element{}
@@ -87,7 +87,7 @@ func (t *names) add(name string) *list.Element {
 	return el
 }
 
-// name returns the host name whose addresses have the number num, or "".
+// name returns the host name whose addresses inside the sandbox have the number num, or "".
 func (t *names) name(num int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -204,7 +204,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// pack encodes a DNS reply, with the address addr as the answer if it is valid.
+// pack encodes a DNS reply with this header and these questions, and with the address addr as the answer if
+// it is valid.
 func pack(head dnsmessage.Header, questions []dnsmessage.Question, addr netip.Addr) []byte {
 	message := dnsmessage.Message{Header: head, Questions: questions}
 	if addr.IsValid() {

@@ -22,7 +22,8 @@ const (
 	Supervisor = 4
 )
 
-// countEvery is the interval at which the proxy reports changed traffic counters to the supervisor.
+// countEvery is the interval at which the proxy reports changed traffic counters to the supervisor, the
+// process that manages the sandbox.
 const countEvery = time.Second
 
 // Serve is the main function of the network proxy process of one sandbox. It receives the network rules from
@@ -112,8 +113,8 @@ func (s server) options() (o Options, b *brokering, err error) {
 	}
 }
 
-// next waits for the next message of the supervisor and decodes it. The caller closes the files that come
-// with it.
+// next waits for the next message of the supervisor, such as new network rules, and decodes it. The caller
+// closes the files that come with it.
 func (s server) next() (m network.Message, files []*os.File, err error) {
 	text, files, err := s.supervisor.Receive()
 	if err == nil {

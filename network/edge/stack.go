@@ -149,7 +149,7 @@ func protocolOf(addr netip.Addr) tcpip.NetworkProtocolNumber {
 	return ipv6.ProtocolNumber
 }
 
-// full converts an address and port to the type of the TCP/IP stack.
+// full converts an address and port to the type that the TCP/IP stack takes.
 func full(a netip.AddrPort) tcpip.FullAddress {
 	return tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}
 }
@@ -161,10 +161,12 @@ func destination(id stack.TransportEndpointID) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Unmap(), id.LocalPort)
 }
 
-// drop closes a connection without waiting for data; the stack or the kernel has everything that was written.
+// drop closes a connection without waiting until its data is sent; the stack or the kernel has everything
+// that was written.
 func drop(c io.Closer) { _ = c.Close() }
 
-// closeWrite ends the sending direction of conn, if conn supports that.
+// closeWrite ends the sending direction of conn, so that the other end reads the end of the data, if conn
+// supports that.
 func closeWrite(conn net.Conn) error {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -107,7 +107,7 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	f.end()
 }
 
-// unreached returns the reason why a connection to a server failed as one line of text, for an event.
+// unreached returns err, the failure of connecting to a server, as one line of text, for an event.
 func unreached(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return "no answer in time"
@@ -115,7 +115,8 @@ func unreached(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// An inner is a TCP connection of the proxy with a process inside the sandbox.
+// An inner is a TCP connection of the proxy with a process inside the sandbox, on the proxy's own TCP/IP
+// stack.
 type inner struct {
 	*gonet.TCPConn
 	end tcpip.Endpoint
@@ -142,7 +143,7 @@ func (f *flow) relay(inside *inner, outside net.Conn, j *inspector) {
 }
 
 // inward copies the server's bytes to the process inside the sandbox, without waiting for the process to send
-// first. j may need them.
+// first. It shows them to the inspector j, which may need the status of a reply.
 func (f *flow) inward(inside *inner, outside net.Conn, j *inspector) {
 	buf := f.getBuffer()
 	defer f.putBuffer(buf)
@@ -168,7 +169,8 @@ func (f *flow) inward(inside *inner, outside net.Conn, j *inspector) {
 	}
 }
 
-// outward copies the bytes of the process inside the sandbox to the server, after inspection by j.
+// outward copies the bytes of the process inside the sandbox to the server, as far as the inspector j
+// releases them.
 func (f *flow) outward(inside *inner, outside net.Conn, j *inspector) {
 	buf := f.getBuffer()
 	defer f.putBuffer(buf)
@@ -193,8 +195,8 @@ func (f *flow) outward(inside *inner, outside net.Conn, j *inspector) {
 	}
 }
 
-// timed reports whether err means that a read timed out. The error of the TCP/IP stack is not one of package
-// os.
+// timed reports whether err means that a read reached its deadline. The error of the TCP/IP stack is not one
+// of package os.
 func timed(err error) bool {
 	var late net.Error
 	return errors.As(err, &late) && late.Timeout()
@@ -222,7 +224,8 @@ func (f *flow) forward(inside *inner, outside net.Conn, j *inspector, p []byte) 
 	}
 }
 
-// send writes p to the server and counts its bytes. It returns false when the connection must end.
+// send writes p to the server and counts its bytes towards the sandbox's limits. It returns false when the
+// connection must end.
 func (f *flow) send(inside *inner, outside net.Conn, p []byte) bool {
 	if len(p) == 0 {
 		return true

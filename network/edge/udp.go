@@ -117,7 +117,7 @@ func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, watch *quicWatc
 	}
 }
 
-// maxDatagram is a buffer size in bytes for any datagram: UDP has 16 bits for the length.
+// maxDatagram is the size in bytes of a buffer for any datagram: the length field of UDP has 16 bits.
 const maxDatagram = 1 << 16
 
 const quicWhy = "QUIC hides its server name; use TCP, or a rule with +quic"
@@ -159,7 +159,8 @@ func (q *quicWatch) outward(b []byte) {
 	q.client = append(append(q.client[:0], version...), source...)
 }
 
-// inward reports whether a datagram of the server is the QUIC reply to the one that outward noted.
+// inward reports whether a datagram of the server is the QUIC reply to the client's datagram that outward
+// noted, so that the flow is QUIC.
 func (q *quicWatch) inward(b []byte) bool {
 	version, target, _, ok := longHeader(b)
 	if !ok {

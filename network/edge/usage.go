@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A usage counts the traffic that one network rule allowed, whatever the rule's options.
+// A usage counts the traffic that one network rule allowed, for the rule's limits. A change of the rule's
+// options does not reset it.
 type usage struct {
 	bytes  atomic.Int64 // both ways
 	limit  atomic.Int64 // of bytes, 0 for none
@@ -74,7 +75,8 @@ func (e *Edge) limitUsages(r network.Rules) {
 	}
 }
 
-// counted returns the traffic counters of each network rule, by the rule's text. The caller holds e.mu.
+// counted returns the traffic counters of each network rule, by the rule's text, for the supervisor. The
+// caller holds e.mu.
 func (e *Edge) counted() map[string]network.RuleCounters {
 	rules := make(map[string]network.RuleCounters, len(e.usages))
 	for plain, u := range e.usages {

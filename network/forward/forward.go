@@ -206,8 +206,8 @@ func (f *Forwarder) add(conn net.Conn) {
 	f.track(conn)
 }
 
-// track adds a connection to those that Close resets. After Close it resets the connection at once. The
-// caller holds f.mu.
+// track adds a connection to those that Close resets. If the forwarder is closed already, it resets the
+// connection at once. The caller holds f.mu.
 func (f *Forwarder) track(conn net.Conn) {
 	f.conns[conn] = struct{}{}
 	if f.ctx.Err() != nil {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Mark is the text in every placeholder by which it is found. randomLetters random letters and digits follow
-// it.
+// Mark is the text in every placeholder (the text that stands for a secret inside a sandbox) by which it is
+// found. randomLetters random letters and digits follow it.
 const Mark = "SnapfsPlaceholder"
 
 const (

@@ -145,7 +145,7 @@ func SearchText(text []byte, prints []Print) *Found {
 	return nil
 }
 
-// find returns the offset in text of the secret that p recognises, or -1.
+// find returns the offset in text of the secret that the print p recognises, or -1.
 func (p *Print) find(text []byte) int {
 	n := p.Length
 	if n <= 0 || len(text) < n {

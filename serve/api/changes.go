@@ -19,10 +19,10 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// patchType is the HTTP media type of a patch.
+// patchType is the HTTP media type of a reply that holds a patch (a diff as git prints it).
 const patchType = "text/x-diff"
 
-// A Change is a path that differs between two states of a sandbox, in a reply.
+// A Change is a path that differs between two states of a sandbox's files, in a reply of the HTTP API.
 type Change struct {
 	Path       string   `json:"path" doc:"relative to the workspace; absolute outside of it"`
 	PathBase64 string   `json:"path_base64,omitempty" doc:"the path, where it is not UTF-8"`
@@ -30,7 +30,7 @@ type Change struct {
 	What       []string `json:"what,omitempty" doc:"what differs of a modified path"`
 }
 
-// A Diff lists a page of the changes between two states of a sandbox.
+// A Diff is a reply of the HTTP API: a page of the changes between two states of a sandbox's files.
 type Diff struct {
 	Changes []Change `json:"changes" nullable:"false"`
 	Next    string   `json:"next,omitempty" doc:"after of the next page; missing on the last one"`
@@ -47,7 +47,7 @@ type diffInput struct {
 	Accept string   `header:"Accept"`
 }
 
-// A DriftPath is a real path that changed since a sandbox was made.
+// A DriftPath is a path of the real tree that changed since a sandbox was made, in a [Drift].
 type DriftPath struct {
 	Path string `json:"path" doc:"absolute"`
 	Kind string `json:"kind" doc:"added, modified or deleted; on a live base changed, or entries changed"`
@@ -55,7 +55,7 @@ type DriftPath struct {
 	Read bool   `json:"read" doc:"the sandbox has read it after it changed"`
 }
 
-// A Drift lists how the real tree has changed since a sandbox was made, in a reply.
+// A Drift is a reply of the HTTP API: how the real tree has changed since a sandbox was made.
 type Drift struct {
 	Since time.Time   `json:"since"`
 	Exact bool        `json:"exact" doc:"false: paths are found by their change time"`
@@ -64,7 +64,7 @@ type Drift struct {
 	Paths []DriftPath `json:"paths" nullable:"false" doc:"the first 10,000"`
 }
 
-// maxDrift is how many changed paths a [Drift] lists at most.
+// maxDrift is how many changed paths of the real tree a [Drift], a reply of the API, lists at most.
 const maxDrift = 10_000
 
 type driftOutput struct{ Body Drift }

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Command describes a background command of a sandbox that runs or has ended.
+// A Command describes a background command of a sandbox, running or ended, in a reply of the HTTP API.
 type Command struct {
 	ID      int        `json:"id" doc:"counts the background commands of the sandbox, from 1"`
 	Args    []string   `json:"args" nullable:"false"`
@@ -117,7 +117,8 @@ func (a *API) startCommand(ctx context.Context, in *startInput) (*commandOutput,
 	return &commandOutput{commandOf(d)}, err
 }
 
-// background returns the background command of the sandbox with the number id. Errors: ErrNotFound.
+// background returns the sandbox's background command with the number id, which the request's URL names.
+// Errors: ErrNotFound.
 func background(e *engine.Engine, sandbox string, id int) (supervise.Detached, error) {
 	all, err := e.Supervise.DetachedOf(sandbox)
 	if err != nil {

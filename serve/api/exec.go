@@ -42,7 +42,8 @@ type ExecRequest struct {
 	Timeout     string `json:"timeout,omitempty" example:"5m" doc:"end the command after this time; by default when it ends, or its caller goes"`
 }
 
-// An Output is the data that a command wrote to one of its streams, in a reply.
+// An Output is the data that a command wrote to its standard output or standard error, in a reply of the HTTP
+// API.
 type Output struct {
 	Text    string `json:"text,omitempty"`
 	Base64  []byte `json:"base64,omitempty" doc:"in place of text, where the bytes are not UTF-8"`
@@ -245,7 +246,7 @@ func textOf(p []byte) (text string, raw []byte) {
 	return "", p
 }
 
-// wholeRunes returns p without an incomplete UTF-8 character at its end.
+// wholeRunes returns p, output cut at any byte, without an incomplete UTF-8 character at its end.
 func wholeRunes(p []byte) []byte {
 	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
 		if last := p[len(p)-n:]; utf8.RuneStart(last[0]) {
@@ -258,7 +259,8 @@ func wholeRunes(p []byte) []byte {
 	return p
 }
 
-// An ExecEvent is one event of a command's stream to a client: output, lost output, or the end.
+// An ExecEvent is one event that the API streams to the client of a running command: output, lost output, or
+// the command's end.
 type ExecEvent struct {
 	Type   string         `json:"type" enum:"stdout,stderr,lost,exit,error"`
 	Text   string         `json:"text,omitempty" doc:"of stdout and stderr"`

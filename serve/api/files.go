@@ -25,7 +25,7 @@ const (
 	maxFile = 16 << 30
 )
 
-// FilePath is the part of a request that names a file in a sandbox.
+// A FilePath is the part of a request to the HTTP API that names a file in a sandbox.
 type FilePath struct {
 	Named
 	Path string `query:"path" required:"true" minLength:"1" doc:"absolute in the sandbox, or relative to its workspace"`

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// writeJSON writes v as one line of JSON. It ignores an error, which means that the client is gone.
+// writeJSON writes v as one line of JSON, the response to a client. It ignores an error, which means that the
+// client is gone.
 func writeJSON(w io.Writer, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

@@ -91,7 +91,8 @@ type jobsOutput struct {
 	}
 }
 
-// A JobNumber is the part of a request's URL that names a job.
+// A JobNumber is the part of a request's URL that names a job, a command that a worker runs in a sandbox
+// later.
 type JobNumber struct {
 	Number int `path:"number" minimum:"1" doc:"the job's number"`
 }
@@ -103,7 +104,8 @@ type approveInput struct {
 	} `required:"false"`
 }
 
-// A JobOutput is the end of the output of a job's command and of its check.
+// A JobOutput is a reply of the HTTP API: the end of the output of a job's command and of its check. A job is
+// a command that a worker runs in a sandbox later.
 type JobOutput struct {
 	Output string `json:"output" doc:"the last 4 KiB of the command's output"`
 	Check  string `json:"check" doc:"the last 4 KiB of the check's output"`
@@ -275,7 +277,8 @@ func (a *API) approveJob(ctx context.Context, in *approveInput) (*jobOutput, err
 	return &jobOutput{jobOf(j)}, nil
 }
 
-// shortPlan is how many digits of its fingerprint identify a plan.
+// shortPlan is how many digits of a plan's fingerprint, its hash, a client must give at least to name the
+// plan of a promotion.
 const shortPlan = 12
 
 func (a *API) jobOutput(ctx context.Context, in *JobNumber) (*jobOutputOutput, error) {

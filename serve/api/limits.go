@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Limits lists the resources that a sandbox may use, and those that it uses now.
+// A Limits is a reply of the HTTP API: the resources, such as memory, that a sandbox may use, and those that
+// it uses now.
 type Limits struct {
 	Limits map[string]string `json:"limits" nullable:"false" doc:"the limits that are set, by the names of the flags of snapfs new"`
 	Usage  *supervise.Usage  `json:"usage,omitempty" doc:"what it uses now; missing while nothing runs in it. Durations are nanoseconds"`

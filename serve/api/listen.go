@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/serve/listen"
 )
 
-// Where says where a server listens.
+// A Where says on which socket or address a server listens.
 type Where = listen.Where
 
 // Bounds of a connection: the time to send the headers, the time between two requests, the size of the
@@ -70,7 +70,8 @@ func (a *API) Serve(ctx context.Context, w Where, ready func(address string)) er
 	return errs.With("listening", l.Name, err)
 }
 
-// unlessClosed returns err, or nil if err says that the HTTP server was closed on purpose.
+// unlessClosed returns err, the result of serving, or nil if err says that the HTTP server was closed on
+// purpose.
 func unlessClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -148,5 +149,5 @@ func (p *problems) Write(data []byte) (int, error) {
 	return p.ResponseWriter.Write(data)
 }
 
-// Unwrap lets an http.ResponseController find the connection.
+// Unwrap returns the wrapped response writer, by which an http.ResponseController finds the connection.
 func (p *problems) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -11,14 +11,16 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Net describes the network of a sandbox: what it may reach, and which accesses it tried.
+// A Net is a reply of the HTTP API about the network of a sandbox: what it may reach, and which accesses it
+// tried.
 type Net struct {
 	Network   string        `json:"network" doc:"none, host, or allow: with rules"`
 	Decisions []NetDecision `json:"decisions" nullable:"false" doc:"oldest first; of very many, the last are stored"`
 	Counters  NetCounters   `json:"counters" doc:"over the sandbox's life"`
 }
 
-// A NetDecision is one access of a sandbox to the network, and whether the proxy allowed it.
+// A NetDecision is one access of a sandbox to the network, and whether the sandbox's network proxy allowed
+// it.
 type NetDecision struct {
 	Time     time.Time `json:"time"`
 	Kind     string    `json:"kind"`
@@ -35,7 +37,7 @@ type NetDecision struct {
 	BytesOut int64     `json:"bytes_out,omitempty"`
 }
 
-// NetCounters are the totals of a sandbox's network accesses over its life.
+// NetCounters are the totals of a sandbox's network accesses over its life, in a [Net].
 type NetCounters struct {
 	Queries  int64 `json:"queries" doc:"for names"`
 	Refused  int64 `json:"refused"`

@@ -20,20 +20,21 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Ports lists the servers that listen in a sandbox, and the host's ports that lead to them.
+// A Ports is a reply of the HTTP API: the servers that listen in a sandbox, and the host's ports that lead to
+// them.
 type Ports struct {
 	Listening []Listening `json:"listening" nullable:"false" doc:"where TCP servers listen inside; none while nothing runs"`
 	Forwards  []Forward   `json:"forwards" nullable:"false" doc:"ports of this host's loopback that lead inside, until the sandbox's last process has ended"`
 }
 
-// A Listening is an address at which a TCP server in a sandbox listens.
+// A Listening is an address at which a TCP server in a sandbox listens, in a [Ports].
 type Listening struct {
 	Address string `json:"address"`
 	Port    uint16 `json:"port"`
 	Path    string `json:"path" doc:"of this API, at which requests reach it"`
 }
 
-// A Forward is a port of this host that leads to a port in a sandbox.
+// A Forward is a port of this host that leads to a port in a sandbox, in a [Ports].
 type Forward struct {
 	Port      uint16   `json:"port" doc:"inside"`
 	HostPort  uint16   `json:"host_port"`
@@ -143,7 +144,7 @@ func (a *API) listPorts(ctx context.Context, in *Named) (*portsOutput, error) {
 // onHost reports whether the sandbox of rec uses the host's network, and so has no ports of its own.
 func onHost(rec *catalog.Record) bool { return rec.Policy.Network == "host" }
 
-// listTime bounds the command in a sandbox that lists its listening sockets.
+// listTime bounds how long the command may take that lists a sandbox's listening sockets from inside.
 const listTime = 10 * time.Second
 
 // listeningIn returns the addresses at which servers in a running sandbox listen. A command inside the

@@ -29,7 +29,7 @@ type Problem struct {
 	Errors []*huma.ErrorDetail `json:"errors,omitempty" doc:"what is wrong with the request"`
 }
 
-// Error returns the whole message of the problem.
+// Error returns the whole message of the problem document, so that a Problem is a Go error.
 func (p *Problem) Error() string { return p.Detail }
 
 // GetStatus returns the HTTP status of the problem, for package huma.
@@ -117,7 +117,8 @@ const (
 	exitNoRoom = 123
 )
 
-// refused returns a Problem for a request that the server itself refuses. kind may be nil.
+// refused returns the Problem, the error document for the client, of a request that the server itself
+// refuses. kind is the kind of the error, or nil.
 func refused(status int, kind error, text string) *Problem {
 	p := &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: text}
 	if kind != nil {

@@ -46,7 +46,7 @@ func (s Select) options() (o reconcile.PlanOptions, err error) {
 	return o, nil
 }
 
-// A Conflict is a path that both the sandbox and the real tree changed, in a reply.
+// A Conflict is a path that both the sandbox and the real tree changed, in a reply of the HTTP API.
 type Conflict struct {
 	Path string   `json:"path" doc:"absolute"`
 	Kind string   `json:"kind"`
@@ -62,7 +62,7 @@ func conflictsOf(all []reconcile.Conflict) []Conflict {
 	return list
 }
 
-// A Plan describes the changes that a promotion would make to the real tree, in a reply.
+// A Plan is a reply of the HTTP API: the changes that a promotion would make to the real tree.
 type Plan struct {
 	Fingerprint string     `json:"fingerprint" doc:"identifies the target and every step with its content; give it to promote"`
 	Sandbox     string     `json:"sandbox"`
@@ -130,7 +130,7 @@ type promoteInput struct {
 	} `required:"false"`
 }
 
-// A Promoted is the result of a promotion, in a reply.
+// A Promoted is a reply of the HTTP API: the result of a promotion.
 type Promoted struct {
 	ID        string   `json:"id,omitempty" doc:"the promotion, for undo; missing if there was nothing to do"`
 	Sandbox   string   `json:"sandbox"`
@@ -143,7 +143,7 @@ type Promoted struct {
 
 type promoteOutput struct{ Body Promoted }
 
-// A Promotion describes a finished promotion that a client can undo.
+// A Promotion describes, in a reply of the HTTP API, a finished promotion that a client can undo.
 type Promotion struct {
 	ID      string    `json:"id"`
 	Sandbox string    `json:"sandbox"`
@@ -165,7 +165,7 @@ type undoInput struct {
 	} `required:"false"`
 }
 
-// An Undone is the result of undoing a promotion.
+// An Undone is a reply of the HTTP API: the result of undoing a promotion.
 type Undone struct {
 	ID      string   `json:"id"`
 	Sandbox string   `json:"sandbox"`

@@ -21,7 +21,8 @@ type proveInput struct {
 	} `required:"false"`
 }
 
-// A Proof is the result of the self-tests that try to break out of a sandbox from inside.
+// A Proof is a reply of the HTTP API: the results of the self-tests, which try to break out of a sandbox from
+// inside.
 type Proof struct {
 	Held    int          `json:"held" doc:"how many of the walls and limits held"`
 	Untried int          `json:"untried" doc:"how many could not be tried here"`

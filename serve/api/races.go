@@ -52,7 +52,8 @@ type RaceResult struct {
 	Identical [][]int       `json:"identical" nullable:"false" doc:"groups of attempts with the same result"`
 }
 
-// A RaceEvent is one event of the stream about a race: a new state of an attempt, or the result.
+// A RaceEvent is one event that the API streams about a race of several attempts: a new state of an attempt,
+// or the result.
 type RaceEvent struct {
 	Type    string       `json:"type" enum:"attempt,result,error"`
 	Attempt *RaceAttempt `json:"attempt,omitempty" doc:"of attempt, whenever its state changes"`

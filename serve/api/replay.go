@@ -104,13 +104,14 @@ type recorder struct {
 	long   bool
 }
 
-// WriteHeader stores the status and sends it.
+// WriteHeader stores the status of the response, for repetitions of the request, and sends it.
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Write stores the data, up to maxReplayed bytes in all, and sends it.
+// Write stores the data of the response, up to maxReplayed bytes in all, for repetitions of the request, and
+// sends it.
 func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
@@ -121,7 +122,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.ResponseWriter.Write(p)
 }
 
-// Unwrap lets an http.ResponseController find the connection.
+// Unwrap returns the wrapped response writer, by which an http.ResponseController finds the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // replayed serves a request with an Idempotency-Key by calling next, and a repetition with the response of

@@ -39,7 +39,7 @@ func (s *running) add(sandbox string, x *command.Running) (id string, done func(
 	}
 }
 
-// find returns the running command that a request names. Errors: ErrNotFound.
+// find returns the running command that the URL of a request names by sandbox and ID. Errors: ErrNotFound.
 func (s *running) find(in ExecPath) (*command.Running, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Sandbox describes a sandbox in replies.
+// A Sandbox describes a sandbox in the replies of the HTTP API: its name, state, policy and trees.
 type Sandbox struct {
 	Name      string            `json:"name"`
 	ID        string            `json:"id" doc:"never used again, unlike the name"`
@@ -44,7 +44,7 @@ type Sandbox struct {
 	RemovedAt *time.Time        `json:"removed_at,omitempty" doc:"when it will be removed"`
 }
 
-// A Snapshot describes a named state of a sandbox's files in replies.
+// A Snapshot describes, in replies of the HTTP API, a named state of a sandbox's files.
 type Snapshot struct {
 	Name   string    `json:"name"`
 	Taken  time.Time `json:"taken"`
@@ -52,7 +52,7 @@ type Snapshot struct {
 	Why    *Why      `json:"why,omitempty" doc:"why snapfs took it by itself; not set where somebody asked for it"`
 }
 
-// A Why says for which reason snapfs took a snapshot by itself.
+// A Why says, in the description of a [Snapshot], for which reason snapfs took it by itself.
 type Why struct {
 	Point     string   `json:"point" doc:"exec, limit, refusal, plan, promotion, refresh or rollback"`
 	When      string   `json:"when,omitempty" doc:"before or after"`
@@ -103,7 +103,7 @@ func describe(i engine.Info) Sandbox {
 	return s
 }
 
-// made returns the reply that describes a sandbox that was just made.
+// made returns the reply to a request that has just made the sandbox of rec: the sandbox's description.
 func made(rec *catalog.Record) *sandboxOutput {
 	i := engine.Info{Record: rec, Base: "frozen"}
 	for _, t := range rec.Trees {
@@ -114,7 +114,7 @@ func made(rec *catalog.Record) *sandboxOutput {
 	return &sandboxOutput{describe(i)}
 }
 
-// A Named is the part of a request's URL that names a sandbox.
+// A Named is the part of a request's URL that names the sandbox which the request is about.
 type Named struct {
 	Name string `path:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits, dots, underscores and dashes" doc:"the sandbox's name"`
 }
@@ -188,7 +188,7 @@ func (a *API) addSandboxes() {
 	})
 }
 
-// with opens the engine for one request and calls do with it.
+// with opens the engine of the state directory for one request and calls do with it.
 func (a *API) with(ctx context.Context, do func(e *engine.Engine) error) error {
 	e, err := a.o.Open(ctx)
 	if err != nil {

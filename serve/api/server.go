@@ -18,7 +18,8 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// Options configure the API that [New] returns.
+// Options configure the HTTP API that [New] returns: the state directory, the defaults of new sandboxes, and
+// the function that opens the engine.
 type Options struct {
 	// State is the state directory.
 	State string
@@ -71,7 +72,7 @@ func (a *API) Mount(path string, scope token.Scope, do func(w http.ResponseWrite
 	})
 }
 
-// answer writes the problem document p as the response.
+// answer writes the problem document p, the description of an error, as the response to a request.
 func answer(w http.ResponseWriter, p *Problem) {
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
@@ -157,7 +158,7 @@ func (a *API) addAll() {
 	a.addMetrics()
 }
 
-// Document returns the OpenAPI document as JSON.
+// Document returns the OpenAPI document, the description of all routes of the API, as JSON.
 func (a *API) Document() ([]byte, error) { return a.huma.OpenAPI().MarshalJSON() }
 
 // A route describes a route of the API: its scope, method, path and texts for the OpenAPI document.
@@ -170,7 +171,7 @@ type route struct {
 	edit                func(*huma.Operation)
 }
 
-// add adds a route to the API; do answers its requests.
+// add adds the route r to the API, with its entry in the OpenAPI document; do answers its requests.
 func add[I, O any](a *API, r route, do func(context.Context, *I) (*O, error)) {
 	op := huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Description: r.detail, DefaultStatus: r.status,
@@ -223,7 +224,8 @@ type caller struct {
 	server *serving
 }
 
-// A serving is one run of [API.Serve].
+// A serving is one run of [API.Serve]. The sessions of terminals, whose connections the HTTP server no longer
+// knows, end with it.
 type serving struct {
 	// ending is closed when it ends.
 	ending <-chan struct{}

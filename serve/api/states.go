@@ -42,7 +42,8 @@ type refreshInput struct {
 	} `required:"false"`
 }
 
-// A Refreshed is the result of bringing a sandbox up to date with the real tree.
+// A Refreshed is a reply of the HTTP API: the result of bringing a sandbox up to date with the real tree,
+// with the conflicts that remain.
 type Refreshed struct {
 	Merged    int        `json:"merged" doc:"how many paths both sides had changed and could be merged"`
 	Resolved  int        `json:"resolved" doc:"how many conflicts of an earlier refresh were answered"`

@@ -38,7 +38,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
-// flush sends the data written so far to the client.
+// flush sends the data of the response that is written so far to the client.
 func (w *writer) flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +92,8 @@ func (e eventWriter) send(id, name string, v any) error {
 	return e.w.flush()
 }
 
-// beat sends data that is no event, so that the server notices a connection that is gone.
+// beat sends data that is no event, an empty message, so that the server notices a connection whose client is
+// gone.
 func (e eventWriter) beat() error {
 	text := "\n"
 	if e.sse {

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
-// A FileEvent is a change in a directory of a sandbox that a client watches.
+// A FileEvent is a change in a directory of a sandbox that a client watches, as the API streams it.
 type FileEvent struct {
 	Type   string   `json:"type" enum:"ready,create,write,remove,rename,chmod,error" doc:"ready: the first event; rename: away from this name, the new one gets a create"`
 	Path   string   `json:"path,omitempty" doc:"relative to the directory"`

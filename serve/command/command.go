@@ -40,7 +40,7 @@ type Options struct {
 	Sink func(stream string, p []byte)
 }
 
-// A Size is the size of a terminal in characters.
+// A Size is the size of a terminal, in columns and rows of characters.
 type Size struct {
 	Cols uint16 `json:"cols" minimum:"1" maximum:"32767"`
 	Rows uint16 `json:"rows" minimum:"1" maximum:"32767"`
@@ -57,7 +57,8 @@ type Running struct {
 	input   *os.File   // nil without an input; a pipe's end or the terminal's
 }
 
-// An Ended says how a command in a sandbox ended.
+// An Ended says how a command in a sandbox ended: its exit status, whether its time was over, and which limit
+// it reached. [Running.Wait] returns it.
 type Ended struct {
 	Exit     int     `json:"exit" doc:"the exit status; 128 and the signal's number for a command that a signal ended"`
 	TimedOut bool    `json:"timed_out"`

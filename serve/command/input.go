@@ -66,7 +66,7 @@ func (x *Running) Resize(s Size) error {
 
 const resizing = "resizing a terminal"
 
-// Check returns ErrInvalid for a size that no terminal has.
+// Check returns ErrInvalid for a size that no terminal has: one with no column or no row, or with too many.
 func (s Size) Check() error {
 	const most = 1<<15 - 1
 	if s.Cols == 0 || s.Rows == 0 || s.Cols > most || s.Rows > most {

@@ -22,15 +22,15 @@ type Queue struct {
 	ended  bool
 }
 
-// NewQueue returns an empty Queue.
+// NewQueue returns an empty Queue, for the output of one command.
 func NewQueue() *Queue {
 	q := &Queue{}
 	q.more.L = &q.mu
 	return q
 }
 
-// Add adds a piece of the stream called stream. [Options] takes it as the function that gets a command's
-// output.
+// Add adds the bytes p that a command wrote to the stream called stream. It never waits. [Options] takes Add
+// as the function that gets a command's output.
 func (q *Queue) Add(stream string, p []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,7 +57,8 @@ func (q *Queue) End() {
 	q.more.Signal()
 }
 
-// Next waits for the next piece of output. ok is false after the last one.
+// Next waits for the next piece of the command's output and removes it from the queue. ok is false after the
+// last one.
 func (q *Queue) Next() (c Chunk, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

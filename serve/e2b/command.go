@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/serve/e2b/envd"
 )
 
-// Bounds of a command's output on its way to a client of E2B.
+// Bounds of a command's output on its way to a client that speaks the protocol of E2B.
 const (
 	pieceSize = 32 << 10
 	// maxQueued is how many pieces of output wait for a client that reads slowly. Then the command waits for
@@ -26,11 +26,13 @@ const (
 	slowClient = 30 * time.Second
 	// lastOutput is how long the end of a command is delayed for output of processes that it has left behind.
 	lastOutput = 300 * time.Millisecond
-	// maxPipe is the largest number of bytes that a pipe holds (pipe(7)).
+	// maxPipe is the largest number of bytes that a pipe holds (pipe(7)): how much output a command can leave
+	// there at its end.
 	maxPipe = 1 << 20
 )
 
-// A command runs in a sandbox for clients that connect and leave while it runs.
+// A command is a command that runs in a sandbox. Clients can connect to it and leave while it runs; each gets
+// its output through a reader.
 type command struct {
 	pid     uint32
 	tag     *string
@@ -50,7 +52,8 @@ type command struct {
 	done    chan struct{}      // closed after ended is set
 }
 
-// A reader is a client that reads the output of a command.
+// A reader is a client that reads the output of a running command: the channel through which it gets events,
+// and whether it has left or was dropped.
 type reader struct {
 	events  chan *envd.ProcessEvent // never closed: several streams send to it
 	gone    chan struct{}           // closed when the client has left
@@ -61,7 +64,8 @@ type reader struct {
 
 func (r *reader) leave() { r.once.Do(func() { close(r.gone) }) }
 
-// A streams holds the pipes of a command: the ends that the command gets, and the ends of this server.
+// A streams holds the pipes of a command that a client runs in a sandbox: the ends that the command gets, and
+// the ends that this server reads and writes.
 type streams struct {
 	given  []*os.File
 	in     *os.File
@@ -94,6 +98,7 @@ func (s *streams) open(c *engine.Command, input bool) error {
 }
 
 // handOver closes this process's copies of the command's ends of the pipes, once the command has started.
+// With them open, the output would never end.
 func (s *streams) handOver() {
 	for _, f := range s.given {
 		f.Close() // nil is no file
@@ -107,8 +112,8 @@ func (s *streams) close() {
 	}
 }
 
-// start starts the command c in the sandbox b. The client first reads its output from the beginning; others
-// may join later. input says whether the command gets a standard input.
+// start starts the command c in the sandbox b. The client first reads its output from the beginning; other
+// clients may join later. input says whether the command gets a standard input.
 func start(ctx context.Context, b *opened, c engine.Command, input bool, o supervise.ExecOptions, first *reader) (*command, error) {
 	var s streams
 	if err := s.open(&c, input); err != nil {
@@ -251,7 +256,8 @@ func (x *command) wait(copies *sync.WaitGroup) {
 	close(x.done)
 }
 
-// attach adds a client to a running command, which gets the output from now on.
+// attach adds a client to a running command. The client gets the command's output from now on, through the
+// reader returned.
 func (x *command) attach() *reader {
 	r := newReader()
 	x.mu.Lock()

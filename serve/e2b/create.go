@@ -16,11 +16,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// baseTemplate is the name of the template that stands for the real machine: a sandbox from it is a clone of
-// that.
+// baseTemplate is the name of the template that stands for the real machine: a sandbox that a client makes
+// from it is a clone of the machine.
 const baseTemplate = "base"
 
-// usualTimeout is how long a sandbox lives if its client sets no time-out.
+// usualTimeout is how long a sandbox lives if the client that makes it sets no time-out: five minutes.
 const usualTimeout = 300 * time.Second
 
 // mostSandboxes is the largest number of sandboxes and snapshots that this server has in one state directory.
@@ -165,7 +165,8 @@ func (s *Server) make(r *http.Request, q *newSandbox) (sandboxReply, error) {
 	return s.reply(r, rec.Name, &m), nil
 }
 
-// countable returns an error if the server would have too many sandboxes with more further ones.
+// countable returns an error if making more further sandboxes would exceed the number that this server may
+// have.
 func (s *Server) countable(ctx context.Context, e *engine.Engine, more int) error {
 	if names, err := e.Names(); err == nil && len(names)+more <= mostSandboxes {
 		return nil // those of persons included
@@ -180,7 +181,8 @@ func (s *Server) countable(ctx context.Context, e *engine.Engine, more int) erro
 // newID returns a random ID for a new sandbox. It is also the sandbox's name, and a label of a host name.
 func newID() string { return "e" + catalog.NewID() }
 
-// admission returns whether a new sandbox waits for free capacity, or is refused without it.
+// admission says whether a new sandbox waits for free capacity of the host, or is refused without it, as the
+// operator's flags have it.
 func (s *Server) admission() admission.Options {
 	return admission.Options{Queue: s.o.Rules.Queue, IfRoom: s.o.Rules.IfRoom}
 }
@@ -225,8 +227,8 @@ func noTemplate(name string) error {
 	return errs.New("making a sandbox", "", errs.ErrNotFound, fmt.Sprintf("no template is named %q", name))
 }
 
-// given reports whether the operator's flags set the part of the policy called flag. A template's profile
-// then does not change that part.
+// given reports whether the operator's flags set the part of the sandboxes' policy called flag. The profile
+// of a template then does not change that part.
 func (s *Server) given(flag string) bool {
 	if flag == "net" {
 		return true // a profile may grant no network that the server does not have

@@ -66,8 +66,8 @@ func (s *Server) envdRoutes() http.Handler {
 
 type sandboxKey struct{}
 
-// A visit is the context of a request for the agent of a sandbox: the open sandbox, and the values of the
-// request's headers.
+// A visit is stored in the context of each request for the agent of a sandbox: the open sandbox, and the
+// values of the request's headers.
 type visit struct {
 	b    *opened
 	call *call

@@ -26,7 +26,8 @@ type filesystem struct{ s *Server }
 
 var _ envd.FilesystemHandler = (*filesystem)(nil)
 
-// maxEntries is the largest number of entries that a listing of directories returns.
+// maxEntries is the largest number of entries that one listing of directories of a sandbox returns to a
+// client.
 const maxEntries = 100_000
 
 // files calls do with the sandbox of the request and a tree that works on its files.
@@ -49,7 +50,7 @@ func target(b *opened, p string) (string, error) {
 	return at, nil
 }
 
-// Stat describes a file of a sandbox.
+// Stat handles a request to describe a file of a sandbox: its type, size, mode, owner and time of change.
 func (f *filesystem) Stat(ctx context.Context, q *envd.StatRequest) (*envd.StatResponse, error) {
 	out := &envd.StatResponse{}
 	err := f.files(ctx, func(b *opened, t tree) (err error) {
@@ -59,7 +60,7 @@ func (f *filesystem) Stat(ctx context.Context, q *envd.StatRequest) (*envd.StatR
 	return out, err
 }
 
-// MakeDir makes a directory in a sandbox, with its missing parents. Errors: ErrExists.
+// MakeDir handles a request to make a directory in a sandbox, with its missing parents. Errors: ErrExists.
 func (f *filesystem) MakeDir(ctx context.Context, q *envd.MakeDirRequest) (*envd.MakeDirResponse, error) {
 	out := &envd.MakeDirResponse{}
 	err := f.files(ctx, func(b *opened, t tree) error {
@@ -84,7 +85,7 @@ func (f *filesystem) MakeDir(ctx context.Context, q *envd.MakeDirRequest) (*envd
 	return out, err
 }
 
-// parents makes the missing parent directories of the path at.
+// parents makes the missing parent directories of the path at in the sandbox's tree t.
 func parents(t tree, at string) error {
 	dir := path.Dir(at)
 	if dir == "/" {
@@ -212,7 +213,8 @@ func attributesOf(t tree, dir string, entries []files.Info) []map[string]string 
 	return all
 }
 
-// valid returns the metadata values without those that are not UTF-8, which no message can hold.
+// valid returns a file's metadata without the values that are not UTF-8, which no message to a client can
+// hold.
 func valid(values map[string]string) map[string]string {
 	maps.DeleteFunc(values, func(name, value string) bool { return !utf8.ValidString(name) || !utf8.ValidString(value) })
 	return values
@@ -249,8 +251,8 @@ func entryInfo(t tree, at string, i files.Info) *envd.EntryInfo {
 // text returns a file's name with bytes that are not UTF-8 replaced, because a message can hold only UTF-8.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// names caches the names of users and groups by id. The sandbox is a copy of this machine, and so has the
-// same users.
+// names caches the names of users and groups by id, for describing the owners of files. The sandbox is a copy
+// of this machine, and so has the same users.
 var names sync.Map // of nameKey
 
 type nameKey struct {

@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// setLimits changes the time limits of the sandbox; set computes them from its present age.
+// setLimits changes the time limits of the sandbox in the catalogue; the function set computes them from the
+// sandbox's present age.
 func (b *opened) setLimits(ctx context.Context, set func(l *catalog.Limits, age time.Duration)) error {
 	_, err := b.e.Supervise.SetLimits(ctx, b.Name, func(l *catalog.Limits) error {
 		set(l, b.AgeAt(catalog.Now()))
@@ -22,8 +23,7 @@ func (b *opened) setLimits(ctx context.Context, set func(l *catalog.Limits, age 
 	return err
 }
 
-// extend starts the time-out of a sandbox anew, with the given length, and resumes the sandbox if it is
-// paused.
+// extend lets a sandbox live for the duration timeout from now on, and resumes the sandbox if it is paused.
 func (s *Server) extend(ctx context.Context, b *opened, timeout time.Duration) error {
 	b.meta.Timeout = timeout
 	if err := b.meta.save(b.e, b.Name); err != nil {
@@ -60,7 +60,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// setTimeout handles a request that starts the time-out of a sandbox anew.
+// setTimeout handles a client's request to let a sandbox live for a given time from now on.
 func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) error {
 	var q timeoutBody
 	if err := readJSON(r, &q); err != nil {
@@ -72,8 +72,8 @@ func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) error {
 	return s.prolong(w, r, q.Timeout)
 }
 
-// refresh handles a request that starts the time-out of a sandbox anew, under the older name that some
-// clients use.
+// refresh handles a client's request to let a sandbox live longer, under the older name that some clients use
+// for setTimeout.
 func (s *Server) refresh(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Duration *int64 `json:"duration"`

@@ -78,7 +78,8 @@ func notFound(id string) error {
 	return errs.New("opening", id, errs.ErrNotFound, "the sandbox was not found")
 }
 
-// An opened is a sandbox that this server made, with the engine that was opened for the request.
+// An opened is a sandbox that this server made, together with the engine that was opened for the present
+// request.
 type opened struct {
 	e *engine.Engine
 	*catalog.Record
@@ -149,7 +150,8 @@ func (s *Server) sandbox(ctx context.Context, id string) (*opened, error) {
 	return b, err
 }
 
-// paused reports whether the sandbox is paused, by a client or at its time-out.
+// paused reports whether the sandbox's processes are paused, by a client's request or at the sandbox's
+// time-out.
 func (b *opened) paused() bool {
 	l := b.Policy.Limits
 	return l.TTL > 0 && b.AgeAt(catalog.Now()) >= l.TTL

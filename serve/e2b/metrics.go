@@ -38,7 +38,7 @@ type usageSample struct {
 // without which there is no share.
 const firstSample = 50 * time.Millisecond
 
-// hostMemory returns the memory of this machine in bytes, which a sandbox without a limit can use.
+// hostMemory returns the size of this machine's memory in bytes: what a sandbox without a limit can use.
 func hostMemory() int64 {
 	total, _, err := hostinfo.Memory()
 	if err != nil {
@@ -47,7 +47,8 @@ func hostMemory() int64 {
 	return total
 }
 
-// measure returns the resources that the sandbox b uses now. One that does not run uses none.
+// measure returns the processors, memory and disk that the sandbox b uses now. One that does not run uses
+// none.
 func (s *Server) measure(ctx context.Context, b *opened) (metric, error) {
 	d := b.describe()
 	m := metric{CPUCount: d.CPUCount, MemTotal: d.MemoryMB << 20, DiskTotal: d.DiskSizeMB << 20}
@@ -126,7 +127,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// allMetrics handles a request for the metrics of several sandboxes.
+// allMetrics handles a request for the present usage of several sandboxes, which the query names.
 func (s *Server) allMetrics(w http.ResponseWriter, r *http.Request) error {
 	ids := strings.Split(r.URL.Query().Get("sandbox_ids"), ",")
 	list, err := s.all(r.Context())

@@ -38,7 +38,7 @@ func (n *networkConfig) check() error {
 	return nil
 }
 
-// closed reports whether the configuration denies every destination that it does not allow.
+// closed reports whether the client's network configuration denies every destination that it does not allow.
 func (n *networkConfig) closed() bool {
 	return slices.ContainsFunc(n.DenyOut, func(to string) bool {
 		p, err := netip.ParsePrefix(to)
@@ -46,7 +46,7 @@ func (n *networkConfig) closed() bool {
 	})
 }
 
-// rules returns the destinations that the configuration allows as network rules of snapfs.
+// rules returns the destinations that the client's network configuration allows, as network rules of snapfs.
 func (n *networkConfig) rules() string {
 	list := make([]string, len(n.AllowOut))
 	for i, to := range n.AllowOut {
@@ -88,7 +88,7 @@ func narrowed(most string, internet *bool, n *networkConfig) string {
 	return hostfs.AllowNet + rules.String()
 }
 
-// narrower reports whether network allows no destination that most does not allow.
+// narrower reports whether the network rules in network allow no destination that those in most do not allow.
 func narrower(network, most string) bool {
 	rules, allowed, err := hostfs.NetworkRules(network)
 	if err != nil || !allowed || most == "host" {

@@ -30,7 +30,8 @@ const maxCommands = 500
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// List describes the running commands of a sandbox.
+// List handles a request to describe the running commands of a sandbox, with the numbers by which clients
+// name them.
 func (p *processes) List(ctx context.Context, _ *envd.ListRequest) (*envd.ListResponse, error) {
 	out := &envd.ListResponse{}
 	for _, x := range p.s.resourcesOf(sandboxOf(ctx)).all() {
@@ -138,7 +139,7 @@ func (x *command) finish(ctx context.Context, s *Server, b *opened, r *reader, s
 	return send(x.ended)
 }
 
-// Update sets the size of the terminal of a command.
+// Update handles a request to set the size of the terminal in which a command of a sandbox runs.
 func (p *processes) Update(ctx context.Context, q *envd.UpdateRequest) (*envd.UpdateResponse, error) {
 	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil && q.Pty != nil {
@@ -206,7 +207,7 @@ func (p *processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (
 	return &envd.SendSignalResponse{}, rpcError(err)
 }
 
-// CloseStdin ends the standard input of a command.
+// CloseStdin handles a request to end the standard input of a running command of a sandbox.
 func (p *processes) CloseStdin(ctx context.Context, q *envd.CloseStdinRequest) (*envd.CloseStdinResponse, error) {
 	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil {

@@ -63,7 +63,8 @@ func (s *Server) forget(id string) {
 // that processes have by default, so that the two are not confused.
 const firstPID = 1 << 22
 
-// add gives the command x a number, and removes it from the list when it has ended.
+// add gives the running command x the number by which clients name it, and removes it from the list when it
+// has ended.
 func (r *resources) add(x *command) {
 	r.mu.Lock()
 	if r.last < firstPID {
@@ -85,7 +86,7 @@ func (r *resources) add(x *command) {
 	}()
 }
 
-// all returns the running commands of the sandbox, sorted by number.
+// all returns the running commands of the sandbox, sorted by the numbers that clients name them by.
 func (r *resources) all() []*command {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +213,8 @@ func (r *resources) lease(b *opened) (*lease, error) {
 	return &lease{session, end}, nil
 }
 
-// release makes a process that reads files available to the next request.
+// release makes a process that reads files of the sandbox available to the next request, after the one that
+// leased it.
 func (r *resources) release(l *lease) {
 	r.mu.Lock()
 	closed := r.closed

@@ -94,7 +94,7 @@ func (s *Server) domain(r *http.Request) string {
 	return host + port
 }
 
-// describe returns the entry of the sandbox in a list.
+// describe returns the entry of the sandbox in the list of sandboxes that a client gets.
 func (b *opened) describe() listedSandbox {
 	l := b.Policy.Limits
 	d := listedSandbox{
@@ -117,7 +117,7 @@ func (b *opened) describe() listedSandbox {
 	return d
 }
 
-// detail handles a request to describe one sandbox.
+// detail handles a request to describe one sandbox: its template, times, state and resources.
 func (s *Server) detail(w http.ResponseWriter, r *http.Request) error {
 	b, err := s.sandbox(r.Context(), r.PathValue("id"))
 	if err != nil {

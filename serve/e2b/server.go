@@ -20,7 +20,8 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// Options configure the [Server] that New returns.
+// Options configure the [Server] that New returns: the rules that the operator sets for sandboxes, the API
+// keys, and the functions that open the engine.
 type Options struct {
 	// Rules are the limits of every sandbox. Its workspace is the home of the template base.
 	Rules serve.Rules
@@ -184,7 +185,7 @@ func (s *Server) knows(host string) bool {
 	return false
 }
 
-// within reports whether a host is domain or a subdomain of it.
+// within reports whether the name host is domain or one of its subdomains, so that it leads to this server.
 func within(host, domain string) bool { return host == domain || strings.HasSuffix(host, "."+domain) }
 
 // hostOf returns the host of a Host header in lower case, without its port.
@@ -195,7 +196,7 @@ func hostOf(header string) string {
 	return strings.ToLower(strings.TrimSuffix(header, "."))
 }
 
-// SameKey returns a function for Options.Key that accepts one key.
+// SameKey returns a function for Options.Key, which checks the API key of a request: it accepts one key only.
 func SameKey(key string) func(string) bool {
 	return func(other string) bool { return subtle.ConstantTimeCompare([]byte(key), []byte(other)) == 1 }
 }

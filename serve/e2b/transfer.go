@@ -55,7 +55,8 @@ func (t *timedWriter) Write(p []byte) (int, error) {
 	return t.w.Write(p)
 }
 
-// A timedReader reads the body of a request. If the client sends nothing for the time limit, reads fail.
+// A timedReader reads the body of an upload. If the client sends nothing for the time limit, reads fail, so
+// that a stalled client occupies nothing for long.
 type timedReader struct {
 	io.ReadCloser
 	control *http.ResponseController

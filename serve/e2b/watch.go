@@ -70,7 +70,8 @@ func (s *Server) event(ctx context.Context, b *opened, dir string, e watchdir.Ev
 	return out
 }
 
-// watchable returns the path of a directory that a client may watch. Errors: ErrNotFound, ErrInvalid.
+// watchable returns dir, a client's path of a directory to watch, as an absolute path. Errors: ErrNotFound;
+// ErrInvalid if it is no directory.
 func (f *filesystem) watchable(ctx context.Context, dir string) (string, error) {
 	var at string
 	err := f.files(ctx, func(b *opened, t tree) error {
@@ -169,7 +170,8 @@ func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherReq
 
 var errNoWatcher = connect.NewError(connect.CodeNotFound, errors.New("no watch has this ID"))
 
-// GetWatcherEvents returns the events of a watch since the last call.
+// GetWatcherEvents handles a request for the changes that a watch of CreateWatcher has seen in its directory
+// since the last such request.
 func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEventsRequest) (*envd.GetWatcherEventsResponse, error) {
 	r := f.s.resourcesOf(sandboxOf(ctx))
 	r.mu.Lock()
@@ -192,7 +194,7 @@ func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEve
 	return out, nil
 }
 
-// RemoveWatcher ends a watch that CreateWatcher began.
+// RemoveWatcher handles a request to end the watch of a directory that CreateWatcher began.
 func (f *filesystem) RemoveWatcher(ctx context.Context, q *envd.RemoveWatcherRequest) (*envd.RemoveWatcherResponse, error) {
 	r := f.s.resourcesOf(sandboxOf(ctx))
 	r.mu.Lock()

@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A newSandbox is the body of E2B's request to make a sandbox.
+// A newSandbox is the body of a client's request to make a sandbox, in the form of E2B: the template, the
+// time-out, variables and so on.
 type newSandbox struct {
 	TemplateID string            `json:"templateID"`
 	Timeout    *int64            `json:"timeout"`
@@ -29,8 +30,8 @@ type newSandbox struct {
 	IAM           json.RawMessage   `json:"iam"`
 }
 
-// A networkConfig is the part of a request in which a client says what a sandbox may reach, and who may reach
-// its ports.
+// A networkConfig is the part of a client's request that says what a sandbox may reach, and who may reach its
+// ports.
 type networkConfig struct {
 	AllowOut           []string                   `json:"allowOut,omitempty"`
 	DenyOut            []string                   `json:"denyOut,omitempty"`
@@ -42,7 +43,8 @@ type networkConfig struct {
 	AllowInternet      *bool                      `json:"allow_internet_access,omitempty"`
 }
 
-// A sandboxReply says how the client that made a sandbox reaches it.
+// A sandboxReply is the reply to a client that made a sandbox or connects to it: how to reach it, with the
+// tokens for that.
 type sandboxReply struct {
 	TemplateID   string  `json:"templateID"`
 	SandboxID    string  `json:"sandboxID"`
@@ -53,7 +55,7 @@ type sandboxReply struct {
 	Domain       *string `json:"domain"`
 }
 
-// A listedSandbox describes a sandbox in a list.
+// A listedSandbox describes a sandbox in the list that a client of E2B gets.
 type listedSandbox struct {
 	TemplateID  string            `json:"templateID"`
 	SandboxID   string            `json:"sandboxID"`
@@ -89,13 +91,15 @@ type apiError struct {
 	Message string `json:"message"`
 }
 
-// A snapshotReply describes a snapshot of a sandbox's files, which is also a template.
+// A snapshotReply describes a snapshot of a sandbox's files to a client, which can make sandboxes from it as
+// from a template.
 type snapshotReply struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
 }
 
-// timeoutBody, forkBody and snapshotBody are the bodies of requests about a sandbox.
+// timeoutBody, forkBody and snapshotBody are the bodies of a client's requests to set a sandbox's time-out,
+// to fork it and to take a snapshot of it.
 type (
 	timeoutBody struct {
 		Timeout *int64 `json:"timeout"`
@@ -159,7 +163,7 @@ func fail(w http.ResponseWriter, err error) {
 	writeError(w, statusOf(err), err.Error())
 }
 
-// readJSON decodes the body of a request into v; an empty body leaves v unchanged. Errors: ErrInvalid.
+// readJSON decodes the JSON body of a request into v; an empty body leaves v unchanged. Errors: ErrInvalid.
 func readJSON(r *http.Request, v any) error {
 	data, err := io.ReadAll(r.Body)
 	if err != nil {

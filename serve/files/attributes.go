@@ -13,7 +13,8 @@ const (
 	opSetAttributes = "setattributes"
 )
 
-// Bounds of the extended attributes of a file: their number, and the bytes of a value.
+// Bounds of the extended attributes that a client may read or set on one file: their number, and the bytes of
+// a value.
 const (
 	maxAttributes = 256
 	maxAttribute  = 4096 // bytes of a value; a longer one is left out
@@ -77,7 +78,8 @@ func (s *Session) SetAttributes(prefix, path string, values map[string]string) e
 	return err
 }
 
-// attributes carries out a request to read or set extended attributes.
+// attributes carries out a request of a [Session] to read or set extended attributes of files, in the process
+// in the sandbox.
 func (s *server) attributes(q message) (reply message, err error) {
 	a, ok := s.tree.(Attributer)
 	if !ok {

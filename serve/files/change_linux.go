@@ -18,7 +18,7 @@ import (
 // that it replaces.
 const partial = ".snapfs-partial-"
 
-// Write replaces the file at path atomically, or makes it. See [Tree].
+// Write replaces the file at path inside the root directory atomically, or makes it. See [Tree].
 func (r *Root) Write(path string, from io.Reader, o WriteOptions) (Info, error) {
 	const op = "writing"
 	if err := check(op, path); err != nil {
@@ -91,7 +91,8 @@ func (e entry) replace(from io.Reader, old unix.Stat_t, exists, onlyNew bool) (_
 	return e.info()
 }
 
-// makeDirs makes the directory at path and its missing parents.
+// makeDirs makes the directory at path inside the root directory, with its missing parents; one that exists
+// is no error.
 func (r *Root) makeDirs(path string) error {
 	elements := strings.Split(path, "/")
 	for n := range elements {
@@ -146,7 +147,7 @@ func (r *Root) MakeDir(path string, parents bool) (Info, error) {
 	return i, failure(op, path, err)
 }
 
-// Rename moves the entry from to the path to. See [Tree].
+// Rename moves the entry from to the path to, both inside the root directory. See [Tree].
 func (r *Root) Rename(from, to string) error {
 	const op = "renaming"
 	a, err := r.entry(op, from)
@@ -183,7 +184,8 @@ func (r *Root) Remove(path string, all bool) error {
 	return failure(op, path, err)
 }
 
-// removeAll removes the directory that the entry names, with everything in it.
+// removeAll removes the directory that the entry names, with everything in it, through an os.Root, so that no
+// link leads out of it.
 func (e entry) removeAll() error {
 	dir, err := os.OpenRoot("/proc/self/fd/" + strconv.Itoa(e.fd()))
 	if err != nil {

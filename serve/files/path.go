@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// maxPath is the longest path in bytes that the kernel accepts in one call.
+// maxPath is the longest path in bytes that a client may name: the longest that the kernel accepts in one
+// call.
 const maxPath = 4095
 
 // check returns errs.ErrInvalid for a path that no file can have, such as an empty one. op is named in the

@@ -22,7 +22,8 @@ type Root struct {
 	dir *os.File // O_PATH
 }
 
-// Open returns the Root of a directory; the caller closes it. Linux only.
+// Open returns the Root of the directory dir, for reading and writing the files in it; the caller closes it.
+// Linux only.
 func Open(dir string) (*Root, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -31,12 +32,13 @@ func Open(dir string) (*Root, error) {
 	return &Root{os.NewFile(uintptr(fd), dir)}, nil
 }
 
-// Close closes the directory.
+// Close closes the descriptor of the root directory. Files that [Root.Read] has opened stay open.
 func (r *Root) Close() error { return r.dir.Close() }
 
 var _ Tree = (*Root)(nil)
 
-// open opens the file at path inside the root directory. flags are those of open(2).
+// open opens the file at path inside the root directory, which no part of the path can leave. flags are those
+// of open(2).
 func (r *Root) open(path string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	for {
@@ -61,7 +63,7 @@ func (e entry) close() { e.dir.Close() }
 
 func (e entry) fd() int { return int(e.dir.Fd()) }
 
-// stat returns the attributes of the file that the entry names, or of a symbolic link itself.
+// stat returns the attributes of the file that the entry names. It does not follow a symbolic link.
 func (e entry) stat() (unix.Stat_t, error) {
 	var st unix.Stat_t
 	return st, unix.Fstatat(e.fd(), e.name, &st, unix.AT_SYMLINK_NOFOLLOW)

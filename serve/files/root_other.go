@@ -8,38 +8,41 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Root is the [Tree] of the files in one directory. It exists only on Linux.
+// A Root reads and writes the files in one directory for a client, on Linux. On this system it is a stub,
+// which [Open] never returns.
 type Root struct{}
 
-// Open returns the Root of a directory, on Linux. Here it always returns errs.ErrNotSupported.
+// Open returns the Root of a directory, which reads and writes the files in it, on Linux. Here it always
+// returns errs.ErrNotSupported.
 func Open(dir string) (*Root, error) {
 	return nil, errs.New("opening", dir, errs.ErrNotSupported, "this is not Linux")
 }
 
-// Close does nothing, because no Root can be opened here.
+// Close closes the root directory, on Linux. Here it does nothing, because no Root can be opened.
 func (*Root) Close() error { return nil }
 
-// Stat describes a file, on Linux. Here it always returns an error.
+// Stat describes a file in the root directory, on Linux. Here it always returns an error.
 func (*Root) Stat(string, bool) (Info, error) { return Info{}, errs.ErrNotSupported }
 
-// List describes the entries of a directory, on Linux. Here it always returns an error.
+// List describes the entries of a directory inside the root directory, on Linux. Here it always returns an
+// error.
 func (*Root) List(string, ListOptions) ([]Info, bool, error) { return nil, false, errs.ErrNotSupported }
 
-// Read opens a file for reading, on Linux. Here it always returns an error.
+// Read opens a file in the root directory for reading, on Linux. Here it always returns an error.
 func (*Root) Read(string, int64) (io.ReadCloser, Info, error) {
 	return nil, Info{}, errs.ErrNotSupported
 }
 
-// Write replaces a file, on Linux. Here it always returns an error.
+// Write makes or replaces a file in the root directory, on Linux. Here it always returns an error.
 func (*Root) Write(string, io.Reader, WriteOptions) (Info, error) {
 	return Info{}, errs.ErrNotSupported
 }
 
-// MakeDir makes a directory, on Linux. Here it always returns an error.
+// MakeDir makes a directory in the root directory, on Linux. Here it always returns an error.
 func (*Root) MakeDir(string, bool) (Info, error) { return Info{}, errs.ErrNotSupported }
 
-// Rename moves a file or directory, on Linux. Here it always returns an error.
+// Rename moves a file or directory in the root directory, on Linux. Here it always returns an error.
 func (*Root) Rename(string, string) error { return errs.ErrNotSupported }
 
-// Remove removes a file or directory, on Linux. Here it always returns an error.
+// Remove removes a file or directory in the root directory, on Linux. Here it always returns an error.
 func (*Root) Remove(string, bool) error { return errs.ErrNotSupported }

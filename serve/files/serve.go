@@ -105,7 +105,8 @@ func (s *server) next() (reply message, data []byte, err error) {
 // stays.
 var errAborted = errs.New("writing", "", errs.ErrInterrupted, "the content did not come whole")
 
-// A body reads the content of a file from the messages that follow a request to write.
+// A body is an io.Reader of the content of a file to write: it reads the messages that follow the request of
+// a [Session].
 type body struct {
 	in   *bufio.Reader
 	rest []byte

@@ -212,7 +212,7 @@ func (s *Session) MakeDir(path string, parents bool) (Info, error) {
 	return s.infoCall(message{Op: opMakeDir, Path: []byte(path), Flag: parents}, nil)
 }
 
-// Rename moves the sandbox's entry from to the path to. See [Tree].
+// Rename moves the file or directory at the path from in the sandbox to the path to. See [Tree].
 func (s *Session) Rename(from, to string) error {
 	if err := errors.Join(check("renaming", from), check("renaming", to)); err != nil {
 		return err
@@ -231,7 +231,8 @@ func (s *Session) Remove(path string, all bool) error {
 	return err
 }
 
-// A remote is a file in a sandbox that a [Session] has opened for reading.
+// A remote is a file in a sandbox that a [Session] has opened for reading. It requests the content piece by
+// piece from the process in the sandbox.
 type remote struct {
 	s    *Session
 	rest []byte

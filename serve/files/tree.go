@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// The types of a file, in Info.Type.
+// The types that a file of a sandbox can have, as the field Type of an [Info] says them.
 const (
 	File      = "file"
 	Directory = "directory"
@@ -17,7 +17,8 @@ const (
 	Device    = "device"
 )
 
-// An Info describes a file of a sandbox, for clients.
+// An Info describes a file of a sandbox, such as its type, size and mode, for clients of the server. The
+// methods of a [Tree] return it.
 type Info struct {
 	// Name is the last element of its path. In JSON, bytes that are not UTF-8 are replaced there, and RawName has them.
 	Name    string `json:"name"`

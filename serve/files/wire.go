@@ -51,7 +51,8 @@ type message struct {
 	data []byte // the bytes after the line
 }
 
-// A refusal is an error of the process in the sandbox, in a reply.
+// A refusal is, in a reply of the process in the sandbox to a [Session], the error of the requested
+// operation.
 type refusal struct {
 	Op   string `json:"op,omitempty"`
 	Path []byte `json:"path,omitempty"`
@@ -84,7 +85,8 @@ const (
 
 var errProtocol = errors.New("the process that reads the sandbox's files sent what is no reply")
 
-// send writes the message m as a line of JSON, and the bytes data after it.
+// send writes the message m between a [Session] and its process as a line of JSON, and the bytes data after
+// it.
 func send(w io.Writer, m message, data []byte) error {
 	m.Bytes = len(data)
 	line, err := json.Marshal(m)
@@ -97,8 +99,8 @@ func send(w io.Writer, m message, data []byte) error {
 	return err
 }
 
-// receive reads a message with the bytes that follow its line. Errors: errProtocol for an invalid or too long
-// one; those of r.
+// receive reads a message between a [Session] and its process, with the bytes that follow its line. Errors:
+// errProtocol for an invalid or too long one; those of r.
 func receive(r *bufio.Reader) (m message, err error) {
 	var line []byte
 	for {

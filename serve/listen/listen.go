@@ -37,7 +37,8 @@ type Where struct {
 
 const listening = "listening"
 
-// A Listener accepts the connections of a server. [Where.Open] returns it.
+// A Listener accepts the connections of a server, on the socket that a [Where] names. [Where.Open] returns
+// it.
 type Listener struct {
 	net.Listener
 	// Name is the address, for a person.
@@ -89,7 +90,8 @@ func (w Where) localName(header string) bool {
 		slices.ContainsFunc(w.Hosts, func(n string) bool { return strings.EqualFold(n, host) })
 }
 
-// hostOf returns the host in a Host header, without a port and brackets.
+// hostOf returns the host in a request's Host header, without a port and brackets, to compare it with the
+// server's names.
 func hostOf(header string) string {
 	host, _, err := net.SplitHostPort(header)
 	if err != nil {

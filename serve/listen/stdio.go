@@ -17,7 +17,8 @@ type stdio struct {
 func (*stdio) Read(p []byte) (int, error)  { return os.Stdin.Read(p) }
 func (*stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
 
-// Close closes standard input and output. A second call does nothing.
+// Close closes standard input and output, which ends the only client's connection. A second call does
+// nothing.
 func (s *stdio) Close() (err error) {
 	s.close.Do(func() {
 		err = errors.Join(os.Stdin.Close(), os.Stdout.Close())

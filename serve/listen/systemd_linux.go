@@ -30,7 +30,8 @@ func passedSocket() (net.Listener, error) {
 	return l, errs.With(listening, "the socket from systemd", errors.Join(err, f.Close()))
 }
 
-// peerUID returns the user id of the process at the other end of a unix socket.
+// peerUID returns the user id of the process at the other end of a unix socket, by which the server decides
+// whether to accept it.
 func peerUID(c net.Conn) (uint32, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {

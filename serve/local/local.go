@@ -22,7 +22,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
 
-// Options are the parts of an engine's configuration that differ between programs.
+// Options are the parts of an engine's configuration that differ between the programs which open it, such as
+// the state directory.
 type Options struct {
 	// State is the state directory.
 	State string
@@ -64,8 +65,8 @@ func (o Options) idMapper() ([]string, error) {
 	return append(program, "shift"), err
 }
 
-// beside returns the command line that starts the helper program called name, see [run.Beside]. doing names
-// the operation in an error.
+// beside returns the command line that starts the helper program called name, such as snapfs-edge, see
+// [run.Beside]. doing names the operation in an error.
 func (o Options) beside(doing, name string) ([]string, error) {
 	program, err := run.Beside(name, o.Notice)
 	return program, errs.With(doing, "", err)

@@ -84,7 +84,7 @@ func (c *drainingConn) Write(ctx context.Context, message jsonrpc.Message) error
 	return err
 }
 
-// add adds n to the number of calls without a reply, and returns the new number.
+// add adds n to the number of the client's calls that have no reply yet, and returns the new number.
 func (c *drainingConn) add(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // sessionless is the first version of the Model Context Protocol without sessions. Versions are dates.
 const sessionless = "2026-07-28"
 
-// idle is how long a client's session stays open without a request.
+// idle is how long a client's session of the Model Context Protocol stays open without a request: an hour.
 const idle = time.Hour
 
 // promoteHeader is an internal HTTP header by which [WithPromote] notes on a request that its sender may

@@ -88,7 +88,8 @@ func (s *server) ask(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRe
 	}, nil
 }
 
-// canAsk reports whether the client can show a form to a person.
+// canAsk reports whether the agent's client can show a form to a person, in which the person approves a
+// promotion.
 func canAsk(r *mcp.CallToolRequest) bool {
 	p := r.Session.InitializeParams()
 	if p == nil || p.Capabilities == nil || p.Capabilities.Elicitation == nil {

@@ -108,7 +108,7 @@ func forModel(err error) error {
 // mostError is the largest length in bytes of an error's text that a model gets.
 const mostError = 8 << 10
 
-// textOf returns an error with its hints, as text for a model.
+// textOf returns an error with its hints as text for a model, at most mostError bytes long.
 func textOf(err error) string {
 	var b strings.Builder
 	b.WriteString(err.Error())

@@ -35,7 +35,7 @@ func add[In, Out any](m *mcp.Server, t *mcp.Tool, do func(context.Context, In) (
 	})
 }
 
-// withhold removes the tools that the person's policy refuses.
+// withhold removes, from the tools that a client sees, those that the person's policy refuses to an agent.
 func (s *server) withhold(m *mcp.Server) {
 	for _, name := range toolNames {
 		if s.service.Rules.RefusesTool(name) {

@@ -41,7 +41,7 @@ type Page struct {
 	links []link
 }
 
-// New returns the Page for the API tokens of a state directory.
+// New returns the Page for the API tokens of a state directory, state.
 func New(state string) *Page { return &Page{tokens: token.Open(state)} }
 
 // file returns the content of the static file that the path at of a URL names.
@@ -153,7 +153,7 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	reply(w, problem)
 }
 
-// reply writes the value v as JSON to the client.
+// reply writes the value v as JSON to the browser, as the response to a request about its session.
 func reply(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has gone
 }

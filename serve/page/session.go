@@ -99,7 +99,7 @@ func (p *Page) session(path string) http.HandlerFunc {
 	}
 }
 
-// A description tells the page what its session may do.
+// A description is the response by which the page learns what the browser's session may do, such as promote.
 type description struct {
 	Name    string        `json:"name"`
 	Scopes  []token.Scope `json:"scopes"`
@@ -148,7 +148,8 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 	reply(w, description{t.Name, t.Scopes, t.Expires, key})
 }
 
-// mint makes the API token of a session that a login link started, and returns its text.
+// mint makes an API token with these scopes (rights) for a session that a login link has started, and returns
+// its text.
 func (p *Page) mint(scopes []token.Scope) (text string, err error) {
 	raw := make([]byte, 6)
 	_, _ = rand.Read(raw) // never fails

@@ -41,8 +41,8 @@ func Listening(text string) []netip.AddrPort {
 	return slices.Compact(all)
 }
 
-// parse decodes an address as the kernel writes it in /proc/net/tcp: words in the byte order of the
-// processor, then a port, in hexadecimal.
+// parse decodes an address and port as the kernel writes them in /proc/net/tcp, in hexadecimal: the address
+// as words in the byte order of the processor, then the port. It returns false for any other text.
 func parse(text string) (netip.AddrPort, bool) {
 	words, port, _ := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(words)

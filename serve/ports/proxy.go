@@ -91,7 +91,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(response{w, control}, r)
 }
 
-// A body reads the body of a request whose client has stallTime to send each part.
+// A body reads the body of a request that a Proxy passes on. If the client sends nothing for stallTime, reads
+// fail.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -102,7 +103,8 @@ func (b body) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// A response is a response writer whose client has stallTime to read each part.
+// A response is a response writer for a request that a Proxy passes on. If the client reads nothing for
+// stallTime, writes fail.
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -113,5 +115,5 @@ func (r response) Write(p []byte) (int, error) {
 	return r.ResponseWriter.Write(p)
 }
 
-// Unwrap lets an http.ResponseController find the connection.
+// Unwrap returns the wrapped response writer, by which an http.ResponseController finds the connection.
 func (r response) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -20,7 +20,7 @@ type Metrics struct {
 	lastNumber prometheus.Gauge
 }
 
-// NewMetrics returns a Metrics whose counters are registered with r.
+// NewMetrics returns a Metrics whose counters of events are registered with r, which Prometheus reads.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		happened: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -60,7 +60,7 @@ func (m *Metrics) Follow(ctx context.Context, state string) error {
 	return events.Follow(ctx, state, newest, func(e events.Event) error { m.take(e); return nil })
 }
 
-// take counts the event e in the counters that it concerns.
+// take counts the event e of a sandbox, such as a command's end, in the counters that it concerns.
 func (m *Metrics) take(e events.Event) {
 	m.happened.WithLabelValues(e.Type).Inc()
 	if n := max(e.Number(), e.Data.Last); n > 0 {

@@ -243,7 +243,8 @@ func commandID(e events.Event, run string) trace.SpanID {
 	return id("command", e.Source, e.SandboxID, run)
 }
 
-// An ids holds the identifiers that the next span must get. It is passed in a context under idsKey.
+// An ids holds the identifiers of the trace and the span that the OpenTelemetry library must use next. It is
+// passed in a context under idsKey.
 type ids struct {
 	trace trace.TraceID
 	span  trace.SpanID

@@ -30,7 +30,7 @@ import (
 // A Scope is a right that a token gives to its holder, such as running commands.
 type Scope string
 
-// The scopes that a token can have.
+// The scopes, or rights, that an API token can have.
 const (
 	// Read permits the holder of a token to see sandboxes, their files, changes and events.
 	Read Scope = "read"
@@ -40,10 +40,11 @@ const (
 	Promote Scope = "promote"
 )
 
-// Scopes lists all scopes.
+// Scopes lists the scopes (rights) that an API token can have: read, run and promote.
 func Scopes() []Scope { return []Scope{Read, Run, Promote} }
 
-// ParseScopes returns the scopes of a text such as "read,run". Errors: errs.ErrInvalid.
+// ParseScopes returns the scopes (rights of an API token) that a text such as "read,run" lists. Errors:
+// errs.ErrInvalid.
 func ParseScopes(text string) (list []Scope, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		s := Scope(strings.TrimSpace(word))
@@ -99,7 +100,7 @@ func validName(name string) bool {
 // processes.
 type Store struct{ dir string }
 
-// Open returns the Store of a state directory, which need not exist until [Store.New].
+// Open returns the Store of the API tokens of a state directory, which need not exist until [Store.New].
 func Open(state string) *Store { return &Store{state} }
 
 // New makes the token that t describes and returns its secret text, which is stored nowhere. Atomic. Errors:
@@ -127,7 +128,7 @@ func (s *Store) New(t Token) (text string, err error) {
 	return prefix + base64.RawURLEncoding.EncodeToString(raw), err
 }
 
-// List returns the tokens, oldest first.
+// List returns the API tokens of the store, without their secret texts, oldest first.
 func (s *Store) List() ([]Token, error) {
 	d, err := s.read()
 	list := []Token{}
@@ -137,7 +138,7 @@ func (s *Store) List() ([]Token, error) {
 	return list, err
 }
 
-// Remove removes the token called name. Atomic. Errors: errs.ErrNotFound.
+// Remove removes the API token called name, which is refused from then on. Atomic. Errors: errs.ErrNotFound.
 func (s *Store) Remove(name string) error {
 	return s.change(func(d *document) error {
 		n := len(d.Tokens)

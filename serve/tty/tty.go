@@ -70,7 +70,8 @@ type Event struct {
 	Error any            `json:"error,omitempty" doc:"of error: a problem document"`
 }
 
-// Options are the functions and channels that a session of a terminal needs from the server.
+// Options are the functions and channels that a session of a terminal needs from the server, such as the
+// function that starts the command.
 type Options struct {
 	// Start starts the command of the first message, which is JSON, in a terminal, with the sink for its output.
 	Start func(ctx context.Context, message []byte, size command.Size, sink func(stream string, p []byte)) (x *command.Running, limit time.Duration, err error)
@@ -335,8 +336,8 @@ func (s *session) request(data []byte) error {
 	return fmt.Errorf("no request has the type %.20q", q.Type)
 }
 
-// take queues input of the client for the command. It does not wait for the command, so that signals and
-// pings are still handled.
+// take queues data, input of the client, for the command in the terminal. It does not wait for the command,
+// so that signals and pings are still handled. A full queue is an error.
 func (s *session) take(data []byte) error {
 	s.mu.Lock()
 	s.waiting += len(data)
@@ -352,7 +353,7 @@ func (s *session) take(data []byte) error {
 	return errors.New("the command does not read its input, of which too much waits")
 }
 
-// write passes the queued input to the command until ctx ends.
+// write passes the client's queued input to the command in the terminal until ctx ends.
 func (s *session) write(ctx context.Context) {
 	for {
 		select {

@@ -36,7 +36,7 @@ type Watch struct {
 	once    sync.Once
 }
 
-// Options say which directory of a sandbox to watch.
+// Options say which directory of a sandbox [Start] watches, and whether also the directories in it.
 type Options struct {
 	supervise.ExecOptions
 	// Dir is an absolute path in the sandbox.
@@ -106,10 +106,12 @@ func (w *Watch) read(said *os.File, events chan<- watchdir.Event) {
 	}
 }
 
-// Failed returns the reason why the watch has ended, or "". The channel Events must be closed.
+// Failed returns the reason why the watch of the directory has ended, or "". The channel Events must be
+// closed before the call.
 func (w *Watch) Failed() string { return w.failed }
 
-// Stop ends the watch and waits for its process. A repeated call does no harm.
+// Stop ends the watch of the directory and waits for the end of its process in the sandbox. A repeated call
+// does no harm.
 func (w *Watch) Stop() {
 	w.once.Do(func() {
 		go func() {

@@ -17,7 +17,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The kinds of an [Event].
+// The kinds of changes in a watched directory, as the field Kind of an [Event]. Ready is no change: it says
+// that the watch has begun.
 const (
 	Ready  = "ready" // the first line: the watch has begun
 	Create = "create"
@@ -27,7 +28,7 @@ const (
 	Chmod  = "chmod"
 )
 
-// An Event is a change in a watched directory. Name is relative to the directory.
+// An Event is a change in a watched directory, as a line of JSON. Name is relative to the directory.
 type Event struct {
 	Kind string `json:"kind"`
 	Name []byte `json:"name,omitempty"` // any bytes

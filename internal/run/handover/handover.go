@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// errMissing means that a program does not exist.
+// errMissing is the error of [Find] for a program that is not in PATH.
 var errMissing = exec.ErrNotFound
 
 // Find returns the path of the program name in PATH, or an error if it does not exist.
