@@ -87,7 +87,7 @@ type Data struct {
 	Command []string `json:"command,omitempty"`
 	// Env are the variables of a command, as NAME=VALUE. Only a [Witness] gets them.
 	Env []string `json:"-"`
-	// Check are all arguments of a check, and Output is the digest of its output. Only a [Witness] gets them.
+	// Check are all arguments of a check, and Output is the path of its output. Only a [Witness] gets them.
 	Check  []string `json:"-"`
 	Output string   `json:"-"`
 	// Run is a text that the start and the end of one command share, and no other command of the

@@ -1,6 +1,10 @@
 package evidence
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -44,7 +48,7 @@ func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 	texts("held", d.Held)
 	texts("crossed", d.Crossed)
 	texts("check", d.Check)
-	text("output", d.Output)
+	text("output", outputDigest(d.Output))
 	number("port", int64(d.Port))
 	number("changes", int64(d.Changes))
 	number("memory_bytes", d.MemoryBytes)
@@ -69,6 +73,20 @@ func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 		data["env"] = env
 	}
 	return data, nil
+}
+
+// outputDigest returns the digest of a file with output, "" if it cannot be read.
+func outputDigest(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return ""
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
 // valid returns texts in valid UTF-8, as the evidence log needs: U+FFFD replaces other bytes.

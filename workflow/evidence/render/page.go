@@ -2,6 +2,7 @@ package render
 
 import (
 	"crypto/sha256"
+	_ "embed" // of style
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -21,11 +22,10 @@ const (
 // maxRows bounds the rows of a table of a page; the rest is counted.
 const maxRows = 1000
 
-const style = `body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid #bbb}
-table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;padding:.2rem .6rem .2rem 0;border-bottom:1px solid #ddd;overflow-wrap:anywhere}
-.no{color:#a40000;font-weight:bold}.yes{color:#00600a}footer{margin-top:2rem;font-size:.8rem;color:#444;overflow-wrap:anywhere}
-@media(prefers-color-scheme:dark){body{color:#eee;background:#161616}.no{color:#ff8a80}.yes{color:#8bd392}footer{color:#bbb}}`
+// style is the style sheet of a page. The policy of the page names its digest.
+//
+//go:embed style.css
+var style string
 
 // A page is an HTML page that is being written. Every text from a record is escaped.
 type page struct{ strings.Builder }
@@ -96,8 +96,12 @@ func (p *page) asked(r *Record) {
 	first := r.Records[0]
 	policy := object(first.Data, "policy")
 	rows := [][]string{
-		{"asked by", who(first.Data)}, {"at", when(first).Format(time.RFC1123)}, {"workspace", text(first.Data, "workspace")},
-		{"network", text(policy, "network")}, {"limits", text(policy, "limits")}, {"profile", text(object(policy, "profile"), "path")},
+		{"asked by", who(first.Data)},
+		{"at", when(first).Format(time.RFC1123)},
+		{"workspace", text(first.Data, "workspace")},
+		{"network", text(policy, "network")},
+		{"limits", text(policy, "limits")},
+		{"profile", text(object(policy, "profile"), "path")},
 		{"backend", text(first.Data, "backends")},
 	}
 	p.table("What was asked", "", []string{"", ""}, rows)

@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -56,7 +57,7 @@ func TestThePageIsInert(t *testing.T) {
 	for {
 		kind := z.Next()
 		if kind == html.ErrorToken {
-			if z.Err() != io.EOF {
+			if !errors.Is(z.Err(), io.EOF) {
 				t.Fatal(z.Err())
 			}
 			break
@@ -105,13 +106,7 @@ func TestEachFormatIsWhatItSays(t *testing.T) {
 			return nil
 		},
 		OCSF: checkOCSF,
-		OTLP: func(line map[string]any) error {
-			logs := line["resourceLogs"].([]any)[0].(map[string]any)["scopeLogs"].([]any)[0].(map[string]any)["logRecords"].([]any)
-			if first := logs[0].(map[string]any); len(logs) != len(r.Records) || first["timeUnixNano"] != "1767323045500000000" {
-				return fmt.Errorf("%d records, at %v", len(logs), first["timeUnixNano"])
-			}
-			return nil
-		},
+		OTLP: func(line map[string]any) error { return checkOTLP(line, len(r.Records)) },
 	} {
 		var out bytes.Buffer
 		if err := Lines(&out, r, format); err != nil {
@@ -135,6 +130,28 @@ func TestEachFormatIsWhatItSays(t *testing.T) {
 	if Lines(io.Discard, r, "syslog") == nil {
 		t.Error("an unknown format is accepted")
 	}
+}
+
+// checkOTLP checks that a request has n records, the first with the right time.
+func checkOTLP(line map[string]any, n int) error {
+	var request struct {
+		ResourceLogs []struct {
+			ScopeLogs []struct {
+				LogRecords []struct{ TimeUnixNano string }
+			}
+		}
+	}
+	again, err := json.Marshal(line)
+	if err == nil {
+		err = json.Unmarshal(again, &request)
+	}
+	if err != nil {
+		return err
+	}
+	if logs := request.ResourceLogs[0].ScopeLogs[0].LogRecords; len(logs) != n || logs[0].TimeUnixNano != "1767323045500000000" {
+		return fmt.Errorf("%d records: %v", len(logs), logs)
+	}
+	return nil
 }
 
 // checkOCSF checks what OCSF requires of every event, and of the three classes.
