@@ -128,6 +128,7 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	}
 	u.budget(s.Budget, true)
 	u.data(s.Data, true)
+	u.p.Result = u.add("result only", u.p.Result, s.Result)
 }
 
 // keepEvidence applies the setting evidence. It only tightens, so that a found profile may have it.
@@ -261,6 +262,13 @@ func (u *profiled) find(s *policy.Sandbox) {
 	}
 	u.tools(s.Tools, false)
 	u.data(s.Data, false)
+	if u.p.Result == nil { // one that was only found may narrow the result, and not widen it
+		u.p.Result = u.add("result only", nil, s.Result)
+	} else {
+		for _, one := range s.Result {
+			u.left("result only " + one)
+		}
+	}
 	for _, one := range s.Expose {
 		if !slices.Contains(u.p.Expose, one) {
 			u.left("expose " + one)

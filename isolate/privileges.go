@@ -78,6 +78,7 @@ func (b *builder) giveUp() {
 	b.scope()
 	b.allowPaths()
 	b.filterCalls()
+	b.observeCalls()
 }
 
 // Scopes of Landlock, from ABI 6 (linux/landlock.h).

@@ -26,7 +26,7 @@ const defaultTimeout = Duration(time.Hour)
 
 // Grammar returns everything that a profile may contain.
 func Grammar() []Section {
-	return []Section{profileSection(), limitsSection(), sandboxSection(), toolsSection(), dataSection(), secretsSection(), budgetSection(), stageSection(), commandSection()}
+	return []Section{profileSection(), limitsSection(), sandboxSection(), toolsSection(), dataSection(), secretsSection(), budgetSection(), resultSection(), stageSection(), commandSection()}
 }
 
 // profileSection has the lines above the first section of a profile.

@@ -102,6 +102,8 @@ type Plan struct {
 	// Elsewhere is the number of changes outside the workspace that Only does not
 	// select.
 	Elsewhere int `json:"elsewhere"`
+	// Left are the changed paths that [result] of the profile leaves in the sandbox.
+	Left []string `json:"left,omitempty"`
 	// Git are the moved refs of the repositories in the workspace, and what becomes of
 	// them.
 	Git []gitresult.Report `json:"git,omitempty"`
@@ -324,7 +326,7 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 		}
 		c.Plan.Target, o.Target = target, target
 	}
-	only, err := compare.PatternsOf(c.Rec.Workspace, o.Only)
+	only, err := compare.Selection(c.Rec, o.Only)
 	if err != nil {
 		return err
 	}
@@ -349,6 +351,7 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 	if err != nil {
 		return err
 	}
+	c.Plan.Left = only.Left(changes.Parts)
 	if err := rc.mergeParts(ctx, c, request, changes.Parts, only, o); err != nil || o.Git.FilesStay() {
 		return err
 	}
@@ -401,6 +404,9 @@ func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request merg
 		return err
 	}
 	for i, p := range parts {
+		if only.Ruled() && !o.Git.FilesStay() {
+			repos[i] = nil
+		}
 		p, ok := only.Part(p, &c.Plan.Elsewhere)
 		if !ok {
 			p.Changes = nil
