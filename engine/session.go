@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
@@ -29,6 +30,8 @@ type Session struct {
 	// the network accesses that were refused, each once: both after End.
 	Hit     *catalog.LimitHit
 	Refused []egress.RefusedAccess
+	// Attempts is what the programs tried, where that is observed, or nil.
+	Attempts *attempts.Log
 	// Unreached is set if a failed command, or a process beside it, tried to reach a network that
 	// the sandbox does not have: after Wait.
 	Unreached bool
@@ -112,7 +115,7 @@ func (s *Session) End(ctx context.Context) error {
 		return nil
 	}
 	err := s.Supervisor.Close(ctx)
-	s.Hit, s.Refused = s.Supervisor.Hit, s.Supervisor.Refused
+	s.Hit, s.Refused, s.Attempts = s.Supervisor.Hit, s.Supervisor.Refused, s.Supervisor.Attempts
 	s.Supervisor = nil
 	return err
 }

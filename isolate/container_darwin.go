@@ -20,6 +20,9 @@ func unsupported(op string) error {
 	return &errs.Error{Op: op, Kind: errs.ErrNotSupported, Err: errLinux}
 }
 
+// Observes reports false: macOS observes no system calls for [Spec.Observe].
+func Observes() bool { return false }
+
 // A Prepared is a container that is not created yet, as on Linux; on macOS it holds only the command.
 type Prepared struct{ command *Command }
 

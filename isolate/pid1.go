@@ -10,12 +10,13 @@ import (
 
 // The kinds of reports that pid 1 sends to its supervisor, each a message on the control socket.
 const (
-	reportRoot    = 1 // the container's tree is complete; with descriptors of its root and its TUN device
-	reportStarted = 2 // a request succeeded; with the process's descriptors
-	reportRefused = 3 // a request failed
-	reportExited  = 4 // a process ended
-	reportIdle    = 5 // no process is left
-	reportSocket  = 6 // a request succeeded; with a socket
+	reportRoot     = 1 // the container's tree is complete; with descriptors of its root and its TUN device
+	reportStarted  = 2 // a request succeeded; with the process's descriptors
+	reportRefused  = 3 // a request failed
+	reportExited   = 4 // a process ended
+	reportIdle     = 5 // no process is left
+	reportSocket   = 6 // a request succeeded; with a socket
+	reportObserver = 7 // system calls are observed; with the descriptor that notifies of them
 )
 
 // A report is a message of pid 1 to the supervisor: four int32, and descriptors.

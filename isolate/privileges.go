@@ -78,6 +78,7 @@ func (b *builder) giveUp() {
 	b.scope()
 	b.allowPaths()
 	b.filterCalls()
+	b.observeCalls()
 }
 
 // The kernel's Landlock scopes, which deny abstract sockets and signals, and the ABI that has them

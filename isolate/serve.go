@@ -22,7 +22,7 @@ func (c *Container) awaitReady() error {
 			return c.startError()
 		}
 		c.handle(r)
-		if r.kind != reportRoot {
+		if r.kind != reportRoot && r.kind != reportObserver {
 			mounts.CloseInBackground(c.builder.CloseLater...)
 			c.builder.CloseLater = nil
 			return nil
@@ -102,6 +102,8 @@ func (c *Container) handle(r report) {
 	switch r.kind {
 	case reportRoot:
 		c.root, c.tun = r.take(0), r.take(1)
+	case reportObserver:
+		c.observe(r.take(0))
 	case reportStarted:
 		if p := c.pending; p != nil {
 			p.begin(r.take(0), r.take(1))

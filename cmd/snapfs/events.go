@@ -92,6 +92,7 @@ func eventDetail(d events.Data) string {
 	add(d.Changes > 0, "%d paths", d.Changes)
 	add(d.Target != "", "at %s", pathlist.Printable(d.Target))
 	add(d.Promotion != "", "as %s", d.Promotion)
+	add(d.Name != "" && len(d.Paths) > 0, "%s", printable(d.Paths, ", "))
 	add(d.Reason != "", "(%s)", tame(d.Reason))
 	add(d.First > 0, "%d to %d are no longer stored", d.First, d.Last)
 	return strings.Join(words, ", ")

@@ -112,6 +112,7 @@ func commands() []command {
 		{"rm", working, newRm},
 		{"diff", looking, newDiff},
 		{"apply", looking, newApply},
+		{"learn", working, newLearn},
 		{"timeline", looking, newTimeline},
 		{"bisect", looking, newBisect},
 		{"drift", looking, newDrift},

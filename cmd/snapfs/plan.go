@@ -157,7 +157,12 @@ func relativeTo(dir, path string) string {
 // unfinished prints the changes that a plan does not promote, such as conflicts, and the commands that handle
 // them.
 func (u *ui) unfinished(p *reconcile.Plan, o reconcile.PlanOptions) {
-	u.printLeftOut(p.Skipped, p.Elsewhere, promoteWords.elsewhere)
+	elsewhere := p.Elsewhere
+	if p.Left != nil {
+		elsewhere = 0 // Left names them
+	}
+	u.printLeftOut(p.Skipped, elsewhere, promoteWords.elsewhere)
+	u.printLeft(p.Left)
 	switch {
 	case len(p.Conflicts) > 0:
 		u.hint(errs.HintsOf(p.Refused(o))...)

@@ -95,7 +95,7 @@ func newProfile(a *app) *cobra.Command {
 		Args:  exactly(),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProfileList(a), newProfileShow(a), newProfileCheck(a), newProfileExplain(a), newProfileTrust(a))
+	cmd.AddCommand(newProfileList(a), newProfileShow(a), newProfileCheck(a), newProfileExplain(a), newProfileDiff(a), newProfileTrust(a))
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/merge/mergetool"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/spf13/cobra"
 )
@@ -176,5 +177,21 @@ func (u *ui) promoted(p reconcile.Promoted, words promotedWords) {
 		u.notice(count(n, "path") + " already had the result")
 	}
 	u.commits(p.Sandbox, p.Git)
+	if p.Left != nil {
+		p.Elsewhere = 0 // Left names them
+	}
 	u.printLeftOut(p.Skipped, p.Elsewhere, words.elsewhere)
+	u.printLeft(p.Left)
+}
+
+// printLeft prints the changed paths that [result] of the profile leaves in the sandbox.
+func (u *ui) printLeft(left []string) {
+	const most = 10
+	for i, path := range left {
+		if i == most {
+			u.notice(fmt.Sprintf("and %d more outside the result", len(left)-most))
+			return
+		}
+		u.notice("outside the result: " + pathlist.Printable(path))
+	}
 }

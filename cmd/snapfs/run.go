@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/attempts"
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -110,7 +112,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	r.a.status = st.ExitCode()
 	r.a.printLimitHit(s.Hit, st, "--", s.Record.Policy.Profile)
 	r.a.printRefused(s.Refused)
-	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Hit: s.Hit, Refused: s.Refused, Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
+	r.a.printAttempts(s.Attempts.List())
+	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Hit: s.Hit, Refused: s.Refused, Attempts: s.Attempts.List(), Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
 	if r.a.ui.json || report != nil {
 		doc.Level = level.String()
 	}
@@ -167,6 +170,12 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	if err := r.print(changes, s, doc); err != nil {
 		return r.keepAfter(ctx, s, doc, err)
 	}
+	if doc.Left, err = left(s.Record, changes); err != nil {
+		return r.keepAfter(ctx, s, doc, err)
+	}
+	if !r.quiet && !(r.apply && doc.Status == 0) { // applying prints them
+		r.a.ui.printLeft(doc.Left)
+	}
 	switch {
 	case r.keep:
 		return r.keepIt(ctx, s, doc)
@@ -178,6 +187,18 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 		return r.ask(ctx, s, changes, doc)
 	}
 	return r.keepUnclaimed(ctx, s, doc)
+}
+
+// left returns the changed paths that the result of a sandbox's profile leaves out.
+func left(rec *catalog.Record, changes *compare.Changes) ([]string, error) {
+	if rec.Policy.Result == nil {
+		return nil, nil
+	}
+	p, err := compare.Selection(rec, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p.Left(changes.Parts), nil
 }
 
 // print prints the workspace's changes on standard error, unless --json or --quiet is given. doc holds the
@@ -270,6 +291,19 @@ func (r *runner) keepUnclaimed(ctx context.Context, s *engine.Session, doc *runD
 	return nil
 }
 
+// keepRest keeps the sandbox for a day for what the result of its profile leaves out.
+func (r *runner) keepRest(ctx context.Context, s *engine.Session, doc *runDocument) error {
+	end, err := s.KeepUnclaimed(ctx, r.a.ui.interactive())
+	if err != nil {
+		return err
+	}
+	doc.Fate, doc.RemovedAt = "kept", &end
+	name := s.Record.Name
+	r.a.ui.notice("kept as " + name + " until " + end.Format(time.DateTime) + " for what is outside the result")
+	r.a.ui.hint("snapfs diff "+name, "snapfs apply "+name+" PATH", "snapfs rm "+name)
+	return nil
+}
+
 // keepAfter makes the sandbox permanent after the error err, so that no work is lost, and returns err with
 // the sandbox's name added.
 func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocument, err error) error {
@@ -285,7 +319,8 @@ func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocum
 // that no work is lost. With asks it also offers that if there are changes outside the workspace, which are
 // not applied.
 func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument, asks bool) error {
-	applied, err := s.Promote(ctx, reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Drift: reconcile.RefuseDrift}}, asks)
+	ruled := s.Record.Policy.Result != nil
+	applied, err := s.Promote(ctx, reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Drift: reconcile.RefuseDrift}}, asks || ruled)
 	if err != nil {
 		return r.keepAfter(ctx, s, doc, err)
 	}
@@ -295,6 +330,10 @@ func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocumen
 		words.elsewhere = "not applied"
 	}
 	r.a.ui.promoted(applied, words)
+	if doc.Left = applied.Left; len(applied.Left) > 0 {
+		doc.Applied = applied.Changes
+		return r.keepRest(ctx, s, doc)
+	}
 	if asks && r.a.ui.ask("keep the sandbox for its changes elsewhere, or discard it? [k/d]",
 		answer{"discard", "discard the changes elsewhere and the sandbox"},
 		answer{"keep", "keep the sandbox; snapfs apply with a path applies them"}) == "keep" {
@@ -317,8 +356,14 @@ type runDocument struct {
 	Hit *engine.Hit `json:"hit,omitempty"`
 	// Refused lists the destinations that the proxy refused.
 	Refused []egress.RefusedAccess `json:"refused,omitempty"`
+	// Attempts lists the hidden files that programs looked for, and the programs that were refused.
+	Attempts []attempts.Attempt `json:"attempts,omitempty"`
 	// Fate is what became of the sandbox: "discarded", "kept" or "applied".
 	Fate string `json:"fate"`
+	// Applied is the number of changes that were applied of a sandbox that stays for the others,
+	// and Left are the paths of those: outside the result of the profile.
+	Applied int      `json:"applied,omitempty"`
+	Left    []string `json:"left,omitempty"`
 	// RemovedAt is the time at which a sandbox is removed that was kept because nobody had
 	// decided.
 	RemovedAt *time.Time `json:"removed_at,omitempty"`

@@ -29,6 +29,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
 	"github.com/snapfs/snapfs/workflow/job"
+	"github.com/snapfs/snapfs/workflow/learn"
 	"github.com/snapfs/snapfs/workflow/pipeline"
 	"github.com/snapfs/snapfs/workflow/readiness"
 	"github.com/snapfs/snapfs/workflow/timeline"
@@ -83,6 +84,7 @@ func documents() map[string]reflect.Type {
 		"job-triggers":         reflect.TypeFor[[]job.Trigger](),
 		"keep":                 reflect.TypeFor[sandboxDocument](),
 		"last":                 reflect.TypeFor[sandboxDocument](),
+		"learn":                reflect.TypeFor[learn.Learned](),
 		"limits":               reflect.TypeFor[limitsDocument](),
 		"log":                  reflect.TypeFor[[]pipeline.HistoryEntry](),
 		"logs":                 reflect.TypeFor[detachedDocument](),
@@ -95,6 +97,7 @@ func documents() map[string]reflect.Type {
 		"pool-status":          reflect.TypeFor[poolDocument](),
 		"port":                 reflect.TypeFor[portsDocument](),
 		"profile-check":        reflect.TypeFor[profileVerdict](),
+		"profile-diff":         reflect.TypeFor[[]learn.Difference](),
 		"profile-explain":      reflect.TypeFor[profileExplained](),
 		"profile-list":         reflect.TypeFor[[]policy.NamedProfile](),
 		"profile-show":         reflect.TypeFor[profileText](),

@@ -266,6 +266,11 @@ type Policy struct {
 	Tools *Tools `json:"tools,omitempty"`
 	// Data says which paths may be written; nil means all.
 	Data *Data `json:"data,omitempty"`
+	// Result lists the only paths of the workspace that a promotion takes where nobody names
+	// paths, and has what the processes look for observed; nil means all, and nothing is observed.
+	Result []string `json:"result,omitempty"`
+	// Observe has the files that the processes look up and the programs that they execute observed.
+	Observe bool `json:"observe,omitempty"`
 	// BestEffort lets a sandbox run with less isolation than requested, and report that.
 	BestEffort bool `json:"best_effort,omitempty"`
 	// Prove makes each start run the isolation self-test, before any command.

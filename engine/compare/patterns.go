@@ -3,7 +3,10 @@ package compare
 import (
 	"errors"
 	"path/filepath"
+	"slices"
+	"strings"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -16,6 +19,7 @@ type Patterns struct {
 	workspace string
 	list      []string
 	found     []bool
+	rule      bool // the patterns are the sandbox's own, see Selection
 }
 
 // PatternsOf parses the user's patterns, of the form of [pathlist.Match], relative to the workspace or
@@ -32,6 +36,58 @@ func PatternsOf(workspace string, list []string) (*Patterns, error) {
 		p.list = append(p.list, one)
 	}
 	return p, nil
+}
+
+// Selection returns the patterns of a person, or without any those of [result] in the sandbox's profile, which
+// need not match anything. Errors: those of PatternsOf.
+func Selection(rec *catalog.Record, list []string) (*Patterns, error) {
+	if len(list) > 0 || len(rec.Policy.Result) == 0 {
+		return PatternsOf(rec.Workspace, list)
+	}
+	p, err := PatternsOf(rec.Workspace, rec.Policy.Result)
+	if err == nil {
+		p.rule = true
+		for i := range p.found {
+			p.found[i] = true
+		}
+	}
+	return p, err
+}
+
+// Ruled reports whether the patterns are those of [result], by which commits stay in the sandbox.
+func (p *Patterns) Ruled() bool { return p.rule }
+
+// Left returns the absolute paths that [result] leaves in the sandbox, of a new or removed directory only its
+// own; nil for patterns of a person.
+func (p *Patterns) Left(parts []Part) (left []string) {
+	if !p.rule {
+		return nil
+	}
+	for i := range parts {
+		whole := "\x00"
+		for j := range parts[i].Changes {
+			c := &parts[i].Changes[j]
+			abs := filepath.Join(parts[i].Root, c.Path)
+			if c.TimeOnly() || p.Matches(abs) || strings.HasPrefix(abs, whole) {
+				continue
+			}
+			if c.New == nil || c.Old == nil {
+				if c.New != nil && c.New.Mode.IsDir() && p.below(abs) {
+					continue // it exists because of what is selected in it
+				}
+				whole = abs + "/"
+			}
+			left = append(left, abs)
+		}
+	}
+	return left
+}
+
+// below reports whether a pattern may select something below an absolute path, which no pattern selects itself.
+func (p *Patterns) below(dir string) bool {
+	return slices.ContainsFunc(p.list, func(one string) bool {
+		return strings.HasPrefix(filepath.Join(p.workspace, one), dir+"/") || strings.ContainsAny(one, "*?[") && hostfs.Within(dir, p.workspace)
+	})
 }
 
 // Matches reports whether a pattern selects the absolute path abs, or without patterns whether abs is in the

@@ -36,13 +36,14 @@ type Journal struct {
 	announced map[announcement]bool // the decisions that are in events
 }
 
-// An announcement is a network decision on one destination that is in the event stream. Each decision is
-// there once in the life of a container, and at most maxAnnounced of them, because a program may try many
-// destinations.
+// An announcement is a decision on a destination that is in the stream of events. Each is there
+// once in the life of a container, of refused HTTP requests once for each reason, and at most
+// maxAnnounced of them.
 type announcement struct {
 	host    string
 	port    uint16
 	allowed bool
+	why     string // of a refused HTTP request
 }
 
 const maxAnnounced = 1000
@@ -85,7 +86,10 @@ func (j *Journal) announce(ev network.Event) {
 	if host == "" {
 		host = ev.Addr.String()
 	}
-	a := announcement{host, ev.Port, ev.Allowed}
+	a := announcement{host: host, port: ev.Port, allowed: ev.Allowed}
+	if ev.Kind == network.HTTP && !ev.Allowed {
+		a.why = ev.Why
+	}
 	if j.announced[a] || len(j.announced) == maxAnnounced {
 		return
 	}

@@ -19,6 +19,7 @@ const (
 	LimitReached      = "snapfs.limit.reached"
 	NetworkRefused    = "snapfs.network.refused"
 	NetworkAllowed    = "snapfs.network.allowed"
+	AccessRefused     = "snapfs.access.refused"
 	DriftFound        = "snapfs.drift.found"
 	PlanMade          = "snapfs.plan.made"
 	ApprovalAsked     = "snapfs.approval.asked"
@@ -81,7 +82,8 @@ type Data struct {
 	Crossed []string `json:"crossed,omitempty"`
 	// Job is the number of a job.
 	Job int `json:"job,omitempty"`
-	// Name is the new name of a renamed sandbox, the name of a snapshot, or the new state of a job.
+	// Name is the new name of a renamed sandbox, the name of a snapshot, the new state of a job, or the
+	// kind of a refusal: "hidden" for a file, "program", or "hook" for a tool of an agent.
 	Name string `json:"name,omitempty"`
 	// Command are the arguments of a command, of which long ones are cut.
 	Command []string `json:"command,omitempty"`

@@ -42,6 +42,27 @@ func HiddenRows() []HiddenRow {
 	return slices.Concat(keyRows(), cloudRows(), codeRows(), agentRows(), dataRows(), sessionRows(), historyRows(), settingRows(), machineRows(), serviceRows())
 }
 
+// PlacesOfSecrets returns the absolute paths of all rows in every home directory, whether they exist or not,
+// without those of settings and those with an element *.
+func PlacesOfSecrets() (paths []string) {
+	all, _ := homes(userHome())
+	for _, row := range HiddenRows() {
+		for _, place := range row.Places {
+			below, home := strings.CutPrefix(place, "~/")
+			switch {
+			case row.WithCredential || strings.Contains(place, "*"):
+			case !home:
+				paths = append(paths, place)
+			default:
+				for _, h := range all {
+					paths = append(paths, h+"/"+below)
+				}
+			}
+		}
+	}
+	return paths
+}
+
 func keyRows() []HiddenRow {
 	return []HiddenRow{
 		{Program: "OpenSSH, PuTTY", What: "keys", Places: []string{"~/.ssh", "~/.ssh2", "~/.putty"}},

@@ -108,6 +108,7 @@ func listed(made *catalog.Policy) []listing {
 		listing{"tools.mcp", tools.MCP},
 		listing{"data.writable", data.Writable},
 		listing{"data.read-only", data.ReadOnly},
+		listing{"result.only", made.Result},
 	)
 	for _, one := range made.Secrets {
 		all = append(all, listing{"secrets." + one.Name, []string{strings.Join(one.Hosts, " ")}})

@@ -37,6 +37,8 @@ type Sandbox struct {
 	Budget  *catalog.Budget  `json:"budget,omitempty"`
 	// Data are the paths that may be written.
 	Data catalog.Data `json:"data,omitzero"`
+	// Result are the only paths of the workspace that a promotion takes by itself; nil means all.
+	Result []string `json:"result,omitempty"`
 }
 
 func limitsSection() Section {

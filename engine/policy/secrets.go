@@ -16,7 +16,8 @@ func secretsSection() Section {
 	return Section{
 		Header: "[secrets.NAME]",
 		Text: "A secret that a sandbox uses without having it. Inside is a placeholder, new for each start; the network proxy replaces it in requests to the hosts " +
-			"of the secret. Its value is only in the proxy's process. The network must allow these hosts: a secret opens nothing. A profile that was only found cannot name secrets.",
+			"of the secret. Its value is only in the proxy's process. The network must allow these hosts: a secret opens nothing. A profile that was only found cannot name secrets. " +
+			"A request that the proxy reads and that may not have the secret, by its host, method or path, gets the status 403 with the reason, and is an event (snapfs.network.refused).",
 		Keys: []Key{
 			{"env", "variable", "", "The source: a variable of the host, where the sandbox is started."},
 			{"file", "path", "", "Or the source is a file. A relative path starts at the directory of the profile, or with ~/ at the home directory."},

@@ -105,15 +105,18 @@ func (r *reader) top(name, path string, v any) {
 		"data":    func() { r.section(dataSection(), path, table, r.datum) },
 		"secrets": func() { r.secrets(path, table) },
 		"budget":  func() { r.section(budgetSection(), path, table, r.budget) },
+		"result":  func() { r.section(resultSection(), path, table, r.outcome) },
 	}
 	read, known := sections[name]
 	switch {
 	case !single && !several:
-		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data], [secrets.NAME], [budget] or [[stage]]")
+		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result] or [[stage]]")
 	case name == "stage" && r.site:
 		r.wrong(path, "the site's policy has no stages", "write them in a profile")
 	case name == "secrets" && r.site:
 		r.wrong(path, "the site's policy names no secrets", "write them in a profile")
+	case name == "result" && r.site:
+		r.wrong(path, "the site's policy selects no result", "write it in a profile")
 	case name == "stage" && several:
 		for i, v := range list {
 			r.stages = append(r.stages, stage{path: fmt.Sprintf("%s.%d", path, i)})
@@ -122,7 +125,7 @@ func (r *reader) top(name, path string, v any) {
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
 	case !known:
-		mend := "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget] and [[stage]]"
+		mend := "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result] and [[stage]]"
 		if r.site {
 			mend = "sections are [limits], [sandbox], [tools], [data] and [budget]"
 		}

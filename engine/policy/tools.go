@@ -11,14 +11,14 @@ func toolsSection() Section {
 	return Section{
 		Header: "[tools]",
 		Text: "Which programs may be executed. A rule is the full path of a program, after symbolic links; a directory with /* for everything in and below it; " +
-			"or the name of a program in the usual directories, such as /usr/bin. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. " +
+			"or the name of a program in the usual directories, such as /usr/bin. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. The first refusal of each is an event (snapfs.access.refused, with seccomp of Linux 5.19). " +
 			"What a program does by itself is not a matter of these rules: a python that may run can do what a program that may not run does. " +
 			"snapfs profile check says what a rule cannot hold.",
 		Keys: []Key{
 			{"allow", "list of programs", "", "The only programs that may be executed. A program or a script needs its interpreter in the list too, but not the dynamic linker. It requires Landlock (Linux 5.19)."},
 			{"deny", "list of programs", "", "Programs that may not be executed, also if allow has them."},
-			{"hook", "list of tools", "", "Tools of a coding agent, such as WebFetch or mcp__github__*, that snapfs hook refuses before they run. The agent must call the hook for them: snapfs agent install with --profile has it do so for every tool."},
-			{"mcp", "list of tools", "", "Tools of snapfs mcp, such as sandbox_race, that it does not offer."},
+			{"hook", "list of tools", "", "Tools of a coding agent, such as WebFetch or mcp__github__*, that snapfs hook refuses before they run. The agent must call the hook for them: snapfs agent install with --profile has it do so for every tool. The agent shows the reason, and each refusal is an event."},
+			{"mcp", "list of tools", "", "Tools of snapfs mcp, such as sandbox_race, that it does not offer, so that no refusal can be an event."},
 		},
 	}
 }

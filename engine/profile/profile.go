@@ -27,8 +27,8 @@ const None = "none"
 
 // Apply applies a profile to the policy of a request: the one with this name or at this absolute path or,
 // with "", the site's default and the one at the top of the workspace, if they exist. Then it tightens the
-// policy to the site's policy, also with [None]. given reports whether the user set a flag; the values
-// of set flags are already in the request.
+// policy to the site's policy, also with [None]. given reports whether the user set a flag; the values of set
+// flags are already in the request.
 //
 // A profile that the user named applies wherever no flag was set. A profile that was only found in the
 // workspace may have been written by anybody, including a sandbox of this workspace. It can lower limits,
@@ -141,6 +141,7 @@ func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(strin
 	}
 	u.budget(s.Budget, true)
 	u.data(s.Data, true)
+	u.p.Result = u.add("result only", u.p.Result, s.Result)
 	return nil
 }
 
@@ -282,6 +283,13 @@ func (u *profiled) find(s *policy.Sandbox) {
 	u.data(s.Data, false)
 	for _, one := range s.Registries {
 		u.left("registries " + one)
+	}
+	if u.p.Result == nil { // one that was only found may narrow the result, and not widen it
+		u.p.Result = u.add("result only", nil, s.Result)
+	} else {
+		for _, one := range s.Result {
+			u.left("result only " + one)
+		}
 	}
 	for _, one := range s.Expose {
 		if !slices.Contains(u.p.Expose, one) {

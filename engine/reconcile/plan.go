@@ -84,6 +84,7 @@ type Plan struct {
 	Allow         []string           `json:"allow,omitempty"`
 	Skipped       []string           `json:"skipped,omitempty"` // sockets, which only their server can create
 	Elsewhere     int                `json:"elsewhere"`         // the number of changes outside the workspace that Only does not select
+	Left          []string           `json:"left,omitempty"`    // changed paths that [result] of the profile leaves in the sandbox
 	Git           []gitresult.Report `json:"git,omitempty"`     // the moved refs, and how they are promoted
 	also          []string           // the flags that approve changes by kind
 	already       []string           // the selected paths at which the real tree has the sandbox's change, too
@@ -275,7 +276,7 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 		}
 		c.Plan.Target, o.Target = target, target
 	}
-	only, err := compare.PatternsOf(c.Rec.Workspace, o.Only)
+	only, err := compare.Selection(c.Rec, o.Only)
 	if err != nil {
 		return err
 	}
@@ -300,6 +301,7 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 	if err != nil {
 		return err
 	}
+	c.Plan.Left = only.Left(changes.Parts)
 	if err := rc.mergeParts(ctx, c, request, changes.Parts, only, o); err != nil || o.Git.FilesStay() {
 		return err
 	}
@@ -352,6 +354,9 @@ func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request merg
 		return err
 	}
 	for i, p := range parts {
+		if only.Ruled() && !o.Git.FilesStay() {
+			repos[i] = nil
+		}
 		p, ok := only.Part(p, &c.Plan.Elsewhere)
 		if !ok {
 			p.Changes = nil

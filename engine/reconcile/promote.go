@@ -54,7 +54,8 @@ type Promoted struct {
 	// Skipped and Elsewhere are those of the plan: changes that were not promoted.
 	Skipped   []string           `json:"skipped,omitempty"`
 	Elsewhere int                `json:"elsewhere"`
-	Git       []gitresult.Report `json:"git,omitempty"` // the moved refs, and what became of them
+	Left      []string           `json:"left,omitempty"` // changed paths that [result] of the profile leaves in the sandbox
+	Git       []gitresult.Report `json:"git,omitempty"`  // the moved refs, and what became of them
 }
 
 // Promote merges a sandbox's changes with those of the real tree and writes the result there, all or none. It
@@ -114,7 +115,7 @@ func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOption
 	}
 	r := Promoted{
 		Sandbox: c.Rec.Name, Target: c.Plan.Target, Skipped: c.Plan.Skipped, Elsewhere: c.Plan.Elsewhere,
-		Already: c.Plan.already, Git: c.Plan.Git,
+		Already: c.Plan.already, Git: c.Plan.Git, Left: c.Plan.Left,
 	}
 	if err := c.Plan.Refused(o.PlanOptions); err != nil {
 		rc.announceRefusal(c)

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -92,6 +93,7 @@ func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate
 	}
 	var mappers *idMappers
 	mappers, spec.MapIDs = sv.newIDMappers()
+	tried, unobserved := attempts.Attach(s.rec, &spec, sv.events)
 	container, proc, err := s.prepared.Start(ctx, spec)
 	s.prepared = nil
 	if err != nil {
@@ -105,8 +107,8 @@ func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate
 		s.raised = false
 	}
 	h = &Supervisor{
-		Container: container, idMappers: mappers, Resources: s.resources, Mounts: spec.Mounts,
-		notes: slices.Concat(notes, s.resources.unenforced(), idMappingNote(container.Level())),
+		Container: container, idMappers: mappers, Resources: s.resources, Mounts: spec.Mounts, Attempts: tried,
+		notes: slices.Concat(notes, unobserved, s.resources.unenforced(), idMappingNote(container.Level())),
 	}
 	h, p, err = sv.newSupervisor(ctx, s.rec, h, proc, s.command, spec.Hide)
 	return h, p, false, err

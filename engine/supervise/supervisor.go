@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
@@ -46,6 +47,7 @@ type Supervisor struct {
 	Proxy      *egress.Proxy          // of an allowed network, or nil
 	forwards   *ports.Forwards        // of the host's ports
 	Refused    []egress.RefusedAccess // by the proxy; set by Close
+	Attempts   *attempts.Log          // what the programs tried, or nil where that is not observed
 	deadlines  *deadlines
 	Monitor    *serverMonitor
 	timers     []func()          // called by Close

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate/hostview"
@@ -68,6 +69,7 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 		return nil, nil
 	}
 	if err := l.refused(ev.Tool); err != nil {
+		h.announceRefusal(l, ev.Tool)
 		return nil, err
 	}
 	var input map[string]json.RawMessage
@@ -87,6 +89,14 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 		return h.patch(input, ev, l)
 	}
 	return l.intoView(input, ev)
+}
+
+// announceRefusal appends the refusal of a tool to the stream of events. An agent's hook has nowhere to report that an
+// event could not be written.
+func (h *Handler) announceRefusal(l *Lease, tool string) {
+	d := events.Data{Name: "hook", Reason: fmt.Sprintf("tools: hook %s", catalog.Refused(l.Refuse, tool))}
+	d.AddPath(tool)
+	events.New(h.State, func(string) {}, nil).Append(events.Event{Type: events.AccessRefused, Subject: l.Sandbox, Data: d})
 }
 
 // refused returns an error that blocks the call if the policy of the sandbox refuses the agent's tool.

@@ -1,0 +1,74 @@
+package attempts
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+func TestOnlyAPolicyThatNeedsItIsObserved(t *testing.T) {
+	for _, p := range []catalog.Policy{
+		{}, {Tools: &catalog.Tools{Hook: []string{"WebFetch"}}}, {Data: &catalog.Data{ReadOnly: []string{"/etc"}}},
+	} {
+		var spec isolate.Spec
+		if l, _ := Attach(&catalog.Record{Policy: p}, &spec, nil); l != nil || spec.Observe != nil {
+			t.Errorf("%+v is observed", p)
+		}
+	}
+}
+
+func TestHiddenFilesAndRefusedProgramsAreCounted(t *testing.T) {
+	if !isolate.Observes() {
+		treetest.Skip(t, "seccomp of Linux 5.19", "the kernel is older")
+	}
+	rec := &catalog.Record{Policy: catalog.Policy{
+		Tools: &catalog.Tools{Allow: []string{"cat"}, Deny: []string{"id"}}, Result: []string{"out"}, Expose: []string{"/root/.netrc"},
+	}}
+	spec := isolate.Spec{Hide: []string{"/srv/key"}, NoExec: []string{"/usr/bin/id"}, Execute: []string{"/usr/bin/cat"}}
+	l, note := Attach(rec, &spec, nil)
+	if l == nil || note != nil || spec.ObserveExec {
+		t.Fatalf("not observed: %v", note)
+	}
+	for _, path := range []string{"/srv/key", "/srv/key/below", "/srv/keys", "/root/.ssh/id_rsa", "/srv/key", "/root/.netrc", "/", "/root"} {
+		spec.Observe(isolate.Observed{PID: os.Getpid(), Path: path})
+	}
+	for _, path := range []string{"/usr/bin/cat", "/usr/bin/id", "/usr/bin/ls"} {
+		spec.Observe(isolate.Observed{Path: path, Exec: true})
+	}
+	got := l.List()
+	for i := range got {
+		got[i].By = ""
+	}
+	want := []Attempt{
+		{Hidden, "/srv/key", "", 2},
+		{Hidden, "/srv/key/below", "", 1},
+		{Hidden, "/root/.ssh/id_rsa", "", 1},
+		{Program, "/usr/bin/id", "", 1},
+		{Program, "/usr/bin/ls", "", 1},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{"/usr/bin/cat"}, l.Programs()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestTheListIsBounded(t *testing.T) {
+	l := &Log{rec: &catalog.Record{}, at: map[string]int{}, secrets: map[string]bool{"/k": true}}
+	for i := range 2 * maxAttempts {
+		l.observe(isolate.Observed{Path: "/k/" + strconv.Itoa(i)})
+	}
+	if n := len(l.List()); n != maxAttempts {
+		t.Errorf("%d attempts are stored", n)
+	}
+	if (*Log)(nil).List() != nil || (*Log)(nil).Programs() != nil {
+		t.Error("nothing has attempts")
+	}
+}

@@ -1,0 +1,74 @@
+package learn
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/policy"
+)
+
+// A Difference is one value of a setting that only one of two profiles has.
+type Difference struct {
+	// Setting is sandbox.net, tools.allow or data.writable.
+	Setting string `json:"setting"`
+	Value   string `json:"value"`
+	// Used is set if a command used what the profile does not allow, and not if the profile allows more.
+	Used bool `json:"used"`
+}
+
+// everything stands for the value of a setting that restricts nothing.
+const everything = "everything"
+
+// Diff compares the profile of what a command used with one that a sandbox may have.
+func Diff(used, allowed *policy.Sandbox) []Difference {
+	differences := []Difference{}
+	add := func(setting string, u, a []string, covers func(a, u string) bool) {
+		for _, one := range u {
+			if !slices.ContainsFunc(a, func(rule string) bool { return rule == everything || covers(rule, one) }) {
+				differences = append(differences, Difference{setting, one, true})
+			}
+		}
+		for _, rule := range a {
+			if !slices.ContainsFunc(u, func(one string) bool { return one == everything || rule != everything && covers(rule, one) }) {
+				differences = append(differences, Difference{setting, rule, false})
+			}
+		}
+	}
+	add("sandbox.net", destinations(used.Net), destinations(allowed.Net), func(a, u string) bool {
+		return policy.Narrower("allow:"+a, "allow:"+u) == "allow:"+u
+	})
+	add("tools.allow", orEverything(used.Tools.Allow), orEverything(allowed.Tools.Allow), func(a, u string) bool {
+		return a == u || catalog.ToolMatches(a, strings.TrimSuffix(u, "*"))
+	})
+	add("data.writable", orEverything(used.Data.Writable), orEverything(allowed.Data.Writable), func(a, u string) bool {
+		return hostfs.Within(u, a)
+	})
+	for _, one := range used.Tools.Allow {
+		if slices.ContainsFunc(allowed.Tools.Deny, func(rule string) bool { return catalog.ToolMatches(rule, one) }) {
+			differences = append(differences, Difference{"tools.allow", one, true})
+		}
+	}
+	return differences
+}
+
+// destinations returns the rules of a network setting.
+func destinations(net string) []string {
+	rules, some := strings.CutPrefix(net, "allow:")
+	switch {
+	case net == "host":
+		return []string{everything}
+	case !some:
+		return nil
+	}
+	return strings.Split(rules, ",")
+}
+
+// orEverything returns a list of rules, of which nil restricts nothing.
+func orEverything(list []string) []string {
+	if list == nil {
+		return []string{everything}
+	}
+	return list
+}
