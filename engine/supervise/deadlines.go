@@ -69,15 +69,21 @@ func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines
 // applies, before it returns.
 func (w *deadlines) set(l catalog.Limits) {
 	w.mu.Lock()
+	age := w.rec.AgeAt(catalog.Now())
+	due := sandbox.Overdue(w.rec.Policy.Limits, age)
 	w.rec.Policy.Limits = l
 	if l.Timed() && !w.looping && w.quit.Err() == nil {
 		w.looping = true
 		w.activity.reset()
 		w.runs.Go(w.loop)
 	}
-	late := sandbox.Overdue(l, w.rec.AgeAt(catalog.Now()))
+	late := sandbox.Overdue(l, age)
 	w.mu.Unlock()
-	if !late {
+	switch {
+	case late:
+	case due:
+		w.resumeWhenFrozen("ttl") // the loop may be about to pause the container for the old ttl
+	default:
 		w.resume("ttl")
 	}
 	w.resume("idle")
@@ -279,9 +285,13 @@ func awaitGone(ctx context.Context, groups map[int]bool) {
 
 // resume resumes the container if it is paused for the named limit.
 func (w *deadlines) resume(limit string) {
-	if !w.pausedFor(limit) {
-		return
+	if w.pausedFor(limit) {
+		w.resumeWhenFrozen(limit)
 	}
+}
+
+// resumeWhenFrozen does the same as resume, and first waits for a pause that is under way.
+func (w *deadlines) resumeWhenFrozen(limit string) {
 	w.mu.Lock()
 	w.activity.reset()
 	w.mu.Unlock()
