@@ -29,7 +29,7 @@ func Shards(m *testing.M) int {
 	if n < 2 || strings.Contains(chosen, "/") || flag.Lookup("test.list").Value.String() != "" {
 		return m.Run()
 	}
-	os.Unsetenv(ShardsEnv) // the processes that tests start run what they are asked for
+	os.Unsetenv(ShardsEnv) //nolint:errcheck // a plain name; without it the processes of tests run what they are asked for
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
