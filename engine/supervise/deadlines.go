@@ -250,6 +250,10 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 	defer func() { awaitGone(ctx, groups) }()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		w.mu.Lock()
+		if sig == syscall.SIGTERM && !sandbox.Overdue(w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now())) {
+			w.mu.Unlock()
+			return // a longer ttl has been set meanwhile
+		}
 		for _, client := range clients {
 			l := w.listeners[client]
 			if l == nil {
