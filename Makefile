@@ -90,9 +90,9 @@ build: ## build snapfs and the programs that it starts, for this platform
 
 .PHONY: build-all
 build-all: ## build everything for every platform
-	GOARCH=amd64 $(GO) build ./...
-	GOARCH=arm64 $(GO) build ./...
-	for p in $(PLATFORMS); do GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build ./...; done
+	GOARCH=amd64 $(GO) build -ldflags '-s -w' ./...
+	GOARCH=arm64 $(GO) build -ldflags '-s -w' ./...
+	for p in $(PLATFORMS); do GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -ldflags '-s -w' ./...; done
 	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) build -trimpath -ldflags '-s -w' -o out/windows-$$a/snapfs.exe $(WINDOWS); done
 
 .PHONY: programs
@@ -103,7 +103,7 @@ programs:
 .PHONY: test
 test: programs ## test every package, as root and as an ordinary user; root skips none; leftovers fail
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 777 $(RESULTS)
-	@.ci/users .ci/skips .ci/traceless env SNAPFS_TEST_SHARDS=1 SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+	@.ci/users .ci/skips .ci/traceless env SNAPFS_TEST_SHARDS=2 SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off $(FLAGS) $(call tested,$(PKGS))
 	@$(if $(ROOT),SNAPFS_SECOND_PASS=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off $(FLAGS) \
@@ -112,17 +112,17 @@ test: programs ## test every package, as root and as an ordinary user; root skip
 .PHONY: test-long
 test-long: programs ## run the tests that the last make test cut short: every step, more seeds, more rounds
 	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
-	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+	@.ci/users .ci/skips .ci/traceless env SNAPFS_TEST_SHARDS=4 SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
-		$(if $(filter ./...,$(PKGS)),$$(cut -d' ' -f1 $(LATER) | sort -u),$(PKGS))
+		$(if $(filter ./...,$(PKGS)),$$(printf 'github.com/snapfs/snapfs/%s\n' $(FIRST:./%=%) | grep -xFf <(cut -d' ' -f1 $(LATER)); cut -d' ' -f1 $(LATER) | sort -u),$(PKGS))
 
 .PHONY: race
 race: programs ## test concurrent packages with the race detector and -short (needs a C compiler)
 	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@# A program with the detector sleeps for a second at its end by default; supervisors end often.
-	@.ci/users .ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
+	@.ci/users .ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_TEST_SHARDS=3 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(filter $(RACES),$(FIRST)) $(RACES),$(PKGS))
 
 .PHONY: entered
 entered: ## count the functions that run and promote enter, and their packages (.ci/entered -v: by package)

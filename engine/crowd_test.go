@@ -32,7 +32,7 @@ func times(n int, f func(i int)) {
 func TestAHundredSandboxesAtOnce(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		names := make(chan string, 100)
-		times(100, func(int) {
+		times(treetest.Budget(t, 40, 100), func(int) {
 			rec, err := b.New(t.Context(), b.request())
 			if err != nil {
 				t.Error(err)

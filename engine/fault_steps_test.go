@@ -169,17 +169,10 @@ const longEnv = "SNAPFS_TEST_LONG"
 func long() bool { return os.Getenv(longEnv) != "" }
 
 // sampled returns the stride of a rehearsal: the given one in make check-all, a longer one
-// in make test. It is longest with the race detector, because steps that fail one after
-// the other have no race.
+// in make test and with the race detector.
 func sampled(t testing.TB, stride int) int {
 	t.Helper()
-	switch {
-	case testing.Short():
-		return 12 * stride
-	case treetest.Long(t):
-		return stride
-	}
-	return 6 * stride
+	return stride * treetest.Budget(t, 12, 1)
 }
 
 // rehearseAll does every operation with a failure at each stride-th step, from

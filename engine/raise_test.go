@@ -223,7 +223,7 @@ func TestBringingUpIsSafeToKill(t *testing.T) {
 		tick() // d/x has one name less
 		b.renamed("c", backend)
 		before := bare(b.in("c", has))
-		stride := treetest.Budget(t, 3, 1)
+		stride := treetest.Budget(t, 9, 1)
 		for n := 1 + os.Getpid()%stride; ; n += stride { // each kill leaves what the next has to go on from
 			o := b.child("apply", n, "kill")
 			b.Engine, _ = b.reopen()

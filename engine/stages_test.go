@@ -280,7 +280,7 @@ func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
 	everyone := func(t *testing.T, b *bench) {
 		b.line()
 		steps := b.stepsOfStages()
-		spread := len(steps) / treetest.Budget(t, 3, 12)
+		spread := len(steps) / treetest.Budget(t, 2, 12)
 		tried, killed := 0, 0
 		for i, step := range steps {
 			if i%spread == 0 || step == "enter "+string(stages.StageVerifying) || step == "write the baseline" {

@@ -108,9 +108,11 @@ func data(p snapshot.Place) []string {
 
 func TestConformance(t *testing.T) { snapshottest.Run(t, subject("btrfs (root)")) }
 
-// The tree is a directory in a subvolume, and quotas are off.
+// The tree is a directory in a subvolume, and quotas are off. make test checks what depends on the filesystem, and
+// make test-long checks all of it.
 func TestConformanceOfADirectory(t *testing.T) {
 	s := subject("btrfs (root, a directory)")
+	s.StorageOnly = !treetest.Long(t)
 	s.Place = func(t testing.TB) snapshot.Place { return withDataDir(t, snapshottest.Within(t, treetest.Btrfs(t))) }
 	s.Small = func(t testing.TB) snapshot.Place { return withDataDir(t, snapshottest.Within(t, smallFS(t))) }
 	snapshottest.Run(t, s)
@@ -122,10 +124,15 @@ const (
 	smalls    = 16 // small filesystems for the user to fill
 )
 
-// TestConformanceAsUser mounts filesystems as root, and runs itself again as a user.
+// TestConformanceAsUser mounts filesystems as root, and runs itself again as a user. make test checks what depends
+// on the filesystem, and make test-long checks all of it.
 func TestConformanceAsUser(t *testing.T) {
+	treetest.OncePerRace(t)
+	whole := treetest.Long(t)
 	if os.Getenv(placesEnv) != "" {
-		snapshottest.Run(t, userSubject())
+		s := userSubject()
+		s.StorageOnly = !whole
+		snapshottest.Run(t, s)
 		return
 	}
 	treetest.NeedRoot(t)

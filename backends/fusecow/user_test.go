@@ -19,11 +19,19 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 	byUser(t, s, "ext4")
 }
 
+// On btrfs and tmpfs only make test-long and make grounds run the user's part: make test runs root's there, and
+// the user's on ext4.
 func TestConformanceOfAnOrdinaryUserOnBtrfs(t *testing.T) {
+	if os.Getenv(wholeEnv) == "" && !treetest.Long(t) {
+		return
+	}
 	byUser(t, part("fusecow (user, on btrfs)"), "btrfs")
 }
 
 func TestConformanceOfAnOrdinaryUserOnTmpfs(t *testing.T) {
+	if os.Getenv(wholeEnv) == "" && !treetest.Long(t) {
+		return
+	}
 	byUser(t, part("fusecow (user, on tmpfs)"), "tmpfs")
 }
 

@@ -31,15 +31,18 @@ func byRoot() snapshottest.Subject {
 }
 
 func TestConformanceOfAnOrdinaryUser(t *testing.T) {
+	treetest.OncePerRace(t)
+	whole := treetest.Long(t)
 	if !treetest.AsUser(t) || !treetest.InNamespace(t) {
 		return
 	}
 	snapshottest.Run(t, snapshottest.Subject{
-		Name:   "overlay (user)",
-		Driver: overlay.Driver(),
-		Reach:  reach,
-		Place:  snapshottest.OnDisk,
-		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Tmpfs(t, "32m")) },
+		Name:        "overlay (user)",
+		Driver:      overlay.Driver(),
+		StorageOnly: !whole,
+		Reach:       reach,
+		Place:       snapshottest.OnDisk,
+		Small:       func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Tmpfs(t, "32m")) },
 	})
 }
 

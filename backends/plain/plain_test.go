@@ -23,6 +23,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceAsUser(t *testing.T) {
 	s := subject()
 	s.Name = "plain (user)"
+	s.StorageOnly = !treetest.Long(t)
 	runAsUser(t, s)
 }
 

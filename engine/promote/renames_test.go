@@ -56,6 +56,7 @@ func refuseFlags() error {
 // TestWithoutFlagsOfRename runs the tests of promotion, undo and kills at each system call
 // without rename flags.
 func TestWithoutFlagsOfRename(t *testing.T) {
+	treetest.OncePerRace(t)
 	treetest.NeedRoot(t)
 	if os.Getenv(flaglessEnv) != "" {
 		t.Fatal("it would go on for ever")

@@ -70,15 +70,21 @@ func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines
 // that no longer applies, set resumes it before it returns.
 func (w *deadlines) set(l catalog.Limits) {
 	w.mu.Lock()
+	age := w.rec.AgeAt(catalog.Now())
+	due := sandbox.Overdue(w.rec.Policy.Limits, age)
 	w.rec.Policy.Limits = l
 	if l.Timed() && !w.looping && w.quit.Err() == nil {
 		w.looping = true
 		w.activity.reset()
 		w.runs.Go(w.loop)
 	}
-	late := sandbox.Overdue(l, w.rec.AgeAt(catalog.Now()))
+	late := sandbox.Overdue(l, age)
 	w.mu.Unlock()
-	if !late {
+	switch {
+	case late:
+	case due:
+		w.resumeWhenFrozen("ttl") // the loop may be about to pause the container for the old ttl
+	default:
 		w.resume("ttl")
 	}
 	w.resume("idle")
@@ -245,6 +251,10 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 	defer func() { awaitGone(ctx, groups) }()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		w.mu.Lock()
+		if sig == syscall.SIGTERM && !sandbox.Overdue(w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now())) {
+			w.mu.Unlock()
+			return // a longer ttl has been set meanwhile
+		}
 		for _, client := range clients {
 			l := w.listeners[client]
 			if l == nil {
@@ -281,9 +291,13 @@ func awaitGone(ctx context.Context, groups map[int]bool) {
 
 // resume resumes a sandbox paused for the named limit, "ttl" or "idle", and sends its clients a notice.
 func (w *deadlines) resume(limit string) {
-	if !w.pausedFor(limit) {
-		return
+	if w.pausedFor(limit) {
+		w.resumeWhenFrozen(limit)
 	}
+}
+
+// resumeWhenFrozen does the same as resume, and first waits for a pause that is under way.
+func (w *deadlines) resumeWhenFrozen(limit string) {
 	w.mu.Lock()
 	w.activity.reset()
 	w.mu.Unlock()

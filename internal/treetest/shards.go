@@ -10,63 +10,72 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// ShardsEnv is the environment variable that makes a test binary that calls [Halves] run its tests in two
-// processes. make test sets it for packages with many short tests that wait for disks.
+// ShardsEnv is how many processes run the tests of a test binary that calls [Shards]. make test, make test-long
+// and make race set it for packages with many short tests that wait for disks.
 const ShardsEnv = "SNAPFS_TEST_SHARDS"
 
-// Halves runs the tests of m and returns the exit status for os.Exit. If [ShardsEnv] is set and -run selects
-// no test, it splits the tests between two new processes, which run at the same time and, as root, in mount
-// namespaces of their own. The output of the second process follows that of the first.
-func Halves(m *testing.M) int {
+// Shards runs the tests of m and returns the exit status for os.Exit. Where [ShardsEnv] is n, n further processes
+// run every n-th test each, at the same time and, as root, in mount namespaces of their own. The output of the
+// others follows that of the first. A -run that chooses subtests, or fewer tests than processes, is not shared out.
+func Shards(m *testing.M) int {
 	flag.Parse()
-	chosen := flag.Lookup("test.run").Value.String() + flag.Lookup("test.list").Value.String()
-	if os.Getenv(ShardsEnv) == "" || chosen != "" {
+	n, _ := strconv.Atoi(os.Getenv(ShardsEnv))
+	chosen := flag.Lookup("test.run").Value.String()
+	if n < 2 || strings.Contains(chosen, "/") || flag.Lookup("test.list").Value.String() != "" {
 		return m.Run()
 	}
+	os.Unsetenv(ShardsEnv) //nolint:errcheck // a plain name; without it the processes of tests run what they are asked for
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	list, err := exec.Command(self, "-test.list=.").Output()
+	if chosen == "" {
+		chosen = "."
+	}
+	list, err := exec.Command(self, "-test.list="+chosen).Output()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "listing the tests:", err)
 		return 1
 	}
-	var tests [2][]string
+	tests := make([][]string, n)
 	for i, name := range strings.Fields(string(list)) {
-		tests[i%2] = append(tests[i%2], regexp.QuoteMeta(name))
+		tests[i%n] = append(tests[i%n], regexp.QuoteMeta(name))
+	}
+	if len(tests[n-1]) == 0 {
+		return m.Run()
 	}
 
-	var later bytes.Buffer
-	var halves [2]*exec.Cmd
-	for i := range halves {
+	later := make([]bytes.Buffer, n)
+	shards := make([]*exec.Cmd, n)
+	status := 0
+	for i := range shards {
 		args := slices.Concat([]string{self}, os.Args[1:], []string{"-test.run=^(" + strings.Join(tests[i], "|") + ")$"})
 		if os.Geteuid() == 0 {
 			args = append([]string{"unshare", "--mount", "--propagation", "slave"}, args...)
 		}
-		halves[i] = exec.Command(args[0], args[1:]...)
-		halves[i].Stdout, halves[i].Stderr = os.Stdout, os.Stderr
-	}
-	halves[1].Stdout, halves[1].Stderr = &later, &later
-	status := 0
-	for _, half := range halves {
-		if err := half.Start(); err != nil {
-			fmt.Fprintln(os.Stderr, "starting half of the tests:", err)
+		shards[i] = exec.Command(args[0], args[1:]...)
+		shards[i].Stdout, shards[i].Stderr = &later[i], &later[i]
+		if i == 0 {
+			shards[i].Stdout, shards[i].Stderr = os.Stdout, os.Stderr
+		}
+		if err := shards[i].Start(); err != nil {
+			fmt.Fprintln(os.Stderr, "starting some of the tests:", err)
 			status = 1
 		}
 	}
-	for _, half := range halves {
-		if half.Process != nil && half.Wait() != nil {
+	for i, shard := range shards {
+		if shard.Process != nil && shard.Wait() != nil {
 			status = 1
 		}
-	}
-	if _, err := os.Stdout.Write(later.Bytes()); err != nil {
-		status = 1
+		if _, err := os.Stdout.Write(later[i].Bytes()); err != nil {
+			status = 1
+		}
 	}
 	return status
 }

@@ -236,7 +236,8 @@ func session(t *testing.T) {
 	}
 	var r raced
 	a.do("race", M{"name": "r", "commands": []string{"sed -i s/-/*/ add.sh", "sed -i s/-/+/ add.sh; sleep 0.1", "exit 1"}, "check": "sh test.sh", "first": true}, &r)
-	if r.Winner != "r-2" || r.Attempts[0].State != "failed" || r.Attempts[0].Sandbox != "" {
+	// On a busy machine the second may pass before the first has failed, which then is stopped.
+	if r.Winner != "r-2" || r.Attempts[0].State != "failed" && r.Attempts[0].State != "stopped" || r.Attempts[0].Sandbox != "" {
 		t.Fatalf("race: %+v", r)
 	}
 	if got := d.real("add.sh"); !strings.Contains(got, "-") {

@@ -3,6 +3,7 @@ package realwork
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -47,9 +48,9 @@ func TestPipelinesLoseNothing(t *testing.T) {
 	})
 }
 
-// pipeline sends 100 MB in, through two programs of the sandbox, and out.
+// pipeline sends 20 MiB in, or 100 in make test-long, through two programs of the sandbox, and out.
 func pipeline(t *testing.T) {
-	const size = 100 << 20
+	size := int64(treetest.Budget(t, 20, 100)) << 20
 	b := newBench(t)
 	in, out := sha256.New(), sha256.New()
 	cmd := b.command(program(), "run", "-q", "--discard", "--", "sh", "-c", "gzip -1 | gzip -d | tee copy; cmp -n 1000 copy copy; wc -c <copy >&2")
@@ -59,7 +60,7 @@ func pipeline(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, count.String())
 	}
-	if !bytes.Equal(in.Sum(nil), out.Sum(nil)) || count.String() != "104857600\n" {
+	if !bytes.Equal(in.Sum(nil), out.Sum(nil)) || count.String() != fmt.Sprintln(size) {
 		t.Errorf("other bytes came out; and in the sandbox were %s", count.String())
 	}
 }

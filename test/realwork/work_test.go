@@ -33,8 +33,10 @@ type work struct {
 	script string
 	// profile is a built-in profile, whose network an online work has in place of the host's.
 	profile string
-	// heavy works use the most processor time: make test does them as one user only.
+	// heavy works use the most processor time: only make test-long does them.
 	heavy bool
+	// once is set for a work that make test does only as the ordinary user.
+	once  bool
 	flags []string
 	// outside prepares the real workspace.
 	outside string

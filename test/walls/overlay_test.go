@@ -109,7 +109,8 @@ func build(dir, root string) error {
 	if err := os.WriteFile(file, overlay, 0o644); err != nil {
 		return err
 	}
-	out, err := exec.Command("go", "build", "-overlay", file, "-o", dir+"/", "github.com/snapfs/snapfs/cmd/...").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-overlay", file, "-o", dir+"/",
+		"github.com/snapfs/snapfs/cmd/snapfs", "github.com/snapfs/snapfs/cmd/snapfs-edge", "github.com/snapfs/snapfs/cmd/snapfs-fuse").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("the broken build: %w\n%s", err, out)
 	}

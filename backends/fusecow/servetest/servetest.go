@@ -25,7 +25,7 @@ func Program() ([]string, error) { return []string{"/proc/self/exe", word}, nil 
 // It does not return.
 func Main(m *testing.M) {
 	if len(os.Args) != 2 || os.Args[1] != word {
-		os.Exit(treetest.Halves(m))
+		os.Exit(treetest.Shards(m))
 	}
 	if err := fusecow.Serve(context.Background(), mount.Mount); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -7,10 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -199,13 +199,10 @@ func reopens(x *workbench) {
 	x.clean()
 }
 
-// chain is a promise of the suite: late seals do not cost many times as much as early ones. It seals 120
-// times, with a change each time: one fork again and again or, with anew, a new fork of each snapshot.
+// chain seals 120 times, or 40 in make test, with a change each time: one fork again and again, or, with anew, a
+// new fork of each snapshot. Late seals must not cost many times as much as early ones.
 func chain(x *workbench, anew bool) {
-	length := 120
-	if testing.Short() {
-		length = 40
-	}
+	length := treetest.Budget(x, 40, 120)
 	x.write("file", "0")
 	x.capture("s0")
 	x.fork("s0", "f0")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 func crowds() []promise {
@@ -40,7 +41,7 @@ func atOnce(n int, do func(i int) error) []error {
 func manyForks(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
-	const n = 100
+	n := treetest.Budget(x, 40, 100)
 	id := func(i int) snapshot.ForkID { return snapshot.ForkID(fmt.Sprintf("f%02d", i)) }
 	for _, err := range atOnce(n, func(i int) error {
 		_, err := x.b.Fork(x.Context(), "s1", id(i))
