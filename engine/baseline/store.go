@@ -46,7 +46,8 @@ type Baseline struct {
 	absent  map[string]bool // results of Absent by directory
 }
 
-// An Entry is the original state at one path of a sandbox's baseline.
+// An Entry is one original of a sandbox's baseline: the state that the file at one path had in the sandbox's
+// base.
 type Entry struct {
 	// Node is nil if the base has nothing there.
 	Node *diff.Node
@@ -74,7 +75,8 @@ const (
 	maxEntries = 20_000
 )
 
-// BaseDir returns the directory of a sandbox's baseline after its refresh number refreshed.
+// BaseDir returns the directory with the originals of a sandbox, its baseline. refreshed is the number of the
+// sandbox's last refresh, since each makes a new baseline.
 func (bl *Recorder) BaseDir(name string, refreshed int) string {
 	return filepath.Join(bl.cat.Path(name), "bases", strconv.Itoa(refreshed))
 }
@@ -107,7 +109,8 @@ func readDir(dir string) (*Baseline, error) {
 	return k, nil
 }
 
-// decodeJSON reads the older JSON format of a baseline.
+// decodeJSON reads into k the content of a baseline's file in the JSON format that older versions of snapfs
+// wrote.
 func (k *Baseline) decodeJSON(data []byte) error {
 	var list jsonBaseline
 	if err := json.Unmarshal(data, &list); err != nil {
@@ -246,7 +249,7 @@ func (k *Baseline) text(e *Entry) []byte {
 	return data
 }
 
-// full reports whether the baseline has its maximum number of entries.
+// full reports whether the baseline, the stored originals of a sandbox, has its maximum number of entries.
 func (k *Baseline) full() bool { return len(k.Nodes) >= maxEntries }
 
 // Inherit gives to, a fork of the sandbox from, a copy of its baseline by hard links. That is safe because
@@ -287,7 +290,7 @@ type JSONEntry struct {
 	Unknown  string     `json:"unknown,omitempty"`
 }
 
-// JSONEntryOf converts an entry of a baseline to its JSON form.
+// JSONEntryOf converts an entry of a baseline, the original of one file, to its JSON form.
 func JSONEntryOf(n Entry) JSONEntry {
 	e := JSONEntry{Node: jsonStatOf(n.Node), Data: n.Data, Promoted: n.Promoted, Created: n.Created, Unknown: n.Unknown}
 	if n.Base != nil {
@@ -297,7 +300,7 @@ func JSONEntryOf(n Entry) JSONEntry {
 	return e
 }
 
-// Entry converts the JSON form of an entry back.
+// Entry converts the JSON form of an entry of a baseline, the original of one file, back to the entry.
 func (k JSONEntry) Entry() Entry {
 	n := Entry{Node: k.node(), Data: k.Data, Promoted: k.Promoted, Created: k.Created, Unknown: k.Unknown}
 	if k.Base != nil {
@@ -307,7 +310,7 @@ func (k JSONEntry) Entry() Entry {
 	return n
 }
 
-// A jsonStat is a diff.Node in its JSON form.
+// A jsonStat is the JSON form of a diff.Node, the metadata of one file, in baselines of the older format.
 type jsonStat struct {
 	Mode   fs.FileMode       `json:"mode"`
 	UID    uint32            `json:"uid"`
@@ -363,7 +366,7 @@ func EscapePath(s string) string {
 	return "\x00" + base64.StdEncoding.EncodeToString([]byte(s))
 }
 
-// UnescapePath reverses EscapePath.
+// UnescapePath reverses EscapePath, which makes a path that is not UTF-8 safe for JSON.
 func UnescapePath(s string) string {
 	if code, ok := strings.CutPrefix(s, "\x00"); ok {
 		if b, err := base64.StdEncoding.DecodeString(code); err == nil {

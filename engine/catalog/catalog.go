@@ -60,7 +60,7 @@ func Open(dir string) (*Catalog, error) {
 	return c, nil
 }
 
-// Is reports whether dir contains a catalogue.
+// Is reports whether dir contains a catalogue, that is, whether it is a state directory of snapfs.
 func Is(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, format))
 	return err == nil
@@ -112,10 +112,11 @@ func (c *Catalog) create() error {
 	return syncDir(c.dir)
 }
 
-// Rehearse makes later writes to the catalogue fail at the points that a test's fault plan selects.
+// Rehearse makes later writes to the catalogue fail at the points that plan selects. Only tests of failed
+// writes call it.
 func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
 
-// Dir returns the state directory.
+// Dir returns the path of the state directory, which contains the catalogue.
 func (c *Catalog) Dir() string { return c.dir }
 
 // Path returns the directory of the sandbox called name, existing or not.
@@ -324,7 +325,8 @@ func fail(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: cause(err)}
 }
 
-// cause returns the error that an fs.PathError wraps, and other errors unchanged.
+// cause returns the error that an fs.PathError wraps, and other errors unchanged, because the errors of the
+// catalogue name the path themselves.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

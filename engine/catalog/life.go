@@ -19,8 +19,8 @@ type Instant struct {
 	Unsure bool `json:"unsure,omitempty"`
 }
 
-// Now returns the present moment by both clocks. Cost: three system calls, and one small read in each
-// process.
+// Now returns the present moment by the wall clock and by the clock since boot. Cost: three system calls, and
+// one small read in each process.
 func Now() Instant {
 	boot, _ := proc.BootID() // "" where the system does not report it
 	return Instant{Wall: time.Now().Round(0), Boot: boot, Up: hostinfo.Uptime(), Unsure: !hostinfo.Synchronised()}

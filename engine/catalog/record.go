@@ -19,7 +19,8 @@ import (
 // a directory of a newer version, and never changes the version of an existing one.
 const Format = 1
 
-// A State says whether a sandbox is complete: [Creating] or [Ready].
+// A State says whether the making of a sandbox is complete ([Ready]) or still runs or was interrupted
+// ([Creating]).
 type State string
 
 // The states of a sandbox. A user sees Creating only after a command died while it created the sandbox; the
@@ -181,7 +182,8 @@ type TreeBase struct {
 	Frozen bool        `json:"frozen"`
 }
 
-// base returns the present base snapshots of the sandbox's trees as one value.
+// base returns the base of the sandbox, which is the present base snapshot of each of its trees, as one
+// value.
 func (r *Record) base() *Base {
 	b := &Base{Refreshed: r.Refreshed}
 	for _, t := range r.Trees {

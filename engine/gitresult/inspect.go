@@ -54,7 +54,8 @@ type Moved struct {
 	worktree *worktree
 }
 
-// Branch returns the short name of the ref, for messages: main for refs/heads/main.
+// Branch returns the short name of the git ref that the sandbox moved, for messages: main for
+// refs/heads/main.
 func (m *Moved) Branch() string {
 	return strings.TrimPrefix(strings.TrimPrefix(m.Name, "refs/heads/"), "refs/")
 }

@@ -80,7 +80,8 @@ const (
 	Ask Approval = "ask"
 )
 
-// A Command is a program with its arguments that a profile sets, such as a check of a stage.
+// A Command is a program with its arguments that a profile names and that snapfs runs, such as a check of a
+// stage of a promotion.
 type Command struct {
 	// Name is the command's name in messages: the given one, or the command itself.
 	Name string `json:"name"`
@@ -90,7 +91,7 @@ type Command struct {
 	Timeout Duration `json:"timeout,omitzero"`
 }
 
-// shell is the program that runs commands which a profile gives as one text.
+// shell is the program that runs a command which a profile gives as one text instead of a list of arguments.
 const shell = "/bin/sh"
 
 // shellCommand returns the command that runs text in the shell.
@@ -132,10 +133,10 @@ func (d Duration) String() string {
 	return s
 }
 
-// MarshalText returns the text form, such as 1h30m.
+// MarshalText returns the duration as text, such as 1h30m, for JSON.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText parses the text form, such as 1h30m.
+// UnmarshalText sets the duration from text, such as 1h30m, of a profile or JSON.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	*d = Duration(v)

@@ -32,7 +32,8 @@ type NameHider interface {
 // writes to the trees, no set of bases has the second without the first. (ZFS takes the snapshots of one pool
 // in one transaction.)
 type AtomicCloner interface {
-	// Instant returns a key for tree. Trees with equal keys can be cloned at one instant by CloneAtomically.
+	// Instant returns a key for the place where the backend stores tree, such as its filesystem.
+	// CloneAtomically can clone trees with equal keys at one instant.
 	Instant(tree Tree) (string, error)
 	// CloneAtomically does [Cloner.Clone] for all of trees at one instant; bases are in the order of trees.
 	// After an error no base and no fork exists. Errors: those of Clone, and errs.ErrNotSupported (these
@@ -167,7 +168,8 @@ type Estimator interface {
 	Estimate(ctx context.Context, tree Tree) (CopySize, error)
 }
 
-// A CopySize is the size of one copy of a tree, as an [Estimator] counts it.
+// A CopySize is how many files and bytes one copy of a tree would have. An [Estimator] counts them before a
+// backend copies the tree.
 type CopySize struct {
 	// Files is the number of names, directories included.
 	Files int
@@ -281,7 +283,8 @@ type Checker interface {
 	Check(ctx context.Context, fork ForkID, repair bool) ([]Problem, error)
 }
 
-// A Problem is damage that a [Checker] has found.
+// A Problem is damage that a [Checker], a backend that can verify its data, has found in the stored data of a
+// fork.
 type Problem struct {
 	// Where is the damaged file or directory in the backend's data.
 	Where string

@@ -38,7 +38,7 @@ type Pipeline struct {
 	Content map[string]string
 }
 
-// PipelineState says whether and how a promotion through stages has ended.
+// PipelineState says whether and how a promotion through the stages of a profile, a pipeline, has ended.
 type PipelineState string
 
 // The states of a promotion through stages. An open one without a running process was interrupted.
@@ -100,7 +100,7 @@ const (
 	StageUndone    StageState = "taken back" // promoted, then undone; the target is as before
 )
 
-// Ended reports whether the stage is over, successfully or not.
+// Ended reports whether a stage of a promotion is over, successfully or not.
 func (s StageState) Ended() bool {
 	switch s {
 	case StageDone, StageFailed, StageStuck, StageUndone:
@@ -156,7 +156,8 @@ func Error(p *Pipeline, kind, err error, hints ...string) error {
 	return &errs.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
 }
 
-// Has reports whether one of the pipeline's stages made the promotion with this identifier.
+// Has reports whether the promotion with this identifier was made by one of the stages of the pipeline, a
+// promotion through several stages.
 func (p *Pipeline) Has(promotion string) bool {
 	for _, s := range p.Stages {
 		if s.Promotion == promotion {

@@ -40,7 +40,7 @@ func (s *stream) unreadGrew() bool {
 	return s.waiting > was
 }
 
-// moved reports whether the stream was written or read since the last observation.
+// moved reports whether a terminal or pipe of a command was read or written since the last observation.
 func (s *stream) moved() bool {
 	was := s.used
 	s.used = s.Used()

@@ -64,7 +64,7 @@ type Supervisor struct {
 // socket returns the path of the socket of a sandbox's supervisor.
 func (sv *Manager) socket(name string) string { return filepath.Join(sv.cat.Path(name), "keeper") }
 
-// serve opens the socket and accepts clients until Close.
+// serve opens the sandbox's Unix socket and handles the requests of other snapfs processes until Close.
 func (h *Supervisor) serve() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +124,7 @@ func (h *Supervisor) reachable() bool {
 	return err == nil && h.socketInfo != nil && os.SameFile(now, h.socketInfo)
 }
 
-// alive reports whether the container is still running.
+// alive reports whether the container, the namespaces and processes of the sandbox, still runs.
 func (h *Supervisor) alive() bool {
 	select {
 	case <-h.Container.Done():
