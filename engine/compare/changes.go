@@ -95,7 +95,7 @@ func (c *Changes) FindCommits() (problems []string) {
 	return problems
 }
 
-// Elsewhere returns the number of changed paths outside the workspace.
+// Elsewhere returns the number of a sandbox's changed paths outside its workspace.
 func (c *Changes) Elsewhere() (n int) {
 	for _, p := range c.Parts {
 		if !p.Workspace {
@@ -105,7 +105,7 @@ func (c *Changes) Elsewhere() (n int) {
 	return n
 }
 
-// Close closes the directories Old and New of all parts.
+// Close closes the directories Old and New (base and present state) of all parts of the comparison.
 func (c *Changes) Close() {
 	for _, p := range c.Parts {
 		p.Old.Close()
@@ -343,7 +343,8 @@ func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, err
 	}
 }
 
-// views returns the views of both states of a pair: how each is reached on the host, without mounting it.
+// views returns how the two states of a pair, such as a snapshot and a fork of one tree, are reached on the
+// host, without mounting them.
 func views(ctx context.Context, b snapshot.Backend, p Pair) (left, right snapshot.View, err error) {
 	if left, err = ViewOf(ctx, b, p.Tree, p.Left); err == nil {
 		right, err = ViewOf(ctx, b, p.Tree, p.Right)
@@ -362,7 +363,8 @@ func ViewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot
 	return s.View, err
 }
 
-// OpenPair opens the left and the right state of a pair for reading; the caller closes both.
+// OpenPair opens the two states of a pair, such as a snapshot and a fork of one tree, for reading; the caller
+// closes both.
 func OpenPair(ctx context.Context, b snapshot.Backend, p Pair) (old, new *os.File, err error) {
 	left, right, err := views(ctx, b, p)
 	if err != nil {

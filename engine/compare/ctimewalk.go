@@ -48,7 +48,8 @@ var errManyNames = errors.New("the directory is too large for the time")
 
 const manyNames = 2048
 
-// namesBetween is how many directory entries a walk handles between two checks of its deadline.
+// namesBetween is how many directory entries a search by change time handles between two checks of its
+// deadline.
 const namesBetween = 32
 
 // expired returns the error of ctx if it has ended or its deadline has passed. It reads the clock, because
@@ -155,7 +156,7 @@ func (w *ctimeWalk) ended() error {
 	return err
 }
 
-// A ctimeWorker is one thread of a search by change time, with the paths that it found.
+// A ctimeWorker is one thread of a search for files by change time, with the paths that it has found.
 type ctimeWorker struct {
 	*ctimeWalk
 	found []changedPath

@@ -210,8 +210,8 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (p
 	return places, missed
 }
 
-// covers reports whether one of the candidates is the directory dir or an ancestor of it, and covers
-// everything below.
+// covers reports whether one of the candidates, paths that may have changed, is dir or an ancestor of it and
+// covers everything below.
 func (p *placeCandidates) covers(dir string) bool {
 	return slices.ContainsFunc(p.candidates, func(t snapshot.Candidate) bool { return t.Tree && hostfs.Within(dir, filepath.Join(p.tree, t.Path)) })
 }

@@ -109,7 +109,7 @@ func (cm *Comparer) optionsFor(old, new treeState, dir string) diff.Options {
 	return opt
 }
 
-// state returns t in the form that [place.open] opens.
+// state converts t, one tree of an operand of a comparison, to the form that [place.open] opens for reading.
 func (t *treeState) state(ctx context.Context) (state, error) {
 	if t.real {
 		return state{view: snapshot.View{Path: t.tree.Path}, real: true}, nil

@@ -271,7 +271,7 @@ func (w *worker) isCovered(path string) bool {
 	return w.covered[path]
 }
 
-// hidden reports whether a path is below one that Options.Skip leaves out.
+// hidden reports whether a path is below one that Options.Skip excludes from the comparison.
 func (w *worker) hidden(path string) bool {
 	for i := range len(path) {
 		if path[i] == '/' && w.skipped(path[:i]) {

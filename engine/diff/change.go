@@ -10,7 +10,7 @@ import (
 // Kind says whether a change added, modified or deleted its path.
 type Kind int
 
-// The kinds of a change.
+// The kinds of a change of a path between an old and a new tree.
 const (
 	Added Kind = iota + 1
 	Modified
@@ -129,7 +129,7 @@ func ComparePaths(a, b string) int {
 	return cmp.Compare(a[i], b[i])
 }
 
-// pathChunk is the number of bytes that [ComparePaths] compares at once.
+// pathChunk is the number of bytes that [ComparePaths] compares at once, to be faster than byte by byte.
 const pathChunk = 64
 
 // Inside reports whether path is below dir. Both are relative to one root, which is ".".

@@ -146,8 +146,8 @@ func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspec
 	return nil
 }
 
-// provenEqual reports whether inode numbers and times alone prove two files equal, so that they need not be
-// read.
+// provenEqual reports whether the inode numbers and times of a file in the two trees prove alone that it is
+// equal, so that its content need not be read.
 func (w *worker) provenEqual(st *[2]vfs.Stat) bool {
 	a, b := &st[older], &st[newer]
 	if !w.opt.SameInodes || a.Ino != b.Ino || a.CTime != b.CTime || a.Size != b.Size || a.Mode != b.Mode {

@@ -22,13 +22,14 @@ func (p dirPair) close() {
 	}
 }
 
-// only returns p as if only this side had the directory. Both share the descriptors.
+// only returns p as a pair in which only this side, the old or the new tree, has the directory. Both pairs
+// share the descriptors.
 func (p dirPair) only(side int) dirPair {
 	p.has[1-side] = false
 	return p
 }
 
-// fd returns the directory's descriptor on a side that has it.
+// fd returns the descriptor of the directory on one side, the old or the new tree, which must have it.
 func (p dirPair) fd(side int) int { return p.dir[side] }
 
 func (p dirPair) join(name string) string {

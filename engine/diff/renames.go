@@ -49,7 +49,7 @@ func (r *Rename) Differs(old, new *Node) Aspect {
 	return what
 }
 
-// The bounds of [Renames], which limit its cost.
+// Bounds that limit the cost of [Renames], which finds renamed files by their content.
 const (
 	// SimilarMin is the part of a text's content, in percent, that must be equal for it to count as renamed.
 	SimilarMin = 50

@@ -208,7 +208,8 @@ func (m *merger) mergedLinks() map[*entry][]*entry {
 	return classes
 }
 
-// linksApply reports whether the merged tree takes the hard links of an entry from this side, mine or real.
+// linksApply reports whether the merged tree takes which names are hard links of the file t from this side,
+// mine (sandbox) or real.
 func (m *merger) linksApply(side int, t *entry) bool {
 	switch {
 	case t.withheld || t.outcome.node == nil || t.outcome.node.Mode.IsDir():

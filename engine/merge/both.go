@@ -54,8 +54,8 @@ func (m *merger) mergeTypes(t *entry, path string) error {
 	return m.report(t, kind, sideDid(mine, did(mine))+", "+sideDid(real, did(real)))
 }
 
-// nonEmptyDir reports whether an entry is a directory on a side and anything in it was changed by either
-// side.
+// nonEmptyDir reports whether t is, on a side of the merge (sandbox or real tree), a directory in which
+// either side has changed anything.
 func (m *merger) nonEmptyDir(side int, t *entry) bool {
 	found := 0
 	if t.isDir(side) {

@@ -107,7 +107,8 @@ func (in *Input) open(tree int, s state) (*os.File, error) {
 	return f, nil
 }
 
-// changedMeanwhile returns the error for a file that changed during the merge.
+// changedMeanwhile returns the error for a file of the real tree or the sandbox that another process changed
+// during the merge.
 func changedMeanwhile(path string) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("the file changed during the merge")}
 }

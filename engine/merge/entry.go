@@ -68,7 +68,8 @@ func (t *entry) asOn(side int) outcome {
 	return outcome{s.path, s.node, []source{mine: fromMine, real: fromReal}[side]}
 }
 
-// occupies reports whether the merged tree has the entry at path, as far as the merge has decided so far.
+// occupies reports whether this file or directory is at path in the merged tree, as far as the merge has
+// decided so far.
 func (t *entry) occupies(path string) bool {
 	if t.withheld {
 		return t.on[real].path == path
@@ -226,7 +227,8 @@ func (all *entries) under(tree int, path string, f func(t *entry)) {
 	}
 }
 
-// follow returns where a path of the base is after a side's renames of the directories above it.
+// follow returns where a path of the base is on one side of the merge (sandbox or real tree) after that
+// side's renames of the directories above it.
 func (all *entries) follow(side int, path string) string {
 	for dir := parent(path); dir != "."; dir = parent(dir) {
 		if to, ok := all.moved[side][dir]; ok {
@@ -236,7 +238,8 @@ func (all *entries) follow(side int, path string) string {
 	return path
 }
 
-// movedItself reports whether a side renamed the entry itself, not only a directory above it.
+// movedItself reports whether a side of the merge (sandbox or real tree) renamed the file t itself, not only
+// a directory above it.
 func (all *entries) movedItself(side int, t *entry) bool {
 	b, s := t.on[base], t.on[side]
 	return b.node != nil && s.node != nil && s.path != b.path && all.follow(side, b.path) != s.path

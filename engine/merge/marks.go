@@ -19,7 +19,7 @@ const (
 	markerEnd  = ">>>>>>>"
 )
 
-// baseName is the name of the base's version in conflict markers.
+// baseName is the name that conflict markers in a merged text give the lines of the base.
 const baseName = "base"
 
 // writeMarkers writes all three versions of a region in conflict to out, between conflict markers with the

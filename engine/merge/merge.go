@@ -51,7 +51,7 @@ type Choice int
 
 // The answers that Input.Choose can give to a conflict.
 const (
-	// Ask leaves the conflict open: the result of the merge lists it.
+	// Ask leaves the conflict open, for the user to answer later: the result of the merge lists it.
 	Ask Choice = iota
 	// Mine takes the sandbox's version of everything that the conflict covers, Theirs the real tree's
 	// version.

@@ -156,7 +156,7 @@ func (c *Conflict) states() (all [3]state) {
 	return all
 }
 
-// isText reports whether the version s of a file, in one of the trees, is a text.
+// isText reports whether a file is text, in the version s that it has in one of the three trees of a merge.
 func (in *Input) isText(tree int, s state) (bool, error) {
 	if !isFile(s.node) || s.node.Size > TextMax {
 		return false, nil

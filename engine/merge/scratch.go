@@ -90,12 +90,13 @@ func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	return nil
 }
 
-// asBuilt sets the size, times and inode of a node to those of a regular file in Scratch.
+// asBuilt sets the size, times and inode of n to those of the merged version of the file that was written to
+// Scratch.
 func asBuilt(n *diff.Node, info fs.FileInfo) {
 	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
 }
 
-// unbuild removes the file that build wrote to Scratch for an entry, if any.
+// unbuild removes the merged version of the file t that build wrote to the directory Scratch, if any.
 func (m *merger) unbuild(t *entry) error {
 	if t.outcome.from != built {
 		return nil

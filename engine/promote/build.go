@@ -31,7 +31,8 @@ type location struct {
 // for the disk, so more would not help.
 const builders = 2
 
-// syncEvery is the number of new files built after which writing them to disk starts, while more are built.
+// syncEvery is the number of new files built after which a promotion starts to write them to disk, while it
+// builds more.
 const syncEvery = 2500
 
 // build builds the new versions of all changed files beside the target: single files first, on several

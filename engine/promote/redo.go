@@ -76,7 +76,8 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// look stores the present state of the directory dir in pl.
+// look stores the present permissions and modification time of the open directory dir in pl, so that they can
+// be restored.
 func (pl *changedDir) look(dir *os.File) error {
 	st, err := vfs.Lstat(int(dir.Fd()), "")
 	pl.mode, pl.mtime, pl.widen = st.Mode&0o7777, st.MTime, lacksRights(&st)
@@ -221,7 +222,8 @@ func (r *record) endSeparation(journal string) (string, error) {
 	return undo, os.Rename(journal, undo)
 }
 
-// files calls f with the inode of each file whose change time an undo of this step sets.
+// files calls f with the inode number of each file of which an undo of this step would change the change
+// time.
 func (o *op) files(f func(ino uint64)) {
 	each := func(i nodes.Ident) {
 		if i.Mode&unix.S_IFMT != unix.S_IFDIR && i.Ino != 0 {

@@ -97,7 +97,8 @@ func openAbove(root *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), ".."), nil
 }
 
-// in calls f with the directory that contains the stage: beside the target, or in it.
+// in calls f with the open directory that contains the stage, a promotion's private directory: the parent of
+// the target, or a directory in it.
 func (s *stage) in(real *nodes.Dirs, f func(dir *os.File) error) error {
 	if !s.beside {
 		dir, err := real.Dir(s.where)

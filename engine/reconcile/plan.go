@@ -203,7 +203,7 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a A
 	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
 }
 
-// beginAt does the same as Begin, after an automatic snapshot if the policy wants one at point ("" for none).
+// beginAt plans as Begin does, after an automatic snapshot if the policy wants one at point ("" for none).
 func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {

@@ -107,7 +107,7 @@ func (rc *Reconciler) promoteRecord(ctx context.Context, rec *catalog.Record, o 
 	return rc.execute(ctx, c, o)
 }
 
-// execute carries out a plan or, with o.DryRun, only checks it.
+// execute carries out the plan of a promotion or, with o.DryRun, only checks it.
 func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOptions) (Promoted, error) {
 	if err := sandbox.WorkspaceMissing(o.Drift.op(), c.Rec); err != nil && len(o.Only) == 0 {
 		return Promoted{}, err

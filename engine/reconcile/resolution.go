@@ -25,7 +25,7 @@ type Answers struct {
 	failed       *error
 }
 
-// none reports whether there is nothing that resolves a conflict.
+// none reports whether the user's answers are empty, so that they resolve no conflict.
 func (a Answers) none() bool { return len(a.mine) == 0 && len(a.theirs) == 0 && a.tool == "" }
 
 // choose returns the function that resolves the conflicts of a merge, or nil if there are no answers.

@@ -64,8 +64,7 @@ type ExecOptions struct {
 	EndAtTTL bool
 }
 
-// ExecWith is [Manager.Exec], which starts a command, with options. Errors: also admission.ErrNoRoom,
-// ErrWall.
+// ExecWith starts a command as [Manager.Exec] does, with options. ErrBusy: also if the host has no capacity.
 func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Client, error) {
 	before, err := countStops(sv.cat.Path(name))
 	if err != nil {

@@ -156,7 +156,7 @@ func what(e *entry) string {
 	return "time"
 }
 
-// count writes the number of lines added to and removed from a file, if it is known.
+// count writes to the page the number of lines added to and removed from a file, if n is known.
 func count(s *sheet, n lineCount) {
 	if !n.known || n.added+n.removed == 0 {
 		return

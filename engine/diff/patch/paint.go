@@ -160,7 +160,7 @@ func (p *Painter) inHunk(line string) {
 	}
 }
 
-// last returns the last collected removed or added line, or nil.
+// last returns the line of the patch that was collected last, removed or added, or nil if there is none.
 func (p *Painter) last() *string {
 	switch {
 	case len(p.added) > 0:
