@@ -33,7 +33,7 @@ type Handler struct {
 	LookTime time.Duration
 }
 
-// ErrUnknown means that the package does not answer events of this name.
+// ErrUnknown means that an agent sent a hook event of a name that this package does not handle.
 var ErrUnknown = errors.New("not an event that snapfs answers")
 
 // Handle answers the agent's event called name, whose JSON text is data, and returns the reply for the agent.

@@ -89,7 +89,8 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	return l.intoView(input, ev)
 }
 
-// refused returns an error that blocks the call if the policy of the sandbox refuses the agent's tool.
+// refused returns an error, by which the agent must not make the call, if the policy of the agent's sandbox
+// refuses the tool; else nil.
 func (l *Lease) refused(tool string) error {
 	entry := catalog.Refused(l.Refuse, tool)
 	if entry == "" {

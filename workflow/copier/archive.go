@@ -153,7 +153,7 @@ func packFile(w io.Writer, file string) error {
 	return err
 }
 
-// failure returns err with the operation and the file that it concerns; nil if err is nil.
+// failure returns err with the operation op and the file that it concerns, for the user; nil if err is nil.
 func failure(op, file string, err error) error {
 	if err == nil {
 		return nil

@@ -78,7 +78,7 @@ func (s *Store) madeData(l *audit.Log, rec *catalog.Record, e events.Event) (map
 	return data, nil
 }
 
-// kernel returns the name, release and version of the host's kernel as one text.
+// kernel returns the name, release and version of the host's kernel as one text, for the evidence log.
 func kernel() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

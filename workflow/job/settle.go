@@ -39,7 +39,8 @@ func (s *Store) settle(ctx context.Context, l *locked) error {
 	return s.promote(ctx, l)
 }
 
-// plan plans the promotion of a job's result and sets the plan's fingerprint in the job, in memory only.
+// plan plans the promotion of a job's result and sets the plan's fingerprint, by which a person approves it,
+// in the job in memory only.
 func (s *Store) plan(ctx context.Context, l *locked) (*reconcile.Plan, error) {
 	p, err := s.engine.Reconcile.PlanOf(ctx, l.Sandbox, reconcile.PlanOptions{})
 	if err == nil {
@@ -134,7 +135,8 @@ func (s *Store) throughStages(ctx context.Context, l *locked) error {
 	return s.finish(ctx, l, Done, "")
 }
 
-// lastOf returns the id of the promotion by the last stage of p that promoted something, or "".
+// lastOf returns the id of the promotion that the last stage of p which promoted something made; "" if none
+// did.
 func lastOf(p *stages.Pipeline) (id string) {
 	for _, run := range p.Stages {
 		if run.Promotion != "" {
@@ -167,7 +169,7 @@ func (w *Worker) resume(ctx context.Context, l *locked) error {
 	return s.promote(ctx, l)
 }
 
-// promotionOf returns the id of the newest promotion of a sandbox, or "".
+// promotionOf returns the id of the newest promotion of the sandbox called sandbox, or "" if it has none.
 func (s *Store) promotionOf(sandbox string) string {
 	all, _ := pipeline.New(s.engine).History() // what cannot be read is not this one, or has no name to give
 	for _, h := range all {
@@ -240,8 +242,8 @@ func (s *Store) Approve(ctx context.Context, number int, plan string) (*Job, err
 	return l.Job, err
 }
 
-// changed stores the new plan of a waiting job, and returns the ErrDrifted that says that the plan has
-// changed.
+// changed stores that a job waits for approval again, because the plan of its promotion has changed since a
+// person reviewed it. It returns the ErrDrifted that says so.
 func (s *Store) changed(op string, l *locked) error {
 	l.Decided = ""
 	return errors.Join(&errs.Error{

@@ -192,7 +192,8 @@ func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, 
 	return nil
 }
 
-// announce announces the end of a check of stage i.
+// announce appends the end of a check of stage i to the event log: the command c, its exit status, when it
+// ran and how long it took. Its output is in l.
 func (r *pipelineRun) announce(i int, c policy.Command, when string, status int, took time.Duration, l *commandLog) {
 	rec, err := r.e.engine.Catalog().Get(r.p.Sandbox)
 	if err != nil { // another command has removed it; the next step reports that

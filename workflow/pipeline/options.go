@@ -28,7 +28,8 @@ type StageError struct {
 	Next []string
 }
 
-// Error returns the stage and the cause, and whether the target was changed.
+// Error returns, as one text, the stage of a promotion that failed, the cause, and whether the target was
+// changed.
 func (e *StageError) Error() string {
 	text := "stage " + e.Stage + ": " + e.Err.Error()
 	switch e.State {

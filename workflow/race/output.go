@@ -24,10 +24,12 @@ type outputs struct {
 
 type attemptFiles struct{ command, check, score *os.File }
 
-// races returns the directory in which each race without a directory for outputs gets one.
+// races returns the directory, in the state directory, with the attempts' outputs of those races for which
+// the user named no directory.
 func (rr *Coordinator) races() string { return filepath.Join(rr.cat.Dir(), "races") }
 
-// keptOutputs is how many races' outputs stay in the state directory; those of older races are removed.
+// keptOutputs is for how many races, the newest ones, the outputs of the attempts stay in the state
+// directory.
 const keptOutputs = 10
 
 func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outputs, error) {

@@ -27,7 +27,8 @@ type Timeline struct {
 	Entries []Entry `json:"states"`
 }
 
-// An Entry is one snapshot in the timeline of a sandbox.
+// An Entry is one snapshot in the timeline of a sandbox, with the changes since its parent, the snapshot with
+// which it is compared.
 type Entry struct {
 	Name  string    `json:"name"`
 	Taken time.Time `json:"taken"`

@@ -115,7 +115,8 @@ func (tr *Client) hasState(name, state string) error {
 	return err
 }
 
-// A sending is one named snapshot that is being sent, with its base.
+// A sending is the state of sending one named snapshot to another machine as a stream, with the base from
+// which the stream gives differences.
 type sending struct {
 	e     *Client
 	rec   *catalog.Record

@@ -33,7 +33,8 @@ type Statement struct {
 	Predicate     map[string]any `json:"predicate"`
 }
 
-// An Envelope is a signed statement: a DSSE envelope with one signature.
+// An Envelope is a signed statement about a sandbox: a DSSE envelope, which holds the statement as its
+// payload, with one signature.
 type Envelope struct {
 	Payload     string      `json:"payload"`
 	PayloadType string      `json:"payloadType"`

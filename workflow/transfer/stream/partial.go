@@ -284,7 +284,8 @@ func (k *PartialFile) Close() (bytes int64, err error) {
 	return k.bytes, nil
 }
 
-// Drop removes the file with the received part, after the transfer is complete or given up.
+// Drop removes the file with the part of a stream that was received before a transfer broke, after the
+// transfer is complete or given up.
 func (k *PartialFile) Drop() error {
 	defer k.f.Close()
 	return os.Remove(k.f.Name())
