@@ -38,8 +38,8 @@ type Displaced struct {
 	baseline Baseline
 }
 
-// dirChange is the state of a directory before and after a promotion: its inode and modification time, which
-// identify the names in it.
+// dirChange is the state of a real directory before and after a promotion: its inode and modification time,
+// by which a later command recognises that the names in it are the same.
 type dirChange struct{ before, after dirState }
 
 type dirState struct {
@@ -209,8 +209,8 @@ func (d *Displaced) save() error {
 	return nil
 }
 
-// others reports whether there is another sandbox than the named one, which may need the replaced files. It
-// returns true if that is not known.
+// others reports whether there is a sandbox other than the named one, which may need the files that its
+// promotion replaces. It returns true if that is not known.
 func (bl *Recorder) others(name string) bool {
 	dir, err := os.Open(filepath.Dir(bl.cat.Path("x")))
 	if err != nil {

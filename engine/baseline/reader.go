@@ -164,8 +164,8 @@ func OpenRoot(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// LiveBase finds the original state of paths on a live base, as they were when the sandbox started, from the
-// real tree as it is now.
+// LiveBase finds, from the real tree as it is now, the state that paths had when the sandbox started. It
+// serves sandboxes whose base is the real tree itself (a live base) and not a copy.
 type LiveBase struct {
 	Real RootedReader
 	// Since is the instant of the state, see [Recorder.Since]. It comes from the

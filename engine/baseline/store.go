@@ -163,8 +163,8 @@ func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	return do()
 }
 
-// lock takes the lock of the sandbox's baseline and waits for it; closing the file releases
-// it. It creates the baseline's directory if the sandbox exists.
+// lock takes the lock of the file with a sandbox's originals, its baseline, and waits for it; closing the
+// file releases it. It creates the baseline's directory if the sandbox exists.
 func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	if err := makeDir(dir); err != nil {
@@ -173,8 +173,8 @@ func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	return lockDir(dir)
 }
 
-// makeDir creates dir, the directory of a baseline, and its parent. It returns an error if the
-// sandbox's directory above them does not exist.
+// makeDir creates dir, the directory for the originals of a sandbox, and its parent. It returns an error if
+// the sandbox's directory above them does not exist.
 func makeDir(dir string) error {
 	for _, d := range []string{filepath.Dir(dir), dir} { // not MkdirAll: a removed sandbox must not reappear
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -246,8 +246,8 @@ func (c *Catalog) Store(file string, data []byte) error {
 	return ReplaceFile(path, data, true)
 }
 
-// Update replaces the record of a sandbox without its lock. The sandbox is new, and no other process knows
-// its name yet.
+// Update replaces the record of a sandbox without taking the sandbox's lock. The sandbox must be new, so that
+// no other process knows its name yet.
 func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 
 // Share takes the catalogue's shared lock, which makes [Catalog.Exclude] wait until release is called. A
@@ -255,8 +255,9 @@ func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 // base, because a garbage collection would remove the unnamed base. release may be called twice.
 func (c *Catalog) Share() (release func(), err error) { return c.flock(syscall.LOCK_SH) }
 
-// Exclude takes the catalogue's exclusive lock for a garbage collection of bases: it waits for all holders of
-// the shared lock of [Catalog.Share], and blocks new ones until release is called.
+// Exclude takes the exclusive lock of the catalogue for a garbage collection of bases, so that no command
+// begins to use a base meanwhile. It waits for all holders of the shared lock of [Catalog.Share], and blocks
+// new ones until release is called.
 func (c *Catalog) Exclude() (release func(), err error) { return c.flock(syscall.LOCK_EX) }
 
 func (c *Catalog) flock(how int) (func(), error) {

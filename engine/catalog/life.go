@@ -40,8 +40,8 @@ func (i Instant) since(earlier Instant) time.Duration {
 	return max(0, i.Wall.Sub(earlier.Wall))
 }
 
-// A Life is the age that a sandbox had at one moment, as its record stores it. The present age is Age plus
-// the time since At.
+// A Life is the age that a sandbox had at one moment, At, as its record stores it, for the limits on its
+// lifetime. The present age is Age plus the time since At.
 type Life struct {
 	Age time.Duration `json:"age_ns"`
 	At  Instant       `json:"at"`

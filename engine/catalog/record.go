@@ -239,8 +239,8 @@ func (r *Record) Bases() iter.Seq[snapshot.ID] {
 	}
 }
 
-// Generations returns the numbers of all bases that the sandbox or one of its named snapshots still uses. A
-// base's number is how many refreshes preceded it (Record.Refreshed).
+// Generations returns the numbers of all bases that the sandbox or one of its named snapshots still uses, so
+// that data of others can be removed. A base's number is how many refreshes preceded it (Record.Refreshed).
 func (r *Record) Generations() []int {
 	all := []int{r.Refreshed}
 	for _, m := range r.Snapshots {
@@ -334,8 +334,8 @@ type Proof struct {
 	Crossed []Wall   `json:"crossed,omitempty"`
 }
 
-// A Wall is one boundary of the isolation that a self-test tried to cross, with the attempt and its outcome
-// as text.
+// A Wall is one boundary of a sandbox's isolation, such as its network, that a self-test tried to cross, with
+// the attempt and its outcome as text.
 type Wall struct {
 	Name     string `json:"name"`
 	Tried    string `json:"tried"`

@@ -257,8 +257,8 @@ func (p *Part) find(ctx context.Context, candidates []snapshot.Candidate, walk b
 	return diff.At(ctx, p.Old, p.New, Sequence(candidates), p.Opt)
 }
 
-// closeIfEmpty returns p if it has changes and err is nil. Otherwise it closes p's directories and returns an
-// empty part, with err.
+// closeIfEmpty returns p, changes in one directory, if it has changes and err is nil. Otherwise it closes p's
+// directories and returns an empty part, with err.
 func (p Part) closeIfEmpty(err error) (Part, error) {
 	if err != nil || len(p.Changes) == 0 {
 		return Part{}, errors.Join(err, p.Old.Close(), p.New.Close())

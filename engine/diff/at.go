@@ -126,8 +126,8 @@ func (d *walk) listDenied() error {
 	return nil
 }
 
-// visit compares the trees at each path in places. It runs before subtrees are walked as a whole, so that it
-// can skip paths inside them.
+// visit compares the trees at each of places, paths that may have changed. It runs before subtrees are walked
+// as a whole, so that it can skip paths inside them.
 func (w *worker) visit(places []snapshot.Candidate) error {
 	w.covered = map[string]bool{}
 	defer func() { w.covered = nil }()
@@ -205,8 +205,8 @@ func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) 
 	return true, w.addModified(p, name, &st, what, 0)
 }
 
-// parents caches the two parent directories that At opened last. In a sorted list, the next path is mostly in
-// one of them.
+// parents caches, open, the two parent directories that At, a comparison at listed paths, used last. In a
+// sorted list, the next path is mostly in one of them.
 type parents [2]dirPair
 
 // get returns the directory dir open in both trees, with an error for each. It comes from the cache if

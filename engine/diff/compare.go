@@ -71,8 +71,8 @@ func (w *worker) compareOnce(p dirPair, name string, deep bool, try int) error {
 	return nil
 }
 
-// recordNothing stores that a path has no node on either side, if an earlier try found one: this result
-// replaces the earlier one.
+// recordNothing stores that neither tree has anything at a path, if an earlier try to compare it found
+// something: this result replaces the earlier one.
 func (w *worker) recordNothing(path string, try int) {
 	if try > 0 {
 		w.found = append(w.found, found{Change: Change{Path: path}, try: try})
@@ -85,8 +85,8 @@ func (w *worker) markCovered(path string) {
 	}
 }
 
-// addOneSided stores a name that only one side has as added or deleted, and queues the subtree below it to be
-// walked.
+// addOneSided stores a name that only one tree, old or new by side, has as deleted or added, and queues the
+// subtree below it to be walked.
 func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try int) error {
 	n, err := w.newNode(p.fd(side), name, st)
 	if err != nil {
@@ -112,8 +112,8 @@ func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	}
 }
 
-// compareBoth compares a name in p that both sides have, unless it is a directory on both, and stores the
-// difference. st has the stat of each side.
+// compareBoth compares a name in p that both trees have, unless it is a directory in both, and stores the
+// difference. st has the stat of each.
 func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) error {
 	what, err := Type, error(nil)
 	if st[older].Mode&unix.S_IFMT == st[newer].Mode&unix.S_IFMT {

@@ -144,8 +144,8 @@ func compareHeads(a, b []vfs.Entry) int {
 	return strings.Compare(a[0].Name, b[0].Name)
 }
 
-// comparePair compares a name that a directory has on both sides. If the task is not deep, it compares the
-// nodes only if their types or inodes differ.
+// comparePair compares a name that a directory has in both trees. If the task is not deep, only names are
+// compared, and the nodes only if their types or inodes differ.
 func (w *worker) comparePair(p dirPair, a, b vfs.Entry, t task) error {
 	switch {
 	case !t.deep && a.Type == b.Type && (a.Ino == b.Ino || !w.opt.SameInodes):

@@ -243,8 +243,8 @@ func (f *finder) byInode() {
 // renamed one.
 const deepest = 16
 
-// match pairs the deleted with the added changes of a set as renames: first those whose paths have the
-// longest common end, then the others in order.
+// match pairs, as renames, the deleted with the added changes of a set whose members may be the same file or
+// directory: first those whose paths have the longest common end, then the others in order.
 func (f *finder) match(b *matchSet) {
 	if len(b.from) > 1 || len(b.to) > 1 {
 		for n := deepest; n > 0; n-- {

@@ -255,8 +255,8 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 	return b, nil
 }
 
-// choiceOf returns the choice of driver d for a tree. Its reason is the last of passed, the errors of the
-// drivers tried before.
+// choiceOf returns the choice of the backend b, opened by driver d, for a tree. Its reason is the last of
+// passed, the errors of the drivers tried before.
 func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) Choice {
 	c := Choice{Tree: tree, Driver: d.Name, Reason: "the first choice", Backend: b}
 	switch {

@@ -205,8 +205,8 @@ func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at
 	return OpenViews(ctx, open, at, mounts...)
 }
 
-// inside opens the directory dir in each of roots, which are open at its parent at, and closes roots. If dir
-// is at, it returns roots.
+// inside opens the directory dir in each of roots, the open directories at, a parent of dir, and closes
+// roots. If dir is at, it returns roots.
 func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	prefix, err := filepath.Rel(at, dir)
 	if err == nil && prefix == "." {

@@ -166,8 +166,8 @@ func (m *merger) setLinks(ends map[string]*entry) {
 	}
 }
 
-// firstOf stores path in first as the first path of the file key, unless there is one. It returns the earlier
-// first path, else "".
+// firstOf stores path in first as the first path of the inode or other identity key, unless there is one. It
+// returns the earlier first path, else "".
 func firstOf[K comparable](first map[K]string, key K, path string) string {
 	if first[key] == "" {
 		first[key] = path

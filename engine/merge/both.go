@@ -64,8 +64,8 @@ func (m *merger) nonEmptyDir(side int, t *entry) bool {
 	return found > 1
 }
 
-// mergeRetyped decides on an entry that both sides turned into the same other file type. It does so as if
-// both had added it.
+// mergeRetyped decides how a file that both sides, sandbox and real tree, turned into the same other file
+// type is in the merged tree. It does so as if both had added it.
 func (m *merger) mergeRetyped(t *entry, path string) error {
 	t.on[base] = state{path: t.on[base].path}
 	err := m.mergeAdded(t)
@@ -75,8 +75,8 @@ func (m *merger) mergeRetyped(t *entry, path string) error {
 	return err
 }
 
-// mergeAdded decides how an entry that both sides added with the same file type is in the merged tree, or
-// reports a conflict.
+// mergeAdded decides how a file that both sides, sandbox and real tree, added with the same file type is in
+// the merged tree, or reports a conflict.
 func (m *merger) mergeAdded(t *entry) error {
 	a, b := t.on[mine].node, t.on[real].node
 	n, bad := metadata(nil, a, b)

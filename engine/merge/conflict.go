@@ -35,8 +35,8 @@ const (
 	// Directory means that, of sandbox and real tree, one has a file where the other has a non-empty
 	// directory.
 	Directory Kind = "directory"
-	// Mode, Owner, Xattrs, Target and Device mean that both sides changed this attribute. An
-	// access control list and the permission bits count as one, reported as Mode.
+	// Mode, Owner, Xattrs, Target and Device mean that the sandbox and the real tree both changed this
+	// attribute of a file. An access control list and the permission bits count as one, reported as Mode.
 	Mode   Kind = "mode"
 	Owner  Kind = "owner"
 	Xattrs Kind = "xattrs"

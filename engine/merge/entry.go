@@ -34,8 +34,8 @@ type entry struct {
 	chosen int
 }
 
-// A state is how an entry of the merge is in one of the three trees. node is nil where that tree does not
-// have it.
+// A state is how one file of the merge is in one of the three trees: base, sandbox or real. node is nil if
+// that tree does not have it.
 type state struct {
 	path string
 	node *diff.Node
@@ -77,14 +77,14 @@ func (t *entry) occupies(path string) bool {
 	return t.outcome.node != nil && t.outcome.path == path
 }
 
-// changed reports whether this side made a change to the entry that deleting it would lose. Changes of times
-// and hard links do not count.
+// changed reports whether a side (sandbox or real tree) changed the file so that deleting it would lose the
+// change. Changes of times and hard links do not count.
 func (t *entry) changed(side int) bool {
 	return t.on[side].what&^(diff.Time|diff.Links) != 0
 }
 
-// sortPath returns the path by which entries are sorted: that in the base, else that in the sandbox, else
-// that in the real tree.
+// sortPath returns the path by which the merge sorts its files: that in the base, else that in the sandbox,
+// else that in the real tree.
 func (t *entry) sortPath() string {
 	for _, s := range t.on {
 		if s.path != "" {
@@ -175,8 +175,8 @@ func (all *entries) addSide(side int, changes []diff.Change, renames []diff.Rena
 	}
 }
 
-// add stores in an entry that a side added a file or directory at a path. The other side may have added one
-// there, too.
+// add stores in an entry of the merge that a side (sandbox or real tree) added the file of c. The other side
+// may have added one at that path, too.
 func (all *entries) add(side int, c *diff.Change) {
 	t := all.at[other(side)][c.Path]
 	if t == nil || t.has(base) || t.has(side) {

@@ -82,8 +82,8 @@ func (m *merger) conflictAt(path string) (conflict int, shut bool) {
 	return conflict, shut
 }
 
-// withhold makes an entry, with everything below its paths, part of an open conflict: it stays as in the real
-// tree until the conflict is answered.
+// withhold makes a file, with everything below its paths, part of an open conflict: the merged tree has it as
+// the real tree has it until the conflict is answered.
 func (m *merger) withhold(t *entry, conflict int) error {
 	all, places := m.affected(t, []string{t.on[base].path, t.on[mine].path, t.on[real].path})
 	c := &m.result.Conflicts[conflict]
@@ -217,8 +217,8 @@ func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 	return nil
 }
 
-// followMove moves an entry that an answer took from one side, if the other side renamed a directory above
-// it. It reports whether it did.
+// followMove moves a file that the answer to a conflict took from one side (sandbox or real tree) if the
+// other side renamed a directory above it. It reports whether it did.
 func (m *merger) followMove(t *entry) bool {
 	if t.withheld || t.chosen == 0 || t.outcome.path != t.on[t.chosen].path {
 		return false

@@ -110,8 +110,8 @@ func (s *candidateLines) markChanged(from, to int) {
 	}
 }
 
-// commonMax is how often a line may occur in the other text, at most, before it counts as common. git has the
-// same bound.
+// commonMax is how often a line may occur in the other text before it counts as common, so that the search
+// for an edit script leaves it out. git has the same bound.
 const commonMax = 1024
 
 // rarity says how often a line occurs in the other text, as far as the search for an edit script cares.

@@ -57,8 +57,8 @@ const (
 	// version.
 	Mine
 	Theirs
-	// Built takes the file that Choose has put at the conflict's path in Scratch, such as the result of a
-	// merge tool.
+	// Built takes, as the answer to a conflict, the file that Choose has written to the conflict's path in
+	// Scratch, such as the result of a merge tool.
 	Built
 )
 

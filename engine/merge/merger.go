@@ -153,8 +153,8 @@ func (m *merger) decide(t *entry) error {
 	return m.copyMoved(t)
 }
 
-// deleted decides on an entry that one side deleted: it stays deleted, or is a conflict if the other side
-// renamed or changed it.
+// deleted decides on a file that one side, sandbox or real tree, deleted: it stays deleted, or is a conflict
+// if the other side renamed or changed it.
 func (m *merger) deleted(t *entry) error {
 	side := mine
 	if t.has(mine) {

@@ -19,8 +19,8 @@ func (m *merger) report(t *entry, kind Kind, why string, more ...string) error {
 	return m.resolve(t, c, more...)
 }
 
-// mergedPath returns the path that an entry has in the merged tree, or by which it is sorted if neither side
-// has it.
+// mergedPath returns the path that a file has in the merged tree, or by which it is sorted if neither sandbox
+// nor real tree has it.
 func (m *merger) mergedPath(t *entry) string {
 	if !t.has(mine) && !t.has(real) {
 		return t.sortPath()

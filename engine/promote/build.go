@@ -209,8 +209,8 @@ func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string)
 	return err != unix.EMLINK, pathErrorBut("link", first.path, err, unix.EMLINK)
 }
 
-// create makes the new node of the change c as name in dir, with default metadata: a symbolic link, pipe or
-// device.
+// create makes the new node of the change c, a symbolic link, pipe or device, as name in dir, with default
+// metadata.
 func create(dir *os.File, name string, c *diff.Change) error {
 	fd := int(dir.Fd())
 	switch n := c.New; n.Mode.Type() {

@@ -256,8 +256,8 @@ func (w *work) alteredBefore(o *op) bool {
 	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.Ino == o.old.Ino })
 }
 
-// recheck compares all files that the promotion took out of the real tree with the expected ones, because a
-// program may have written to one through an open file.
+// recheck compares the old files that the promotion has moved out of the real tree with the state that it
+// planned to replace, because a program may have written to one through an open file.
 func (w *work) recheck(context.Context) error {
 	altered := w.altered()
 	for _, o := range w.ops {

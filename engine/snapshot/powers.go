@@ -131,8 +131,8 @@ type Detacher interface {
 	Detach(ctx context.Context, fork ForkID, what []Borrowed, mounted func(do func(root int) error) error) error
 }
 
-// A Borrowed is an entry that a fork shows from another path of the real tree. Paths have the form
-// of [Candidate.Path].
+// A Borrowed is a file or directory that a fork shows from another path of the real tree, since the sandbox
+// renamed it and nothing was copied. Paths have the form of [Candidate.Path].
 type Borrowed struct {
 	// Path is the path in the fork, From the path in the real tree.
 	Path, From string
@@ -263,8 +263,8 @@ type ServerMonitor interface {
 
 // A Maintainer is a backend that needs regular maintenance while processes run in one of its forks.
 type Maintainer interface {
-	// Maintain does the backend's regular work for its forks that are in use. The engine calls it about every
-	// ten seconds. Cost: some system calls.
+	// Maintain does the regular work that the backend needs for its forks that are in use. The engine calls
+	// it about every ten seconds. Cost: some system calls.
 	Maintain(ctx context.Context) error
 }
 

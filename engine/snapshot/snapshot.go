@@ -165,8 +165,8 @@ type Use int
 // The values of Use: whether processes use a fork while a backend seals it (makes a snapshot of it) or rolls
 // it back.
 const (
-	// Idle means that no process has the fork's view mounted or open. Seal may move the fork's
-	// data, and takes constant time.
+	// Idle means that no process has the fork mounted or open. Backend.Seal then may move the fork's data,
+	// and takes constant time.
 	Idle Use = iota
 	// InUse means that processes run on the view, and the caller has frozen them. Seal leaves
 	// the view in place, and may take time in proportion to the changes in the fork since its

@@ -25,8 +25,8 @@ const (
 	Skipped = "skipped"
 )
 
-// skip is the exit status with which a check says that it cannot judge a state, the same as for git bisect
-// run.
+// skip is the exit status by which the check command says that it cannot judge a state of the sandbox, the
+// same as for git bisect run.
 const skip = 125
 
 // leftover is the age at which snapfs removes the fork in which a check ran, in case the search is killed.

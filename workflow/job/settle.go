@@ -53,8 +53,8 @@ func nothing(p *reconcile.Plan) bool {
 	return len(p.Steps) == 0 && len(p.Git) == 0 && len(p.Conflicts) == 0
 }
 
-// promote promotes the result of a job by exactly the plan that the job has. If the promotion is refused, the
-// job waits for a person.
+// promote promotes the result of a job by exactly the plan that the job stores, which may be reviewed. If the
+// promotion is refused, the job waits for a person.
 func (s *Store) promote(ctx context.Context, l *locked) error {
 	if err := l.become(Promoting, ""); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (s *Store) finish(ctx context.Context, l *locked, state State, why string) 
 	return s.tidy(ctx, l)
 }
 
-// tidy removes the sandbox of a job, if it has one, and stores that. It leaves a sandbox of the same name
-// that was there before the job began.
+// tidy removes the sandbox that a job ran in, if it has one, and stores that. It leaves a sandbox of the same
+// name that was there before the job began.
 func (s *Store) tidy(ctx context.Context, l *locked) error {
 	if l.Sandbox == "" {
 		return nil

@@ -112,8 +112,8 @@ func fleeting(err error) bool {
 	return errors.Is(err, errs.ErrNoSpace) || errors.Is(err, errs.ErrBusy)
 }
 
-// admit computes the plan of stage i, and asks for its approval if the stage needs one. It returns ErrWaiting
-// if nobody can be asked.
+// admit plans the promotion of stage i to its target, and asks a person to approve the plan if the stage
+// needs that. It returns ErrWaiting if nobody can be asked.
 func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.e.sameContent(ctx, r.p); err != nil {

@@ -105,12 +105,12 @@ func newSink(to *os.File) (*sink, error) {
 	return s, nil
 }
 
-// handed closes this process's write end of the pipe, after the command has got its own, so that the pipe
-// ends with the command.
+// handed closes this process's write end of the pipe for a command's output, after the command has got its
+// own, so that the pipe ends with the command.
 func (s *sink) handed() { s.w.Close() }
 
-// whole waits until all output of the command is in the file. No other process may have the write end open.
-// On a nil sink it does nothing.
+// whole waits until all output of an attempt's command is in its file. No other process may have the write
+// end of the pipe open. On a nil sink it does nothing.
 func (s *sink) whole() error {
 	if s == nil {
 		return nil

@@ -152,8 +152,8 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 	return all
 }
 
-// try runs the probe of t and returns its report: in a separate sandbox if t has limits or a network of its
-// own, else in the shared one.
+// try runs the probe of t inside a sandbox and returns its report: in a separate sandbox if t has limits or a
+// network of its own, else in the one that such tests share.
 func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	try := p.tryWall
 	if t.limits != (catalog.Limits{}) || t.network != "" {

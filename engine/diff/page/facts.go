@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A fact is an attribute of a changed path other than its content, before and after the change; "" if a side
-// has none.
+// A fact is an attribute of a changed path other than its content, before and after the change; "" if the
+// path does not exist then.
 type fact struct {
 	name     string
 	old, new string

@@ -68,8 +68,8 @@ func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
 	return f, err
 }
 
-// At returns the parent directory of path, open as Dir returns it, and the name in it. For the root itself
-// the name is ".".
+// At returns the open parent directory of path, which Dirs owns and which is valid until the next call, and
+// the name in it. For the root itself the name is ".".
 func (d *Dirs) At(path string) (*os.File, string, error) {
 	dir, name := Split(path)
 	f, err := d.Dir(dir)

@@ -37,8 +37,8 @@ func IdentOf(st *vfs.Stat) Ident {
 	return i
 }
 
-// Is reports whether st describes this node in this state. The owner's permissions of a directory do not
-// count, because a promotion widens them for a while.
+// Is reports whether st describes the inode of this identity with the same content and metadata. The owner's
+// permissions of a directory do not count, because a promotion widens them for a while.
 func (i Ident) Is(st *vfs.Stat) bool {
 	now := IdentOf(st)
 	if st.IsDir() {

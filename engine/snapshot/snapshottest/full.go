@@ -87,7 +87,8 @@ func noise(n int) string {
 type Ballast interface {
 	// Fill takes all free space of the disk, including space that has become free since the last call.
 	Fill(t testing.TB)
-	// Leave frees room bytes of the ballast, or all of it if it is smaller, and waits until they can be used.
+	// Leave frees room bytes of the ballast, which fills a small disk, or all of it if it is smaller, and
+	// waits until they can be used.
 	Leave(t testing.TB, room int64)
 }
 
