@@ -80,7 +80,7 @@ func (n *Entry) encode(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decode reads the content of a baseline's file, which [Baseline.encode] wrote, into k.
+// decode reads the content of a baseline's file, the originals that [Baseline.encode] wrote, into k.
 func (k *Baseline) decode(data []byte) error {
 	body, ok := strings.CutPrefix(string(data), formatHead)
 	if !ok {
@@ -115,8 +115,8 @@ func (k *Baseline) decode(data []byte) error {
 	return nil
 }
 
-// A lineReader parses the fields of one line of a baseline's file. The first malformed field sets bad; from
-// then on the methods return zero values.
+// A lineReader parses the fields of one line, one original, of a baseline's file. The first malformed field
+// sets bad; from then on the methods return zero values.
 type lineReader struct {
 	rest string
 	bad  bool

@@ -87,8 +87,8 @@ func (bl *Recorder) Read(rec *catalog.Record) (*Baseline, error) {
 	return readDir(bl.BaseDir(rec.Name, rec.Refreshed))
 }
 
-// readDir reads the baseline in a directory, in the present or the older file format; an empty one if there
-// is neither file.
+// readDir reads the baseline, the originals of a sandbox's changed files, from its directory, in the present
+// or the older file format; an empty one if there is neither file.
 func readDir(dir string) (*Baseline, error) {
 	k := &Baseline{Dir: dir, Nodes: map[string]Entry{}}
 	data, err := os.ReadFile(filepath.Join(dir, baselineFile))
@@ -127,8 +127,8 @@ func (k *Baseline) decodeJSON(data []byte) error {
 	return nil
 }
 
-// Update calls change with the sandbox's baseline under its lock, and saves the baseline if change has set
-// Changed. After an error the file on disk is unchanged.
+// Update calls change with the sandbox's baseline, the originals of its changed files, under its lock, and
+// saves the baseline if change has set Changed. After an error the file on disk is unchanged.
 func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func(k *Baseline) error) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	lock, err := bl.lock(rec)
@@ -149,8 +149,9 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 	return bl.save(rec.Name, rec.Refreshed, k)
 }
 
-// WithLock calls do under the lock of the sandbox's baseline, so that a concurrent Record does not mistake
-// the promotion's own writes for the user's. If rec is nil, or the sandbox is ephemeral, it takes no lock.
+// WithLock calls do, which changes the real tree, under the lock of the sandbox's baseline (stored
+// originals), so that a concurrent Record does not mistake the promotion's own writes for the user's. If rec
+// is nil, or the sandbox is ephemeral, it takes no lock.
 func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	if rec == nil || rec.Ephemeral {
 		return do()
@@ -198,8 +199,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// save replaces the file of a sandbox's baseline atomically. refreshed is the number of the sandbox's last
-// refresh.
+// save replaces the file with a sandbox's baseline, the originals of its changed files, atomically. refreshed
+// is the number of the sandbox's last refresh.
 func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
 	rel, err := filepath.Rel(bl.cat.Path(name), bl.BaseDir(name, refreshed))
 	if err != nil {
@@ -252,8 +253,8 @@ func (k *Baseline) text(e *Entry) []byte {
 // full reports whether the baseline, the stored originals of a sandbox, has its maximum number of entries.
 func (k *Baseline) full() bool { return len(k.Nodes) >= maxEntries }
 
-// Inherit gives to, a fork of the sandbox from, a copy of its baseline by hard links. That is safe because
-// the files are only ever replaced, never written to.
+// Inherit gives to, a fork of the sandbox from, a copy of the baseline (stored originals) of from, by hard
+// links. That is safe because the files are only ever replaced, never written to.
 func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	src, dst := bl.BaseDir(from.Name, to.Refreshed), bl.BaseDir(to.Name, to.Refreshed)
 	list, err := os.ReadDir(src)
@@ -428,8 +429,8 @@ func (k *Baseline) Promote(abs string, c *diff.Change, mine *RootedReader) error
 	return nil
 }
 
-// storeText copies a small text of the sandbox to the baseline and returns the name of the copy, or "" for a
-// file that is not text or cannot be read.
+// storeText copies a small text file of the sandbox to the directory of the baseline, for later merges, and
+// returns the name of the copy, or "" for a file that is not text or cannot be read.
 func (k *Baseline) storeText(l *RootedReader, path string) (string, error) {
 	f, err := l.Open(path)
 	if err != nil {

@@ -36,7 +36,8 @@ func changesSince(ctx context.Context, t catalog.Tree, below string, skip func(s
 	return changes, nil
 }
 
-// A changedPath is a path that a walk found because its change time is at or after a given time.
+// A changedPath is a path that a search of a tree found because its change time (ctime) is at or after a
+// given time.
 type changedPath struct {
 	path string // relative to the start of the walk; "." is the start itself
 	st   vfs.Stat

@@ -33,8 +33,8 @@ type state struct {
 // layers: a path in a layer of one state may be in the base of the other.
 var errTwoLayered = errors.New("both states have layers")
 
-// open opens the place p in each of the states for reading; the caller closes the directories. Error:
-// errTwoLayered.
+// open opens p, a directory of a tree, in each of the states (such as snapshots) for reading; the caller
+// closes the directories. Error: errTwoLayered.
 func (p place) open(ctx context.Context, states ...state) (dirs []*os.File, err error) {
 	layered := 0
 	mounts := make([]isolate.Mount, len(states))

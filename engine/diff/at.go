@@ -154,7 +154,7 @@ func (w *worker) visit(places []snapshot.Candidate) error {
 }
 
 // skippedIn returns the directories that contain a name of places which Options.Skip excludes. For these the
-// found changes do not show whether both sides have the same names.
+// found changes do not show whether both trees have the same names.
 func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	dirs := map[string]bool{}
 	for _, t := range places {
@@ -182,7 +182,7 @@ func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 	return w.compare(parent, name, t.Tree, 0)
 }
 
-// compareUnlisted compares a directory of both sides without listing its names; done is false if that is not
+// compareUnlisted compares a directory of both trees without listing its names; done is false if that is not
 // possible. Whether a difference in its time counts is decided at the end, when all changes of its names are
 // known.
 func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) {

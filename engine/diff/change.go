@@ -55,8 +55,8 @@ func (a Aspect) Names() []string {
 	return names
 }
 
-// A Node is one side of a change: the type, metadata and identity of the file at the path in one of the
-// trees.
+// A Node is the file at the path of a change in one of the two trees, old or new: its type, metadata and
+// identity.
 type Node struct {
 	// Mode holds the type, the permission bits, and the set-id and sticky bits.
 	Mode     fs.FileMode

@@ -10,7 +10,7 @@ import (
 
 func (w *worker) skipped(path string) bool { return w.opt.Skip != nil && w.opt.Skip(path) }
 
-// compare compares the name in the directory p on both sides and stores the difference. If both have a
+// compare compares the name in the directory p in both trees and stores the difference. If both have a
 // directory there, deep also walks it; otherwise only its names are compared. try is the number of retries so
 // far.
 func (w *worker) compare(p dirPair, name string, deep bool, try int) error {
@@ -102,8 +102,8 @@ func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try
 	return nil
 }
 
-// pushSubtree queues the directory at path, which one side has, to be walked; it does nothing for another
-// node.
+// pushSubtree queues the directory at path, which only one tree has, to be walked; it does nothing if the
+// path is no directory.
 func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	if st.IsDir() {
 		t := task{path: path, deep: true, try: try}
@@ -132,7 +132,8 @@ func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) e
 	return w.addModified(p, name, st, what, try)
 }
 
-// addModified stores a name that both sides have as modified, with the differing aspects what.
+// addModified stores a name that both trees have as modified, with what, the aspects (such as content) that
+// differ.
 func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspect, try int) error {
 	c := Change{Path: p.join(name), Kind: Modified, What: what}
 	var err error

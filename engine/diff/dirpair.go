@@ -85,7 +85,7 @@ func (w *worker) inspect(p dirPair) (st [2]vfs.Stat, foreign bool, err error) {
 	return st, foreign, nil
 }
 
-// parent opens the parent directory of a path to compare on both sides; the caller closes it. The error is
+// parent opens the parent directory of a path to compare in both trees; the caller closes it. The error is
 // EXDEV if it is on a filesystem that Options.OneFilesystem excludes.
 func (w *worker) parent(dir string) (dirPair, [2]error) {
 	p, errs := w.open(dir, [2]bool{true, true}, vfs.OPath)
@@ -99,8 +99,8 @@ func (w *worker) parent(dir string) (dirPair, [2]error) {
 	return p, errs
 }
 
-// compareAbove compares a path whose parent directory is missing on one side. It compares the nearest
-// directory above whose own parent exists on both sides, with everything in it.
+// compareAbove compares a path whose parent directory is missing in one tree. It compares the nearest
+// directory above whose own parent exists in both trees, with everything in it.
 func (w *worker) compareAbove(path string, deep bool, try int) error {
 	if try > maxTries {
 		return keepsChanging(path)

@@ -53,7 +53,8 @@ func (r *Rename) Differs(old, new *Node) Aspect {
 const (
 	// SimilarMin is the part of a text's content, in percent, that must be equal for it to count as renamed.
 	SimilarMin = 50
-	// SimilarMax is the maximum size in bytes of a text whose similarity is measured.
+	// SimilarMax is the maximum size in bytes of a text that is compared with others, to find out whether it
+	// is a renamed file.
 	SimilarMax = 1 << 20
 	// SimilarRead is the maximum number of bytes that one call of Renames reads to compare texts.
 	SimilarRead = 64 << 20

@@ -183,7 +183,7 @@ func (m *merger) hadLinks(t *entry) bool {
 }
 
 // mergedLinks returns which files of the merged tree are hard links of each other: for each entry its group.
-// A side's links count unless only the other side has changed the file's links.
+// The links of one side (sandbox or real tree) count unless only the other side has changed the file's links.
 func (m *merger) mergedLinks() map[*entry][]*entry {
 	classes := map[*entry][]*entry{}
 	for _, side := range []int{mine, real} {

@@ -45,9 +45,9 @@ const (
 	// Links means that the sides disagree on which names are hard links of the file, or one
 	// side relinked the file and the other changed it, or the sandbox changed one link alone.
 	Links Kind = "links"
-	// RenameRename means that both sides moved one file to different paths, or two files to
-	// one path. RenameDelete: one side moved the file, the other deleted it. RenameAdd: one
-	// side moved a file to a path where the other added one.
+	// RenameRename means that sandbox and real tree moved one file to different paths, or two files to one
+	// path. RenameDelete: one of them moved the file, the other deleted it. RenameAdd: one moved a file to a
+	// path where the other added one.
 	RenameRename Kind = "rename-rename"
 	RenameDelete Kind = "rename-delete"
 	RenameAdd    Kind = "rename-add"

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mergeContents merges the content of a regular file that both sides changed, as its content in the merged
-// tree. conflict is true if the content cannot be merged; it has then reported a conflict.
+// mergeContents merges the content of a regular file that sandbox and real tree both changed, as its content
+// in the merged tree. conflict is true if the content cannot be merged; it has then reported a conflict.
 func (m *merger) mergeContents(t *entry) (conflict bool, err error) {
 	a, b := t.on[mine].node, t.on[real].node
 	same, err := m.sameContent(t)

@@ -59,7 +59,8 @@ func (t *entry) has(side int) bool { return t.on[side].node != nil }
 
 func (t *entry) isDir(side int) bool { return isDir(t.on[side].node) }
 
-// asOn returns how the merged tree has the entry if it takes it from one side, mine or real, unchanged.
+// asOn returns how the merged tree has the file if it takes it from one side, mine (sandbox) or real,
+// unchanged.
 func (t *entry) asOn(side int) outcome {
 	s := t.on[side]
 	if s.node == nil {
@@ -141,7 +142,8 @@ func pair(changes [3][]diff.Change, renames [3][]diff.Rename) *entries {
 	return all
 }
 
-// addSide stores the changes and renames of one side, mine or real, in the entries, and adds missing entries.
+// addSide stores the changes and renames of one side, mine (sandbox) or real, in the list of changed files,
+// and adds missing files to it.
 func (all *entries) addSide(side int, changes []diff.Change, renames []diff.Rename) {
 	to, from := map[string]diff.Rename{}, map[string]bool{}
 	all.moved[side] = map[string]string{}
@@ -204,7 +206,8 @@ func (all *entries) make() *entry {
 	return t
 }
 
-// index fills in the fields at and order, which find entries by their path in each tree, from the field all.
+// index fills in the fields at and order, by which a file of the merge is found by its path in each tree,
+// from the list all.
 func (all *entries) index() {
 	for tree := range all.at {
 		all.at[tree], all.order[tree] = map[string]*entry{}, nil
@@ -218,7 +221,8 @@ func (all *entries) index() {
 	}
 }
 
-// under calls f for the entries that a tree has at path and below, in the order of their paths.
+// under calls f for the changed files that a tree (base, sandbox or real) has at path and below, in the order
+// of their paths.
 func (all *entries) under(tree int, path string, f func(t *entry)) {
 	list := all.order[tree]
 	i, _ := slices.BinarySearchFunc(list, path, func(t *entry, path string) int { return diff.ComparePaths(t.on[tree].path, path) })
@@ -245,8 +249,8 @@ func (all *entries) movedItself(side int, t *entry) bool {
 	return b.node != nil && s.node != nil && s.path != b.path && all.follow(side, b.path) != s.path
 }
 
-// destination returns the path of an entry in the merged tree, if both sides have it or one side added it. ok
-// is false if both sides renamed it, to different paths.
+// destination returns the path of a file in the merged tree, if sandbox and real tree both have it or one
+// added it. ok is false if both renamed it, to different paths.
 func (all *entries) destination(t *entry) (path string, ok bool) {
 	b, m, r := t.on[base].path, t.on[mine].path, t.on[real].path
 	switch {

@@ -25,8 +25,8 @@ type groups map[string][]*entry
 // base (old) and on that side (new).
 type linkGroups struct{ old, new [3]groups }
 
-// linkGroups collects from all entries which of them are hard links of one file, in the base and on each
-// side.
+// linkGroups collects which changed files are hard links of one another, in the base, in the sandbox and in
+// the real tree.
 func (all *entries) linkGroups() *linkGroups {
 	g := &linkGroups{}
 	for _, side := range []int{mine, real} {

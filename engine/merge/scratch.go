@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A scratch is the directory into which the merge writes content that neither side has. It is opened on first
-// use.
+// A scratch is the directory into which the merge writes content that neither sandbox nor real tree has, such
+// as merged texts. It is opened on first use.
 type scratch struct {
 	dir  *os.File
 	root *os.Root
@@ -77,8 +77,8 @@ func (s *scratch) remove(name string) error {
 	return root.Remove(name)
 }
 
-// build writes the content of from to Scratch as the merged version of the entry t, with the modification
-// time when.
+// build writes the content of from to the directory Scratch as the merged version of the file t, with the
+// modification time when.
 func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	info, err := m.scratch.write(t.outcome.path, from, when)
 	if err != nil {

@@ -74,9 +74,9 @@ type Approval string
 
 // The ways in which a stage of a promotion is approved.
 const (
-	// Auto approves the stage when the promotion starts.
+	// Auto approves the stage of a promotion without a person, when the promotion starts.
 	Auto Approval = "auto"
-	// Ask requires a person to approve the plan of the stage.
+	// Ask requires a person to approve the plan of the stage of a promotion.
 	Ask Approval = "ask"
 )
 

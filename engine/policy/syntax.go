@@ -305,8 +305,8 @@ func (r *reader) run(name, path string, v any) *Command {
 	return nil
 }
 
-// table returns the command that a table with run, and optionally name and timeout, describes;
-// nil after a mistake in run.
+// table returns the command that a TOML table of a profile describes by its keys run, name and timeout, the
+// last two optional; nil after a mistake in run.
 func (r *reader) table(name, path string, table map[string]any) *Command {
 	var c *Command
 	var called string

@@ -234,8 +234,8 @@ func identText(i nodes.Ident) string {
 		number(uint64(i.UID)) + "/" + number(uint64(i.GID)) + "/" + strconv.FormatInt(i.Size, 10)
 }
 
-// journals lists the names of the journals in a state directory that end in one of the suffixes. Cost: one
-// readdir.
+// journals lists the names of the files in a state directory that are journals of promotions and end in one
+// of the suffixes. Cost: one readdir.
 func journals(dir string, suffixes ...string) ([]string, error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -213,7 +213,8 @@ func (r *record) separate(stateDir string) (string, error) {
 	return r.endSeparation(journal)
 }
 
-// endSeparation completes separate, which has written the journal of the part r.
+// endSeparation completes separate, which has written a journal for r, a part of a promotion that is to be
+// undone alone.
 func (r *record) endSeparation(journal string) (string, error) {
 	if err := r.takeOut(filepath.Dir(journal)); err != nil {
 		return "", err

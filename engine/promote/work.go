@@ -324,8 +324,8 @@ func addStamp(all map[string]Stamp, real *nodes.Dirs, path string) {
 
 func stampOf(st *vfs.Stat) Stamp { return Stamp{st.Ino, st.CTime.Time()} }
 
-// fillHeader fills in the fields of the journal's header from the options of Apply. changes is the number of
-// changes.
+// fillHeader fills in the header of the promotion's journal from the options of Apply. changes is the number
+// of changes.
 func (w *work) fillHeader(o Options, changes int) {
 	w.sandbox, w.group, w.made, w.count, w.retain = o.Sandbox, cmp.Or(o.Group, w.id), time.Now(), changes, retainNone
 	if o.KeepUndo {

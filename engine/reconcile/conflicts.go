@@ -173,7 +173,7 @@ func (m *partMerge) conflict(k merge.Conflict) Conflict {
 	return c
 }
 
-// places returns all paths of the conflict: those of both sides, and those that its answer resolves, too.
+// places returns all paths of the conflict in sandbox and real tree, and those that its answer resolves, too.
 func (c *Conflict) places() []string {
 	paths := append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...)
 	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
@@ -186,7 +186,7 @@ func (c *refreshConflict) asConflict() Conflict {
 	}
 }
 
-// places returns all paths of the conflict: those of both sides, and those that its answer resolves, too.
+// places returns all paths of the conflict in sandbox and real tree, and those that its answer resolves, too.
 func (c *refreshConflict) places() []string {
 	conflict := c.asConflict()
 	return conflict.places()

@@ -179,7 +179,7 @@ func (rc *Reconciler) planOf(ctx context.Context, name string, o PlanOptions) (*
 	return c.Plan, nil
 }
 
-// A Promotion is a plan with the open files to carry it out. The done of [Reconciler.Begin] closes them.
+// A Promotion is a plan with the open files that executing it needs; done of [Reconciler.Begin] closes them.
 type Promotion struct {
 	Rec   *catalog.Record
 	Plan  *Plan

@@ -280,7 +280,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-// recordPromoted makes one directory's promoted files the base of later changes, in the baseline k.
+// recordPromoted makes one directory's promoted files the originals, in k, with which later changes compare.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes)-len(p.gitPaths()) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	there := map[string]bool{}

@@ -103,7 +103,7 @@ func (rc *Reconciler) refresh(ctx context.Context, name string, o RefreshOptions
 	return r, rc.sandboxes.SweepLater(ctx)
 }
 
-// A refreshing is the state of one refresh: the sandbox, and the new base and baseline that it makes.
+// A refreshing is the state of one refresh: the sandbox, and the new base and stored originals it makes.
 type refreshing struct {
 	rc       *Reconciler
 	h        *catalog.Locked
@@ -181,7 +181,7 @@ func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []s
 	return nil
 }
 
-// makeBaselineDir creates the directory of the new baseline. It first removes one that a killed refresh left.
+// makeBaselineDir makes the directory for originals of the new base, after removing one of a killed refresh.
 func (x *refreshing) makeBaselineDir(ctx context.Context) error {
 	if err := fault.Point(ctx, "create the new baseline"); err != nil {
 		return errs.Wrap("refreshing", x.baseline.Dir, err)

@@ -194,7 +194,8 @@ func (s *Store) waiting(op string, number int) (*locked, error) {
 	return l, nil
 }
 
-// shortPlan is how many digits of its fingerprint a person must give at least to identify a plan.
+// shortPlan is how many digits of a plan's fingerprint a person must give at least, to approve a job's result
+// by exactly that plan.
 const shortPlan = 12
 
 // Approve promotes the result of a waiting job, by exactly the plan that the job has. plan is the start of

@@ -228,7 +228,8 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 	})
 }
 
-// hear completes the command of the probe of t, starts it with run, and returns the report that it printed.
+// hear completes the command that runs the probe of t in a sandbox, starts it with run, and returns the
+// report that the probe printed.
 func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
 	var tty *os.File
 	if t.terminal {

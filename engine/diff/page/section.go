@@ -85,7 +85,7 @@ func (b *builder) heading(s *sheet, e *entry) {
 	count(s, e.lines)
 }
 
-// text writes the changed lines of a text file, or a note why there are none.
+// text writes the changed lines of a text file to the page, or why there are none.
 func (b *builder) text(s *sheet, e *entry, all []hunk, read [2]content) {
 	switch {
 	case len(all) > 0:

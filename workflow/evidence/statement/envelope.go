@@ -47,7 +47,8 @@ type Signature struct {
 	Sig   string `json:"sig"`
 }
 
-// preAuth returns the bytes that a DSSE signature signs for the payload body of the type kind.
+// preAuth returns the bytes that a DSSE signature signs for body, the payload of an envelope, whose type is
+// kind.
 func preAuth(kind string, body []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(body), body)
 }

@@ -227,8 +227,8 @@ func (k *PartialFile) checkSpace(bytes int64) error {
 	return nil
 }
 
-// Received returns a reader of the payload that earlier attempts of the transfer stored; it is empty if there
-// is none.
+// Received returns a reader of the part of a stream's payload that earlier attempts of the transfer stored;
+// it is empty if there is none.
 func (k *PartialFile) Received() (io.Reader, error) {
 	if k.earlier.Bytes == 0 {
 		return strings.NewReader(""), nil
@@ -452,8 +452,8 @@ func NewSkipper(b Partial, begin func() (io.Writer, error)) *Skipper {
 	return &Skipper{prefix: b, begin: begin, sum: sha256.New(), left: b.Bytes}
 }
 
-// Write takes the next bytes of the payload. Errors: ErrOtherPrefix, before begin was called; those of the
-// writer that begin returned.
+// Write takes the next bytes of a stream's payload. Errors: ErrOtherPrefix, before begin was called; those of
+// the writer that begin returned.
 func (s *Skipper) Write(b []byte) (int, error) {
 	n := int(min(s.left, int64(len(b))))
 	s.sum.Write(b[:n])
