@@ -157,7 +157,7 @@ func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool
 	return sameBytes(f, g)
 }
 
-// sameBytes reports whether two readers deliver the same bytes.
+// sameBytes reports whether two readers deliver the same bytes up to their ends, to compare two files.
 func sameBytes(f, g io.Reader) (bool, error) {
 	const size = 128 << 10
 	x, y := make([]byte, size), make([]byte, size)

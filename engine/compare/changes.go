@@ -286,7 +286,8 @@ func withoutRootOwner(changes []diff.Change) []diff.Change {
 }
 
 // isRealDirTime reports whether c is only a change of a directory's modification time that the host made
-// after taken, the time of a live base, so that it did not come from the sandbox.
+// after taken, the time since which the sandbox's base is the real tree itself, so that it did not come from
+// the sandbox.
 func isRealDirTime(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }

@@ -324,8 +324,8 @@ func (r *DriftReport) addOutside(p *Part, c diff.Change, path string) {
 	r.Paths = append(r.Paths, DriftPath{Path: path, Kind: kind})
 }
 
-// isRealFile reports whether a file that seems added in the sandbox is in truth the host's own. On a live
-// base, a file that the host creates during the comparison shows up so.
+// isRealFile reports whether a file that seems added in the sandbox is in truth the host's own. If the base
+// is the real tree itself, a file that the host creates during the comparison shows up so.
 func isRealFile(p *Part, c diff.Change, path string) bool {
 	if p.Frozen || c.Kind != diff.Added {
 		return false

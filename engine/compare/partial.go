@@ -122,7 +122,7 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 	}
 }
 
-// appendPart appends p to parts unless p has no changes.
+// appendPart appends p, the changes in one directory tree, to parts unless it has no changes.
 func appendPart(parts []Part, p Part) []Part {
 	if len(p.Changes) == 0 {
 		return parts

@@ -83,7 +83,7 @@ func (r *Repository) Close() {
 	r.mine.Close()
 }
 
-// Path returns the absolute path of the real repository.
+// Path returns the absolute path of the repository in the real tree, which receives the commits.
 func (r *Repository) Path() string { return filepath.Join(r.trees.Path, r.dir) }
 
 // fail returns err as an [errs.Error] with the repository's path and the kind that its cause maps to. An

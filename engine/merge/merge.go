@@ -49,7 +49,7 @@ type Input struct {
 // A Choice is the answer to a conflict, which Input.Choose returns.
 type Choice int
 
-// The answers that Input.Choose can give to a conflict.
+// The answers that Input.Choose can give to a conflict: which version of the files the merged tree has.
 const (
 	// Ask leaves the conflict open, for the user to answer later: the result of the merge lists it.
 	Ask Choice = iota

@@ -32,7 +32,7 @@ type Profile struct {
 	Origins []Origin `json:"-"`
 }
 
-// Stage returns the index in p.Stages of the stage called name; ok is false if there is none.
+// Stage returns the index, in p.Stages, of the promotion stage called name; ok is false if there is none.
 func (p *Profile) Stage(name string) (i int, ok bool) {
 	for i, s := range p.Stages {
 		if s.Name == name {
@@ -94,7 +94,7 @@ type Command struct {
 // shell is the program that runs a command which a profile gives as one text instead of a list of arguments.
 const shell = "/bin/sh"
 
-// shellCommand returns the command that runs text in the shell.
+// shellCommand returns the command that runs text, a command line of a profile, in the shell /bin/sh.
 func shellCommand(text string) Command {
 	return Command{Name: firstLine(text), Args: []string{shell, "-c", text}}
 }

@@ -154,7 +154,8 @@ func (r *reader) checkKind(s *stage, source string) {
 	}
 }
 
-// checkTarget records a mistake if the target directory of stage i overlaps that of an earlier stage.
+// checkTarget records a mistake in the profile if the target directory of stage i of a promotion overlaps
+// that of an earlier stage.
 func (r *reader) checkTarget(i int) {
 	s := &r.stages[i]
 	for _, other := range r.stages[:i] {

@@ -173,8 +173,8 @@ func (r *reader) section(s Section, path string, table map[string]any, take func
 	}
 }
 
-// stageLine stores one key of a section [[stage]], called name and with the value v, in the last of r.stages.
-// If v is not valid it records a mistake at path.
+// stageLine stores one key of a section [[stage]] of a profile, called name and with the value v, in the last
+// of r.stages. If v is not valid it records a mistake at path.
 func (r *reader) stageLine(name, path string, v any) {
 	s := &r.stages[len(r.stages)-1]
 	switch name {

@@ -21,7 +21,7 @@ type changedDir struct {
 }
 
 // prepareDir stores the state of the real directory in which the step o moves a node, as a changedDir. It
-// sets o.stage to a stage on the directory's filesystem.
+// sets o.stage to a stage, a private directory of the promotion, on the directory's filesystem.
 func (p *planner) prepareDir(o *op) error {
 	path, _ := nodes.Split(o.path)
 	dir, err := p.real.Dir(path)

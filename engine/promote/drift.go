@@ -106,8 +106,9 @@ func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	return "its content has been changed since", nil
 }
 
-// dirDrift returns why files in a directory may not be those that a live base showed: the directory was
-// created or moved there since; or "". Its change time proves a move only if no name in it has changed since.
+// dirDrift returns why files in a directory may not be those that the sandbox saw, since its base is the real
+// tree itself: the directory was created or moved there since; or "". Its change time proves a move only if
+// no name in it has changed since.
 func (p *planner) dirDrift(dir string) string {
 	if p.base.Frozen || dir == "." {
 		return ""

@@ -140,7 +140,7 @@ func (r *record) finishInverse(real *nodes.Dirs, path string) error {
 	return errors.Join(os.Rename(path+suffixNew, path), vfs.SyncDir(filepath.Dir(path)))
 }
 
-// exists reports whether a file of the state directory exists.
+// exists reports whether the file at path, such as a journal in the state directory, exists.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

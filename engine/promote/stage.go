@@ -76,8 +76,8 @@ func writable(dir *os.File) bool {
 	return unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
 }
 
-// besideRoot reports whether the parent directory of the target's root can hold the stage s: it is writable
-// and on the same mount.
+// besideRoot reports whether the parent directory of the target's root can hold s, a private directory of the
+// promotion: it is writable and on the same mount.
 func besideRoot(root *os.File, s *stage) bool {
 	up, err := openAbove(root)
 	if err != nil {

@@ -38,7 +38,7 @@ type PromoteOptions struct {
 	Temporary bool
 }
 
-// Answers returns those options that resolve conflicts, for [Reconciler.Begin].
+// Answers returns those of the options that say how to resolve conflicts, for [Reconciler.Begin].
 func (o PromoteOptions) Answers() Answers {
 	return Answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal}
 }
@@ -318,7 +318,7 @@ func (p *promotionPart) answeredTheirs() (answered subtrees) {
 	return answered
 }
 
-// under returns absolute paths for paths relative to root.
+// under returns the absolute paths for paths, which are relative to the directory root.
 func under(root string, paths []string) []string {
 	return each(paths, func(path string) string { return filepath.Join(root, path) })
 }

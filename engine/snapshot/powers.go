@@ -100,8 +100,9 @@ type Candidate struct {
 	LostFrom string
 }
 
-// An OriginalStore is a backend that preserves the original content of each file of a live base that a fork
-// changes. The original is then known even after the real file has changed too.
+// An OriginalStore is a backend that preserves the original content of each file that a fork changes, for
+// forks whose base is the real tree itself (a live base). The original is then known even after the real file
+// has changed too.
 type OriginalStore interface {
 	// Originals yields the files of the real tree whose content the fork has changed since base, each as it
 	// was just before that change, in no order. A file that is missing was not changed, or its original is
@@ -244,7 +245,7 @@ type TmpProvider interface {
 }
 
 // A ServerMonitor is a backend whose forks depend on a server process that may die. It reports the death, and
-// which files of a live base were read after they had changed.
+// which files of a live base (the real tree itself) were read after they had changed.
 type ServerMonitor interface {
 	// WaitExit waits until the server process of the fork has ended, and reports whether it was killed. If
 	// so, all mounts of the fork answer ENOTCONN for good, and a new mount shows all synced data. WaitExit

@@ -49,7 +49,8 @@ const (
 	PipelineCancelled PipelineState = "cancelled"
 )
 
-// PipelineOptions are the options of `snapfs promote` that apply to every stage of a pipeline.
+// PipelineOptions are the options of `snapfs promote` that apply to every stage of a pipeline, a promotion
+// through the stages of a profile.
 type PipelineOptions struct {
 	Only   []string       `json:"only,omitempty"`
 	Allow  approval.Allow `json:"allow,omitzero"`
@@ -130,8 +131,8 @@ func (p *Pipeline) Current() (int, bool) {
 	return 0, false
 }
 
-// Target returns the directory that stage i promotes to. A deploy stage without a target has that of the
-// nearest earlier stage with one. The default is the workspace.
+// Target returns the directory to which stage i of the promotion copies files. A deploy stage without a
+// target has that of the nearest earlier stage with one. The default is the workspace.
 func (p *Pipeline) Target(i int) string {
 	if s := p.Stages[i]; s.Target != "" || s.Deploy == nil {
 		if s.Target != "" {
@@ -147,7 +148,8 @@ func (p *Pipeline) Target(i int) string {
 	return p.Workspace
 }
 
-// HasChanges reports whether the stage checks and promotes files. A deploy stage does not: it runs a command.
+// HasChanges reports whether the stage of a promotion checks and promotes files. A deploy stage does not: it
+// runs a command.
 func (s *StageRun) HasChanges() bool { return s.Deploy == nil }
 
 // Error returns an error that says that the promotion p of a sandbox failed because of err, of the given

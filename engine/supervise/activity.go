@@ -141,7 +141,7 @@ func (q *activity) addStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (l
 	}
 }
 
-// close stops the observation of all streams of all commands.
+// close stops observing the terminals and pipes of all commands of the sandbox for activity.
 func (q *activity) close() {
 	for s := range q.streams {
 		delete(q.streams, s)

@@ -61,7 +61,7 @@ type Supervisor struct {
 	closed  bool
 }
 
-// socket returns the path of the socket of a sandbox's supervisor.
+// socket returns the path of the Unix socket on which a sandbox's supervisor serves other snapfs processes.
 func (sv *Manager) socket(name string) string { return filepath.Join(sv.cat.Path(name), "keeper") }
 
 // serve opens the sandbox's Unix socket and handles the requests of other snapfs processes until Close.

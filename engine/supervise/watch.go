@@ -104,7 +104,7 @@ func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-
 	}
 }
 
-// pause sleeps for d or until ctx ends.
+// pause sleeps for the time d, or until ctx ends if that is sooner.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -16,7 +16,7 @@ import (
 // A Trust says whether Codex runs snapfs's hooks: it runs only hooks that the person has accepted.
 type Trust string
 
-// The answers of Codex about whether it runs snapfs's hooks.
+// The values of Trust: the answers of the coding agent Codex about whether it runs snapfs's hooks.
 const (
 	Trusted   Trust = "trusted"
 	Untrusted Trust = "not trusted"

@@ -254,8 +254,8 @@ func (s *Store) changed(op string, l *locked) error {
 	}, l.become(Waiting, "for approval: its plan has changed"))
 }
 
-// Reject ends a waiting job without promoting its result, and removes its sandbox. If a stage waits, the
-// stages before it are undone. Errors: ErrInvalid if it does not wait.
+// Reject ends a job that waits for a person, without promoting its result, and removes its sandbox. If a
+// stage of a profile waits, the stages before it are undone. Errors: ErrInvalid if it does not wait.
 func (s *Store) Reject(ctx context.Context, number int) (*Job, error) {
 	const op = "rejecting job"
 	l, err := s.waiting(op, number)

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/words"
 )
 
-// The terminal control sequences for colours (ECMA-48, 8.3.117).
+// The terminal control sequences that set and reset the colours of a patch's lines (ECMA-48, 8.3.117).
 const (
 	plain    = "\x1b[m"
 	bold     = "\x1b[1m"

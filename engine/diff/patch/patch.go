@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// The bounds of a patch: sizes of files in bytes.
+// The greatest sizes, in bytes, of files that a patch shows as text, as binary, or at all.
 const (
 	// TextMax is the largest file that is compared line by line; larger ones are written as
 	// binary.

@@ -28,7 +28,7 @@ type Partial struct {
 	Sum      string
 }
 
-// String returns the text form that [ParsePartial] reads, ID:BASE:BYTES:SUM.
+// String returns the received part of a broken stream as text, ID:BASE:BYTES:SUM, which [ParsePartial] reads.
 func (b Partial) String() string {
 	return strings.Join([]string{b.ID, b.Base, strconv.FormatInt(b.Bytes, 10), b.Sum}, ":")
 }
