@@ -49,7 +49,7 @@ const (
 	RefuseDrift
 )
 
-// KindDrift is the kind of a conflict that could be merged, but RefuseDrift forbids that.
+// KindDrift is the kind of a conflict that a merge could resolve, but snapfs apply (RefuseDrift) may not.
 const KindDrift merge.Kind = "drift"
 
 // op returns the word for the operation in errors: RefuseDrift is snapfs apply, else promote.

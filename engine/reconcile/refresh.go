@@ -466,7 +466,7 @@ func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) 
 // Close closes the directory, which unmounts the fork. Repeating it is safe.
 func (f *ForkTree) Close() { f.Dir.Close() }
 
-// Sync closes the directory and syncs the fork, so that other processes see the writes.
+// Sync closes the open directory of the fork and syncs the fork, so that other processes see the writes.
 func (f *ForkTree) Sync(ctx context.Context) error {
 	f.Close()
 	b, err := f.rc.host.BackendOf(ctx, f.tree)

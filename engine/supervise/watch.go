@@ -223,7 +223,7 @@ func (sv *Manager) startManifest(rec *catalog.Record) (stop func()) {
 	}
 }
 
-// begin starts the watch for drift, unless it runs already or has ended.
+// begin starts watching the real tree for drift, unless the watch runs already or has ended.
 func (b *driftFeed) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
