@@ -18,7 +18,7 @@ type CheckedTree struct {
 	Problems []snapshot.Problem
 }
 
-// Undamaged reports whether no damage was found, or all of it was repaired.
+// Undamaged reports whether the check of the tree found no damage, or all of it was repaired.
 func (t *CheckedTree) Undamaged() bool {
 	for _, p := range t.Problems {
 		if !p.Mended {

@@ -10,7 +10,7 @@ import (
 type (
 	// Command is a program to run in a sandbox.
 	Command = isolate.Command
-	// CommandError reports a command that could not be started.
+	// CommandError is the error of a command that could not be started in a sandbox.
 	CommandError = isolate.CommandError
 	// Status is how a command ended: its exit status or signal.
 	Status = isolate.Status
@@ -20,7 +20,7 @@ type (
 	Limits = catalog.Limits
 	// Hit is a resource limit that a command or sandbox reached, and that ended or paused it.
 	Hit = catalog.LimitHit
-	// A Proof is the result of an isolation self-test.
+	// A Proof is the result of a self-test, in which a program inside a sandbox tried to get out of it.
 	Proof = catalog.Proof
 	// A ProfileUse lists which settings of a profile a sandbox's policy uses, and which it ignores.
 	ProfileUse = catalog.ProfileUse

@@ -178,7 +178,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 // Catalog returns the catalogue with the records of all sandboxes.
 func (e *Engine) Catalog() *catalog.Catalog { return e.cat }
 
-// Events returns the stream of events of the state directory.
+// Events returns the log of events, such as started commands, of the state directory, to append to or read.
 func (e *Engine) Events() *events.Log { return e.events }
 
 // Notice passes a sentence for the user to the callback Config.Notice.

@@ -167,7 +167,7 @@ func (e *Engine) describe(li *listing, r *catalog.Record) (Info, error) {
 	return info, err
 }
 
-// isRunning reports whether a sandbox has a supervisor now.
+// isRunning reports whether a sandbox has a supervisor, the process that owns its running container, now.
 func (e *Engine) isRunning(ctx context.Context, r *catalog.Record) (bool, error) {
 	conn, err := e.Supervise.Dial(ctx, r)
 	switch {

@@ -10,7 +10,7 @@ import (
 
 // New makes a permanent sandbox, in which nothing runs yet. Atomic: after an error or a crash the sandbox
 // does not exist. Cost: constant in the size of the trees, with most backends. Errors: errs.ErrExists (the
-// name), ErrNotFound and ErrNotSupported (the workspace), ErrNoSpace, ErrDenied; admission.ErrNoRoom.
+// name), ErrNotFound and ErrNotSupported (the workspace), ErrNoSpace, ErrDenied; ErrBusy (no capacity).
 func (e *Engine) New(ctx context.Context, req hostfs.Request) (*catalog.Record, error) {
 	if err := policy.BoundBySite(&req.Policy); err != nil {
 		return nil, err

@@ -160,7 +160,7 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 }
 
 // ForkAdmitted does the same as [Engine.Fork], but first waits for an admission slot; when says for how long
-// and with which priority. Errors: also admission.ErrNoRoom.
+// and with which priority. Errors: also ErrBusy (the host has no capacity).
 func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when supervise.Admission) (*catalog.Record, error) {
 	rec, err := e.cat.Get(from)
 	if err != nil {

@@ -28,11 +28,12 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// errNoRoom is the ErrBusy for a sandbox that the host has no capacity for, with an exit status of its own.
+// errNoRoom is the ErrBusy for a sandbox that the host has no capacity for. Its exit status, 123,
+// distinguishes it from other errors.
 var errNoRoom = errs.NewStatus(123, "no room")
 
-// A Request holds the resources that a sandbox may use, by its limits. Zero means that a resource has no
-// limit.
+// A Request holds how much memory, disk and processor time a sandbox may use, by its limits, for the decision
+// whether the host has room for it. Zero means no limit.
 type Request struct {
 	// Memory and Disk are in bytes.
 	Memory     int64   `json:"memory"`

@@ -230,7 +230,8 @@ func (c *Controller) stale(number uint64) bool {
 	return err == nil || errors.Is(err, os.ErrNotExist)
 }
 
-// leave removes the ticket from the queue. It may be called twice.
+// leave removes the ticket, the place of one waiting sandbox, from the queue for capacity. It may be called
+// twice.
 func (t *ticket) leave() {
 	if t.f != nil {
 		_ = os.Remove(t.f.Name()) // the next process finds the file unlocked

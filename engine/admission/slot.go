@@ -37,7 +37,8 @@ const (
 	recordSize = 160
 )
 
-// A record is the content of a slot's file, as JSON: the limits of the sandbox that runs.
+// A record is the JSON content of a slot's file: the limits of the running sandbox for which the slot
+// reserves capacity of the host.
 type record struct {
 	Version int `json:"version"`
 	// Place is the number in the file's name.
@@ -142,8 +143,8 @@ func (s *Slot) HandOver() {
 	}
 }
 
-// Inherit returns the slot whose open file the parent process passed as descriptor fd. The
-// caller closes the slot.
+// Inherit returns the slot, a reservation of the host's capacity, whose open file the parent process passed
+// as descriptor fd. The caller closes the slot.
 func Inherit(fd int) (*Slot, error) {
 	syscall.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "place")

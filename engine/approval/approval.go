@@ -43,7 +43,8 @@ type Needed struct {
 	Also  Allow
 }
 
-// String returns a message for the user: a line for each reason, with the first five paths.
+// String returns the changes that need approval as a message for the user: a line for each reason, with the
+// first five paths.
 func (n *Needed) String() string {
 	const most = 5
 	var reasons []string
@@ -232,7 +233,7 @@ func (c *Checker) Needed() *Needed {
 	return &c.needed
 }
 
-// upTo returns the first n elements of a path, or "." if n is 0.
+// upTo returns the first n elements of the path p, or "." if n is 0.
 func upTo(p string, n int) string {
 	if n < 1 {
 		return "."

@@ -23,7 +23,7 @@ type Rule struct {
 	Place Place
 }
 
-// A Place says in which directories the patterns of a [Rule] apply.
+// A Place says in which directories the file patterns of a [Rule], which say what needs approval, apply.
 type Place int
 
 // Directories in which the patterns of a rule apply. OutsidePackages leaves out the PackageDirs of the

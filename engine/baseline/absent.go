@@ -38,12 +38,12 @@ func (k *Baseline) Absent(path string) bool {
 	}
 }
 
-// Set stores n as the original state at an absolute path.
+// Set stores n as the original, the state in the sandbox's base, of the file at an absolute path.
 func (k *Baseline) Set(path string, n Entry) {
 	k.Nodes[path], k.Changed, k.absent = n, true, nil
 }
 
-// Unset removes the stored original state at an absolute path.
+// Unset removes the stored original, the state in the sandbox's base, of the file at an absolute path.
 func (k *Baseline) Unset(path string) {
 	delete(k.Nodes, path)
 	k.Changed, k.absent = true, nil

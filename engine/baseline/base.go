@@ -26,7 +26,7 @@ type MergeBase struct {
 	Frozen RootedReader
 }
 
-// Abs returns the absolute path of a path relative to the merge's directory.
+// Abs returns the absolute path for path, which is relative to the directory that is merged.
 func (c *MergeBase) Abs(path string) string { return filepath.Join(c.Root, path) }
 
 // At returns the node that the merge base has at a path, nil for none. If that is not known, why is the
@@ -157,7 +157,7 @@ func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool
 	return sameBytes(f, g)
 }
 
-// sameBytes reports whether two readers deliver the same bytes.
+// sameBytes reports whether two readers deliver the same bytes up to their ends, to compare two files.
 func sameBytes(f, g io.Reader) (bool, error) {
 	const size = 128 << 10
 	x, y := make([]byte, size), make([]byte, size)

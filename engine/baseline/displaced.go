@@ -38,8 +38,8 @@ type Displaced struct {
 	baseline Baseline
 }
 
-// dirChange is the state of a directory before and after a promotion: its inode and modification time, which
-// identify the names in it.
+// dirChange is the state of a real directory before and after a promotion: its inode and modification time,
+// by which a later command recognises that the names in it are the same.
 type dirChange struct{ before, after dirState }
 
 type dirState struct {
@@ -84,8 +84,8 @@ func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, err
 	return d, nil
 }
 
-// fill stores the present state of the paths, relative to dir, or with names set only their names, and saves
-// d.
+// fill stores the state that the files at paths, relative to dir, have before a promotion replaces them, and
+// saves d. With names set it stores only their names.
 func (d *Displaced) fill(dir *os.File, paths []string, names bool) error {
 	recorder := pathRecorder{baseline: &d.baseline, base: LiveBase{Real: RootedReader{Root: dir}}}
 	defer recorder.base.Real.Close()
@@ -135,7 +135,8 @@ func statIn(real *RootedReader, path string) (vfs.Stat, error) {
 	return real.stat(path)
 }
 
-// turnFile is a file in the directory of replaced files. The process whose promotion runs has it locked.
+// turnFile is the name of a file in the directory where promotions store the files that they replace. The
+// process whose promotion runs has it locked.
 const turnFile = "turn"
 
 // Turn takes the lock by which promotions of one state directory run one after another, and returns the
@@ -169,7 +170,8 @@ func (d *Displaced) End() error {
 	return d.finish()
 }
 
-// finish stores how the changed directories are after the promotion, as End does, without releasing the lock.
+// finish stores the inode and time that each changed directory has after the promotion. It does the same as
+// End, without releasing the lock.
 func (d *Displaced) finish() error {
 	dir, err := OpenRoot(d.root)
 	if err != nil {
@@ -191,7 +193,7 @@ func (d *Displaced) finish() error {
 	return d.save()
 }
 
-// save writes the states of files and of directories to the directory of d.
+// save writes the stored states of the files and directories that a promotion replaces to the directory of d.
 func (d *Displaced) save() error {
 	var dirs []byte
 	for abs, c := range d.dirs {
@@ -207,8 +209,8 @@ func (d *Displaced) save() error {
 	return nil
 }
 
-// others reports whether there is another sandbox than the named one, which may need the replaced files. It
-// returns true if that is not known.
+// others reports whether there is a sandbox other than the named one, which may need the files that its
+// promotion replaces. It returns true if that is not known.
 func (bl *Recorder) others(name string) bool {
 	dir, err := os.Open(filepath.Dir(bl.cat.Path("x")))
 	if err != nil {
@@ -322,7 +324,8 @@ func (h *history) stale(bl *Recorder) bool {
 // stored so far.
 const patience = 10 * time.Second
 
-// readDirs reads the states of the directories that the promotion changed; without the file none is known.
+// readDirs reads the stored states of the directories that the promotion changed from their file; if it is
+// missing, none is known.
 func (d *Displaced) readDirs() {
 	d.dirs = map[string]dirChange{}
 	data, _ := os.ReadFile(filepath.Join(d.baseline.Dir, dirsFile)) // see above

@@ -28,7 +28,8 @@ const (
 	formatEnd  = "end\n"
 )
 
-// encode returns the baseline as the content of its file, sorted by path; see formatHead.
+// encode returns the originals of the baseline as the content of its file, a line for each, sorted by path;
+// see formatHead.
 func (k *Baseline) encode() []byte {
 	b := []byte(formatHead)
 	for _, path := range slices.Sorted(maps.Keys(k.Nodes)) {
@@ -79,7 +80,7 @@ func (n *Entry) encode(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decode reads the content of a baseline's file, which [Baseline.encode] wrote, into k.
+// decode reads the content of a baseline's file, the originals that [Baseline.encode] wrote, into k.
 func (k *Baseline) decode(data []byte) error {
 	body, ok := strings.CutPrefix(string(data), formatHead)
 	if !ok {
@@ -114,14 +115,14 @@ func (k *Baseline) decode(data []byte) error {
 	return nil
 }
 
-// A lineReader parses the fields of one line of a baseline's file. The first malformed field sets bad; from
-// then on the methods return zero values.
+// A lineReader parses the fields of one line, one original, of a baseline's file. The first malformed field
+// sets bad; from then on the methods return zero values.
 type lineReader struct {
 	rest string
 	bad  bool
 }
 
-// word returns the next word of the line, "" for "-".
+// word returns the next field, a word, of a line of a baseline's file; "" if the word is "-".
 func (l *lineReader) word() string {
 	l.rest = strings.TrimPrefix(l.rest, " ")
 	var word string
@@ -134,7 +135,7 @@ func (l *lineReader) word() string {
 	return word
 }
 
-// quoted returns the next Go-quoted string of the line, "" for "-".
+// quoted returns the next field, a Go-quoted string, of a line of a baseline's file; "" if it is "-".
 func (l *lineReader) quoted() string {
 	l.rest = strings.TrimPrefix(l.rest, " ")
 	if after, ok := strings.CutPrefix(l.rest, "-"); ok {
@@ -150,14 +151,15 @@ func (l *lineReader) quoted() string {
 	return text
 }
 
-// number returns the next unsigned decimal number of at most bits bits.
+// number returns the next field, an unsigned decimal number of at most bits bits, of a line of a baseline's
+// file.
 func (l *lineReader) number(bits int) uint64 {
 	n, err := strconv.ParseUint(l.word(), 10, bits)
 	l.bad = l.bad || err != nil
 	return n
 }
 
-// time returns the next time, written as seconds.nanoseconds.
+// time returns the next field, a time written as seconds.nanoseconds, of a line of a baseline's file.
 func (l *lineReader) time() time.Time {
 	sec, nsec, _ := strings.Cut(l.word(), ".")
 	s, err := strconv.ParseInt(sec, 10, 64)
@@ -166,7 +168,7 @@ func (l *lineReader) time() time.Time {
 	return time.Unix(s, n)
 }
 
-// node returns the entry of a baseline that the rest of the line describes.
+// node returns the entry, an original of a file, that the rest of a line of a baseline's file describes.
 func (l *lineReader) node() Entry {
 	flags := l.word()
 	n := Entry{Promoted: strings.Contains(flags, "c"), Created: strings.Contains(flags, "m"), Data: l.word(), Unknown: l.quoted()}

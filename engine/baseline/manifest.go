@@ -75,7 +75,7 @@ const (
 	largeRetry = 10 * time.Minute
 )
 
-// errTooLarge ends the reading of a workspace that has too many files to list.
+// errTooLarge ends the reading of a workspace that has too many files to be listed for later comparison.
 var errTooLarge = errors.New("too many files")
 
 // manifestDir returns the directory, in the state directory, for the manifests of a workspace, the lists of

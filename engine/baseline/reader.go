@@ -23,7 +23,8 @@ type RootedReader struct {
 	last *os.File
 }
 
-// Close closes the cached subdirectory, not Root.
+// Close closes the subdirectory that the reader holds open for the next call, not Root, which the caller
+// owns.
 func (l *RootedReader) Close() {
 	if l.last != nil {
 		l.last.Close()
@@ -113,7 +114,8 @@ func (l *RootedReader) Open(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// OpenFD does the same as Open and returns a bare descriptor, which the caller closes.
+// OpenFD opens the file at a path below the root as Open does, but returns a bare descriptor, which the
+// caller closes.
 func (l *RootedReader) OpenFD(path string) (int, error) {
 	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	fd, err := vfs.OpenBeneathFD(int(l.Root.Fd()), path, flags|vfs.ONoatime, 0)
@@ -138,7 +140,7 @@ func (l *RootedReader) OpenFD(path string) (int, error) {
 	return fd, nil
 }
 
-// isAbsence reports whether an error means that the path does not exist.
+// isAbsence reports whether an error of opening or reading a path means that the path does not exist.
 func isAbsence(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, fs.ErrNotExist)
 }
@@ -162,8 +164,8 @@ func OpenRoot(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// LiveBase finds the original state of paths on a live base, as they were when the sandbox started, from the
-// real tree as it is now.
+// LiveBase finds, from the real tree as it is now, the state that paths had when the sandbox started. It
+// serves sandboxes whose base is the real tree itself (a live base) and not a copy.
 type LiveBase struct {
 	Real RootedReader
 	// Since is the instant of the state, see [Recorder.Since]. It comes from the
@@ -283,7 +285,8 @@ func (b *LiveBase) dirReplaced(dir string) (why string, err error) {
 	return why, nil
 }
 
-// NodeOf converts inode metadata to a node of package diff, without link target and extended attributes.
+// NodeOf converts the result of a stat to a node of package diff, with which files are compared, without link
+// target and extended attributes.
 func NodeOf(st *vfs.Stat) *diff.Node {
 	return &diff.Node{
 		Mode: st.FileMode(), UID: st.UID, GID: st.GID, Size: st.Size,

@@ -135,7 +135,8 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 	return nil
 }
 
-// A forkView is the sandbox's version of a tree, mounted and opened at the first use.
+// A forkView is one tree as the sandbox sees it (its fork), mounted and opened at the first use. It gives the
+// sandbox's version of files whose originals are stored.
 type forkView struct {
 	ctx context.Context
 	b   snapshot.Backend

@@ -17,7 +17,8 @@ import (
 // it.
 type StampsOf map[string]map[string]promote.Stamp
 
-// In returns the stamps of all paths in a directory, by path relative to it.
+// In returns the stamps (inode and change time after a promotion) of all promoted paths in the directory
+// tree, by path relative to it.
 func (s StampsOf) In(tree string) map[string]promote.Stamp {
 	all := map[string]promote.Stamp{}
 	for root, stamps := range s {
@@ -32,8 +33,8 @@ func (s StampsOf) In(tree string) map[string]promote.Stamp {
 
 const stampsFile = "applied.json"
 
-// Stamps reads the stamps of a sandbox's promotions, an empty set if there are none. Error:
-// errs.ErrCorrupt.
+// Stamps reads the stamps of the files that promotions of a sandbox wrote: their inodes and change times
+// then. Without promotions the set is empty. Error: errs.ErrCorrupt.
 func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 	known := StampsOf{}
 	data, err := os.ReadFile(filepath.Join(bl.cat.Path(name), stampsFile))

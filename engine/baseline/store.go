@@ -46,7 +46,8 @@ type Baseline struct {
 	absent  map[string]bool // results of Absent by directory
 }
 
-// An Entry is the original state at one path of a sandbox's baseline.
+// An Entry is one original of a sandbox's baseline: the state that the file at one path had in the sandbox's
+// base.
 type Entry struct {
 	// Node is nil if the base has nothing there.
 	Node *diff.Node
@@ -74,7 +75,8 @@ const (
 	maxEntries = 20_000
 )
 
-// BaseDir returns the directory of a sandbox's baseline after its refresh number refreshed.
+// BaseDir returns the directory with the originals of a sandbox, its baseline. refreshed is the number of the
+// sandbox's last refresh, since each makes a new baseline.
 func (bl *Recorder) BaseDir(name string, refreshed int) string {
 	return filepath.Join(bl.cat.Path(name), "bases", strconv.Itoa(refreshed))
 }
@@ -85,8 +87,8 @@ func (bl *Recorder) Read(rec *catalog.Record) (*Baseline, error) {
 	return readDir(bl.BaseDir(rec.Name, rec.Refreshed))
 }
 
-// readDir reads the baseline in a directory, in the present or the older file format; an empty one if there
-// is neither file.
+// readDir reads the baseline, the originals of a sandbox's changed files, from its directory, in the present
+// or the older file format; an empty one if there is neither file.
 func readDir(dir string) (*Baseline, error) {
 	k := &Baseline{Dir: dir, Nodes: map[string]Entry{}}
 	data, err := os.ReadFile(filepath.Join(dir, baselineFile))
@@ -107,7 +109,8 @@ func readDir(dir string) (*Baseline, error) {
 	return k, nil
 }
 
-// decodeJSON reads the older JSON format of a baseline.
+// decodeJSON reads into k the content of a baseline's file in the JSON format that older versions of snapfs
+// wrote.
 func (k *Baseline) decodeJSON(data []byte) error {
 	var list jsonBaseline
 	if err := json.Unmarshal(data, &list); err != nil {
@@ -124,8 +127,8 @@ func (k *Baseline) decodeJSON(data []byte) error {
 	return nil
 }
 
-// Update calls change with the sandbox's baseline under its lock, and saves the baseline if change has set
-// Changed. After an error the file on disk is unchanged.
+// Update calls change with the sandbox's baseline, the originals of its changed files, under its lock, and
+// saves the baseline if change has set Changed. After an error the file on disk is unchanged.
 func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func(k *Baseline) error) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	lock, err := bl.lock(rec)
@@ -146,8 +149,9 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 	return bl.save(rec.Name, rec.Refreshed, k)
 }
 
-// WithLock calls do under the lock of the sandbox's baseline, so that a concurrent Record does not mistake
-// the promotion's own writes for the user's. If rec is nil, or the sandbox is ephemeral, it takes no lock.
+// WithLock calls do, which changes the real tree, under the lock of the sandbox's baseline (stored
+// originals), so that a concurrent Record does not mistake the promotion's own writes for the user's. If rec
+// is nil, or the sandbox is ephemeral, it takes no lock.
 func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	if rec == nil || rec.Ephemeral {
 		return do()
@@ -160,8 +164,8 @@ func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	return do()
 }
 
-// lock takes the lock of the sandbox's baseline and waits for it; closing the file releases
-// it. It creates the baseline's directory if the sandbox exists.
+// lock takes the lock of the file with a sandbox's originals, its baseline, and waits for it; closing the
+// file releases it. It creates the baseline's directory if the sandbox exists.
 func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	if err := makeDir(dir); err != nil {
@@ -170,8 +174,8 @@ func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	return lockDir(dir)
 }
 
-// makeDir creates dir, the directory of a baseline, and its parent. It returns an error if the
-// sandbox's directory above them does not exist.
+// makeDir creates dir, the directory for the originals of a sandbox, and its parent. It returns an error if
+// the sandbox's directory above them does not exist.
 func makeDir(dir string) error {
 	for _, d := range []string{filepath.Dir(dir), dir} { // not MkdirAll: a removed sandbox must not reappear
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -195,8 +199,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// save replaces the file of a sandbox's baseline atomically. refreshed is the number of the sandbox's last
-// refresh.
+// save replaces the file with a sandbox's baseline, the originals of its changed files, atomically. refreshed
+// is the number of the sandbox's last refresh.
 func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
 	rel, err := filepath.Rel(bl.cat.Path(name), bl.BaseDir(name, refreshed))
 	if err != nil {
@@ -246,11 +250,11 @@ func (k *Baseline) text(e *Entry) []byte {
 	return data
 }
 
-// full reports whether the baseline has its maximum number of entries.
+// full reports whether the baseline, the stored originals of a sandbox, has its maximum number of entries.
 func (k *Baseline) full() bool { return len(k.Nodes) >= maxEntries }
 
-// Inherit gives to, a fork of the sandbox from, a copy of its baseline by hard links. That is safe because
-// the files are only ever replaced, never written to.
+// Inherit gives to, a fork of the sandbox from, a copy of the baseline (stored originals) of from, by hard
+// links. That is safe because the files are only ever replaced, never written to.
 func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	src, dst := bl.BaseDir(from.Name, to.Refreshed), bl.BaseDir(to.Name, to.Refreshed)
 	list, err := os.ReadDir(src)
@@ -287,7 +291,7 @@ type JSONEntry struct {
 	Unknown  string     `json:"unknown,omitempty"`
 }
 
-// JSONEntryOf converts an entry of a baseline to its JSON form.
+// JSONEntryOf converts an entry of a baseline, the original of one file, to its JSON form.
 func JSONEntryOf(n Entry) JSONEntry {
 	e := JSONEntry{Node: jsonStatOf(n.Node), Data: n.Data, Promoted: n.Promoted, Created: n.Created, Unknown: n.Unknown}
 	if n.Base != nil {
@@ -297,7 +301,7 @@ func JSONEntryOf(n Entry) JSONEntry {
 	return e
 }
 
-// Entry converts the JSON form of an entry back.
+// Entry converts the JSON form of an entry of a baseline, the original of one file, back to the entry.
 func (k JSONEntry) Entry() Entry {
 	n := Entry{Node: k.node(), Data: k.Data, Promoted: k.Promoted, Created: k.Created, Unknown: k.Unknown}
 	if k.Base != nil {
@@ -307,7 +311,7 @@ func (k JSONEntry) Entry() Entry {
 	return n
 }
 
-// A jsonStat is a diff.Node in its JSON form.
+// A jsonStat is the JSON form of a diff.Node, the metadata of one file, in baselines of the older format.
 type jsonStat struct {
 	Mode   fs.FileMode       `json:"mode"`
 	UID    uint32            `json:"uid"`
@@ -363,7 +367,7 @@ func EscapePath(s string) string {
 	return "\x00" + base64.StdEncoding.EncodeToString([]byte(s))
 }
 
-// UnescapePath reverses EscapePath.
+// UnescapePath reverses EscapePath, which makes a path that is not UTF-8 safe for JSON.
 func UnescapePath(s string) string {
 	if code, ok := strings.CutPrefix(s, "\x00"); ok {
 		if b, err := base64.StdEncoding.DecodeString(code); err == nil {
@@ -425,8 +429,8 @@ func (k *Baseline) Promote(abs string, c *diff.Change, mine *RootedReader) error
 	return nil
 }
 
-// storeText copies a small text of the sandbox to the baseline and returns the name of the copy, or "" for a
-// file that is not text or cannot be read.
+// storeText copies a small text file of the sandbox to the directory of the baseline, for later merges, and
+// returns the name of the copy, or "" for a file that is not text or cannot be read.
 func (k *Baseline) storeText(l *RootedReader, path string) (string, error) {
 	f, err := l.Open(path)
 	if err != nil {

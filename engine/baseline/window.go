@@ -153,7 +153,8 @@ func (bl *Recorder) recordAll(ctx context.Context, rec *catalog.Record, w *windo
 	return err == nil && !k.full()
 }
 
-// live reports whether a sandbox has a live base.
+// live reports whether a sandbox has a live base: one that is the real tree itself, so that drift changes it,
+// and not a copy.
 func live(rec *catalog.Record) bool {
 	return slices.ContainsFunc(rec.Trees, func(t catalog.Tree) bool { return !t.Frozen })
 }

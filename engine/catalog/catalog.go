@@ -60,7 +60,7 @@ func Open(dir string) (*Catalog, error) {
 	return c, nil
 }
 
-// Is reports whether dir contains a catalogue.
+// Is reports whether dir contains a catalogue, that is, whether it is a state directory of snapfs.
 func Is(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, format))
 	return err == nil
@@ -112,10 +112,11 @@ func (c *Catalog) create() error {
 	return syncDir(c.dir)
 }
 
-// Rehearse makes later writes to the catalogue fail at the points that a test's fault plan selects.
+// Rehearse makes later writes to the catalogue fail at the points that plan selects. Only tests of failed
+// writes call it.
 func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
 
-// Dir returns the state directory.
+// Dir returns the path of the state directory, which contains the catalogue.
 func (c *Catalog) Dir() string { return c.dir }
 
 // Path returns the directory of the sandbox called name, existing or not.
@@ -245,8 +246,8 @@ func (c *Catalog) Store(file string, data []byte) error {
 	return ReplaceFile(path, data, true)
 }
 
-// Update replaces the record of a sandbox without its lock. The sandbox is new, and no other process knows
-// its name yet.
+// Update replaces the record of a sandbox without taking the sandbox's lock. The sandbox must be new, so that
+// no other process knows its name yet.
 func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 
 // Share takes the catalogue's shared lock, which makes [Catalog.Exclude] wait until release is called. A
@@ -254,8 +255,9 @@ func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 // base, because a garbage collection would remove the unnamed base. release may be called twice.
 func (c *Catalog) Share() (release func(), err error) { return c.flock(syscall.LOCK_SH) }
 
-// Exclude takes the catalogue's exclusive lock for a garbage collection of bases: it waits for all holders of
-// the shared lock of [Catalog.Share], and blocks new ones until release is called.
+// Exclude takes the exclusive lock of the catalogue for a garbage collection of bases, so that no command
+// begins to use a base meanwhile. It waits for all holders of the shared lock of [Catalog.Share], and blocks
+// new ones until release is called.
 func (c *Catalog) Exclude() (release func(), err error) { return c.flock(syscall.LOCK_EX) }
 
 func (c *Catalog) flock(how int) (func(), error) {
@@ -324,7 +326,8 @@ func fail(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: cause(err)}
 }
 
-// cause returns the error that an fs.PathError wraps, and other errors unchanged.
+// cause returns the error that an fs.PathError wraps, and other errors unchanged, because the errors of the
+// catalogue name the path themselves.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

@@ -100,7 +100,7 @@ func (c *Catalog) Ends() ([]End, error) {
 	return found, nil
 }
 
-// Due reports whether the removal time of the sandbox is at or before now.
+// Due reports whether the time at which the sandbox is to be removed, by its limits, is at or before now.
 func (e *End) Due(now Instant) bool {
 	if e.By.Boot != "" && strings.HasPrefix(now.Boot, e.By.Boot) {
 		return now.Up >= e.By.Up
@@ -108,7 +108,8 @@ func (e *End) Due(now Instant) bool {
 	return !now.Wall.Before(e.By.Wall)
 }
 
-// Drop removes the file that records this end. A missing file is no error.
+// Drop removes the small file that stores this end, the time at which a sandbox is to be removed. A missing
+// file is no error.
 func (e *End) Drop() error {
 	if err := os.Remove(e.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail("removing", e.path, err)

@@ -65,8 +65,8 @@ func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	return i, nil
 }
 
-// End removes the file by which the intent announces its operation, once the operation is complete or
-// reverted.
+// End removes the file by which the intent announces its operation, such as making a sandbox, once that
+// operation is complete or reverted.
 func (i *Intent) End() error {
 	if err := i.plan.Point("say that it is done"); err != nil {
 		return fail("removing", i.path, err)

@@ -49,7 +49,7 @@ func CheckKeyPoint(name string) error {
 // k may be nil: no key points.
 func (k *KeyPoints) Has(point string) bool { return k != nil && slices.Contains(k.At, point) }
 
-// Most returns how many automatic snapshots the sandbox may have before the oldest is removed; 0 means any
+// Most returns how many automatic snapshots a sandbox may have before the oldest is removed; 0 means any
 // number.
 func (k *KeyPoints) Most() int {
 	if k.Keep == 0 && k.KeepFor == 0 {

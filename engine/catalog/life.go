@@ -19,8 +19,8 @@ type Instant struct {
 	Unsure bool `json:"unsure,omitempty"`
 }
 
-// Now returns the present moment by both clocks. Cost: three system calls, and one small read in each
-// process.
+// Now returns the present moment by the wall clock and by the clock since boot. Cost: three system calls, and
+// one small read in each process.
 func Now() Instant {
 	boot, _ := proc.BootID() // "" where the system does not report it
 	return Instant{Wall: time.Now().Round(0), Boot: boot, Up: hostinfo.Uptime(), Unsure: !hostinfo.Synchronised()}
@@ -40,8 +40,8 @@ func (i Instant) since(earlier Instant) time.Duration {
 	return max(0, i.Wall.Sub(earlier.Wall))
 }
 
-// A Life is the age that a sandbox had at one moment, as its record stores it. The present age is Age plus
-// the time since At.
+// A Life is the age that a sandbox had at one moment, At, as its record stores it, for the limits on its
+// lifetime. The present age is Age plus the time since At.
 type Life struct {
 	Age time.Duration `json:"age_ns"`
 	At  Instant       `json:"at"`

@@ -18,7 +18,8 @@ type Limit struct {
 	Bounds
 }
 
-// Bounds are the range of values that a limit accepts. Values outside, including zero, are errors.
+// Bounds are the least and the greatest value that a limit of a sandbox, such as its memory, accepts. Values
+// outside, including zero, are errors.
 type Bounds struct {
 	// Least and Most are the ends of the range as text. Why is the reason for the lower end.
 	Least, Why, Most string
@@ -26,7 +27,8 @@ type Bounds struct {
 	Beyond string
 }
 
-// A LimitValue reads and writes one field of a [Limits] as text, as flags and profiles need it.
+// A LimitValue reads and writes one limit of a sandbox, a field of a [Limits], as text. Flags, profiles and
+// the list of limits use it.
 type LimitValue interface {
 	// Set parses text, such as "2G", and stores it as the value of the limit; "none" removes the limit.
 	Set(text string) error
@@ -39,7 +41,8 @@ type LimitValue interface {
 	Tighten(other LimitValue) bool
 }
 
-// Texts for Bounds.Beyond: the effect of setting a limit above the capacity of the host.
+// Texts for Bounds.Beyond, which the help of a limit prints: the effect of setting the limit above the
+// capacity of the host.
 const (
 	beyondSaid   = "no effect; snapfs says so at each start"
 	beyondDisk   = "the disk or pool is full before"
@@ -165,7 +168,8 @@ type removal struct{ limitValue[time.Duration] }
 
 func (*removal) Tighten(LimitValue) bool { return false }
 
-// A switchValue is the value of a limit that is true or false.
+// A switchValue is the [LimitValue] of a limit that is only on or off, such as keep-end. to is the field of
+// the Limits.
 type switchValue struct{ to *bool }
 
 func (v *switchValue) Set(text string) error {

@@ -156,7 +156,7 @@ func (c *Catalog) Drop(name string) error {
 	return removeAll(to)
 }
 
-// Release releases the lock. It may be called twice.
+// Release releases the lock of the sandbox, so that other commands can lock it. It may be called twice.
 func (h *Locked) Release() { h.dir.Close() }
 
 // Rename gives the sandbox another name and holds its lock further. The caller then saves the record.

@@ -19,7 +19,8 @@ import (
 // a directory of a newer version, and never changes the version of an existing one.
 const Format = 1
 
-// A State says whether a sandbox is complete: [Creating] or [Ready].
+// A State says whether the making of a sandbox is complete ([Ready]) or still runs or was interrupted
+// ([Creating]).
 type State string
 
 // The states of a sandbox. A user sees Creating only after a command died while it created the sandbox; the
@@ -181,7 +182,8 @@ type TreeBase struct {
 	Frozen bool        `json:"frozen"`
 }
 
-// base returns the present base snapshots of the sandbox's trees as one value.
+// base returns the base of the sandbox, which is the present base snapshot of each of its trees, as one
+// value.
 func (r *Record) base() *Base {
 	b := &Base{Refreshed: r.Refreshed}
 	for _, t := range r.Trees {
@@ -237,8 +239,8 @@ func (r *Record) Bases() iter.Seq[snapshot.ID] {
 	}
 }
 
-// Generations returns the numbers of all bases that the sandbox or one of its named snapshots still uses. A
-// base's number is how many refreshes preceded it (Record.Refreshed).
+// Generations returns the numbers of all bases that the sandbox or one of its named snapshots still uses, so
+// that data of others can be removed. A base's number is how many refreshes preceded it (Record.Refreshed).
 func (r *Record) Generations() []int {
 	all := []int{r.Refreshed}
 	for _, m := range r.Snapshots {
@@ -337,8 +339,8 @@ type Proof struct {
 	Crossed []Wall   `json:"crossed,omitempty"`
 }
 
-// A Wall is one boundary of the isolation that a self-test tried to cross, with the attempt and its outcome
-// as text.
+// A Wall is one boundary of a sandbox's isolation, such as its network, that a self-test tried to cross, with
+// the attempt and its outcome as text.
 type Wall struct {
 	Name     string `json:"name"`
 	Tried    string `json:"tried"`

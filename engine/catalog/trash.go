@@ -83,7 +83,8 @@ func tryLock(path string) *os.File {
 	return dir
 }
 
-// Release releases the lock of the discarded sandbox. It may be called twice.
+// Release releases the lock of the discarded sandbox, whose data the caller no longer removes. It may be
+// called twice.
 func (d Discarded) Release() { d.lock.Close() }
 
 // Forget removes the directory of a discarded sandbox from the trash; its trees must be gone. If an ephemeral

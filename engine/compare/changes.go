@@ -95,7 +95,7 @@ func (c *Changes) FindCommits() (problems []string) {
 	return problems
 }
 
-// Elsewhere returns the number of changed paths outside the workspace.
+// Elsewhere returns the number of a sandbox's changed paths outside its workspace.
 func (c *Changes) Elsewhere() (n int) {
 	for _, p := range c.Parts {
 		if !p.Workspace {
@@ -105,7 +105,7 @@ func (c *Changes) Elsewhere() (n int) {
 	return n
 }
 
-// Close closes the directories Old and New of all parts.
+// Close closes the directories Old and New (base and present state) of all parts of the comparison.
 func (c *Changes) Close() {
 	for _, p := range c.Parts {
 		p.Old.Close()
@@ -257,8 +257,8 @@ func (p *Part) find(ctx context.Context, candidates []snapshot.Candidate, walk b
 	return diff.At(ctx, p.Old, p.New, Sequence(candidates), p.Opt)
 }
 
-// closeIfEmpty returns p if it has changes and err is nil. Otherwise it closes p's directories and returns an
-// empty part, with err.
+// closeIfEmpty returns p, changes in one directory, if it has changes and err is nil. Otherwise it closes p's
+// directories and returns an empty part, with err.
 func (p Part) closeIfEmpty(err error) (Part, error) {
 	if err != nil || len(p.Changes) == 0 {
 		return Part{}, errors.Join(err, p.Old.Close(), p.New.Close())
@@ -286,7 +286,8 @@ func withoutRootOwner(changes []diff.Change) []diff.Change {
 }
 
 // isRealDirTime reports whether c is only a change of a directory's modification time that the host made
-// after taken, the time of a live base, so that it did not come from the sandbox.
+// after taken, the time since which the sandbox's base is the real tree itself, so that it did not come from
+// the sandbox.
 func isRealDirTime(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }
@@ -343,7 +344,8 @@ func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, err
 	}
 }
 
-// views returns the views of both states of a pair: how each is reached on the host, without mounting it.
+// views returns how the two states of a pair, such as a snapshot and a fork of one tree, are reached on the
+// host, without mounting them.
 func views(ctx context.Context, b snapshot.Backend, p Pair) (left, right snapshot.View, err error) {
 	if left, err = ViewOf(ctx, b, p.Tree, p.Left); err == nil {
 		right, err = ViewOf(ctx, b, p.Tree, p.Right)
@@ -362,7 +364,8 @@ func ViewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot
 	return s.View, err
 }
 
-// OpenPair opens the left and the right state of a pair for reading; the caller closes both.
+// OpenPair opens the two states of a pair, such as a snapshot and a fork of one tree, for reading; the caller
+// closes both.
 func OpenPair(ctx context.Context, b snapshot.Backend, p Pair) (old, new *os.File, err error) {
 	left, right, err := views(ctx, b, p)
 	if err != nil {

@@ -36,7 +36,8 @@ func changesSince(ctx context.Context, t catalog.Tree, below string, skip func(s
 	return changes, nil
 }
 
-// A changedPath is a path that a walk found because its change time is at or after a given time.
+// A changedPath is a path that a search of a tree found because its change time (ctime) is at or after a
+// given time.
 type changedPath struct {
 	path string // relative to the start of the walk; "." is the start itself
 	st   vfs.Stat
@@ -48,7 +49,8 @@ var errManyNames = errors.New("the directory is too large for the time")
 
 const manyNames = 2048
 
-// namesBetween is how many directory entries a walk handles between two checks of its deadline.
+// namesBetween is how many directory entries a search by change time handles between two checks of its
+// deadline.
 const namesBetween = 32
 
 // expired returns the error of ctx if it has ended or its deadline has passed. It reads the clock, because
@@ -155,7 +157,7 @@ func (w *ctimeWalk) ended() error {
 	return err
 }
 
-// A ctimeWorker is one thread of a search by change time, with the paths that it found.
+// A ctimeWorker is one thread of a search for files by change time, with the paths that it has found.
 type ctimeWorker struct {
 	*ctimeWalk
 	found []changedPath

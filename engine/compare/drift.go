@@ -159,8 +159,8 @@ type TreeMonitor struct {
 	tree catalog.Tree
 }
 
-// MonitorsOf returns a monitor for each tree of a sandbox that a server process serves. Trees of other
-// backends have none.
+// MonitorsOf returns, for each tree of a sandbox that a FUSE server process serves, a monitor that notices
+// changed files. Trees of other backends have none.
 func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []TreeMonitor) {
 	for _, t := range rec.Trees {
 		if b, err := cm.host.BackendOf(ctx, t); err == nil {
@@ -324,8 +324,8 @@ func (r *DriftReport) addOutside(p *Part, c diff.Change, path string) {
 	r.Paths = append(r.Paths, DriftPath{Path: path, Kind: kind})
 }
 
-// isRealFile reports whether a file that seems added in the sandbox is in truth the host's own. On a live
-// base, a file that the host creates during the comparison shows up so.
+// isRealFile reports whether a file that seems added in the sandbox is in truth the host's own. If the base
+// is the real tree itself, a file that the host creates during the comparison shows up so.
 func isRealFile(p *Part, c diff.Change, path string) bool {
 	if p.Frozen || c.Kind != diff.Added {
 		return false
@@ -475,7 +475,8 @@ func (cm *Comparer) skipReal(b snapshot.Backend, tree string) (func(string) bool
 	return func(path string) bool { return foreign[path] || ours(path) }, nil
 }
 
-// Equal reports whether two reports list the same drift, whatever the counts and the sandbox's name.
+// Equal reports whether two reports list the same drift, that is, the same changed paths of the real tree,
+// whatever the counts and the sandbox's name.
 func (r *DriftReport) Equal(o *DriftReport) bool {
 	return r.Since.Equal(o.Since) && r.Known == o.Known && r.Exact == o.Exact && slices.Equal(r.Paths, o.Paths)
 }

@@ -33,8 +33,8 @@ type state struct {
 // layers: a path in a layer of one state may be in the base of the other.
 var errTwoLayered = errors.New("both states have layers")
 
-// open opens the place p in each of the states for reading; the caller closes the directories. Error:
-// errTwoLayered.
+// open opens p, a directory of a tree, in each of the states (such as snapshots) for reading; the caller
+// closes the directories. Error: errTwoLayered.
 func (p place) open(ctx context.Context, states ...state) (dirs []*os.File, err error) {
 	layered := 0
 	mounts := make([]isolate.Mount, len(states))
@@ -122,7 +122,7 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 	}
 }
 
-// appendPart appends p to parts unless p has no changes.
+// appendPart appends p, the changes in one directory tree, to parts unless it has no changes.
 func appendPart(parts []Part, p Part) []Part {
 	if len(p.Changes) == 0 {
 		return parts
@@ -210,8 +210,8 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (p
 	return places, missed
 }
 
-// covers reports whether one of the candidates is the directory dir or an ancestor of it, and covers
-// everything below.
+// covers reports whether one of the candidates, paths that may have changed, is dir or an ancestor of it and
+// covers everything below.
 func (p *placeCandidates) covers(dir string) bool {
 	return slices.ContainsFunc(p.candidates, func(t snapshot.Candidate) bool { return t.Tree && hostfs.Within(dir, filepath.Join(p.tree, t.Path)) })
 }

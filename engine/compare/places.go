@@ -24,7 +24,7 @@ func (all Places) At(places []string, alone bool) *Part {
 	return nil
 }
 
-// PlacesOf returns the lookup table for the changed paths of all parts of c.
+// PlacesOf returns a lookup table for the changed paths of all parts of c, by which a path's change is found.
 func PlacesOf(c *Changes) Places {
 	changed := Places{}
 	for i := range c.Parts {

@@ -13,8 +13,8 @@ import (
 // again and again.
 const serverTries = 4
 
-// servedKey is the key of a context value that Served sets, by which a nested call recognises that it is
-// nested.
+// servedKey is the key of the context value by which a call of Served inside another recognises that the
+// outer one already repeats.
 type servedKey struct{}
 
 // Served runs do, and runs it again if the server process of a fork was killed meanwhile: each run opens the

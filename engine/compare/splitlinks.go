@@ -169,8 +169,8 @@ func (s *linkSearch) run() (cut bool, err error) {
 	return false, nil
 }
 
-// list reads the directory dir, notes the searched-for names in it, and returns its subdirectories. It
-// ignores a directory that it cannot read.
+// list reads the directory dir, notes those names in it that are hard links of changed files, and returns its
+// subdirectories. It ignores a directory that it cannot read.
 func (s *linkSearch) list(dir string) (below []string, err error) {
 	if err := s.ctx.Err(); err != nil {
 		return nil, err

@@ -56,8 +56,8 @@ func candidatesOf(ctx context.Context, old, new treeState) (all []snapshot.Candi
 	return all, false, nil
 }
 
-// changed returns the paths of t that may have changed since its base. The second result is true, without
-// paths, if the backend cannot list them.
+// changed returns the paths of t, one tree in one state, that may have changed since its base. The second
+// result is true, without paths, if the backend cannot list them.
 func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case t.real && !t.base.Frozen: // the base is the real tree
@@ -109,7 +109,7 @@ func (cm *Comparer) optionsFor(old, new treeState, dir string) diff.Options {
 	return opt
 }
 
-// state returns t in the form that [place.open] opens.
+// state converts t, one tree of an operand of a comparison, to the form that [place.open] opens for reading.
 func (t *treeState) state(ctx context.Context) (state, error) {
 	if t.real {
 		return state{view: snapshot.View{Path: t.tree.Path}, real: true}, nil

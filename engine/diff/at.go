@@ -126,8 +126,8 @@ func (d *walk) listDenied() error {
 	return nil
 }
 
-// visit compares the trees at each path in places. It runs before subtrees are walked as a whole, so that it
-// can skip paths inside them.
+// visit compares the trees at each of places, paths that may have changed. It runs before subtrees are walked
+// as a whole, so that it can skip paths inside them.
 func (w *worker) visit(places []snapshot.Candidate) error {
 	w.covered = map[string]bool{}
 	defer func() { w.covered = nil }()
@@ -154,7 +154,7 @@ func (w *worker) visit(places []snapshot.Candidate) error {
 }
 
 // skippedIn returns the directories that contain a name of places which Options.Skip excludes. For these the
-// found changes do not show whether both sides have the same names.
+// found changes do not show whether both trees have the same names.
 func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	dirs := map[string]bool{}
 	for _, t := range places {
@@ -182,7 +182,7 @@ func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 	return w.compare(parent, name, t.Tree, 0)
 }
 
-// compareUnlisted compares a directory of both sides without listing its names; done is false if that is not
+// compareUnlisted compares a directory of both trees without listing its names; done is false if that is not
 // possible. Whether a difference in its time counts is decided at the end, when all changes of its names are
 // known.
 func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) {
@@ -205,8 +205,8 @@ func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) 
 	return true, w.addModified(p, name, &st, what, 0)
 }
 
-// parents caches the two parent directories that At opened last. In a sorted list, the next path is mostly in
-// one of them.
+// parents caches, open, the two parent directories that At, a comparison at listed paths, used last. In a
+// sorted list, the next path is mostly in one of them.
 type parents [2]dirPair
 
 // get returns the directory dir open in both trees, with an error for each. It comes from the cache if
@@ -271,7 +271,7 @@ func (w *worker) isCovered(path string) bool {
 	return w.covered[path]
 }
 
-// hidden reports whether a path is below one that Options.Skip leaves out.
+// hidden reports whether a path is below one that Options.Skip excludes from the comparison.
 func (w *worker) hidden(path string) bool {
 	for i := range len(path) {
 		if path[i] == '/' && w.skipped(path[:i]) {

@@ -10,7 +10,7 @@ import (
 // Kind says whether a change added, modified or deleted its path.
 type Kind int
 
-// The kinds of a change.
+// The kinds of a change of a path between an old and a new tree.
 const (
 	Added Kind = iota + 1
 	Modified
@@ -55,8 +55,8 @@ func (a Aspect) Names() []string {
 	return names
 }
 
-// A Node is one side of a change: the type, metadata and identity of the file at the path in one of the
-// trees.
+// A Node is the file at the path of a change in one of the two trees, old or new: its type, metadata and
+// identity.
 type Node struct {
 	// Mode holds the type, the permission bits, and the set-id and sticky bits.
 	Mode     fs.FileMode
@@ -129,7 +129,7 @@ func ComparePaths(a, b string) int {
 	return cmp.Compare(a[i], b[i])
 }
 
-// pathChunk is the number of bytes that [ComparePaths] compares at once.
+// pathChunk is the number of bytes that [ComparePaths] compares at once, to be faster than byte by byte.
 const pathChunk = 64
 
 // Inside reports whether path is below dir. Both are relative to one root, which is ".".

@@ -10,7 +10,7 @@ import (
 
 func (w *worker) skipped(path string) bool { return w.opt.Skip != nil && w.opt.Skip(path) }
 
-// compare compares the name in the directory p on both sides and stores the difference. If both have a
+// compare compares the name in the directory p in both trees and stores the difference. If both have a
 // directory there, deep also walks it; otherwise only its names are compared. try is the number of retries so
 // far.
 func (w *worker) compare(p dirPair, name string, deep bool, try int) error {
@@ -71,8 +71,8 @@ func (w *worker) compareOnce(p dirPair, name string, deep bool, try int) error {
 	return nil
 }
 
-// recordNothing stores that a path has no node on either side, if an earlier try found one: this result
-// replaces the earlier one.
+// recordNothing stores that neither tree has anything at a path, if an earlier try to compare it found
+// something: this result replaces the earlier one.
 func (w *worker) recordNothing(path string, try int) {
 	if try > 0 {
 		w.found = append(w.found, found{Change: Change{Path: path}, try: try})
@@ -85,8 +85,8 @@ func (w *worker) markCovered(path string) {
 	}
 }
 
-// addOneSided stores a name that only one side has as added or deleted, and queues the subtree below it to be
-// walked.
+// addOneSided stores a name that only one tree, old or new by side, has as deleted or added, and queues the
+// subtree below it to be walked.
 func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try int) error {
 	n, err := w.newNode(p.fd(side), name, st)
 	if err != nil {
@@ -102,8 +102,8 @@ func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try
 	return nil
 }
 
-// pushSubtree queues the directory at path, which one side has, to be walked; it does nothing for another
-// node.
+// pushSubtree queues the directory at path, which only one tree has, to be walked; it does nothing if the
+// path is no directory.
 func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	if st.IsDir() {
 		t := task{path: path, deep: true, try: try}
@@ -112,8 +112,8 @@ func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	}
 }
 
-// compareBoth compares a name in p that both sides have, unless it is a directory on both, and stores the
-// difference. st has the stat of each side.
+// compareBoth compares a name in p that both trees have, unless it is a directory in both, and stores the
+// difference. st has the stat of each.
 func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) error {
 	what, err := Type, error(nil)
 	if st[older].Mode&unix.S_IFMT == st[newer].Mode&unix.S_IFMT {
@@ -132,7 +132,8 @@ func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) e
 	return w.addModified(p, name, st, what, try)
 }
 
-// addModified stores a name that both sides have as modified, with the differing aspects what.
+// addModified stores a name that both trees have as modified, with what, the aspects (such as content) that
+// differ.
 func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspect, try int) error {
 	c := Change{Path: p.join(name), Kind: Modified, What: what}
 	var err error
@@ -146,8 +147,8 @@ func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspec
 	return nil
 }
 
-// provenEqual reports whether inode numbers and times alone prove two files equal, so that they need not be
-// read.
+// provenEqual reports whether the inode numbers and times of a file in the two trees prove alone that it is
+// equal, so that its content need not be read.
 func (w *worker) provenEqual(st *[2]vfs.Stat) bool {
 	a, b := &st[older], &st[newer]
 	if !w.opt.SameInodes || a.Ino != b.Ino || a.CTime != b.CTime || a.Size != b.Size || a.Mode != b.Mode {

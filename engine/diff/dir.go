@@ -45,8 +45,8 @@ func (w *worker) runTask(t task) error {
 	return w.compareContent(p, t)
 }
 
-// compareUnreadable compares the metadata of a directory whose entries this process may not list on either
-// side.
+// compareUnreadable compares the metadata of a directory whose entries this process may not list in the old
+// or in the new tree.
 func (w *worker) compareUnreadable(t task) error {
 	p, errs := w.open(t.path, t.on, vfs.OPath)
 	defer p.close()
@@ -63,8 +63,8 @@ func (w *worker) compareUnreadable(t task) error {
 	return fail(t.path, w.compareDir(p, &st, t.try, true))
 }
 
-// listNames reads the names of a directory on each side into w.names. With settled, the directory is proven
-// equal and has the same names on both, so only one side is read.
+// listNames reads the names of a directory in each tree into w.names. With settled, the directory is proven
+// equal and has the same names in both, so only one is read.
 func (w *worker) listNames(p dirPair, settled bool) error {
 	for i, has := range p.has {
 		var err error
@@ -82,8 +82,8 @@ func (w *worker) listNames(p dirPair, settled bool) error {
 	return nil
 }
 
-// align sorts the names of a directory on both sides and reports whether they are the same. It does not sort
-// lists that are in the same order already, as in two snapshots of one filesystem.
+// align sorts the names that a directory has in each tree and reports whether they are the same. It does not
+// sort lists that are in the same order already, as in two snapshots of one filesystem.
 func (w *worker) align() bool {
 	same := func(a, b vfs.Entry) bool { return a.Name == b.Name }
 	a, b := w.names[older], w.names[newer]
@@ -95,7 +95,7 @@ func (w *worker) align() bool {
 	return slices.EqualFunc(a, b, same)
 }
 
-// compareDir compares the metadata of a directory that both sides have, not its entries. Its time counts only
+// compareDir compares the metadata of a directory that both trees have, not its entries. Its time counts only
 // with sameNames.
 func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool) error {
 	what, err := w.differences(p, "", st)
@@ -144,8 +144,8 @@ func compareHeads(a, b []vfs.Entry) int {
 	return strings.Compare(a[0].Name, b[0].Name)
 }
 
-// comparePair compares a name that a directory has on both sides. If the task is not deep, it compares the
-// nodes only if their types or inodes differ.
+// comparePair compares a name that a directory has in both trees. If the task is not deep, only names are
+// compared, and the nodes only if their types or inodes differ.
 func (w *worker) comparePair(p dirPair, a, b vfs.Entry, t task) error {
 	switch {
 	case !t.deep && a.Type == b.Type && (a.Ino == b.Ino || !w.opt.SameInodes):

@@ -22,13 +22,14 @@ func (p dirPair) close() {
 	}
 }
 
-// only returns p as if only this side had the directory. Both share the descriptors.
+// only returns p as a pair in which only this side, the old or the new tree, has the directory. Both pairs
+// share the descriptors.
 func (p dirPair) only(side int) dirPair {
 	p.has[1-side] = false
 	return p
 }
 
-// fd returns the directory's descriptor on a side that has it.
+// fd returns the descriptor of the directory on one side, the old or the new tree, which must have it.
 func (p dirPair) fd(side int) int { return p.dir[side] }
 
 func (p dirPair) join(name string) string {
@@ -84,7 +85,7 @@ func (w *worker) inspect(p dirPair) (st [2]vfs.Stat, foreign bool, err error) {
 	return st, foreign, nil
 }
 
-// parent opens the parent directory of a path to compare on both sides; the caller closes it. The error is
+// parent opens the parent directory of a path to compare in both trees; the caller closes it. The error is
 // EXDEV if it is on a filesystem that Options.OneFilesystem excludes.
 func (w *worker) parent(dir string) (dirPair, [2]error) {
 	p, errs := w.open(dir, [2]bool{true, true}, vfs.OPath)
@@ -98,8 +99,8 @@ func (w *worker) parent(dir string) (dirPair, [2]error) {
 	return p, errs
 }
 
-// compareAbove compares a path whose parent directory is missing on one side. It compares the nearest
-// directory above whose own parent exists on both sides, with everything in it.
+// compareAbove compares a path whose parent directory is missing in one tree. It compares the nearest
+// directory above whose own parent exists in both trees, with everything in it.
 func (w *worker) compareAbove(path string, deep bool, try int) error {
 	if try > maxTries {
 		return keepsChanging(path)

@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// op is the operation in the errors of a comparison.
+// op is the name of the operation in the errors of a comparison of two trees ([errs.Error.Op]).
 const op = "comparing"
 
 // fail returns err as an error of a comparison with path and kind, unless it has them already; nil for nil.

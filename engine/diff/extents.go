@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Extent is a range of bytes of a file.
+// An Extent is a range of bytes of a file in which two versions of the file may differ. [Extents] yields it.
 type Extent struct{ Offset, Length int64 }
 
 // grain is the size in bytes to whose multiples the changed ranges of a file are rounded, so that there are
@@ -82,7 +82,8 @@ func (x *extents) walk() error {
 	return x.flush()
 }
 
-// next returns the offset of the next data, no hole, of a side's file, at or after at.
+// next returns the offset of the next data in the file of one side, old or new, at or after at. It skips
+// holes of sparse files.
 func (x *extents) next(side int, at int64) int64 {
 	if x.fd[side] < 0 || at >= x.size[side] {
 		return max(at, x.size[newer])

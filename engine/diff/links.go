@@ -59,8 +59,8 @@ func nameLinks(changes []Change) []Change {
 	return slices.DeleteFunc(changes, func(c Change) bool { return c.Kind == Modified && c.What == 0 })
 }
 
-// sameGroup reports whether a path is a hard link of the same changed paths on both sides. known caches the
-// result, so that large groups are compared once.
+// sameGroup reports whether a path has the same changed paths as hard links in the old and in the new tree.
+// known caches the result, so that large groups are compared once.
 func sameGroup(of [2]*group, known map[[2]*group]bool) bool {
 	switch a, b := of[older], of[newer]; {
 	case a == nil && b == nil:
@@ -80,5 +80,5 @@ func sameGroup(of [2]*group, known map[[2]*group]bool) bool {
 
 func (c *Change) nodes() [2]*Node { return [2]*Node{c.Old, c.New} }
 
-// shared reports whether a node may have more than one name; n may be nil.
+// shared reports whether the inode of a node may have more than one name (hard link); n may be nil.
 func (n *Node) shared() bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }

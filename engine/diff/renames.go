@@ -49,11 +49,12 @@ func (r *Rename) Differs(old, new *Node) Aspect {
 	return what
 }
 
-// The bounds of [Renames], which limit its cost.
+// Bounds that limit the cost of [Renames], which finds renamed files by their content.
 const (
 	// SimilarMin is the part of a text's content, in percent, that must be equal for it to count as renamed.
 	SimilarMin = 50
-	// SimilarMax is the maximum size in bytes of a text whose similarity is measured.
+	// SimilarMax is the maximum size in bytes of a text that is compared with others, to find out whether it
+	// is a renamed file.
 	SimilarMax = 1 << 20
 	// SimilarRead is the maximum number of bytes that one call of Renames reads to compare texts.
 	SimilarRead = 64 << 20
@@ -243,8 +244,8 @@ func (f *finder) byInode() {
 // renamed one.
 const deepest = 16
 
-// match pairs the deleted with the added changes of a set as renames: first those whose paths have the
-// longest common end, then the others in order.
+// match pairs, as renames, the deleted with the added changes of a set whose members may be the same file or
+// directory: first those whose paths have the longest common end, then the others in order.
 func (f *finder) match(b *matchSet) {
 	if len(b.from) > 1 || len(b.to) > 1 {
 		for n := deepest; n > 0; n-- {

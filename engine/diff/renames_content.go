@@ -127,7 +127,8 @@ func (f *finder) same(from, to int) (bool, error) {
 	return !differ && err == nil, fail(f.changes[to].Path, err)
 }
 
-// digest returns the digest of the file of change i; ok is false if the file is not readable.
+// digest returns the digest of the content of the file that change i adds or deletes; ok is false if the file
+// is not readable.
 func (f *finder) digest(i int) (d digest, ok bool, err error) {
 	file, st, err := f.openNode(i)
 	if err != nil || file == nil {

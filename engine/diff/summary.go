@@ -43,7 +43,7 @@ func Count(changes []Change) int {
 	return n
 }
 
-// Add adds the counts of t to those of s.
+// Add adds the counts of changes and bytes in t to those in s, for the sum of several comparisons.
 func (s *Summary) Add(t Summary) {
 	s.Added, s.Modified, s.Deleted = s.Added+t.Added, s.Modified+t.Modified, s.Deleted+t.Deleted
 	s.Grown, s.Shrunk = s.Grown+t.Grown, s.Shrunk+t.Shrunk

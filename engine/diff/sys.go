@@ -50,7 +50,7 @@ func readlink(dir int, name string, size int64) (string, error) {
 	}
 }
 
-// errno returns the errno in an error, or 0.
+// errno returns the number of the system call error that err wraps, or 0 if it wraps none.
 func errno(err error) unix.Errno {
 	var e unix.Errno
 	errors.As(err, &e)

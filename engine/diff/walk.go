@@ -58,7 +58,8 @@ type found struct {
 	try int
 }
 
-// A worker is one thread of a comparison of two trees, with its buffers.
+// A worker is one thread of a comparison of two trees, with the buffers that it reuses from directory to
+// directory.
 type worker struct {
 	*walk
 	found []found

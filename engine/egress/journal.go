@@ -48,7 +48,7 @@ type announcement struct {
 
 const maxAnnounced = 1000
 
-// JournalOf returns the journal of network events of a sandbox. It opens no file.
+// JournalOf returns the journal of a sandbox's network events, such as refused connections. It opens no file.
 func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 	return &Journal{
 		path: filepath.Join(eg.cat.Path(rec.Name), Events), events: eg.events, name: rec.Name, id: rec.ID, announced: map[announcement]bool{},

@@ -113,7 +113,8 @@ func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, 
 	return o, nil
 }
 
-// start starts a proxy process and sends it the state of the one before and the network rules.
+// start starts a process that proxies the sandbox's network, and sends it the state of the process before, if
+// any, and the network rules.
 func (o *Proxy) start() error {
 	o.life.Lock()
 	defer o.life.Unlock()
@@ -175,7 +176,7 @@ func (o *Proxy) Allow(text string) error {
 	return err
 }
 
-// sendRules sends the network rules to the proxy process. The caller holds o.life.
+// sendRules sends the network rules of the sandbox to its proxy process. The caller holds o.life.
 func (o *Proxy) sendRules() error {
 	rules := strings.TrimPrefix(o.rules, hostfs.AllowNet)
 	msg, err := json.Marshal(network.Message{Rules: &rules})

@@ -2,7 +2,8 @@ package events
 
 import "time"
 
-// A Check is a check of a sandbox's changes that has ended.
+// A Check is a command, set by a profile or job, that has tested a sandbox's changes and ended. It is the
+// data of an event.
 type Check struct {
 	// Name is the name of the stage, or "".
 	Name string
@@ -15,7 +16,7 @@ type Check struct {
 	Output string
 }
 
-// When a check runs.
+// The values of Check.When: when the check of a sandbox's changes ran.
 const (
 	BeforePromotion = "before"
 	AfterPromotion  = "after"

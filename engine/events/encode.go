@@ -11,7 +11,8 @@ import (
 // reflection first, which takes a third of a millisecond in each process that writes one.
 type encoder struct{ bytes.Buffer }
 
-// key writes the beginning of the JSON field called name, with a comma if another field precedes it.
+// key writes the beginning of the JSON field called name of an event, with a comma if another field precedes
+// it.
 func (e *encoder) key(name string) {
 	if last := e.Bytes(); len(last) > 0 && last[len(last)-1] != '{' {
 		e.WriteByte(',')
@@ -19,7 +20,7 @@ func (e *encoder) key(name string) {
 	e.WriteString(`"` + name + `":`)
 }
 
-// text writes a JSON field with a string, unless the string is empty.
+// text writes a field of an event as a JSON string, unless the string is empty.
 func (e *encoder) text(name, value string) {
 	if value != "" {
 		e.key(name)
@@ -32,7 +33,7 @@ func (e *encoder) quote(value string) {
 	e.Write(quoted)
 }
 
-// texts writes a JSON field with a list of strings, unless the list is empty.
+// texts writes a field of an event as a JSON list of strings, unless the list is empty.
 func (e *encoder) texts(name string, values []string) {
 	if len(values) == 0 {
 		return
@@ -48,7 +49,7 @@ func (e *encoder) texts(name string, values []string) {
 	e.WriteByte(']')
 }
 
-// number writes a JSON field with a number, unless the number is 0.
+// number writes a field of an event as a JSON number, unless the number is 0.
 func (e *encoder) number(name string, value float64) {
 	if value != 0 {
 		e.key(name)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Types of events: the values of the CloudEvents attribute type.
+// Types of events in the event log of a state directory: the values of the CloudEvents attribute type.
 const (
 	SandboxCreated    = "snapfs.sandbox.created"
 	SandboxRenamed    = "snapfs.sandbox.renamed"
@@ -61,13 +61,14 @@ type Event struct {
 	Data        Data   `json:"data"`
 }
 
-// Number returns the event's number in the stream, as an integer; 0 if it has none yet.
+// Number returns the number of the event in the event log of its state directory, as an integer; 0 if it has
+// none yet.
 func (e Event) Number() uint64 {
 	n, _ := strconv.ParseUint(e.ID, 10, 64) // 0 for anything else
 	return n
 }
 
-// Data is the part of an event that depends on its type: which fields are set, too.
+// Data is the content of an event. The type of the event decides which of the fields are set.
 type Data struct {
 	// Workspace, Backends and Ephemeral describe a new sandbox; Origin is the sandbox that it was
 	// forked from.

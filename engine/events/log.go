@@ -94,7 +94,8 @@ func (l *Log) append(e *Event) error {
 	return nil
 }
 
-// lock opens the newest file of the stream and locks it. If that file is full it makes the next one.
+// lock opens the newest of the files that make up the event log and locks it for appending. If that file is
+// full, lock makes the next one.
 func (l *Log) lock() error {
 	for {
 		if err := l.open(); err != nil {
@@ -168,7 +169,7 @@ func (l *Log) open() (err error) {
 	return errs.With("opening", dir, err)
 }
 
-// isNewest reports whether the locked file is still the newest file of the stream.
+// isNewest reports whether the file that this process has locked is still the newest of the event log.
 func (l *Log) isNewest() (bool, error) {
 	all, err := files(filepath.Join(l.state, dirName))
 	return len(all) > 0 && all[len(all)-1] == l.newest, err

@@ -123,8 +123,8 @@ func (r *reader) size() (size int64) {
 	return size
 }
 
-// drain calls yield for the stored events from number r.next on, until it has read the newest file to its
-// end.
+// drain calls yield for each stored event from number r.next on, file after file, until it has read the
+// newest file to its end.
 func (r *reader) drain(yield func(Event) error) error {
 	for {
 		// Looked up before the file is read: a file with a successor does not grow any more.

@@ -111,7 +111,8 @@ func (p *Result) write(name string, data []byte, mtime time.Time) error {
 	return nil
 }
 
-// makeDirs plans to create the directory dir, and its missing parents, in the real repository.
+// makeDirs adds the creation of the directory dir, and of its missing parents, in the real repository to the
+// changes that the promotion will make.
 func (p *Result) makeDirs(dir string) error {
 	st, err := p.realDir().Stat(dir)
 	switch {

@@ -54,7 +54,8 @@ type Moved struct {
 	worktree *worktree
 }
 
-// Branch returns the short name of the ref, for messages: main for refs/heads/main.
+// Branch returns the short name of the git ref that the sandbox moved, for messages: main for
+// refs/heads/main.
 func (m *Moved) Branch() string {
 	return strings.TrimPrefix(strings.TrimPrefix(m.Name, "refs/heads/"), "refs/")
 }
@@ -82,7 +83,7 @@ func (r *Repository) Close() {
 	r.mine.Close()
 }
 
-// Path returns the absolute path of the real repository.
+// Path returns the absolute path of the repository in the real tree, which receives the commits.
 func (r *Repository) Path() string { return filepath.Join(r.trees.Path, r.dir) }
 
 // fail returns err as an [errs.Error] with the repository's path and the kind that its cause maps to. An

@@ -14,7 +14,8 @@ type Report struct {
 	Refs       []RefReport `json:"refs"`
 }
 
-// A RefReport describes one git ref that the sandbox moved, with its new commits.
+// A RefReport describes one git ref, such as a branch, that the sandbox moved, with its new commits, for a
+// report to the user.
 type RefReport struct {
 	// Ref is the sandbox's full name of the ref, or "HEAD".
 	Ref string `json:"ref"`

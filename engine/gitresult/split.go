@@ -29,7 +29,8 @@ var ownNames = []string{
 	"index", "gc.log", "gc.pid", "shallow", "rebase-merge", "rebase-apply", "sequencer", "rr-cache",
 }
 
-// isOwn reports whether rel, a path in a git repository, is a file that only git writes.
+// isOwn reports whether rel, a path in a git directory, is a file that only git writes, such as the index. A
+// promotion does not copy it as an ordinary file.
 func isOwn(rel string) bool {
 	if rel == "info/refs" {
 		return true

@@ -66,7 +66,8 @@ func (o *objects) add(kind gitrepo.Kind, data []byte) gitrepo.ID {
 	return id
 }
 
-// A treeChange is a path at which two git trees have different files.
+// A treeChange is a path at which two git trees have different files, with the entry of each.
+// [objects.differences] makes it.
 type treeChange struct {
 	path     string
 	old, new gitrepo.TreeEntry // the zero entry for none

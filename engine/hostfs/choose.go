@@ -78,8 +78,8 @@ func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Ch
 	}
 }
 
-// anyPlace in Request.limitAt accepts backends that count the disk limit in any place, as long as they can
-// share one.
+// anyPlace is a value of Request.limitAt. It accepts a backend whatever the place, such as a filesystem, at
+// which it counts the disk limit; the caller then checks that all backends share one.
 const anyPlace = "any"
 
 // oneLimitPlace reports whether all chosen backends count the disk limit in one place, and so can share it.
@@ -257,8 +257,8 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 	return b, nil
 }
 
-// choiceOf returns the choice of driver d for a tree. Its reason is the last of passed, the errors of the
-// drivers tried before.
+// choiceOf returns the choice of the backend b, opened by driver d, for a tree. Its reason is the last of
+// passed, the errors of the drivers tried before.
 func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) Choice {
 	c := Choice{Tree: tree, Driver: d.Name, Reason: "the first choice", Backend: b}
 	switch {
@@ -295,7 +295,7 @@ func (hf *Host) noChoice(tree string, req Request, why []error) error {
 	return err
 }
 
-// driverNames returns the names of all backend drivers.
+// driverNames returns the names of all drivers of backends that this Host can open, for the hints of errors.
 func (hf *Host) driverNames() (names []string) {
 	for _, d := range hf.drivers {
 		names = append(names, d.Name)
@@ -347,7 +347,8 @@ func (hf *Host) DataPlace(driver string, b snapshot.Backend) string {
 	return where
 }
 
-// Remember stores the opened backend of a choice, so that BackendOf returns it.
+// Remember stores the backend that [Host.Choose] opened for a tree, so that BackendOf returns it instead of
+// opening another.
 func (hf *Host) Remember(c Choice) {
 	hf.mu.Lock()
 	hf.backends[c.Driver+" "+c.Tree] = c.Backend

@@ -141,8 +141,8 @@ func standIn(p string) (one isolate.StandIn, ok bool) {
 	return one, err == nil
 }
 
-// finish completes a mount that hides names: it passes them to the server of a served tree, and sets the
-// options of an overlay that depend on them.
+// finish completes m, a mount of a tree in which names are hidden from the sandbox: it passes the names to
+// the server of a served tree, and sets the options of an overlay that depend on them.
 func finish(m *isolate.Mount, s surveyor) {
 	if len(m.Hidden) == 0 {
 		return

@@ -21,7 +21,8 @@ func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) err
 	return p.CanLimit(ctx, l)
 }
 
-// DiskLimit returns the limits of disk space and inodes from the limits of a sandbox.
+// DiskLimit returns those of a sandbox's limits that concern disk space and inodes, in the form that backends
+// need.
 func DiskLimit(l catalog.Limits) snapshot.DiskLimit {
 	return snapshot.DiskLimit{Bytes: snapshot.Bytes(l.Disk), Inodes: l.Inodes}
 }

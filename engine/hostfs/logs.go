@@ -31,8 +31,8 @@ func logs(at func(string) string) (paths []string) {
 	return paths
 }
 
-// written reports whether installing packages or adding users writes the log of this name. Such a log is not
-// hidden, because these commands must work in a sandbox.
+// written reports whether installing packages or adding users writes the file of this name in /var/log.
+// Sandboxes see such a log, because these commands must work in them.
 func written(name string) bool {
 	for _, prefix := range []string{"alternatives.log", "dpkg.log", "fontconfig.log"} {
 		if strings.HasPrefix(name, prefix) {

@@ -138,8 +138,8 @@ func (p MountStub) restore(dir *os.File) (was bool, err error) {
 	return false, nil
 }
 
-// make creates the mount point, or its parent, under name in the directory in, with its metadata, and
-// restores the times of that directory.
+// make creates the empty directory or file at which a filesystem is mounted, or its parent, under name in the
+// directory in, with its metadata. It restores the times of that directory.
 func (p MountStub) make(in *os.File, name string) error {
 	was, err := vfs.Lstat(int(in.Fd()), "")
 	if err != nil {

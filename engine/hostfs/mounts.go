@@ -111,7 +111,7 @@ func (s *surveyor) whole() error {
 	return nil
 }
 
-// holds reports whether the workspace lies under the mount m.
+// holds reports whether the sandbox's workspace lies at or under the mount point of m.
 func (s *surveyor) holds(m mount.Point) bool { return Within(s.work, m.Path) }
 
 // sort adds a mount to the environment's trees, or to the shown or omitted paths, as suits its filesystem.
@@ -221,7 +221,7 @@ func (s *surveyor) reach(dir string) {
 	}
 }
 
-// mine reports whether a directory belongs to this user.
+// mine reports whether a directory belongs to the user of this process.
 func mine(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -253,7 +253,8 @@ func (s *surveyor) workspace(dir string) error {
 	return nil
 }
 
-// treeOf returns the innermost tree of the environment that holds path, or "".
+// treeOf returns the path of the innermost tree of the environment (all trees that a sandbox forks) that
+// holds path, or "".
 func (e *Environment) treeOf(path string) string {
 	best := ""
 	for _, t := range e.Trees {
@@ -264,7 +265,7 @@ func (e *Environment) treeOf(path string) string {
 	return best
 }
 
-// HasMountsBelow reports whether a mount lies under dir.
+// HasMountsBelow reports whether a filesystem of the host is mounted under dir.
 func (e *Environment) HasMountsBelow(dir string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path != dir && Within(m.Path, dir) })
 }
@@ -290,7 +291,7 @@ func (s *surveyor) holding(path string) *mount.Point {
 	return best
 }
 
-// hasMountsBelow reports whether a mount lies under dir.
+// hasMountsBelow reports whether a filesystem of the host is mounted under dir.
 func (s *surveyor) hasMountsBelow(dir string) bool {
 	return (&Environment{mounts: s.mounts}).HasMountsBelow(dir)
 }

@@ -27,7 +27,8 @@ func NetworkRules(text string) (rules network.Rules, allowed bool, err error) {
 	return rules, true, err
 }
 
-// connect sets the network of the container spec s to a policy's network setting text, which must be valid.
+// connect sets in s, from which a container is started, the network that a policy's network setting text,
+// which must be valid, allows.
 func connect(s *isolate.Spec, text string) {
 	s.Network = isolate.Network(text)
 	if !strings.HasPrefix(text, AllowNet) {

@@ -55,7 +55,7 @@ func (a *MountRetry) Again(err error) bool {
 	return true
 }
 
-// Close stops watching the mounts of the host.
+// Close stops watching the host's mounts, of which a change is a reason to repeat a failed operation.
 func (a *MountRetry) Close() {
 	if a.watch != nil {
 		a.watch.Close()
@@ -117,7 +117,8 @@ func (e *Environment) Clear(tree, path string) string {
 	}
 }
 
-// MountsNow returns an environment that holds only the current mounts of this process.
+// MountsNow returns an environment without trees that holds only the current mounts of this process, for
+// questions about them.
 func MountsNow() (*Environment, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -204,8 +205,8 @@ func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at
 	return OpenViews(ctx, open, at, mounts...)
 }
 
-// inside opens the directory dir in each of roots, which are open at its parent at, and closes roots. If dir
-// is at, it returns roots.
+// inside opens the directory dir in each of roots, the open directories at, a parent of dir, and closes
+// roots. If dir is at, it returns roots.
 func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	prefix, err := filepath.Rel(at, dir)
 	if err == nil && prefix == "." {

@@ -78,7 +78,8 @@ func (s *search) look(dir string, names []string) {
 	}
 }
 
-// one looks for a single place, name in dir, and adds it to found or unsure.
+// one looks for one path that may contain a secret, name in dir, and adds it to the results found or unsure
+// of the search.
 func (s *search) one(dir, name string) {
 	path := filepath.Join(dir, name)
 	_, err := os.Lstat(s.at(path))

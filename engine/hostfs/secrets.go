@@ -284,8 +284,8 @@ func otherPaths(paths []string, mounts []mount.Point) []string {
 	return others
 }
 
-// under returns those of the sorted names that lie under first, relative to it. is reports whether first
-// itself is one of names.
+// under returns those of the sorted paths names that lie under the path first, relative to it. is reports
+// whether first itself is one of names.
 func under(names []string, first string) (rest []string, is bool) {
 	_, is = slices.BinarySearch(names, first)
 	above := first + "/"

@@ -21,7 +21,7 @@ func (e *Environment) Shows(path string) bool {
 	return best != "" && len(best) > len(e.treeOf(path))
 }
 
-// IsMount reports whether something is mounted at path.
+// IsMount reports whether a filesystem of the host is mounted exactly at path.
 func (e *Environment) IsMount(path string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path == path })
 }

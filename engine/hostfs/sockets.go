@@ -84,7 +84,7 @@ func (e *Environment) socketless(dir string) bool {
 	return false
 }
 
-// typeAt returns the type of the filesystem that path lies on.
+// typeAt returns the type of the host's filesystem that path lies on, such as "ext4".
 func (e *Environment) typeAt(path string) string {
 	best := -1
 	for i, m := range e.mounts {
@@ -105,7 +105,7 @@ func (e *Environment) slow(path string) bool {
 	})
 }
 
-// isSocket reports whether path is a socket.
+// isSocket reports whether path is a Unix socket.
 func isSocket(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode().Type() == fs.ModeSocket

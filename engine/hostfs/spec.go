@@ -187,7 +187,7 @@ func copies(roots map[string]string) func(string) string {
 	}
 }
 
-// Holder returns the path of a sandbox's innermost tree that contains its workspace, or "".
+// Holder returns the path of the innermost tree of a sandbox that contains its workspace, or "" if none does.
 func Holder(rec *catalog.Record) (tree string) {
 	for _, t := range rec.Trees {
 		if Within(rec.Workspace, t.Path) && len(t.Path) > len(tree) {

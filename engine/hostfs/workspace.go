@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Privileged reports whether this process runs as root, may make any mount, and can give
-// sandboxes ids of their own.
+// Privileged reports whether this process runs as root and may make any mount. Sandboxes then can have user
+// and group ids of their own.
 func Privileged() bool { return os.Geteuid() == 0 }
 
 // CheckWorkspace returns an error if a directory cannot be the workspace of a sandbox, such as one in /proc.

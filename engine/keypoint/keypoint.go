@@ -108,7 +108,8 @@ const (
 	After  = "after"
 )
 
-// Waits reports whether a snapshot of the sandbox is due that [Taker.Postpone] has postponed.
+// Waits reports whether the sandbox has an automatic snapshot due that [Taker.Postpone] has put off until its
+// lock is free.
 func (k *Taker) Waits(rec *catalog.Record) bool {
 	if rec.Policy.KeyPoints == nil {
 		return false
@@ -187,7 +188,7 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 	return lost
 }
 
-// eventOf returns the data of the event that announces the automatic snapshot m.
+// eventOf returns the data of the event with which the event log announces the automatic snapshot m.
 func eventOf(m catalog.NamedSnapshot) events.Data {
 	w := m.Why
 	return events.Data{Name: m.Name, Reason: strings.TrimSpace(w.When + " " + w.Point), Command: w.Command, Status: w.Status, Limit: w.Limit, Host: w.Host}
@@ -216,7 +217,8 @@ func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	return changes.Len() > 0
 }
 
-// An answer says whether the backends of a sandbox list any changed path since a snapshot.
+// An answer says whether the backends of a sandbox list any changed path since its last snapshot, so that an
+// automatic snapshot would differ from that one.
 type answer int
 
 const (

@@ -30,8 +30,8 @@ const printsFile = "secrets.json"
 // refused, as nobody knows whether it contains one.
 const maxFile = 4 << 30
 
-// Store saves prints, the keyed digests by which a sandbox's secrets are recognised, in the sandbox's
-// directory dir.
+// Store saves prints in the sandbox's directory dir. Prints are keyed digests by which a sandbox's secrets
+// are recognised in files without storing the secrets.
 func Store(dir string, prints []placeholder.Print) error {
 	text, err := json.Marshal(prints)
 	if err != nil {
@@ -40,8 +40,8 @@ func Store(dir string, prints []placeholder.Print) error {
 	return catalog.ReplaceFile(filepath.Join(dir, printsFile), text, false)
 }
 
-// load returns the prints of a sandbox's secrets from its directory dir, or none if the sandbox has never
-// run.
+// load returns the prints, keyed digests by which a sandbox's secrets are recognised, from the sandbox's
+// directory dir; none if the sandbox has never run.
 func load(dir string) (prints []placeholder.Print, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, printsFile))
 	if errors.Is(err, os.ErrNotExist) {

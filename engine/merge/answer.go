@@ -166,8 +166,8 @@ func (m *merger) setLinks(ends map[string]*entry) {
 	}
 }
 
-// firstOf stores path in first as the first path of the file key, unless there is one. It returns the earlier
-// first path, else "".
+// firstOf stores path in first as the first path of the inode or other identity key, unless there is one. It
+// returns the earlier first path, else "".
 func firstOf[K comparable](first map[K]string, key K, path string) string {
 	if first[key] == "" {
 		first[key] = path
@@ -183,7 +183,7 @@ func (m *merger) hadLinks(t *entry) bool {
 }
 
 // mergedLinks returns which files of the merged tree are hard links of each other: for each entry its group.
-// A side's links count unless only the other side has changed the file's links.
+// The links of one side (sandbox or real tree) count unless only the other side has changed the file's links.
 func (m *merger) mergedLinks() map[*entry][]*entry {
 	classes := map[*entry][]*entry{}
 	for _, side := range []int{mine, real} {
@@ -208,7 +208,8 @@ func (m *merger) mergedLinks() map[*entry][]*entry {
 	return classes
 }
 
-// linksApply reports whether the merged tree takes the hard links of an entry from this side, mine or real.
+// linksApply reports whether the merged tree takes which names are hard links of the file t from this side,
+// mine (sandbox) or real.
 func (m *merger) linksApply(side int, t *entry) bool {
 	switch {
 	case t.withheld || t.outcome.node == nil || t.outcome.node.Mode.IsDir():

@@ -26,8 +26,8 @@ func (m *merger) mergeBoth(t *entry) error {
 	return m.mergeAspects(t, path)
 }
 
-// mergeTypes decides how an entry that is, say, a file on one side and a directory on the other is at path in
-// the merged tree, or reports a conflict.
+// mergeTypes decides how a path of different types in sandbox and real tree, say a file and a directory, is
+// in the merged tree, or reports a conflict.
 func (m *merger) mergeTypes(t *entry, path string) error {
 	a, b := t.on[mine], t.on[real]
 	if t.has(base) && a.what&diff.Type == 0 && !t.changed(mine) && !m.entries.movedItself(mine, t) {
@@ -54,8 +54,8 @@ func (m *merger) mergeTypes(t *entry, path string) error {
 	return m.report(t, kind, sideDid(mine, did(mine))+", "+sideDid(real, did(real)))
 }
 
-// nonEmptyDir reports whether an entry is a directory on a side and anything in it was changed by either
-// side.
+// nonEmptyDir reports whether t is, on a side of the merge (sandbox or real tree), a directory in which
+// either side has changed anything.
 func (m *merger) nonEmptyDir(side int, t *entry) bool {
 	found := 0
 	if t.isDir(side) {
@@ -64,8 +64,8 @@ func (m *merger) nonEmptyDir(side int, t *entry) bool {
 	return found > 1
 }
 
-// mergeRetyped decides on an entry that both sides turned into the same other file type. It does so as if
-// both had added it.
+// mergeRetyped decides how a file that both sides, sandbox and real tree, turned into the same other file
+// type is in the merged tree. It does so as if both had added it.
 func (m *merger) mergeRetyped(t *entry, path string) error {
 	t.on[base] = state{path: t.on[base].path}
 	err := m.mergeAdded(t)
@@ -75,8 +75,8 @@ func (m *merger) mergeRetyped(t *entry, path string) error {
 	return err
 }
 
-// mergeAdded decides how an entry that both sides added with the same file type is in the merged tree, or
-// reports a conflict.
+// mergeAdded decides how a file that both sides, sandbox and real tree, added with the same file type is in
+// the merged tree, or reports a conflict.
 func (m *merger) mergeAdded(t *entry) error {
 	a, b := t.on[mine].node, t.on[real].node
 	n, bad := metadata(nil, a, b)
@@ -155,8 +155,8 @@ func (m *merger) mergeTime(t *entry) {
 	}
 }
 
-// linksConflict reports whether the hard links of a file are in conflict: one side changed which names are
-// this file, and the other side changed the file or its links in another way.
+// linksConflict reports whether the hard links of a file are in conflict: of sandbox and real tree, one
+// changed which names are this file, and the other changed the file or its links in another way.
 func (m *merger) linksConflict(t *entry) bool {
 	byMine, byReal := m.links.relinked(mine, t), m.links.relinked(real, t)
 	switch {
@@ -170,7 +170,7 @@ func (m *merger) linksConflict(t *entry) bool {
 	return byMine && t.changed(real) || byReal && t.changed(mine)
 }
 
-// onlyLinked reports whether both sides only added hard links to a file and removed none.
+// onlyLinked reports whether sandbox and real tree both only added hard links to a file and removed none.
 func (m *merger) onlyLinked(t *entry) bool {
 	for _, side := range []int{mine, real} {
 		now := map[*entry]bool{}
@@ -186,7 +186,8 @@ func (m *merger) onlyLinked(t *entry) bool {
 	return true
 }
 
-// reportLinks reports a conflict about the hard links of a file, which covers all its names on both sides.
+// reportLinks reports a conflict about the hard links of a file, which covers all its names in the sandbox
+// and the real tree.
 func (m *merger) reportLinks(t *entry) error {
 	did := func(side int) string {
 		if m.links.relinked(side, t) {

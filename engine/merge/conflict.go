@@ -12,28 +12,31 @@ type Kind string
 
 // The kinds of conflict between the sandbox's and the real tree's changes.
 const (
-	// Content means that both sides changed the same lines of a text.
+	// Content means that the sandbox and the real tree changed the same lines of a text file.
 	Content Kind = "content"
-	// Binary means that both sides changed a file that is not text, or too long to merge.
+	// Binary means that the sandbox and the real tree both changed a file that is not text, or too long to
+	// merge.
 	Binary Kind = "binary"
-	// NoBase means that both sides changed the file, and the original is no longer available.
+	// NoBase means that the sandbox and the real tree both changed a file of which the original is no longer
+	// available.
 	NoBase Kind = "no-base"
 	// Lost means that the sandbox renamed a directory whose entries only the real tree had, and the real tree
 	// has removed or renamed that directory.
 	Lost Kind = "lost"
-	// AddAdd means that both sides added a file, with different content.
+	// AddAdd means that the sandbox and the real tree both added a file at one path, with different content.
 	AddAdd Kind = "add-add"
 	// ChangeDelete means that the sandbox changed a file that the real tree deleted, or an
 	// entry of a directory that the real tree deleted. DeleteChange means the reverse.
 	ChangeDelete Kind = "change-delete"
 	DeleteChange Kind = "delete-change"
-	// Type means that both sides changed the file type, or one did and the other changed the
-	// file.
+	// Type means that the sandbox and the real tree both changed a file's type (file, directory, link), or
+	// one did and the other changed the file.
 	Type Kind = "type"
-	// Directory means that one side has a file where the other has a non-empty directory.
+	// Directory means that, of sandbox and real tree, one has a file where the other has a non-empty
+	// directory.
 	Directory Kind = "directory"
-	// Mode, Owner, Xattrs, Target and Device mean that both sides changed this attribute. An
-	// access control list and the permission bits count as one, reported as Mode.
+	// Mode, Owner, Xattrs, Target and Device mean that the sandbox and the real tree both changed this
+	// attribute of a file. An access control list and the permission bits count as one, reported as Mode.
 	Mode   Kind = "mode"
 	Owner  Kind = "owner"
 	Xattrs Kind = "xattrs"
@@ -42,9 +45,9 @@ const (
 	// Links means that the sides disagree on which names are hard links of the file, or one
 	// side relinked the file and the other changed it, or the sandbox changed one link alone.
 	Links Kind = "links"
-	// RenameRename means that both sides moved one file to different paths, or two files to
-	// one path. RenameDelete: one side moved the file, the other deleted it. RenameAdd: one
-	// side moved a file to a path where the other added one.
+	// RenameRename means that sandbox and real tree moved one file to different paths, or two files to one
+	// path. RenameDelete: one of them moved the file, the other deleted it. RenameAdd: one moved a file to a
+	// path where the other added one.
 	RenameRename Kind = "rename-rename"
 	RenameDelete Kind = "rename-delete"
 	RenameAdd    Kind = "rename-add"
@@ -88,7 +91,8 @@ func (c *Conflict) Paths() []string {
 	return all
 }
 
-// include adds to the conflict the paths that further entries have in the sandbox and in the real tree.
+// include adds to the conflict the paths that further files of the merge have in the sandbox and in the real
+// tree.
 func (c *Conflict) include(things []*entry) {
 	var also []string
 	for _, t := range things {

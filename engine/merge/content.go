@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mergeContents merges the content of a regular file that both sides changed, as its content in the merged
-// tree. conflict is true if the content cannot be merged; it has then reported a conflict.
+// mergeContents merges the content of a regular file that sandbox and real tree both changed, as its content
+// in the merged tree. conflict is true if the content cannot be merged; it has then reported a conflict.
 func (m *merger) mergeContents(t *entry) (conflict bool, err error) {
 	a, b := t.on[mine].node, t.on[real].node
 	same, err := m.sameContent(t)
@@ -107,7 +107,8 @@ func (in *Input) open(tree int, s state) (*os.File, error) {
 	return f, nil
 }
 
-// changedMeanwhile returns the error for a file that changed during the merge.
+// changedMeanwhile returns the error for a file of the real tree or the sandbox that another process changed
+// during the merge.
 func changedMeanwhile(path string) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("the file changed during the merge")}
 }

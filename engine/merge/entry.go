@@ -34,8 +34,8 @@ type entry struct {
 	chosen int
 }
 
-// A state is how an entry of the merge is in one of the three trees. node is nil where that tree does not
-// have it.
+// A state is how one file of the merge is in one of the three trees: base, sandbox or real. node is nil if
+// that tree does not have it.
 type state struct {
 	path string
 	node *diff.Node
@@ -59,7 +59,8 @@ func (t *entry) has(side int) bool { return t.on[side].node != nil }
 
 func (t *entry) isDir(side int) bool { return isDir(t.on[side].node) }
 
-// asOn returns how the merged tree has the entry if it takes it from one side, mine or real, unchanged.
+// asOn returns how the merged tree has the file if it takes it from one side, mine (sandbox) or real,
+// unchanged.
 func (t *entry) asOn(side int) outcome {
 	s := t.on[side]
 	if s.node == nil {
@@ -68,7 +69,8 @@ func (t *entry) asOn(side int) outcome {
 	return outcome{s.path, s.node, []source{mine: fromMine, real: fromReal}[side]}
 }
 
-// occupies reports whether the merged tree has the entry at path, as far as the merge has decided so far.
+// occupies reports whether this file or directory is at path in the merged tree, as far as the merge has
+// decided so far.
 func (t *entry) occupies(path string) bool {
 	if t.withheld {
 		return t.on[real].path == path
@@ -76,14 +78,14 @@ func (t *entry) occupies(path string) bool {
 	return t.outcome.node != nil && t.outcome.path == path
 }
 
-// changed reports whether this side made a change to the entry that deleting it would lose. Changes of times
-// and hard links do not count.
+// changed reports whether a side (sandbox or real tree) changed the file so that deleting it would lose the
+// change. Changes of times and hard links do not count.
 func (t *entry) changed(side int) bool {
 	return t.on[side].what&^(diff.Time|diff.Links) != 0
 }
 
-// sortPath returns the path by which entries are sorted: that in the base, else that in the sandbox, else
-// that in the real tree.
+// sortPath returns the path by which the merge sorts its files: that in the base, else that in the sandbox,
+// else that in the real tree.
 func (t *entry) sortPath() string {
 	for _, s := range t.on {
 		if s.path != "" {
@@ -140,7 +142,8 @@ func pair(changes [3][]diff.Change, renames [3][]diff.Rename) *entries {
 	return all
 }
 
-// addSide stores the changes and renames of one side, mine or real, in the entries, and adds missing entries.
+// addSide stores the changes and renames of one side, mine (sandbox) or real, in the list of changed files,
+// and adds missing files to it.
 func (all *entries) addSide(side int, changes []diff.Change, renames []diff.Rename) {
 	to, from := map[string]diff.Rename{}, map[string]bool{}
 	all.moved[side] = map[string]string{}
@@ -174,8 +177,8 @@ func (all *entries) addSide(side int, changes []diff.Change, renames []diff.Rena
 	}
 }
 
-// add stores in an entry that a side added a file or directory at a path. The other side may have added one
-// there, too.
+// add stores in an entry of the merge that a side (sandbox or real tree) added the file of c. The other side
+// may have added one at that path, too.
 func (all *entries) add(side int, c *diff.Change) {
 	t := all.at[other(side)][c.Path]
 	if t == nil || t.has(base) || t.has(side) {
@@ -203,7 +206,8 @@ func (all *entries) make() *entry {
 	return t
 }
 
-// index fills in the fields at and order, which find entries by their path in each tree, from the field all.
+// index fills in the fields at and order, by which a file of the merge is found by its path in each tree,
+// from the list all.
 func (all *entries) index() {
 	for tree := range all.at {
 		all.at[tree], all.order[tree] = map[string]*entry{}, nil
@@ -217,7 +221,8 @@ func (all *entries) index() {
 	}
 }
 
-// under calls f for the entries that a tree has at path and below, in the order of their paths.
+// under calls f for the changed files that a tree (base, sandbox or real) has at path and below, in the order
+// of their paths.
 func (all *entries) under(tree int, path string, f func(t *entry)) {
 	list := all.order[tree]
 	i, _ := slices.BinarySearchFunc(list, path, func(t *entry, path string) int { return diff.ComparePaths(t.on[tree].path, path) })
@@ -226,7 +231,8 @@ func (all *entries) under(tree int, path string, f func(t *entry)) {
 	}
 }
 
-// follow returns where a path of the base is after a side's renames of the directories above it.
+// follow returns where a path of the base is on one side of the merge (sandbox or real tree) after that
+// side's renames of the directories above it.
 func (all *entries) follow(side int, path string) string {
 	for dir := parent(path); dir != "."; dir = parent(dir) {
 		if to, ok := all.moved[side][dir]; ok {
@@ -236,14 +242,15 @@ func (all *entries) follow(side int, path string) string {
 	return path
 }
 
-// movedItself reports whether a side renamed the entry itself, not only a directory above it.
+// movedItself reports whether a side of the merge (sandbox or real tree) renamed the file t itself, not only
+// a directory above it.
 func (all *entries) movedItself(side int, t *entry) bool {
 	b, s := t.on[base], t.on[side]
 	return b.node != nil && s.node != nil && s.path != b.path && all.follow(side, b.path) != s.path
 }
 
-// destination returns the path of an entry in the merged tree, if both sides have it or one side added it. ok
-// is false if both sides renamed it, to different paths.
+// destination returns the path of a file in the merged tree, if sandbox and real tree both have it or one
+// added it. ok is false if both renamed it, to different paths.
 func (all *entries) destination(t *entry) (path string, ok bool) {
 	b, m, r := t.on[base].path, t.on[mine].path, t.on[real].path
 	switch {

@@ -26,7 +26,8 @@ func (m *merger) makeConsistent() error {
 	}
 }
 
-// avoidConflicts makes entries that would end up at the path of an open conflict part of that conflict.
+// avoidConflicts makes each file whose path in the merged tree would be that of an open conflict part of that
+// conflict.
 func (m *merger) avoidConflicts() error {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {
@@ -44,8 +45,8 @@ func (m *merger) avoidConflicts() error {
 	return nil
 }
 
-// findCollisions looks for two entries that would have the same path in the merged tree, and reports the
-// conflict. It fills in taken with the entry at each path. changed is true if it changed an outcome.
+// findCollisions looks for two files that would have the same path in the merged tree, and reports the
+// conflict. It fills in taken with the file at each path. changed is true if it changed an outcome.
 func (m *merger) findCollisions(taken map[string]*entry) (changed bool, err error) {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {
@@ -82,8 +83,8 @@ func (m *merger) conflictAt(path string) (conflict int, shut bool) {
 	return conflict, shut
 }
 
-// withhold makes an entry, with everything below its paths, part of an open conflict: it stays as in the real
-// tree until the conflict is answered.
+// withhold makes a file, with everything below its paths, part of an open conflict: the merged tree has it as
+// the real tree has it until the conflict is answered.
 func (m *merger) withhold(t *entry, conflict int) error {
 	all, places := m.affected(t, []string{t.on[base].path, t.on[mine].path, t.on[real].path})
 	c := &m.result.Conflicts[conflict]
@@ -92,8 +93,8 @@ func (m *merger) withhold(t *entry, conflict int) error {
 	return m.withholdAll(all, places, conflict)
 }
 
-// withholdAll marks all entries as part of an open conflict, so that they stay as in the real tree, and
-// reserves the conflict's paths, the places, for them.
+// withholdAll makes all files in the list part of an open conflict, so that they stay as in the real tree
+// until it is answered, and reserves the paths of the conflict, places, for them.
 func (m *merger) withholdAll(all []*entry, places []string, conflict int) error {
 	for _, path := range places {
 		if _, shut := m.blocked[path]; !shut {
@@ -109,7 +110,7 @@ func (m *merger) withholdAll(all []*entry, places []string, conflict int) error 
 	return nil
 }
 
-// reportCollision reports the conflict of two entries that would have the same path in the merged tree.
+// reportCollision reports the conflict of two files that would have the same path in the merged tree.
 func (m *merger) reportCollision(a, b *entry) error {
 	path := a.outcome.path
 	if b.on[mine].path == path && a.on[mine].path != path || a.on[real].path == path && b.on[real].path != path {
@@ -217,8 +218,8 @@ func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 	return nil
 }
 
-// followMove moves an entry that an answer took from one side, if the other side renamed a directory above
-// it. It reports whether it did.
+// followMove moves a file that the answer to a conflict took from one side (sandbox or real tree) if the
+// other side renamed a directory above it. It reports whether it did.
 func (m *merger) followMove(t *entry) bool {
 	if t.withheld || t.chosen == 0 || t.outcome.path != t.on[t.chosen].path {
 		return false

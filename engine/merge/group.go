@@ -25,8 +25,8 @@ type groups map[string][]*entry
 // base (old) and on that side (new).
 type linkGroups struct{ old, new [3]groups }
 
-// linkGroups collects from all entries which of them are hard links of one file, in the base and on each
-// side.
+// linkGroups collects which changed files are hard links of one another, in the base, in the sandbox and in
+// the real tree.
 func (all *entries) linkGroups() *linkGroups {
 	g := &linkGroups{}
 	for _, side := range []int{mine, real} {
@@ -44,7 +44,8 @@ func (all *entries) linkGroups() *linkGroups {
 	return g
 }
 
-// of returns the entries that are hard links of one file with t on a side, including t.
+// of returns all entries that are, on a side of the merge (sandbox or real tree), hard links of one file with
+// t, including t.
 func (g *linkGroups) of(side int, t *entry) []*entry {
 	if list := g.new[side][t.on[side].new]; len(list) > 1 && t.on[side].new != "" {
 		return list
@@ -52,8 +53,8 @@ func (g *linkGroups) of(side int, t *entry) []*entry {
 	return []*entry{t}
 }
 
-// relinked reports whether a side changed which names are hard links of the file t. Deleting a link does not
-// count.
+// relinked reports whether a side of the merge (sandbox or real tree) changed which names are hard links of
+// the file t. Deleting a link does not count.
 func (g *linkGroups) relinked(side int, t *entry) bool {
 	s := t.on[side]
 	if !s.listed || s.node == nil {
@@ -79,7 +80,8 @@ func (g *linkGroups) relinked(side int, t *entry) bool {
 	return before != len(now)
 }
 
-// sameLinks reports whether the file t has the same hard links on both sides.
+// sameLinks reports whether the file t has the same hard links (further names) in the sandbox and in the real
+// tree.
 func (g *linkGroups) sameLinks(t *entry) bool {
 	m, r := g.of(mine, t), g.of(real, t)
 	if len(m) != len(r) {

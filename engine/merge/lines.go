@@ -37,7 +37,7 @@ func (n numbering) number(lines []string) []int {
 	return ids
 }
 
-// splitLines splits a text after each line feed. The last line may lack one.
+// splitLines splits a text into lines, each with its line feed. Only the last line may lack one.
 func splitLines(text string) []string {
 	lines := make([]string, 0, strings.Count(text, "\n")+1)
 	for len(text) > 0 {
@@ -110,8 +110,8 @@ func (s *candidateLines) markChanged(from, to int) {
 	}
 }
 
-// commonMax is how often a line may occur in the other text, at most, before it counts as common. git has the
-// same bound.
+// commonMax is how often a line may occur in the other text before it counts as common, so that the search
+// for an edit script leaves it out. git has the same bound.
 const commonMax = 1024
 
 // rarity says how often a line occurs in the other text, as far as the search for an edit script cares.
@@ -152,7 +152,8 @@ func (s *file) candidates(other *file, count []int, head, tail int) *candidateLi
 	return out
 }
 
-// roughRoot returns a power of two near the square root of n, as git does.
+// roughRoot returns a power of two near the square root of n, with which git, and this comparison of lines as
+// git, bounds its cost.
 func roughRoot(n int) int {
 	r := 1
 	for ; n > 0; n >>= 2 {
@@ -197,7 +198,8 @@ type lineSearch struct {
 // not be the shortest. Then a diff library compares the rest.
 const farMax = 256
 
-// search marks the lines that differ between x[a:b] and y[c:d] as changed.
+// search finds the shortest edit script between the lines x[a:b] of the old and y[c:d] of the new text, and
+// marks the lines that it deletes or adds as changed.
 func (w *lineSearch) search(a, b, c, d int) {
 	for a < b && c < d && w.x.ids[a] == w.y.ids[c] {
 		a, c = a+1, c+1
@@ -290,7 +292,8 @@ func widen(v []int, zero, lo, hi, lowest, highest, nothing int) (int, int) {
 	return lo, hi
 }
 
-// allocate allocates the vectors forward and backward, for n lines in both texts, on first use.
+// allocate allocates the vectors forward and backward of the search for the shortest edit script, for n lines
+// in both texts, on first use.
 func (w *lineSearch) allocate(n int) {
 	if w.forward == nil {
 		w.zero = len(w.y.ids) + 2

@@ -19,7 +19,7 @@ const (
 	markerEnd  = ">>>>>>>"
 )
 
-// baseName is the name of the base's version in conflict markers.
+// baseName is the name that conflict markers in a merged text give the lines of the base.
 const baseName = "base"
 
 // writeMarkers writes all three versions of a region in conflict to out, between conflict markers with the
@@ -47,7 +47,7 @@ func (t *triple) writeMarkers(out *bytes.Buffer, r region, names Names) {
 }
 
 // crlf reports whether the conflict markers of a region must end in CR LF: the base's first line ends so and,
-// on each side, the line before the region or else the first one.
+// in the sandbox's and the real text, the line before the region or else the first one.
 func (t *triple) crlf(r region) bool {
 	for _, at := range []struct {
 		lines []string

@@ -49,16 +49,16 @@ type Input struct {
 // A Choice is the answer to a conflict, which Input.Choose returns.
 type Choice int
 
-// The answers that Input.Choose can give to a conflict.
+// The answers that Input.Choose can give to a conflict: which version of the files the merged tree has.
 const (
-	// Ask leaves the conflict open: the result of the merge lists it.
+	// Ask leaves the conflict open, for the user to answer later: the result of the merge lists it.
 	Ask Choice = iota
 	// Mine takes the sandbox's version of everything that the conflict covers, Theirs the real tree's
 	// version.
 	Mine
 	Theirs
-	// Built takes the file that Choose has put at the conflict's path in Scratch, such as the result of a
-	// merge tool.
+	// Built takes, as the answer to a conflict, the file that Choose has written to the conflict's path in
+	// Scratch, such as the result of a merge tool.
 	Built
 )
 

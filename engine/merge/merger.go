@@ -126,7 +126,7 @@ func (m *merger) decideAll() error {
 }
 
 // interrupted returns an ErrInterrupted, at the path of t, if the merge's context has ended. Every loop over
-// all entries calls it.
+// all changed files calls it.
 func (m *merger) interrupted(t *entry) error {
 	if err := m.ctx.Err(); err != nil {
 		return fail(t.sortPath(), err)
@@ -134,7 +134,7 @@ func (m *merger) interrupted(t *entry) error {
 	return nil
 }
 
-// decide sets the outcome of an entry, how it is in the merged tree, or reports a conflict.
+// decide sets the outcome of a changed file, that is, how it is in the merged tree, or reports a conflict.
 func (m *merger) decide(t *entry) error {
 	switch {
 	case !t.has(mine) && !t.has(real):
@@ -153,8 +153,8 @@ func (m *merger) decide(t *entry) error {
 	return m.copyMoved(t)
 }
 
-// deleted decides on an entry that one side deleted: it stays deleted, or is a conflict if the other side
-// renamed or changed it.
+// deleted decides on a file that one side, sandbox or real tree, deleted: it stays deleted, or is a conflict
+// if the other side renamed or changed it.
 func (m *merger) deleted(t *entry) error {
 	side := mine
 	if t.has(mine) {
@@ -170,7 +170,8 @@ func (m *merger) deleted(t *entry) error {
 	return nil
 }
 
-// lostBy returns the kind of conflict for a file that this side deleted and the other side changed.
+// lostBy returns the kind of conflict for a file that this side (sandbox or real tree) deleted and the other
+// changed.
 func lostBy(side int) Kind {
 	if side == mine {
 		return DeleteChange
@@ -246,8 +247,8 @@ func (m *merger) splitLinks() error {
 	return nil
 }
 
-// removedDirs reports a conflict for each directory that one side removed or replaced while the other side
-// changed something inside.
+// removedDirs reports a conflict for each directory that the sandbox or the real tree removed or replaced
+// while the other changed something inside.
 func (m *merger) removedDirs() error {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {
@@ -274,7 +275,8 @@ func (m *merger) removedDirs() error {
 	return nil
 }
 
-// survivors returns the paths that the other side added, changed or moved into a directory that side removed.
+// survivors returns the paths that the other side added, changed or moved into a directory that side (sandbox
+// or real tree) removed.
 func (m *merger) survivors(dir *entry, side int) (paths []string) {
 	keeps := other(side)
 	m.entries.under(keeps, dir.on[keeps].path, func(t *entry) {

@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// report reports a conflict about an entry, which covers everything below its paths and those in more. If
-// Input.Choose does not answer the conflict, all that it covers stays as in the real tree.
+// report reports a conflict about the file or directory t, which covers everything below its paths and those
+// in more. If Input.Choose does not answer the conflict, all that it covers stays as in the real tree.
 func (m *merger) report(t *entry, kind Kind, why string, more ...string) error {
 	c := Conflict{Path: m.mergedPath(t), Kind: kind, Base: t.on[base].node, Mine: t.on[mine].node, Real: t.on[real].node, Why: why}
 	for tree, path := range [3]*string{&c.BasePath, &c.MinePath, &c.RealPath} {
@@ -19,8 +19,8 @@ func (m *merger) report(t *entry, kind Kind, why string, more ...string) error {
 	return m.resolve(t, c, more...)
 }
 
-// mergedPath returns the path that an entry has in the merged tree, or by which it is sorted if neither side
-// has it.
+// mergedPath returns the path that a file has in the merged tree, or by which it is sorted if neither sandbox
+// nor real tree has it.
 func (m *merger) mergedPath(t *entry) string {
 	if !t.has(mine) && !t.has(real) {
 		return t.sortPath()
@@ -29,7 +29,7 @@ func (m *merger) mergedPath(t *entry) string {
 	return path
 }
 
-// resolve asks Input.Choose how to resolve a conflict about the entry t, and applies the answer. more are
+// resolve asks Input.Choose how to resolve a conflict about the file t, and applies the answer. more are
 // further paths that the conflict covers.
 func (m *merger) resolve(t *entry, c Conflict, more ...string) (err error) {
 	if c.Marked, err = m.canMark(&c); err != nil {
@@ -87,8 +87,8 @@ func (c *Conflict) scope(more []string) []string {
 	return append([]string{c.Path, c.BasePath, c.MinePath, c.RealPath}, more...)
 }
 
-// affected returns t and every entry that one of the trees has at or below paths, then those at or below the
-// other paths of these entries. places are all these paths.
+// affected returns t and every changed file that one of the trees has at or below paths, then those at or
+// below the other paths of these files. places are all these paths.
 func (m *merger) affected(t *entry, paths []string) (all []*entry, places []string) {
 	all, seen, added := []*entry{t}, map[*entry]bool{t: true}, pathSet{}
 	add := func(path string) {
@@ -156,7 +156,7 @@ func (c *Conflict) states() (all [3]state) {
 	return all
 }
 
-// isText reports whether the version s of a file, in one of the trees, is a text.
+// isText reports whether a file is text, in the version s that it has in one of the three trees of a merge.
 func (in *Input) isText(tree int, s state) (bool, error) {
 	if !isFile(s.node) || s.node.Size > TextMax {
 		return false, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A scratch is the directory into which the merge writes content that neither side has. It is opened on first
-// use.
+// A scratch is the directory into which the merge writes content that neither sandbox nor real tree has, such
+// as merged texts. It is opened on first use.
 type scratch struct {
 	dir  *os.File
 	root *os.Root
@@ -77,8 +77,8 @@ func (s *scratch) remove(name string) error {
 	return root.Remove(name)
 }
 
-// build writes the content of from to Scratch as the merged version of the entry t, with the modification
-// time when.
+// build writes the content of from to the directory Scratch as the merged version of the file t, with the
+// modification time when.
 func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	info, err := m.scratch.write(t.outcome.path, from, when)
 	if err != nil {
@@ -90,12 +90,13 @@ func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	return nil
 }
 
-// asBuilt sets the size, times and inode of a node to those of a regular file in Scratch.
+// asBuilt sets the size, times and inode of n to those of the merged version of the file that was written to
+// Scratch.
 func asBuilt(n *diff.Node, info fs.FileInfo) {
 	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
 }
 
-// unbuild removes the file that build wrote to Scratch for an entry, if any.
+// unbuild removes the merged version of the file t that build wrote to the directory Scratch, if any.
 func (m *merger) unbuild(t *entry) error {
 	if t.outcome.from != built {
 		return nil

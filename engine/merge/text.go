@@ -15,7 +15,8 @@ func isBinary(data []byte) bool {
 	return len(data) > TextMax || diff.IsBinary(data)
 }
 
-// Names are the names of the three versions in conflict markers. A marker with an empty name stands alone.
+// Names are the names that conflict markers give the versions of the sandbox, the base and the real tree. A
+// marker with an empty name stands alone.
 type Names struct{ Mine, Base, Real string }
 
 // Text merges the lines of mine and real, which both come from base. It takes both edits where at least one
@@ -70,7 +71,7 @@ type region struct {
 	base, mine, real run
 }
 
-// A run is the lines [start, end) of one text.
+// A run is consecutive lines of one text, those with the indexes [start, end).
 type run struct{ start, end int }
 
 func (r run) of(lines []string) []string { return lines[r.start:r.end] }
@@ -142,7 +143,7 @@ func (t *triple) sameEdit(x, y span) bool {
 	return x.a == y.a && x.b == y.b && slices.Equal(t.mineIDs[x.c:x.d], t.realIDs[y.c:y.d])
 }
 
-// dropEqual resolves a conflict in whose region both sides have the same lines.
+// dropEqual resolves the conflict of a region of lines if sandbox and real tree have the same lines there.
 func (t *triple) dropEqual(r *region) {
 	if r.from == neither && slices.Equal(t.mineIDs[r.mine.start:r.mine.end], t.realIDs[r.real.start:r.real.end]) {
 		r.from = fromMine
@@ -151,7 +152,8 @@ func (t *triple) dropEqual(r *region) {
 
 type regions []region
 
-// add appends a region of edited lines, or joins it with the last one if they touch.
+// add appends r, a region of lines that one side edited, to the list, or joins it with the last region if
+// they touch.
 func (all *regions) add(r region) {
 	if len(*all) > 0 {
 		last := &(*all)[len(*all)-1]

@@ -16,7 +16,8 @@ type List struct {
 	Why map[string]string
 }
 
-// String returns the first twenty paths with their reasons, and the number of the others, as one text.
+// String returns, as text for a message, the first twenty paths of the list with their reasons, and the
+// number of the others.
 func (l *List) String() string {
 	const most = 20
 	var b strings.Builder
@@ -32,7 +33,8 @@ func (l *List) String() string {
 	return b.String()
 }
 
-// Add adds a path with its reason. If the list has the path already, its first reason stays.
+// Add adds to the list a path with the reason why it is there. If the list has the path already, its first
+// reason stays.
 func (l *List) Add(path, why string) {
 	if l.Why == nil {
 		l.Why = map[string]string{}

@@ -67,7 +67,8 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 	return list
 }
 
-// A listing is one setting of a policy, such as sandbox.env, with each of its values as text.
+// A listing is one setting of a policy, such as sandbox.env, with each of its values as text. [Explain] shows
+// it with its origin.
 type listing struct {
 	setting string
 	values  []string
@@ -125,7 +126,8 @@ func listed(made *catalog.Policy) []listing {
 	return all
 }
 
-// sameLimit reports whether two texts are the same value of a limit, such as 90m and 1h30m.
+// sameLimit reports whether a and b are texts for the same value of the limit called setting, such as 90m and
+// 1h30m.
 func sameLimit(setting, a, b string) bool {
 	const prefix = "limits."
 	if len(setting) < len(prefix) || setting[:len(prefix)] != prefix {

@@ -17,7 +17,7 @@ import (
 // profile that extends itself.
 const mostExtends = 8
 
-// An Origin says which file and line gives one setting its value, for [Explain].
+// An Origin says which profile file and line gives one setting its value. [Explain] shows it to the user.
 type Origin struct {
 	// Setting is the section and the key, such as limits.memory; Value is the value, or one
 	// element of a list.
@@ -30,7 +30,8 @@ type Origin struct {
 
 func (o Origin) String() string { return fmt.Sprintf("%s:%d", o.File, o.Line) }
 
-// said notes that the file gives setting this value, at the line of path, a key's path in the file.
+// said notes that the profile file gives setting this value. path is the path of the key in the file, by
+// which the line is found.
 func (r *reader) said(setting, value, path string) {
 	r.origins = append(r.origins, Origin{Setting: setting, Value: value, File: r.bad.File, Line: r.line(path)})
 }

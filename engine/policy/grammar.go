@@ -12,7 +12,8 @@ type Section struct {
 	Keys []Key
 }
 
-// A Key describes one line that a section of a profile may have.
+// A Key describes one line that a section of a profile may have: its name, its values and its meaning.
+// Documentation and schema are made from it.
 type Key struct {
 	Name string
 	// Value describes the value, and Default the value without the line, or "".
@@ -21,7 +22,7 @@ type Key struct {
 	Text string
 }
 
-// defaultTimeout bounds the commands of a stage for which the profile sets no timeout.
+// defaultTimeout is the time after which a command of a stage is ended if the profile sets no timeout for it.
 const defaultTimeout = Duration(time.Hour)
 
 // Grammar returns the description of all sections and keys that a profile may contain. The reader, the

@@ -24,7 +24,7 @@ type Error struct {
 	Mistakes []Mistake
 }
 
-// Error returns a line for each mistake, at most twenty.
+// Error returns the text for the user: a line for each mistake in the profile, at most twenty.
 func (e *Error) Error() string {
 	const most = 20
 	var b strings.Builder
@@ -47,5 +47,5 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Is reports that every Error is of the kind [errs.ErrInvalid].
+// Is reports whether target is [errs.ErrInvalid], of which kind every error about mistakes in a profile is.
 func (e *Error) Is(target error) bool { return target == errs.ErrInvalid }

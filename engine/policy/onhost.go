@@ -17,7 +17,8 @@ type HostCommand struct {
 	Run string `json:"run"`
 }
 
-// OnHost returns the commands that stages run on the host, outside any sandbox, in the order of the stages.
+// OnHost returns the commands that the stages of a profile run on the host, outside any sandbox, in the order
+// of the stages. The user must trust them.
 func OnHost(stages []Stage) []HostCommand {
 	commands := []HostCommand{}
 	add := func(s *Stage, when string, list ...Command) {

@@ -51,7 +51,7 @@ func (s *scanner) record(path, name string, at int) string {
 	return path
 }
 
-// skip moves s.at forward past all of chars and past comments.
+// skip moves the position s.at in the TOML document forward past all of chars and past comments.
 func (s *scanner) skip(chars string) {
 	for ; s.at < len(s.text) && strings.IndexByte(chars+"#", s.text[s.at]) >= 0; s.at++ {
 		if s.text[s.at] == '#' {
@@ -60,7 +60,7 @@ func (s *scanner) skip(chars string) {
 	}
 }
 
-// to moves s.at to the next occurrence of any of chars.
+// to moves the position s.at in the TOML document to the next occurrence of any of chars, which must exist.
 func (s *scanner) to(chars string) { s.at += strings.IndexAny(s.text[s.at:], chars) }
 
 func (s *scanner) pair(path string) {
@@ -111,7 +111,7 @@ func (s *scanner) value(path string) {
 	}
 }
 
-// quoted moves s.at behind the quoted text that begins there.
+// quoted moves the position s.at in the TOML document behind the quoted text that begins there.
 func (s *scanner) quoted() {
 	quote := s.text[s.at : s.at+1]
 	if long := strings.Repeat(quote, 3); strings.HasPrefix(s.text[s.at:], long) {

@@ -32,7 +32,7 @@ type Profile struct {
 	Origins []Origin `json:"-"`
 }
 
-// Stage returns the index in p.Stages of the stage called name; ok is false if there is none.
+// Stage returns the index, in p.Stages, of the promotion stage called name; ok is false if there is none.
 func (p *Profile) Stage(name string) (i int, ok bool) {
 	for i, s := range p.Stages {
 		if s.Name == name {
@@ -74,13 +74,14 @@ type Approval string
 
 // The ways in which a stage of a promotion is approved.
 const (
-	// Auto approves the stage when the promotion starts.
+	// Auto approves the stage of a promotion without a person, when the promotion starts.
 	Auto Approval = "auto"
-	// Ask requires a person to approve the plan of the stage.
+	// Ask requires a person to approve the plan of the stage of a promotion.
 	Ask Approval = "ask"
 )
 
-// A Command is a program with its arguments that a profile sets, such as a check of a stage.
+// A Command is a program with its arguments that a profile names and that snapfs runs, such as a check of a
+// stage of a promotion.
 type Command struct {
 	// Name is the command's name in messages: the given one, or the command itself.
 	Name string `json:"name"`
@@ -90,10 +91,10 @@ type Command struct {
 	Timeout Duration `json:"timeout,omitzero"`
 }
 
-// shell is the program that runs commands which a profile gives as one text.
+// shell is the program that runs a command which a profile gives as one text instead of a list of arguments.
 const shell = "/bin/sh"
 
-// shellCommand returns the command that runs text in the shell.
+// shellCommand returns the command that runs text, a command line of a profile, in the shell /bin/sh.
 func shellCommand(text string) Command {
 	return Command{Name: firstLine(text), Args: []string{shell, "-c", text}}
 }
@@ -132,10 +133,10 @@ func (d Duration) String() string {
 	return s
 }
 
-// MarshalText returns the text form, such as 1h30m.
+// MarshalText returns the duration as text, such as 1h30m, for JSON.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText parses the text form, such as 1h30m.
+// UnmarshalText sets the duration from text, such as 1h30m, of a profile or JSON.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	*d = Duration(v)

@@ -25,10 +25,11 @@ const (
 	// Found is for a profile that snapfs found in a default location. Its commands run on the host, so the
 	// file must belong to this user or to root, and not be writable for everybody.
 	Found Trust = iota
-	// Named is for a profile that a person named. The file must not be writable for everybody.
+	// Named is the use of a profile that a person named, so that its content is trusted. The file must not be
+	// writable for everybody.
 	Named
-	// Tightening is for a profile that only makes a policy stricter and of which no command runs. Any file is
-	// acceptable.
+	// Tightening is the use of a profile that only makes a policy stricter and of which no command runs. Any
+	// file is acceptable.
 	Tightening
 )
 
@@ -153,7 +154,8 @@ func (r *reader) checkKind(s *stage, source string) {
 	}
 }
 
-// checkTarget records a mistake if the target directory of stage i overlaps that of an earlier stage.
+// checkTarget records a mistake in the profile if the target directory of stage i of a promotion overlaps
+// that of an earlier stage.
 func (r *reader) checkTarget(i int) {
 	s := &r.stages[i]
 	for _, other := range r.stages[:i] {

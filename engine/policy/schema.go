@@ -24,8 +24,8 @@ var shapes = map[string]map[string]any{
 	`"auto" or "ask"`:              {"enum": []string{string(Auto), string(Ask)}},
 }
 
-// Schema returns the JSON schema of a profile, made from [Grammar], by which editors check and complete a
-// profile.
+// Schema returns the JSON schema of a profile file, made from [Grammar]. Editors check and complete a profile
+// by it.
 func Schema() map[string]any {
 	root := map[string]any{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": Name, "type": "object", "additionalProperties": false,

@@ -176,8 +176,8 @@ func (r *reader) section(s Section, path string, table map[string]any, take func
 	}
 }
 
-// stageLine stores one key of a section [[stage]], called name and with the value v, in the last of r.stages.
-// If v is not valid it records a mistake at path.
+// stageLine stores one key of a section [[stage]] of a profile, called name and with the value v, in the last
+// of r.stages. If v is not valid it records a mistake at path.
 func (r *reader) stageLine(name, path string, v any) {
 	s := &r.stages[len(r.stages)-1]
 	switch name {
@@ -308,8 +308,8 @@ func (r *reader) run(name, path string, v any) *Command {
 	return nil
 }
 
-// table returns the command that a table with run, and optionally name and timeout, describes;
-// nil after a mistake in run.
+// table returns the command that a TOML table of a profile describes by its keys run, name and timeout, the
+// last two optional; nil after a mistake in run.
 func (r *reader) table(name, path string, table map[string]any) *Command {
 	var c *Command
 	var called string

@@ -104,7 +104,7 @@ type profiled struct {
 func (u *profiled) took(what string) { u.use.Taken = append(u.use.Taken, what) }
 func (u *profiled) left(what string) { u.use.Left = append(u.use.Left, what) }
 
-// name applies the settings s of a profile that the user named, except where given reports a set flag.
+// name applies the settings s of a profile given by --profile, except those whose flag, by given, is set.
 func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(string) bool) error {
 	theirs := s.Limits.Fields()
 	for i, mine := range u.p.Limits.Fields() {

@@ -31,7 +31,8 @@ type location struct {
 // for the disk, so more would not help.
 const builders = 2
 
-// syncEvery is the number of new files built after which writing them to disk starts, while more are built.
+// syncEvery is the number of new files built after which a promotion starts to write them to disk, while it
+// builds more.
 const syncEvery = 2500
 
 // build builds the new versions of all changed files beside the target: single files first, on several
@@ -208,8 +209,8 @@ func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string)
 	return err != unix.EMLINK, pathErrorBut("link", first.path, err, unix.EMLINK)
 }
 
-// create makes the new node of the change c as name in dir, with default metadata: a symbolic link, pipe or
-// device.
+// create makes the new node of the change c, a symbolic link, pipe or device, as name in dir, with default
+// metadata.
 func create(dir *os.File, name string, c *diff.Change) error {
 	fd := int(dir.Fd())
 	switch n := c.New; n.Mode.Type() {

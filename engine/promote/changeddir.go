@@ -21,7 +21,7 @@ type changedDir struct {
 }
 
 // prepareDir stores the state of the real directory in which the step o moves a node, as a changedDir. It
-// sets o.stage to a stage on the directory's filesystem.
+// sets o.stage to a stage, a private directory of the promotion, on the directory's filesystem.
 func (p *planner) prepareDir(o *op) error {
 	path, _ := nodes.Split(o.path)
 	dir, err := p.real.Dir(path)
@@ -90,13 +90,13 @@ func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, k
 	return nil
 }
 
-// open returns the real directory open, or nil if another directory, or none, has its path by now. real
-// closes it.
+// open returns the real directory open, or nil if another directory, or none, has its path by now. real, the
+// cache of open directories, closes it.
 func (pl *changedDir) open(real *nodes.Dirs) (*os.File, error) {
 	return real.DirWith(pl.path, pl.ino)
 }
 
-// setMode sets the permissions of the real directory, if it still exists.
+// setMode sets the permissions of a real directory in which the promotion changes names, if it still exists.
 func (pl *changedDir) setMode(real *nodes.Dirs, mode uint32) error {
 	dir, err := pl.open(real)
 	if err != nil || dir == nil {

@@ -48,8 +48,8 @@ func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) 
 	return false, err
 }
 
-// same reports whether the real node already has the metadata and content of the change's new node; with
-// times, also its modification time.
+// same reports whether the real file already has the metadata and content that the change c would give it, so
+// that nothing needs to be done; with times, also its modification time.
 func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error) {
 	switch {
 	case !nodes.SameMetadata(c.New, real, times):
@@ -75,8 +75,8 @@ func (p *planner) knownDeleted(path string) bool {
 	return ok && s.Ino == 0 && s.CTime.IsZero()
 }
 
-// driftOf returns in words how a real node differs from the base's node of the change, or "" if it has not
-// drifted.
+// driftOf returns in words how a real file differs from the file that the base had at the change's path, or
+// "" if it has not drifted.
 func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	switch {
 	case c.Old.Mode.Type() != real.Mode.Type():
@@ -106,8 +106,9 @@ func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	return "its content has been changed since", nil
 }
 
-// dirDrift returns why files in a directory may not be those that a live base showed: the directory was
-// created or moved there since; or "". Its change time proves a move only if no name in it has changed since.
+// dirDrift returns why files in a directory may not be those that the sandbox saw, since its base is the real
+// tree itself: the directory was created or moved there since; or "". Its change time proves a move only if
+// no name in it has changed since.
 func (p *planner) dirDrift(dir string) string {
 	if p.base.Frozen || dir == "." {
 		return ""

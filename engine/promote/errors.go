@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// doing is the operation in the errors of a promotion.
+// doing is the name of the operation in the errors of a promotion ([errs.Error.Op]).
 const doing = "applying"
 
 // refused returns an error of this kind that lists paths of the target, each with the reason why it cannot be

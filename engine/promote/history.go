@@ -90,7 +90,8 @@ func Paths(stateDir, id string) (all, alone []string, err error) {
 	return slices.Compact(all), alone, nil
 }
 
-// readHeader reads the header of a promotion's journal, the lines before its first step.
+// readHeader reads only the header of the journal at path: the lines before the first step, which describe
+// the promotion.
 func readHeader(path string) (*record, error) {
 	f, err := os.Open(path)
 	if err != nil {

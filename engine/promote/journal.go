@@ -64,7 +64,8 @@ type record struct {
 	stamps  map[string]Stamp // of results, for undo
 }
 
-// retention says how long the old versions of a promotion are retained for an undo.
+// retention says how long a promotion's old versions, the replaced and deleted files, stay stored so that it
+// can be undone.
 type retention string
 
 const (
@@ -126,7 +127,7 @@ func createJournal(stateDir string, r *record) (*os.File, error) {
 	return f, nil
 }
 
-// appendJournal appends lines to a journal and syncs it.
+// appendJournal appends lines to the journal of a promotion and syncs it, so that they survive a power loss.
 func appendJournal(f *os.File, l lines) error {
 	if _, err := f.Write(l); err != nil {
 		return err
@@ -233,8 +234,8 @@ func identText(i nodes.Ident) string {
 		number(uint64(i.UID)) + "/" + number(uint64(i.GID)) + "/" + strconv.FormatInt(i.Size, 10)
 }
 
-// journals lists the names of the journals in a state directory that end in one of the suffixes. Cost: one
-// readdir.
+// journals lists the names of the files in a state directory that are journals of promotions and end in one
+// of the suffixes. Cost: one readdir.
 func journals(dir string, suffixes ...string) ([]string, error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -51,7 +51,7 @@ func checked(line []byte) (string, bool) {
 	return string(line[9:]), err == nil && uint32(sum) == checksum(line[9:])
 }
 
-// parse parses one line of a journal, without its checksum, into r.
+// parse parses one line of a promotion's journal, without its checksum, into r.
 func (r *record) parse(text string) error {
 	f := fields{rest: text}
 	switch word := f.word(); word {
@@ -146,7 +146,8 @@ func (r *record) parseOp(word string, f *fields) bool {
 	return false
 }
 
-// A fields splits a line of a journal into its fields. The first malformed field sets bad, which stays set.
+// A fields splits a line of a promotion's journal into its fields. The first malformed field sets bad, which
+// stays set.
 type fields struct {
 	rest string
 	bad  bool

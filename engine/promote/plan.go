@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A verb says how one step of a promotion changes its path.
+// A verb says how one step of a promotion changes its path: by renaming files or by setting metadata.
 type verb string
 
 const (

@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Target is the real tree that a promotion changes, and where the promotion's journal is.
+// A Target is the real directory that a promotion changes, and the state directory with the promotion's
+// journal.
 type Target struct {
 	// Root is the tree's root, open for reading.
 	Root *os.File

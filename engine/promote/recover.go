@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Recovery reports how a promotion was completed, reverted or undone, or why it waits.
+// A Recovery reports how a promotion that a killed process left, or one to undo, was completed, reverted or
+// undone, or why it waits.
 type Recovery struct {
 	// ID is the id of the promotion, Sandbox the name of its sandbox, and Path the path of its
 	// target.

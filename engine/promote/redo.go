@@ -76,7 +76,8 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// look stores the present state of the directory dir in pl.
+// look stores the present permissions and modification time of the open directory dir in pl, so that they can
+// be restored.
 func (pl *changedDir) look(dir *os.File) error {
 	st, err := vfs.Lstat(int(dir.Fd()), "")
 	pl.mode, pl.mtime, pl.widen = st.Mode&0o7777, st.MTime, lacksRights(&st)
@@ -139,7 +140,7 @@ func (r *record) finishInverse(real *nodes.Dirs, path string) error {
 	return errors.Join(os.Rename(path+suffixNew, path), vfs.SyncDir(filepath.Dir(path)))
 }
 
-// exists reports whether a file of the state directory exists.
+// exists reports whether the file at path, such as a journal in the state directory, exists.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -212,7 +213,8 @@ func (r *record) separate(stateDir string) (string, error) {
 	return r.endSeparation(journal)
 }
 
-// endSeparation completes separate, which has written the journal of the part r.
+// endSeparation completes separate, which has written a journal for r, a part of a promotion that is to be
+// undone alone.
 func (r *record) endSeparation(journal string) (string, error) {
 	if err := r.takeOut(filepath.Dir(journal)); err != nil {
 		return "", err
@@ -221,7 +223,8 @@ func (r *record) endSeparation(journal string) (string, error) {
 	return undo, os.Rename(journal, undo)
 }
 
-// files calls f with the inode of each file whose change time an undo of this step sets.
+// files calls f with the inode number of each file of which an undo of this step would change the change
+// time.
 func (o *op) files(f func(ino uint64)) {
 	each := func(i nodes.Ident) {
 		if i.Mode&unix.S_IFMT != unix.S_IFDIR && i.Ino != 0 {

@@ -52,7 +52,8 @@ func Replay(ctx context.Context, tree *os.File, from Source, changes []diff.Chan
 	return nil
 }
 
-// A replay is the state of one call of [Replay]: the tree, and which paths are done.
+// A replay is the state of one call of [Replay], which writes changes to a fork that no sandbox uses yet: the
+// tree, and which paths are done.
 type replay struct {
 	w    work // used to copy files
 	to   nodes.Dirs

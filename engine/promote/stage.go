@@ -76,8 +76,8 @@ func writable(dir *os.File) bool {
 	return unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
 }
 
-// besideRoot reports whether the parent directory of the target's root can hold the stage s: it is writable
-// and on the same mount.
+// besideRoot reports whether the parent directory of the target's root can hold s, a private directory of the
+// promotion: it is writable and on the same mount.
 func besideRoot(root *os.File, s *stage) bool {
 	up, err := openAbove(root)
 	if err != nil {
@@ -97,7 +97,8 @@ func openAbove(root *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), ".."), nil
 }
 
-// in calls f with the directory that contains the stage: beside the target, or in it.
+// in calls f with the open directory that contains the stage, a promotion's private directory: the parent of
+// the target, or a directory in it.
 func (s *stage) in(real *nodes.Dirs, f func(dir *os.File) error) error {
 	if !s.beside {
 		dir, err := real.Dir(s.where)

@@ -26,7 +26,8 @@ func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 	return UndoWith(ctx, stateDir, id, UndoOptions{})
 }
 
-// UndoOptions are the options of [UndoWith], and in part of [Redo].
+// UndoOptions are the options of [UndoWith], which undoes a promotion or some of its paths, and in part of
+// [Redo].
 type UndoOptions struct {
 	// Same accepts another file at a path for which it returns true. It may be nil.
 	Same func(path string) bool
@@ -40,7 +41,8 @@ type UndoOptions struct {
 	DryRun bool
 }
 
-// UndoWith is Undo with options. Errors: also ErrConflict, if Take selects only some of a file's names.
+// UndoWith undoes a promotion as Undo does, with options. Errors: also ErrConflict, if Take selects only some
+// of the names of a file.
 func UndoWith(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, error) {
 	return takeBack(ctx, stateDir, id, suffixUndo, o)
 }
@@ -311,7 +313,8 @@ func (r *record) stamped(path string, st *vfs.Stat) bool {
 	return !noted || s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// unchangedMetadata reports whether a node still has the metadata that this step set.
+// unchangedMetadata reports whether the file or directory name still has the metadata that this step set, so
+// that an undo may replace it.
 func (o *op) unchangedMetadata(dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	want, now := o.after, here.Mode&0o7777
 	switch {

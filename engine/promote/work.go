@@ -256,8 +256,8 @@ func (w *work) alteredBefore(o *op) bool {
 	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.Ino == o.old.Ino })
 }
 
-// recheck compares all files that the promotion took out of the real tree with the expected ones, because a
-// program may have written to one through an open file.
+// recheck compares the old files that the promotion has moved out of the real tree with the state that it
+// planned to replace, because a program may have written to one through an open file.
 func (w *work) recheck(context.Context) error {
 	altered := w.altered()
 	for _, o := range w.ops {
@@ -324,8 +324,8 @@ func addStamp(all map[string]Stamp, real *nodes.Dirs, path string) {
 
 func stampOf(st *vfs.Stat) Stamp { return Stamp{st.Ino, st.CTime.Time()} }
 
-// fillHeader fills in the fields of the journal's header from the options of Apply. changes is the number of
-// changes.
+// fillHeader fills in the header of the promotion's journal from the options of Apply. changes is the number
+// of changes.
 func (w *work) fillHeader(o Options, changes int) {
 	w.sandbox, w.group, w.made, w.count, w.retain = o.Sandbox, cmp.Or(o.Group, w.id), time.Now(), changes, retainNone
 	if o.KeepUndo {

@@ -255,7 +255,8 @@ func planInodes(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("make %d files in %s", all, args[1]), func() outcome { return inodes(limit, all, args[1]) }}, err
 }
 
-// inodes is a probe that creates empty files in dir, up to all of them, until one is refused.
+// inodes is a probe, run inside a sandbox, of the limit on files. It creates empty files in a directory below
+// dir until one is refused, as it should be, or all of them exist.
 func inodes(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {

@@ -106,7 +106,8 @@ func firstAddress(answer []byte, question int) (string, bool) {
 	return net.IP(b[head : head+4]).String(), true
 }
 
-// answered sends message to a server over TCP and returns the length of its first reply in bytes, 0 for none.
+// answered sends message to the server at address over TCP. It returns the length of the first reply in
+// bytes, 0 for none, by which probes see whether a forbidden name was reached.
 func answered(address string, message []byte) (int, error) {
 	c, err := net.DialTimeout("tcp", address, patience)
 	if err != nil {

@@ -55,8 +55,8 @@ func reach(addresses ...string) outcome {
 
 func hangUp(c net.Conn) { c.Close() } //nolint:errcheck // the connection is no longer needed
 
-// why removes the operation and address from a network error, because the report of the probe has them
-// already.
+// why removes the operation and address from a network error, because the report in which a probe states the
+// error has them already.
 func why(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

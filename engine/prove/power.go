@@ -88,7 +88,8 @@ func takeTerminal() (err error) {
 
 const minusOne = ^uintptr(0)
 
-// raw makes the system call with this number; omitted arguments are zero. It returns the kernel's errno.
+// raw makes the system call with this number, for a probe of calls that the kernel should refuse in a
+// sandbox; omitted arguments are zero. It returns the kernel's errno.
 func raw(number uintptr, args ...uintptr) error {
 	var a [6]uintptr
 	copy(a[:], args)

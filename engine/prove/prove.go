@@ -26,7 +26,8 @@ type Probe struct {
 	plan func(args []string) (attempt, error)
 }
 
-// An attempt is a probe with its arguments, ready to run: tried describes it, and the function try makes it.
+// An attempt is one run of a probe, which tries something forbidden inside a sandbox, ready to start: tried
+// describes it, and the function try makes it.
 type attempt struct {
 	tried string
 	try   func() outcome
@@ -60,11 +61,12 @@ func Untried(probe string, args []string, err error) Report {
 	return Report{Probe: probe, Tried: strings.Join(append([]string{probe}, args...), " "), Happened: untried("%v", err).happened}
 }
 
-// WasTried reports whether the probe's attempt was made, rather than prevented by an error such as a missing
-// program.
+// WasTried reports whether the probe could try what its sandbox forbids, rather than being prevented by an
+// error such as a missing program.
 func (r Report) WasTried() bool { return !strings.HasPrefix(r.Happened, couldNot) }
 
-// Exit statuses of a probe's process, returned by [Run].
+// Exit statuses, returned by [Run], of the process of a probe, which tries inside a sandbox to cross its
+// isolation.
 const (
 	ExitHeld    = 0
 	ExitCrossed = 1 // or the attempt could not be made

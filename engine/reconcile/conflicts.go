@@ -68,7 +68,7 @@ func (rc *Reconciler) readConflicts(rec *catalog.Record) (conflictList, error) {
 	return list, nil
 }
 
-// saveConflicts replaces the stored list of a refresh's conflicts atomically.
+// saveConflicts replaces, atomically, the file conflicts.json with the conflicts that a refresh left.
 func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) error {
 	saved := conflictList{Format: list.Format, Conflicts: []refreshConflict{}}
 	for _, c := range list.Conflicts {
@@ -173,20 +173,20 @@ func (m *partMerge) conflict(k merge.Conflict) Conflict {
 	return c
 }
 
-// places returns all paths of the conflict: those of both sides, and those that its answer resolves, too.
+// places returns all paths of the conflict in sandbox and real tree, and those that its answer resolves, too.
 func (c *Conflict) places() []string {
 	paths := append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...)
 	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
 }
 
-// asConflict returns the stored conflict in its public form.
+// asConflict returns the stored conflict of a refresh in the public form, in which the user sees it.
 func (c *refreshConflict) asConflict() Conflict {
 	return Conflict{
 		Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also, InSandbox: true, alone: c.Alone,
 	}
 }
 
-// places returns all paths of the conflict: those of both sides, and those that its answer resolves, too.
+// places returns all paths of the conflict in sandbox and real tree, and those that its answer resolves, too.
 func (c *refreshConflict) places() []string {
 	conflict := c.asConflict()
 	return conflict.places()

@@ -49,7 +49,7 @@ const (
 	RefuseDrift
 )
 
-// KindDrift is the kind of a conflict that could be merged, but RefuseDrift forbids that.
+// KindDrift is the kind of a conflict that a merge could resolve, but snapfs apply (RefuseDrift) may not.
 const KindDrift merge.Kind = "drift"
 
 // op returns the word for the operation in errors: RefuseDrift is snapfs apply, else promote.
@@ -180,7 +180,7 @@ func (rc *Reconciler) planOf(ctx context.Context, name string, o PlanOptions) (*
 	return c.Plan, nil
 }
 
-// A Promotion is a plan with the open files to carry it out. The done of [Reconciler.Begin] closes them.
+// A Promotion is a plan with the open files that executing it needs; done of [Reconciler.Begin] closes them.
 type Promotion struct {
 	Rec   *catalog.Record
 	Plan  *Plan
@@ -204,7 +204,7 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a A
 	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
 }
 
-// beginAt does the same as Begin, after an automatic snapshot if the policy wants one at point ("" for none).
+// beginAt plans as Begin does, after an automatic snapshot if the policy wants one at point ("" for none).
 func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {

@@ -38,7 +38,7 @@ type PromoteOptions struct {
 	Temporary bool
 }
 
-// Answers returns those options that resolve conflicts, for [Reconciler.Begin].
+// Answers returns those of the options that say how to resolve conflicts, for [Reconciler.Begin].
 func (o PromoteOptions) Answers() Answers {
 	return Answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal}
 }
@@ -108,7 +108,7 @@ func (rc *Reconciler) promoteRecord(ctx context.Context, rec *catalog.Record, o 
 	return rc.execute(ctx, c, o)
 }
 
-// execute carries out a plan or, with o.DryRun, only checks it.
+// execute carries out the plan of a promotion or, with o.DryRun, only checks it.
 func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOptions) (Promoted, error) {
 	if err := sandbox.WorkspaceMissing(o.Drift.op(), c.Rec); err != nil && len(o.Only) == 0 {
 		return Promoted{}, err
@@ -281,7 +281,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-// recordPromoted makes one directory's promoted files the base of later changes, in the baseline k.
+// recordPromoted makes one directory's promoted files the originals, in k, with which later changes compare.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes)-len(p.gitPaths()) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	there := map[string]bool{}
@@ -319,7 +319,7 @@ func (p *promotionPart) answeredTheirs() (answered subtrees) {
 	return answered
 }
 
-// under returns absolute paths for paths relative to root.
+// under returns the absolute paths for paths, which are relative to the directory root.
 func under(root string, paths []string) []string {
 	return each(paths, func(path string) string { return filepath.Join(root, path) })
 }

@@ -34,7 +34,7 @@ type Reconciler struct {
 	unfinished []Unfinished // the killed promotions whose targets could not be opened at the last recovery
 }
 
-// Parts are the packages that a Reconciler uses, the argument of [New].
+// Parts are the packages with which a Reconciler promotes and refreshes sandboxes, for [New].
 type Parts struct {
 	Catalog   *catalog.Catalog
 	Host      *hostfs.Host
@@ -51,7 +51,7 @@ type Parts struct {
 	Manifest func(ctx context.Context, rec *catalog.Record) error
 }
 
-// New returns a Reconciler that uses these packages.
+// New returns a Reconciler, which promotes and refreshes sandboxes by means of these packages.
 func New(p Parts) *Reconciler {
 	return &Reconciler{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline,

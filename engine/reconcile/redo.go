@@ -126,7 +126,7 @@ func (rc *Reconciler) redoBaseline(ctx context.Context, group []promote.Promotio
 	})
 }
 
-// after stores the baseline entry n that a promotion made at an absolute path, for a redo.
+// after stores n, the original that a promotion set for a file at an absolute path, for a redo.
 func (c *promotedNote) after(path string, n baseline.Entry) {
 	if c.After == nil {
 		c.After = map[string]*baseline.JSONEntry{}
@@ -169,7 +169,7 @@ func (s selection) add(p promote.Promotion, ops []string) {
 
 func (s selected) has(path string) bool { return s.ops[path] }
 
-// hasKey reports whether the key of a baseline's entry is that of a selected path, or below one.
+// hasKey reports whether key, which stands for a path in a baseline, is a selected path's or one's below.
 func (s selection) hasKey(key string) bool {
 	if s == nil {
 		return true

@@ -103,7 +103,7 @@ func (rc *Reconciler) refresh(ctx context.Context, name string, o RefreshOptions
 	return r, rc.sandboxes.SweepLater(ctx)
 }
 
-// A refreshing is the state of one refresh: the sandbox, and the new base and baseline that it makes.
+// A refreshing is the state of one refresh: the sandbox, and the new base and stored originals it makes.
 type refreshing struct {
 	rc       *Reconciler
 	h        *catalog.Locked
@@ -181,7 +181,7 @@ func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []s
 	return nil
 }
 
-// makeBaselineDir creates the directory of the new baseline. It first removes one that a killed refresh left.
+// makeBaselineDir makes the directory for originals of the new base, after removing one of a killed refresh.
 func (x *refreshing) makeBaselineDir(ctx context.Context) error {
 	if err := fault.Point(ctx, "create the new baseline"); err != nil {
 		return errs.Wrap("refreshing", x.baseline.Dir, err)
@@ -466,7 +466,7 @@ func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) 
 // Close closes the directory, which unmounts the fork. Repeating it is safe.
 func (f *ForkTree) Close() { f.Dir.Close() }
 
-// Sync closes the directory and syncs the fork, so that other processes see the writes.
+// Sync closes the open directory of the fork and syncs the fork, so that other processes see the writes.
 func (f *ForkTree) Sync(ctx context.Context) error {
 	f.Close()
 	b, err := f.rc.host.BackendOf(ctx, f.tree)

@@ -29,7 +29,7 @@ func (p *Plan) Refused(o PlanOptions) error {
 	return e
 }
 
-// A Refusal is the Details of an error that refuses a plan: its conflicts, or the changes to approve.
+// A Refusal is the Details of an error for a promotion that needs answers to conflicts, or approvals.
 type Refusal struct {
 	Conflicts     []Conflict     `json:"conflicts,omitempty"`
 	NeedsApproval []ApprovalPath `json:"held,omitempty"`

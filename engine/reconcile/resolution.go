@@ -25,7 +25,7 @@ type Answers struct {
 	failed       *error
 }
 
-// none reports whether there is nothing that resolves a conflict.
+// none reports whether the user's answers are empty, so that they resolve no conflict.
 func (a Answers) none() bool { return len(a.mine) == 0 && len(a.theirs) == 0 && a.tool == "" }
 
 // choose returns the function that resolves the conflicts of a merge, or nil if there are no answers.
@@ -69,7 +69,7 @@ func matchAny(workspace string, patterns []string, abs string) bool {
 	return false
 }
 
-// other returns path, a file's path on one side of a conflict; "" stands for same, the merged tree's path.
+// other returns a file's path in the sandbox or real tree; "" stands for same, that in the merged tree.
 func other(path, same string) string {
 	if path == "" {
 		return same
@@ -77,7 +77,7 @@ func other(path, same string) string {
 	return path
 }
 
-// hasFiles reports whether both sides of a conflict are regular files, so that a merge tool can resolve it.
+// hasFiles reports whether sandbox and real tree have regular files, so that a merge tool can resolve c.
 func hasFiles(c merge.Conflict) bool {
 	regular := func(n *diff.Node) bool { return n != nil && n.Mode.IsRegular() }
 	return regular(c.Mine) && regular(c.Real) && !c.Several

@@ -261,7 +261,7 @@ func (sb *Store) forkTogether(ctx context.Context, rec *catalog.Record, choices 
 	}
 }
 
-// paths returns the paths of trees as one text for a message.
+// paths returns the paths of the trees that are cloned, as one text for an error message.
 func paths(trees []snapshot.Cloning) string {
 	var all []string
 	for _, t := range trees {
@@ -298,8 +298,8 @@ func recordBase(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t 
 	return nil
 }
 
-// sharesBase reports whether one of the sandbox's bases was captured for another sandbox. A backend may
-// return an equal older snapshot.
+// sharesBase reports whether one of the sandbox's bases was captured for another sandbox: a backend may
+// return an older snapshot if nothing has changed since.
 func sharesBase(rec *catalog.Record) bool {
 	for _, t := range rec.Trees {
 		if !rec.Owns(t.Base) {

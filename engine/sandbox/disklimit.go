@@ -89,7 +89,8 @@ func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error 
 	return sb.LimitForks(ctx, rec, l)
 }
 
-// maintainInterval is the time between two calls of [snapshot.Maintainer.Maintain] while a sandbox runs.
+// maintainInterval is the time between two calls of [snapshot.Maintainer.Maintain], the backend's regular
+// work for forks in use, while a sandbox runs.
 const maintainInterval = 10 * time.Second
 
 // StartMaintenance starts calling Maintain of the backends of a running sandbox's trees every ten seconds,

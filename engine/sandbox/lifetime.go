@@ -70,7 +70,8 @@ func longerTTL(ttl, age time.Duration) string {
 	return units.FormatDuration(2 * ttl)
 }
 
-// TTLHit returns the message data for a sandbox that was paused because it reached its limit ttl.
+// TTLHit returns the fields of the message which says that a sandbox was paused because it reached its limit
+// ttl, the greatest age at which it runs.
 func TTLHit(l catalog.Limits) catalog.LimitHit {
 	ttl := units.FormatDuration(l.TTL)
 	return catalog.LimitHit{Limit: "ttl", Value: ttl, Text: "ttl: the sandbox has lived for " + ttl}

@@ -39,7 +39,7 @@ type Place struct {
 	Held bool
 }
 
-// Bytes is a size in bytes.
+// Bytes is a size in bytes, such as of a file, a tree or a disk. String prints it with a unit.
 type Bytes int64
 
 func (b Bytes) String() string {

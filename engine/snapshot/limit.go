@@ -2,7 +2,8 @@ package snapshot
 
 import "context"
 
-// A DiskLimit is the most space and inodes that a fork may add to its base.
+// A DiskLimit is the most disk space and the most inodes that the processes of a sandbox may add to its fork
+// beyond the base.
 type DiskLimit struct {
 	// Bytes limits the space, in whole filesystem blocks, of data written in the fork since it was
 	// forked: new files, overwritten parts of base files (or the whole file, see [Facts.Unit]),
@@ -17,7 +18,8 @@ type DiskLimit struct {
 	Share string
 }
 
-// A Limiter is a backend that can enforce a [DiskLimit] on a fork, also against root in the sandbox.
+// A Limiter is a backend that can enforce a [DiskLimit], the most space and inodes that a fork adds to its
+// base, also against root in the sandbox.
 type Limiter interface {
 	// CanLimit reports whether any fork of this backend could be limited to l by this process now: nil means
 	// that LimitFork would succeed. Only whether Bytes and Inodes are zero matters, not their values; the

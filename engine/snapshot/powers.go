@@ -32,7 +32,8 @@ type NameHider interface {
 // writes to the trees, no set of bases has the second without the first. (ZFS takes the snapshots of one pool
 // in one transaction.)
 type AtomicCloner interface {
-	// Instant returns a key for tree. Trees with equal keys can be cloned at one instant by CloneAtomically.
+	// Instant returns a key for the place where the backend stores tree, such as its filesystem.
+	// CloneAtomically can clone trees with equal keys at one instant.
 	Instant(tree Tree) (string, error)
 	// CloneAtomically does [Cloner.Clone] for all of trees at one instant; bases are in the order of trees.
 	// After an error no base and no fork exists. Errors: those of Clone, and errs.ErrNotSupported (these
@@ -99,8 +100,9 @@ type Candidate struct {
 	LostFrom string
 }
 
-// An OriginalStore is a backend that preserves the original content of each file of a live base that a fork
-// changes. The original is then known even after the real file has changed too.
+// An OriginalStore is a backend that preserves the original content of each file that a fork changes, for
+// forks whose base is the real tree itself (a live base). The original is then known even after the real file
+// has changed too.
 type OriginalStore interface {
 	// Originals yields the files of the real tree whose content the fork has changed since base, each as it
 	// was just before that change, in no order. A file that is missing was not changed, or its original is
@@ -130,8 +132,8 @@ type Detacher interface {
 	Detach(ctx context.Context, fork ForkID, what []Borrowed, mounted func(do func(root int) error) error) error
 }
 
-// A Borrowed is an entry that a fork shows from another path of the real tree. Paths have the form
-// of [Candidate.Path].
+// A Borrowed is a file or directory that a fork shows from another path of the real tree, since the sandbox
+// renamed it and nothing was copied. Paths have the form of [Candidate.Path].
 type Borrowed struct {
 	// Path is the path in the fork, From the path in the real tree.
 	Path, From string
@@ -167,7 +169,8 @@ type Estimator interface {
 	Estimate(ctx context.Context, tree Tree) (CopySize, error)
 }
 
-// A CopySize is the size of one copy of a tree, as an [Estimator] counts it.
+// A CopySize is how many files and bytes one copy of a tree would have. An [Estimator] counts them before a
+// backend copies the tree.
 type CopySize struct {
 	// Files is the number of names, directories included.
 	Files int
@@ -242,7 +245,7 @@ type TmpProvider interface {
 }
 
 // A ServerMonitor is a backend whose forks depend on a server process that may die. It reports the death, and
-// which files of a live base were read after they had changed.
+// which files of a live base (the real tree itself) were read after they had changed.
 type ServerMonitor interface {
 	// WaitExit waits until the server process of the fork has ended, and reports whether it was killed. If
 	// so, all mounts of the fork answer ENOTCONN for good, and a new mount shows all synced data. WaitExit
@@ -261,8 +264,8 @@ type ServerMonitor interface {
 
 // A Maintainer is a backend that needs regular maintenance while processes run in one of its forks.
 type Maintainer interface {
-	// Maintain does the backend's regular work for its forks that are in use. The engine calls it about every
-	// ten seconds. Cost: some system calls.
+	// Maintain does the regular work that the backend needs for its forks that are in use. The engine calls
+	// it about every ten seconds. Cost: some system calls.
 	Maintain(ctx context.Context) error
 }
 
@@ -281,7 +284,8 @@ type Checker interface {
 	Check(ctx context.Context, fork ForkID, repair bool) ([]Problem, error)
 }
 
-// A Problem is damage that a [Checker] has found.
+// A Problem is damage that a [Checker], a backend that can verify its data, has found in the stored data of a
+// fork.
 type Problem struct {
 	// Where is the damaged file or directory in the backend's data.
 	Where string

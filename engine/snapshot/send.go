@@ -13,7 +13,8 @@ type Form string
 // internal/sendstream.
 const FormCommands Form = "commands-1"
 
-// A Sending selects the content of a stream: a snapshot, or its differences from another.
+// A Sending selects the content of a stream that a [Sender] writes: a whole snapshot, or only its differences
+// from another.
 type Sending struct {
 	ID ID
 	// Base is a snapshot that the other side has too; the stream then holds the differences only.
@@ -24,7 +25,8 @@ type Sending struct {
 // A Sender is a backend that writes its snapshots as streams, to be sent to another machine, faster than a
 // walk of the tree could.
 type Sender interface {
-	// SendForm returns the format of the streams that Send writes. It costs nothing.
+	// SendForm returns the name of the format of the streams that Send writes, which the receiver must be
+	// able to read. It costs nothing.
 	SendForm() Form
 	// Send writes the tree of the snapshot s.ID, or its differences from s.Base, to w as a stream. It changes
 	// nothing and may be repeated. Two streams of one snapshot make the same tree, though they may have

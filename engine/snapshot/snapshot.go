@@ -117,8 +117,8 @@ type View struct {
 	Served Served
 }
 
-// A Served is a tree that a process serves over FUSE, because no kernel filesystem can show
-// it.
+// A Served is a tree, such as a fork, that a process serves over FUSE because no filesystem of the kernel can
+// show it. Its method mounts it.
 type Served interface {
 	// Mount mounts the tree in the caller's mount namespace, not yet at any path, and returns an O_PATH
 	// descriptor of its root. Closing the descriptor unmounts the tree, unless the caller has attached it at
@@ -162,10 +162,11 @@ type Overlay struct {
 // Use says whether processes have files of a fork open while a method of [Backend] seals it or rolls it back.
 type Use int
 
-// Whether processes use a fork while it is sealed or rolled back.
+// The values of Use: whether processes use a fork while a backend seals it (makes a snapshot of it) or rolls
+// it back.
 const (
-	// Idle means that no process has the fork's view mounted or open. Seal may move the fork's
-	// data, and takes constant time.
+	// Idle means that no process has the fork mounted or open. Backend.Seal then may move the fork's data,
+	// and takes constant time.
 	Idle Use = iota
 	// InUse means that processes run on the view, and the caller has frozen them. Seal leaves
 	// the view in place, and may take time in proportion to the changes in the fork since its
@@ -279,12 +280,13 @@ type Facts struct {
 	Hidden string
 }
 
-// Unit is the granularity of copy-on-write: how much data the first write to a file copies.
+// Unit is how much data a backend copies when a process first writes to a file that a fork shares with its
+// base.
 type Unit string
 
-// The granularities of copy-on-write that a backend may have.
+// The values of Unit: how much of a shared file the first write to it copies.
 const (
-	// ByBlock means that a write copies only the blocks that it touches.
+	// ByBlock means that the first write to a shared file copies only the blocks that it touches.
 	ByBlock Unit = "block"
 	// ByFile means that the first write to a file copies the whole file, as a clone where its filesystem can
 	// clone. Of a file of more than 1 MiB a backend may copy only blocks.

@@ -38,7 +38,7 @@ type Pipeline struct {
 	Content map[string]string
 }
 
-// PipelineState says whether and how a promotion through stages has ended.
+// PipelineState says whether and how a promotion through the stages of a profile, a pipeline, has ended.
 type PipelineState string
 
 // The states of a promotion through stages. An open one without a running process was interrupted.
@@ -49,7 +49,8 @@ const (
 	PipelineCancelled PipelineState = "cancelled"
 )
 
-// PipelineOptions are the options of `snapfs promote` that apply to every stage of a pipeline.
+// PipelineOptions are the options of `snapfs promote` that apply to every stage of a pipeline, a promotion
+// through the stages of a profile.
 type PipelineOptions struct {
 	Only   []string       `json:"only,omitempty"`
 	Allow  approval.Allow `json:"allow,omitzero"`
@@ -100,7 +101,7 @@ const (
 	StageUndone    StageState = "taken back" // promoted, then undone; the target is as before
 )
 
-// Ended reports whether the stage is over, successfully or not.
+// Ended reports whether a stage of a promotion is over, successfully or not.
 func (s StageState) Ended() bool {
 	switch s {
 	case StageDone, StageFailed, StageStuck, StageUndone:
@@ -130,8 +131,8 @@ func (p *Pipeline) Current() (int, bool) {
 	return 0, false
 }
 
-// Target returns the directory that stage i promotes to. A deploy stage without a target has that of the
-// nearest earlier stage with one. The default is the workspace.
+// Target returns the directory to which stage i of the promotion copies files. A deploy stage without a
+// target has that of the nearest earlier stage with one. The default is the workspace.
 func (p *Pipeline) Target(i int) string {
 	if s := p.Stages[i]; s.Target != "" || s.Deploy == nil {
 		if s.Target != "" {
@@ -147,7 +148,8 @@ func (p *Pipeline) Target(i int) string {
 	return p.Workspace
 }
 
-// HasChanges reports whether the stage checks and promotes files. A deploy stage does not: it runs a command.
+// HasChanges reports whether the stage of a promotion checks and promotes files. A deploy stage does not: it
+// runs a command.
 func (s *StageRun) HasChanges() bool { return s.Deploy == nil }
 
 // Error returns an error that says that the promotion p of a sandbox failed because of err, of the given
@@ -156,7 +158,8 @@ func Error(p *Pipeline, kind, err error, hints ...string) error {
 	return &errs.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
 }
 
-// Has reports whether one of the pipeline's stages made the promotion with this identifier.
+// Has reports whether the promotion with this identifier was made by one of the stages of the pipeline, a
+// promotion through several stages.
 func (p *Pipeline) Has(promotion string) bool {
 	for _, s := range p.Stages {
 		if s.Promotion == promotion {

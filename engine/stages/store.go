@@ -36,12 +36,14 @@ const (
 	maxPipelines   = 100
 )
 
-// Dir returns the directory of the pipeline with this id. It need not exist.
+// Dir returns the directory, in the state directory, of the pipeline (promotion through stages) with this id.
+// It need not exist.
 func (sg *Store) Dir(id string) string {
 	return filepath.Join(sg.cat.Dir(), pipelinesDir, id)
 }
 
-// Save writes the pipeline's state atomically and syncs it to disk.
+// Save writes the state of the pipeline p, a promotion through stages, to its file atomically and syncs it to
+// disk.
 func (sg *Store) Save(p *Pipeline) error {
 	p.Format = pipelineFormat
 	file := *p

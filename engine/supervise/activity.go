@@ -40,7 +40,7 @@ func (s *stream) unreadGrew() bool {
 	return s.waiting > was
 }
 
-// moved reports whether the stream was written or read since the last observation.
+// moved reports whether a terminal or pipe of a command was read or written since the last observation.
 func (s *stream) moved() bool {
 	was := s.used
 	s.used = s.Used()
@@ -141,7 +141,7 @@ func (q *activity) addStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (l
 	}
 }
 
-// close stops the observation of all streams of all commands.
+// close stops observing the terminals and pipes of all commands of the sandbox for activity.
 func (q *activity) close() {
 	for s := range q.streams {
 		delete(q.streams, s)

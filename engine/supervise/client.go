@@ -24,7 +24,7 @@ type Process interface {
 	Wait(ctx context.Context) (isolate.Status, error)
 	// Signal sends a signal to the command.
 	Signal(sig syscall.Signal) error
-	// PTY returns the outer end of the command's terminal, which the Process owns, or nil.
+	// PTY returns the outer end of the command's terminal, or nil if it has none. The Process owns the file.
 	PTY() *os.File
 	// Resize sets the size of the command's terminal.
 	Resize(size isolate.Size) error
@@ -64,7 +64,7 @@ type ExecOptions struct {
 	EndAtTTL bool
 }
 
-// ExecWith does the same as [Manager.Exec], with options. Errors: also admission.ErrNoRoom and ErrWall.
+// ExecWith starts a command as [Manager.Exec] does, with options. ErrBusy: also if the host has no capacity.
 func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Client, error) {
 	before, err := countStops(sv.cat.Path(name))
 	if err != nil {

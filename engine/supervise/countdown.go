@@ -105,7 +105,7 @@ func (s *countdowns) stop() {
 	}
 }
 
-// resume continues the countdowns of all commands after stop.
+// resume continues, after stop, the countdowns of all commands to their time limits.
 func (s *countdowns) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ func (sv *Manager) Freeze(ctx context.Context, h *catalog.Locked) (use snapshot.
 	return use, thaw, err
 }
 
-// FreezeWithReply does the same as [Manager.Freeze], and also returns the supervisor's reply.
+// FreezeWithReply freezes a sandbox as [Manager.Freeze] does, and also returns the supervisor's reply.
 func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t Reply, use snapshot.Use, thaw func(), err error) {
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
 		return t, 0, nil, err

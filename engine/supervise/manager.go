@@ -42,7 +42,7 @@ type Manager struct {
 // returned result.
 type SelfTest func(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error)
 
-// Parts are the packages that a Manager works with and the programs it starts, the argument of [New].
+// Parts are the packages and programs with which a Manager starts and controls sandboxes. See [New].
 type Parts struct {
 	Catalog   *catalog.Catalog
 	Host      *hostfs.Host
@@ -67,7 +67,7 @@ type Parts struct {
 	RemoveExpired func(ctx context.Context, h *catalog.Locked) error
 }
 
-// New returns a Manager that works with these packages and programs.
+// New returns a Manager, which starts and controls sandboxes by means of these packages and programs.
 func New(p Parts) *Manager {
 	return &Manager{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,

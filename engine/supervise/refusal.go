@@ -13,7 +13,7 @@ var ErrWall = errs.NewStatus(122, "a wall does not hold")
 // errLimit (status 124) is the error kind of a command that did not start because a limit ended the sandbox.
 var errLimit = errs.NewStatus(124, "a limit was hit")
 
-// A refusal is an error in the JSON form in which a supervisor sends it to another process.
+// A refusal is an error in the JSON form in which a supervisor sends it to a client, another process.
 type refusal struct {
 	// Message is the text of the error.
 	Message string `json:"message"`

@@ -28,7 +28,7 @@ import (
 // killed.
 const readyFD, lockFD = 3, 4
 
-// slotFD is the descriptor by which a supervisor inherits its sandbox's admission slot.
+// slotFD is the descriptor number of the admission slot (share of the host) that a supervisor inherits.
 const slotFD = 5
 
 // firstCommandTimeout is how long a new supervisor waits for its first command. Then it ends, because the

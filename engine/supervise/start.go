@@ -191,7 +191,7 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *iso
 	return h, p, nil
 }
 
-// startProved does the same as Start, with the self-test before the command.
+// startProved starts a sandbox as Start does, but runs the isolation self-test before the command.
 func (sv *Manager) startProved(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	program := sv.copyProbe() // concurrently
 	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, secrets, nil)

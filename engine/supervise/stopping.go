@@ -86,7 +86,7 @@ func stopsError(name string, err error) error {
 	return &errs.Error{Op: "stopping", Path: name, Kind: errs.KindOfFile(err), Err: err}
 }
 
-// stoppedSince returns errStopped if a sandbox was stopped since its stop count was times, at a request.
+// stoppedSince returns errStopped if a sandbox was stopped since a request, when its stop count was times.
 func (sv *Manager) stoppedSince(name string, times int64) error {
 	now, err := countStops(sv.cat.Path(name))
 	if err == nil && now > times {

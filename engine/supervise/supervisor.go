@@ -63,10 +63,10 @@ type Supervisor struct {
 	closed  bool
 }
 
-// socket returns the path of the socket of a sandbox's supervisor.
+// socket returns the path of the Unix socket on which a sandbox's supervisor serves other snapfs processes.
 func (sv *Manager) socket(name string) string { return filepath.Join(sv.cat.Path(name), "keeper") }
 
-// serve opens the socket and accepts clients until Close.
+// serve opens the sandbox's Unix socket and handles the requests of other snapfs processes until Close.
 func (h *Supervisor) serve() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,7 +126,7 @@ func (h *Supervisor) reachable() bool {
 	return err == nil && h.socketInfo != nil && os.SameFile(now, h.socketInfo)
 }
 
-// alive reports whether the container is still running.
+// alive reports whether the container, the namespaces and processes of the sandbox, still runs.
 func (h *Supervisor) alive() bool {
 	select {
 	case <-h.Container.Done():

@@ -104,7 +104,7 @@ func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-
 	}
 }
 
-// pause sleeps for d or until ctx ends.
+// pause sleeps for the time d, or until ctx ends if that is sooner.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -223,7 +223,7 @@ func (sv *Manager) startManifest(rec *catalog.Record) (stop func()) {
 	}
 }
 
-// begin starts the watch for drift, unless it runs already or has ended.
+// begin starts watching the real tree for drift, unless the watch runs already or has ended.
 func (b *driftFeed) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

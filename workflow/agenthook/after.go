@@ -114,7 +114,8 @@ func (h *Handler) driftText(ctx context.Context, e *engine.Engine, l *Lease) (st
 		"The user can bring the new content in with `snapfs refresh %s`.", l.Workspace, l.Sandbox, strings.Join(names, ", "), l.Sandbox), l.update(ctx, e, func(l *Lease) { l.Drift = found })
 }
 
-// fingerprint returns a digest of the paths of a drift report, by which two reports can be compared.
+// fingerprint returns a digest of the paths of a drift report, by which a hook recognises that the agent
+// already knows this drift.
 func fingerprint(r compare.DriftReport) string {
 	var b strings.Builder
 	for _, p := range r.Paths {

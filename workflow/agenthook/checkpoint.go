@@ -132,11 +132,12 @@ func cleanName(s string) string {
 // A Back says how far [Undo] goes back: to before the last call, or the last turn.
 type Back int
 
-// How far [Undo] goes back.
+// The values of Back: how far an undo of an agent's work goes back.
 const (
-	// LastCall undoes the last call of a tool after which a checkpoint was taken.
+	// LastCall undoes the agent's last call of a tool after which a checkpoint, an automatic snapshot, was
+	// taken.
 	LastCall Back = iota
-	// LastTurn undoes every call of a tool since the last prompt.
+	// LastTurn undoes every call of a tool that the agent made since the person's last prompt.
 	LastTurn
 )
 
@@ -163,7 +164,8 @@ func Undo(ctx context.Context, e *engine.Engine, sandbox string, back Back) (str
 	return to, l.update(ctx, e, func(l *Lease) { l.Checkpoints = l.Checkpoints[:min(n, len(l.Checkpoints))] })
 }
 
-// before returns how many of the checkpoints all remain after an undo: 0 if there is nothing to undo.
+// before returns how many of the checkpoints all, snapshots after an agent's calls, remain after an undo as
+// far as back says: 0 if there is nothing to undo.
 func before(all []Checkpoint, back Back) int {
 	n := len(all) - 1
 	if n <= 0 {

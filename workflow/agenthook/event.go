@@ -24,7 +24,8 @@ type event struct {
 	WorktreePath string          `json:"worktree_path"`
 }
 
-// A call is one call of a tool by an agent, as an event lists it.
+// A call is one call of a tool by a coding agent, such as the edit of a file, as the agent reports it in a
+// hook event.
 type call struct {
 	Tool  string          `json:"tool_name"`
 	Input json.RawMessage `json:"tool_input"`
@@ -42,7 +43,7 @@ func parse(name string, data []byte) (*event, error) {
 	return ev, nil
 }
 
-// turn returns the id of the prompt that the event belongs to, or "".
+// turn returns the id of the person's prompt that led to the event, or "" if the agent does not say it.
 func (ev *event) turn() string {
 	if ev.Prompt != "" {
 		return ev.Prompt

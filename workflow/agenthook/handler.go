@@ -33,7 +33,7 @@ type Handler struct {
 	LookTime time.Duration
 }
 
-// ErrUnknown means that the package does not answer events of this name.
+// ErrUnknown means that an agent sent a hook event of a name that this package does not handle.
 var ErrUnknown = errors.New("not an event that snapfs answers")
 
 // Handle answers the agent's event called name, whose JSON text is data, and returns the reply for the agent.
@@ -61,8 +61,8 @@ func (h *Handler) Handle(ctx context.Context, name string, data []byte) ([]byte,
 	return do(ctx, ev)
 }
 
-// errBlock marks an error after which the agent must not make the call of a tool, because it would run
-// outside of the sandbox.
+// errBlock marks an error after which the agent must not make the call of a tool, because the call would run
+// outside of the agent's sandbox.
 var errBlock = errors.New("the call cannot run in its sandbox")
 
 // Blocks reports whether the agent must refuse the call of a tool after err, an error of Handle.

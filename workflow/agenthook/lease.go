@@ -107,8 +107,8 @@ func (l *Lease) update(ctx context.Context, e *engine.Engine, change func(*Lease
 	return l.save(e)
 }
 
-// Leases returns the leases of all sandboxes in which agents work or worked, the newest first. It skips those
-// that cannot be read.
+// Leases returns the leases, each of which ties a sandbox to the session of an agent, of all sandboxes in
+// which agents work or worked, the newest first. It skips those that cannot be read.
 func Leases(e *engine.Engine) (all []*Lease) {
 	records, _ := e.Catalog().List() // what cannot be read has no readable lease either
 	slices.SortFunc(records, func(a, b *catalog.Record) int { return b.Created.Compare(a.Created) })

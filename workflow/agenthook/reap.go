@@ -139,7 +139,7 @@ func changes(ctx context.Context, e *engine.Engine, sandbox string) (int, error)
 	return count(c), nil
 }
 
-// count returns the number of changes in the list c, and closes it.
+// count returns the number of changes of a sandbox in the list c, and closes c.
 func count(c *compare.Changes) int {
 	defer c.Close()
 	c.FindCommits() // the files of a repository that cannot be read stay in the list

@@ -17,15 +17,15 @@ import (
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
 
-// anyViews reports whether any agent uses a view of a sandbox of this state directory. Most hooks find none,
-// and end at once.
+// anyViews reports whether any agent uses a view, a host directory that shows a sandbox's files, of this
+// state directory. Most hooks find none, and end at once.
 func (h *Handler) anyViews() bool {
 	entries, err := os.ReadDir(ViewsDir(h.State))
 	return err == nil && len(entries) > 0
 }
 
-// leaseOf returns the lease of the sandbox that the event's session works in, or nil. If h.All is set, it
-// makes a sandbox for a session that has none.
+// leaseOf returns the lease, which ties a sandbox to an agent, of the sandbox in which the event's session
+// works, or nil. If h.All is set, it makes a sandbox for a session that has none.
 func (h *Handler) leaseOf(ctx context.Context, ev *event) (*Lease, error) {
 	if name := sandboxAt(h.State, ev.Dir); name != "" {
 		return readLease(h.State, name)
@@ -42,8 +42,8 @@ func (h *Handler) leaseOf(ctx context.Context, ev *event) (*Lease, error) {
 	return h.clone(ctx, ev, "")
 }
 
-// sessionLease returns the lease of the sandbox that the whole session, rather than a worktree of it, works
-// in; nil if there is none.
+// sessionLease returns the lease, which ties a sandbox to an agent, of the sandbox in which the whole session
+// and not a worktree of it works; nil if there is none.
 func (h *Handler) sessionLease(session string) (*Lease, error) {
 	entries, err := os.ReadDir(ViewsDir(h.State))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -99,7 +99,8 @@ func (h *Handler) announceRefusal(l *Lease, tool string) {
 	events.New(h.State, func(string) {}, nil).Append(events.Event{Type: events.AccessRefused, Subject: l.Sandbox, Data: d})
 }
 
-// refused returns an error that blocks the call if the policy of the sandbox refuses the agent's tool.
+// refused returns an error, by which the agent must not make the call, if the policy of the agent's sandbox
+// refuses the tool; else nil.
 func (l *Lease) refused(tool string) error {
 	entry := catalog.Refused(l.Refuse, tool)
 	if entry == "" {
@@ -168,8 +169,8 @@ func (l *Lease) inView(path string) string {
 	return l.View + strings.TrimPrefix(path, l.Workspace)
 }
 
-// reopen makes the view of a session's sandbox again if the process that serves it was killed, or the sandbox
-// was stopped.
+// reopen makes the view of a session's sandbox, the host directory that shows its files, again if the process
+// that serves it was killed, or the sandbox was stopped.
 func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	if hostview.Alive(l.View) {
 		return nil

@@ -45,7 +45,8 @@ export const Snapfs = async ({ directory }) => ({
 })
 `
 
-// plugin returns the content of the plugin for opencode, with the command line that calls snapfs.
+// plugin returns the source of the plugin by which the coding agent opencode calls snapfs, with the command
+// line to call.
 func (s Setup) plugin() ([]byte, error) {
 	command, err := json.Marshal(slices.Concat(s.Program, []string{"hook", "--agent", s.Agent}, s.Flags))
 	return []byte(pluginHead + strings.Replace(pluginText, "COMMAND", string(command), 1)), err

@@ -33,7 +33,7 @@ type Edit struct {
 	Before, After []byte
 }
 
-// Empty reports whether the edit changes nothing.
+// Empty reports whether the edit, a planned change of an agent's configuration file, changes nothing.
 func (e Edit) Empty() bool {
 	return bytes.Equal(e.Before, e.After) && (e.Before == nil) == (e.After == nil)
 }
@@ -132,7 +132,8 @@ func (s Setup) edit(change func(text []byte) ([]byte, error)) (Edit, error) {
 	return e, nil
 }
 
-// A hook is an event of the agent at which it calls snapfs, with the tools for which it does so.
+// A hook is an event, such as a call of a tool, at which a coding agent calls snapfs, with the tools for
+// which it does so.
 type hook struct {
 	event, matcher string
 	// seconds bounds the time of the call.
@@ -175,7 +176,8 @@ type group struct {
 	Hooks   []handler `json:"hooks"`
 }
 
-// A handler is a command of a group in an agent's configuration. If Args is set no shell runs it.
+// A handler is a command that an agent's configuration file names for an event. If Args is set, the agent
+// runs it without a shell.
 type handler struct {
 	Type    string   `json:"type"`
 	Command string   `json:"command"`

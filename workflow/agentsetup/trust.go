@@ -16,7 +16,7 @@ import (
 // A Trust says whether Codex runs snapfs's hooks: it runs only hooks that the person has accepted.
 type Trust string
 
-// The answers of Codex about whether it runs snapfs's hooks.
+// The values of Trust: the answers of the coding agent Codex about whether it runs snapfs's hooks.
 const (
 	Trusted   Trust = "trusted"
 	Untrusted Trust = "not trusted"
@@ -67,7 +67,8 @@ func CodexTrust(ctx context.Context, s Setup) Trust {
 // listID is the id of the request to Codex for its list of hooks, by which the answer is recognised.
 const listID = 2
 
-// A request is a JSON-RPC message to Codex's app-server.
+// A request is a JSON-RPC message that snapfs sends to the app-server of the coding agent Codex, to ask for
+// its hooks.
 type request struct {
 	ID     int            `json:"id,omitempty"`
 	Method string         `json:"method"`

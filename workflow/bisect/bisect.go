@@ -17,15 +17,16 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Verdicts of the check on a state of the sandbox. Skipped means that the check could not judge it.
+// Verdicts of the check command on one state of the sandbox, by its exit status. Skipped means that the
+// command could not judge the state.
 const (
 	Good    = "good"
 	Bad     = "bad"
 	Skipped = "skipped"
 )
 
-// skip is the exit status with which a check says that it cannot judge a state, the same as for git bisect
-// run.
+// skip is the exit status by which the check command says that it cannot judge a state of the sandbox, the
+// same as for git bisect run.
 const skip = 125
 
 // leftover is the age at which snapfs removes the fork in which a check ran, in case the search is killed.
@@ -59,7 +60,7 @@ type Result struct {
 	Checks []Check      `json:"checks"`
 }
 
-// A Check is the outcome of the check command in one state of the sandbox.
+// A Check is the outcome of the check command in one state of the sandbox, one step of the binary search.
 type Check struct {
 	State   string `json:"state"`
 	Status  int    `json:"status"`
@@ -164,7 +165,8 @@ func (s *Search) check(ctx context.Context, e *engine.Engine, state string, r *R
 	return verdict, nil
 }
 
-// run runs the check command in the sandbox called name and returns its exit status.
+// run runs the check command in the sandbox called name, a fork of the state to judge, and returns its exit
+// status.
 func (s *Search) run(ctx context.Context, e *engine.Engine, name string) (int, error) {
 	out, in, err := os.Pipe()
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// partial is the name under which a file is written, beside the file that it replaces at the end by a rename.
+// partial is the name under which a copied file is written, beside the file that it replaces at the end by a
+// rename, so that nobody sees a half-written file.
 const partial = ".snapfs-cp-partial"
 
 // unpack writes the files of the tar archive r below dir, and adds their numbers to c. It replaces the first
@@ -153,7 +154,7 @@ func packFile(w io.Writer, file string) error {
 	return err
 }
 
-// failure returns err with the operation and the file that it concerns; nil if err is nil.
+// failure returns err with the operation op and the file that it concerns, for the user; nil if err is nil.
 func failure(op, file string, err error) error {
 	if err == nil {
 		return nil

@@ -23,7 +23,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
 )
 
-// A gate is the recorded checks of one state of a sandbox, and the manifest of that state.
+// A gate is the checks that an evidence log records for one state of a sandbox, and the root hash of that
+// state's manifest, the list of changed files. Reproducing repeats these checks.
 type gate struct {
 	checks []audit.Record
 	root   string
@@ -177,7 +178,8 @@ func holds(ctx context.Context, e *engine.Engine, rec *catalog.Record, manifest 
 // leftover is the age at which the fork of a killed reproduction is removed.
 const leftover = time.Hour
 
-// again runs a recorded check in a new fork of a sandbox, and returns its exit status.
+// again repeats a check that the evidence log records, in a new fork of a sandbox, writes its output to out,
+// and returns its exit status.
 func again(ctx context.Context, e *engine.Engine, rec *catalog.Record, c audit.Record, out io.Writer) (status int, err error) {
 	var args []string
 	list, _ := c.Data["check"].([]any)

@@ -90,7 +90,7 @@ func End(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	return s.end(l)
 }
 
-// end signs the statement that closes the evidence log l.
+// end signs the statement that closes the evidence log l, with a summary, and adds its digest to the log.
 func (s *Store) end(l *audit.Log) error {
 	key, err := s.Key()
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 // dirName is the name of the directory in the state directory that contains the evidence of all sandboxes.
 const dirName = "evidence"
 
-// Names of the files, besides the log, in a sandbox's directory of evidence.
+// Names of the files in the directory with a sandbox's evidence, besides the log: two signed statements and
+// the manifests.
 const (
 	startName      = "start.dsse.json"
 	endName        = "end.dsse.json"
@@ -35,7 +36,8 @@ type Store struct {
 	failed error // of a record that was written, and could not be put on stable storage
 }
 
-// Of returns the store of evidence in the state directory of the catalogue cat.
+// Of returns the store of the sandboxes' evidence, signed logs of what was done in them, in the state
+// directory of cat.
 func Of(cat *catalog.Catalog) *Store { return &Store{cat: cat, dir: Dir(cat.Dir())} }
 
 // Witness returns the store of evidence for the catalogue cat in the form that engine.Config needs.
@@ -47,7 +49,7 @@ func Dir(state string) string { return filepath.Join(state, dirName) }
 // Key returns the key with which this host signs evidence, and creates it if there is none.
 func (s *Store) Key() (*statement.Key, error) { return statement.HostKey(s.dir) }
 
-// Log returns the evidence log of the sandbox with this id, which need not exist.
+// Log returns the log with the evidence about the sandbox with this id. The log need not exist.
 func (s *Store) Log(id string) *audit.Log { return audit.At(filepath.Join(s.dir, id), id) }
 
 // Before writes an entry about the event e to the evidence log of its sandbox, before the operation. An error
@@ -90,7 +92,8 @@ func (s *Store) noteSync(err error) {
 	s.failed = errors.Join(s.failed, err)
 }
 
-// lost returns the error that noteSync remembers: an entry of the log may be lost.
+// lost returns the error that noteSync remembers if syncing an evidence log failed, so that an entry may be
+// lost; else nil.
 func (s *Store) lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

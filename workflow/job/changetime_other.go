@@ -7,6 +7,6 @@ import (
 	"time"
 )
 
-// changeTime returns the zero time on systems without a change time of files: the caller then uses the
-// modification time.
+// changeTime, which returns a file's change time (ctime) on Linux, is on other systems a stub that returns
+// the zero time: the caller then uses the modification time.
 func changeTime(*syscall.Stat_t) (none time.Time) { return none }

@@ -26,7 +26,8 @@ const (
 	restFactor = 20
 )
 
-// errNotDue means that another process has submitted the trigger's job meanwhile.
+// errNotDue means that the condition of a trigger is not met any more, because another process has submitted
+// its job meanwhile.
 var errNotDue = errors.New("the condition is not met any more")
 
 // submitDue submits a job for each trigger whose condition is met. rested says, by trigger, from when on its

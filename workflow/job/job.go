@@ -66,7 +66,8 @@ const (
 // Classes returns the classes of urgency, in the order in which workers begin jobs.
 func Classes() []Class { return []Class{Urgent, Normal, Batch} }
 
-// A State says how far a job has got.
+// A State says how far a job, a submitted command, has got: queued, running, waiting for a person, or how it
+// ended.
 type State string
 
 // The states of a job. From Done on they are final: nothing more happens.
@@ -81,7 +82,7 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// Final reports whether a job in this state is over.
+// Final reports whether a job in this state is over, so that nothing more happens to it.
 func (s State) Final() bool { return !slices.Contains([]State{Queued, Running, Promoting, Waiting}, s) }
 
 // A Job is a submitted command with its progress, as stored in the job's directory.
@@ -123,7 +124,8 @@ func (j *Job) needsWorker() bool {
 // Name returns the name under which the job's sandbox is created.
 func (j *Job) Name() string { return "job-" + strconv.Itoa(j.Number) }
 
-// check returns ErrInvalid for a definition of a job that cannot be carried out.
+// check returns ErrInvalid if a job as defined by s cannot be carried out, for example because it has no
+// command.
 func (s *Spec) check() error {
 	const op = "submitting a job"
 	switch {

@@ -39,7 +39,8 @@ func (s *Store) settle(ctx context.Context, l *locked) error {
 	return s.promote(ctx, l)
 }
 
-// plan plans the promotion of a job's result and sets the plan's fingerprint in the job, in memory only.
+// plan plans the promotion of a job's result and sets the plan's fingerprint, by which a person approves it,
+// in the job in memory only.
 func (s *Store) plan(ctx context.Context, l *locked) (*reconcile.Plan, error) {
 	p, err := s.engine.Reconcile.PlanOf(ctx, l.Sandbox, reconcile.PlanOptions{})
 	if err == nil {
@@ -52,8 +53,8 @@ func nothing(p *reconcile.Plan) bool {
 	return len(p.Steps) == 0 && len(p.Git) == 0 && len(p.Conflicts) == 0
 }
 
-// promote promotes the result of a job by exactly the plan that the job has. If the promotion is refused, the
-// job waits for a person.
+// promote promotes the result of a job by exactly the plan that the job stores, which may be reviewed. If the
+// promotion is refused, the job waits for a person.
 func (s *Store) promote(ctx context.Context, l *locked) error {
 	if err := l.become(Promoting, ""); err != nil {
 		return err
@@ -83,8 +84,8 @@ func (s *Store) finish(ctx context.Context, l *locked, state State, why string) 
 	return s.tidy(ctx, l)
 }
 
-// tidy removes the sandbox of a job, if it has one, and stores that. It leaves a sandbox of the same name
-// that was there before the job began.
+// tidy removes the sandbox that a job ran in, if it has one, and stores that. It leaves a sandbox of the same
+// name that was there before the job began.
 func (s *Store) tidy(ctx context.Context, l *locked) error {
 	if l.Sandbox == "" {
 		return nil
@@ -134,7 +135,8 @@ func (s *Store) throughStages(ctx context.Context, l *locked) error {
 	return s.finish(ctx, l, Done, "")
 }
 
-// lastOf returns the id of the promotion by the last stage of p that promoted something, or "".
+// lastOf returns the id of the promotion that the last stage of p which promoted something made; "" if none
+// did.
 func lastOf(p *stages.Pipeline) (id string) {
 	for _, run := range p.Stages {
 		if run.Promotion != "" {
@@ -167,7 +169,7 @@ func (w *Worker) resume(ctx context.Context, l *locked) error {
 	return s.promote(ctx, l)
 }
 
-// promotionOf returns the id of the newest promotion of a sandbox, or "".
+// promotionOf returns the id of the newest promotion of the sandbox called sandbox, or "" if it has none.
 func (s *Store) promotionOf(sandbox string) string {
 	all, _ := pipeline.New(s.engine).History() // what cannot be read is not this one, or has no name to give
 	for _, h := range all {
@@ -192,7 +194,8 @@ func (s *Store) waiting(op string, number int) (*locked, error) {
 	return l, nil
 }
 
-// shortPlan is how many digits of its fingerprint a person must give at least to identify a plan.
+// shortPlan is how many digits of a plan's fingerprint a person must give at least, to approve a job's result
+// by exactly that plan.
 const shortPlan = 12
 
 // Approve promotes the result of a waiting job, by exactly the plan that the job has. plan is the start of
@@ -240,8 +243,8 @@ func (s *Store) Approve(ctx context.Context, number int, plan string) (*Job, err
 	return l.Job, err
 }
 
-// changed stores the new plan of a waiting job, and returns the ErrDrifted that says that the plan has
-// changed.
+// changed stores that a job waits for approval again, because the plan of its promotion has changed since a
+// person reviewed it. It returns the ErrDrifted that says so.
 func (s *Store) changed(op string, l *locked) error {
 	l.Decided = ""
 	return errors.Join(&errs.Error{
@@ -251,8 +254,8 @@ func (s *Store) changed(op string, l *locked) error {
 	}, l.become(Waiting, "for approval: its plan has changed"))
 }
 
-// Reject ends a waiting job without promoting its result, and removes its sandbox. If a stage waits, the
-// stages before it are undone. Errors: ErrInvalid if it does not wait.
+// Reject ends a job that waits for a person, without promoting its result, and removes its sandbox. If a
+// stage of a profile waits, the stages before it are undone. Errors: ErrInvalid if it does not wait.
 func (s *Store) Reject(ctx context.Context, number int) (*Job, error) {
 	const op = "rejecting job"
 	l, err := s.waiting(op, number)

@@ -48,7 +48,8 @@ type Store struct {
 	now    func() time.Time
 }
 
-// New returns the store of the jobs in the state directory of the engine e.
+// New returns the store of the jobs, submitted commands with their progress, in the state directory of the
+// engine e.
 func New(e *engine.Engine) *Store {
 	return &Store{engine: e, dir: filepath.Join(e.StateDir(), "jobs"), events: events.New(e.StateDir(), e.Notice, nil), now: time.Now}
 }
@@ -132,7 +133,7 @@ func (s *Store) forget(numbers []int) {
 	}
 }
 
-// numbers returns the numbers of the stored jobs, ascending.
+// numbers returns the numbers, by which the user names jobs, of all stored jobs, ascending.
 func (s *Store) numbers() ([]int, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -165,7 +166,7 @@ func (s *Store) List() ([]Job, error) {
 	return jobs, err
 }
 
-// Get returns the job with this number, as stored. Errors: ErrNotFound, ErrCorrupt.
+// Get returns the job with this number in its last stored state. Errors: ErrNotFound, ErrCorrupt.
 func (s *Store) Get(number int) (*Job, error) {
 	const op = "reading job"
 	path := filepath.Join(s.path(number), recordFile)

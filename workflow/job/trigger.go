@@ -40,7 +40,8 @@ type Trigger struct {
 	Last int `json:"last,omitempty"`
 }
 
-// A storedTrigger is the content of a trigger's file, with its internal state.
+// A storedTrigger is the JSON content of a trigger's file: the trigger as the user defined it, with internal
+// state such as the key of a webhook and its used requests.
 type storedTrigger struct {
 	Trigger
 	// Seen identifies the state of the files of Changed for which the newest job was submitted.
@@ -176,7 +177,8 @@ func (s *Store) triggerNumbers() (all []int, err error) {
 	return all, err
 }
 
-// readTrigger returns the stored trigger with this number. Errors: ErrNotFound, ErrCorrupt.
+// readTrigger returns the trigger with this number, which submits jobs at set times or on events, from its
+// file. Errors: ErrNotFound, ErrCorrupt.
 func (s *Store) readTrigger(number int) (*storedTrigger, error) {
 	const op = "reading trigger"
 	path := s.triggerPath(number)

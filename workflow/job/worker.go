@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// A Worker carries out the jobs of a Store. Several may work on one Store, in any number of processes.
+// A Worker carries out the queued jobs of a Store: it runs their commands in sandboxes. Several may work on
+// one Store, in any number of processes.
 type Worker struct {
 	Store *Store
 	// Jobs is how many run at once; 0 means one for each processor.

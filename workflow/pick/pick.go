@@ -153,7 +153,8 @@ func forkOf(ctx context.Context, e *engine.Engine, name string) (rec, fork *cata
 	return rec, fork, nil
 }
 
-// A picker asks about the changes of one sandbox and collects the answers, for [Promote].
+// A picker shows a person the changes of one sandbox one by one and collects the answers which to promote,
+// for [Promote].
 type picker struct {
 	e      *engine.Engine
 	rec    *catalog.Record // the sandbox
@@ -428,7 +429,7 @@ func textOf(c *diff.Change, base *baseline.MergeBase, tree *os.File) *patch.Text
 	return patch.CompareTexts(a, b)
 }
 
-// places is a set of paths of files and directories, each with everything below it.
+// places is a set of paths of files and directories, each of which stands for everything below it, too.
 type places map[string]bool
 
 func (p places) covers(path string) bool {

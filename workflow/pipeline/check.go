@@ -143,8 +143,8 @@ func (r *pipelineRun) variables(i int, when string) []string {
 	}
 }
 
-// inside runs the n-th check of stage i in the sandbox sb, logs its output, and ends every process that the
-// check leaves running. Errors: ErrCheck.
+// inside runs the n-th check of stage i of the promotion in the sandbox sb, logs its output, and ends every
+// process that the check leaves running. Errors: ErrCheck.
 func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, c policy.Command) error {
 	log, err := r.openLog(i, "before", n)
 	if err != nil {
@@ -192,7 +192,8 @@ func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, 
 	return nil
 }
 
-// announce announces the end of a check of stage i.
+// announce appends the end of a check of stage i to the event log: the command c, its exit status, when it
+// ran and how long it took. Its output is in l.
 func (r *pipelineRun) announce(i int, c policy.Command, when string, status int, took time.Duration, l *commandLog) {
 	rec, err := r.e.engine.Catalog().Get(r.p.Sandbox)
 	if err != nil { // another command has removed it; the next step reports that
@@ -227,8 +228,8 @@ func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 	return r.enter(ctx, s, stages.StageDone)
 }
 
-// deploy runs the deploy command of stage i on the host. If an earlier attempt was interrupted, it first runs
-// the rollback command.
+// deploy runs the deploy command of stage i of the promotion on the host. If an earlier attempt was
+// interrupted, it first runs the rollback command.
 func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if r.resumed {

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A commandLog stores the output of a stage's command in a file in the pipeline's directory, at most logMost
-// bytes.
+// A commandLog stores the output of a command of a promotion's stage, such as a check, in a file in the
+// directory of the promotion, at most logMost bytes.
 type commandLog struct {
 	file *os.File
 	size int64

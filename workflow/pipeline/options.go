@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ErrCheck means that a command of a stage failed, ErrWaiting that a stage waits for a person's approval. A
-// [*StageError] wraps them.
+// ErrCheck means that a command of a stage of a promotion failed, ErrWaiting that a stage waits for a
+// person's approval. A [*StageError] wraps them.
 var (
 	ErrCheck   = errs.NewStatus(9, "a check did not succeed")
 	ErrWaiting = errs.NewStatus(10, "it waits for approval")
@@ -28,7 +28,8 @@ type StageError struct {
 	Next []string
 }
 
-// Error returns the stage and the cause, and whether the target was changed.
+// Error returns, as one text, the stage of a promotion that failed, the cause, and whether the target was
+// changed.
 func (e *StageError) Error() string {
 	text := "stage " + e.Stage + ": " + e.Err.Error()
 	switch e.State {
@@ -45,7 +46,8 @@ func (e *StageError) Unwrap() error { return e.Err }
 // Hints returns the commands with which the user can continue the promotion.
 func (e *StageError) Hints() []string { return e.Next }
 
-// promoteOptions returns the options with which the sandbox is promoted to the target of stage i.
+// promoteOptions returns the options with which package reconcile promotes the sandbox to the target
+// directory of stage i of p.
 func promoteOptions(p *stages.Pipeline, i int) reconcile.PromoteOptions {
 	target := p.Target(i)
 	if target == p.Workspace {

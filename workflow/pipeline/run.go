@@ -62,8 +62,8 @@ func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages
 	return nil
 }
 
-// stage works on stage i, step by step, until it is done. It returns an error if the stage fails or must
-// wait.
+// stage works on stage i of the promotion, step by step, until it is done. It returns an error if the stage
+// fails or must wait.
 func (r *pipelineRun) stage(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	r.began, r.left = time.Now(), time.Duration(s.Timeout)
@@ -106,14 +106,14 @@ func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) e
 	return errors.Join(err, r.enter(ctx, s, stages.StageFailed))
 }
 
-// fleeting reports whether err has a temporary cause that has nothing to do with the stage, such as a full
-// disk, so that the stage can be continued later.
+// fleeting reports whether err, of a stage of a promotion, has a temporary cause that has nothing to do with
+// the stage, such as a full disk, so that the stage can be continued later.
 func fleeting(err error) bool {
 	return errors.Is(err, errs.ErrNoSpace) || errors.Is(err, errs.ErrBusy)
 }
 
-// admit computes the plan of stage i, and asks for its approval if the stage needs one. It returns ErrWaiting
-// if nobody can be asked.
+// admit plans the promotion of stage i to its target, and asks a person to approve the plan if the stage
+// needs that. It returns ErrWaiting if nobody can be asked.
 func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.e.sameContent(ctx, r.p); err != nil {
@@ -179,7 +179,8 @@ func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*re
 	return c.Plan, pl.engine.Reconcile.SavePlan(c.Plan)
 }
 
-// promote carries out the plan of stage i that was checked, unless an earlier process already has.
+// promote carries out the plan of stage i, by which its checks ran, on the target directory, unless an
+// earlier process already has.
 func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if r.resumed {
@@ -224,8 +225,8 @@ func (r *pipelineRun) promotedAs(i int) (string, error) {
 	return "", nil
 }
 
-// takeBack undoes stage i in its target, because of the error why. It continues if ctx ends, because the
-// target must not stay as it is.
+// takeBack undoes, because of the error why, the changes that stage i of the promotion made in its target
+// directory. It continues if ctx ends, because the target must not stay as it is.
 func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	s := &r.p.Stages[i]
 	ctx = context.WithoutCancel(ctx)
@@ -252,8 +253,8 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	return errors.Join(why, r.enter(ctx, s, stages.StageUndone))
 }
 
-// cancel undoes the unfinished stage i in its target, if the stage may have changed the target, and stores
-// that it is undone or failed.
+// cancel undoes the unfinished stage i of the promotion in its target directory, if the stage may have
+// changed it, and stores that it is undone or failed.
 func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	r.began = time.Now()
@@ -306,7 +307,8 @@ func (r *pipelineRun) endLeft(s *stages.StageRun) error {
 	return nil
 }
 
-// mark returns the environment variable by which the processes of this pipeline on the host are found.
+// mark returns the environment variable that snapfs gives the commands of this pipeline (promotion through
+// stages) on the host, so that a later process finds those left running.
 func (r *pipelineRun) mark() string { return "SNAPFS_PROMOTION=" + r.p.ID }
 
 // resumePipeline returns an unfinished promotion through stages and the file that holds its lock, which the

@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// StageOptions configure a promotion through stages.
+// StageOptions configure a promotion of a sandbox through the stages of a profile. [Runner] takes them.
 type StageOptions struct {
 	stages.PipelineOptions
 	// Profile holds the stages; those up to To are run.
@@ -58,7 +58,7 @@ func (pl *Runner) PromoteStages(ctx context.Context, name string, o StageOptions
 	return pl.follow(ctx, p, o.StageWatcher, false)
 }
 
-// ContinueOptions configure the continuation of a promotion through stages.
+// ContinueOptions configure how an interrupted or waiting promotion through stages is continued.
 type ContinueOptions struct {
 	// Approve approves the waiting stage, provided that its plan has not changed since it
 	// began to wait.

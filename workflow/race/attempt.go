@@ -181,8 +181,8 @@ func (l *attemptRunner) start(ctx context.Context) (err error) {
 	return err
 }
 
-// saveResult seals the attempt's trees after the command and its processes have ended, so that the check
-// cannot alter the result.
+// saveResult takes a snapshot of (seals) the attempt's trees after the command and its processes have ended,
+// so that the check cannot alter the result.
 func (l *attemptRunner) saveResult(ctx context.Context) error {
 	if err := l.s.Supervisor.Container.Clear(ctx); err != nil {
 		return err

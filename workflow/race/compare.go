@@ -160,8 +160,8 @@ func (t *tally) add(number int, c *compare.Changes) {
 	}
 }
 
-// settle groups the attempts by their results and stores the groups in to. It reads only files that have the
-// same size in several attempts.
+// settle groups the attempts of a race by the state that they gave each changed path, and stores the groups
+// in to. It reads only files that have the same size in several attempts.
 func (t *tally) settle(ctx context.Context, to *Comparison) error {
 	to.Paths, to.Identical = []ComparedPath{}, [][]int{}
 	sizes := map[string]int{}

@@ -24,10 +24,12 @@ type outputs struct {
 
 type attemptFiles struct{ command, check, score *os.File }
 
-// races returns the directory in which each race without a directory for outputs gets one.
+// races returns the directory, in the state directory, with the attempts' outputs of those races for which
+// the user named no directory.
 func (rr *Coordinator) races() string { return filepath.Join(rr.cat.Dir(), "races") }
 
-// keptOutputs is how many races' outputs stay in the state directory; those of older races are removed.
+// keptOutputs is for how many races, the newest ones, the outputs of the attempts stay in the state
+// directory.
 const keptOutputs = 10
 
 func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outputs, error) {
@@ -103,12 +105,12 @@ func newSink(to *os.File) (*sink, error) {
 	return s, nil
 }
 
-// handed closes this process's write end of the pipe, after the command has got its own, so that the pipe
-// ends with the command.
+// handed closes this process's write end of the pipe for a command's output, after the command has got its
+// own, so that the pipe ends with the command.
 func (s *sink) handed() { s.w.Close() }
 
-// whole waits until all output of the command is in the file. No other process may have the write end open.
-// On a nil sink it does nothing.
+// whole waits until all output of an attempt's command is in its file. No other process may have the write
+// end of the pipe open. On a nil sink it does nothing.
 func (s *sink) whole() error {
 	if s == nil {
 		return nil

@@ -69,12 +69,12 @@ const (
 	Broken   AttemptState = "broken"    // it could not run; see Why
 )
 
-// Final reports whether an attempt in this state is over.
+// Final reports whether an attempt of a race that is in this state is over.
 func (s AttemptState) Final() bool {
 	return s != Waiting && s != Running && s != Checking && s != Scoring
 }
 
-// An Attempt is one of the commands of a race, with its outcome.
+// An Attempt is one of the commands that a race runs, each in its own sandbox, with its outcome.
 type Attempt struct {
 	// Number counts from 1.
 	Number int `json:"attempt"`
@@ -234,7 +234,7 @@ func (r *Race) closeChanges() {
 	r.changes = nil
 }
 
-// jobs returns how many attempts of the race run at once.
+// jobs returns how many attempts of the race may run at the same time.
 func (r *Request) jobs() int {
 	if r.Jobs <= 0 {
 		return len(r.Attempts)
@@ -298,7 +298,7 @@ func (r *Race) best(lower bool) (number int) {
 	return number
 }
 
-// A coordinator is the state of a running race that its attempts share.
+// A coordinator is the state of a running race that its attempts, which run at the same time, share.
 type coordinator struct {
 	*Race
 	req  Request
@@ -329,7 +329,8 @@ func (m *coordinator) note(i int, change func(a *Attempt)) {
 	}
 }
 
-// passed notes that attempt i has passed. If the request has First set, it stops all others.
+// passed notes that attempt i has passed: its command and check succeeded. If the request has First set, it
+// stops all other attempts.
 func (m *coordinator) passed(i int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -65,7 +65,8 @@ func (ts *Tester) subjects() map[string]subject {
 	}
 }
 
-// plantedName is the name of the file that [plantSecret] creates.
+// plantedName is the name of the file that [plantSecret] creates on the host, for probes in a sandbox that
+// try to read it.
 const plantedName = "secret"
 
 // plantSecret creates a file in one of the directories of the home directory that sandboxes do not see, and
@@ -98,7 +99,8 @@ func plantSecret(masked []string) []string {
 	return nil
 }
 
-// removeSecret removes the files that [plantSecret] created, and their directories.
+// removeSecret removes the files that [plantSecret] created on the host for probes to look for, and their
+// directories.
 func removeSecret(paths []string) {
 	for _, path := range paths {
 		dir := filepath.Dir(path)

@@ -94,7 +94,8 @@ type prover struct {
 	other *engine.Session // a sandbox that must not be visible from walls
 }
 
-// A trial is one test of the isolation: a probe, with the limits of the sandbox in which it runs.
+// A trial is one test of a sandbox's isolation: a probe, which tries something forbidden inside a sandbox,
+// with the limits of that sandbox.
 type trial struct {
 	probe  string
 	args   []string
@@ -151,8 +152,8 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 	return all
 }
 
-// try runs the probe of t and returns its report: in a separate sandbox if t has limits or a network of its
-// own, else in the shared one.
+// try runs the probe of t inside a sandbox and returns its report: in a separate sandbox if t has limits or a
+// network of its own, else in the one that such tests share.
 func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	try := p.tryWall
 	if t.limits != (catalog.Limits{}) || t.network != "" {
@@ -169,7 +170,8 @@ func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	return report
 }
 
-// tryAlone runs the probe of t in a new sandbox with the limits or network of t, and discards the sandbox.
+// tryAlone runs the probe of t in a new sandbox of its own, with the limits or network of t, and discards the
+// sandbox. It returns the probe's report.
 func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	req := p.req
 	req.Policy.Limits = t.limits
@@ -226,7 +228,8 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 	})
 }
 
-// hear completes the command of the probe of t, starts it with run, and returns the report that it printed.
+// hear completes the command that runs the probe of t in a sandbox, starts it with run, and returns the
+// report that the probe printed.
 func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
 	var tty *os.File
 	if t.terminal {
@@ -268,7 +271,7 @@ func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status
 	return st, <-said, err
 }
 
-// close discards the sandboxes that the tests share.
+// close discards the sandboxes in which the self-test has run several of its probes.
 func (p *prover) close(ctx context.Context) (err error) {
 	for _, s := range []*engine.Session{p.walls, p.other} {
 		if s != nil {
@@ -279,7 +282,7 @@ func (p *prover) close(ctx context.Context) (err error) {
 	return err
 }
 
-// hostTerminal is the name of the probe that tries to use a terminal of the host.
+// hostTerminal is the name of the probe that tries, in a sandbox, to use a terminal of the host.
 const hostTerminal = "host-terminal"
 
 // serverProbes are the names of the probes that try to reach a forbidden host name through an allowed server.

@@ -27,7 +27,8 @@ type Timeline struct {
 	Entries []Entry `json:"states"`
 }
 
-// An Entry is one snapshot in the timeline of a sandbox.
+// An Entry is one snapshot in the timeline of a sandbox, with the changes since its parent, the snapshot with
+// which it is compared.
 type Entry struct {
 	Name  string    `json:"name"`
 	Taken time.Time `json:"taken"`
@@ -128,8 +129,8 @@ func between(ctx context.Context, e *engine.Engine, rec *catalog.Record, from st
 	return count(changes, rec.Workspace), nil
 }
 
-// generation returns the number of the base that a snapshot was taken on, which counts refreshes; -1 for the
-// sandbox's present base.
+// generation returns the number of the base on which a snapshot was taken, since each refresh of a sandbox
+// makes a new one; -1 for the sandbox's present base.
 func generation(m catalog.NamedSnapshot) int {
 	if m.Base == nil {
 		return -1

@@ -13,7 +13,8 @@ type Client struct {
 	notice func(string)
 }
 
-// New returns a Client that sends and receives sandboxes of the engine e.
+// New returns a Client, which sends sandboxes of the engine e to other machines and receives theirs as
+// streams.
 func New(e *engine.Engine) *Client {
 	return &Client{engine: e, cat: e.Catalog(), notice: e.Notice}
 }

@@ -80,7 +80,8 @@ func receiveError(l stream.Header, kind error, why string, hints ...string) erro
 	return &errs.Error{Op: "receiving", Path: l.Sandbox + "@" + l.State, Kind: kind, Err: errors.New(why), Hints: hints}
 }
 
-// A receiving is one stream that is being received, with its header.
+// A receiving is the state of receiving one stream, in which a sandbox comes from another machine, with the
+// stream's header.
 type receiving struct {
 	e     *Client
 	in    io.Reader

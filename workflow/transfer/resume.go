@@ -122,7 +122,7 @@ func (k partialFile) end(err error) error {
 }
 
 // findReceived looks in have, the list of the receiver's data, for the part of this stream that the receiver
-// already has, and notes it. It needs the base of that part on this side, too.
+// already has, and notes it. The sender needs the base of that part, too.
 func (s *sending) findReceived(have []string) {
 	for _, text := range have {
 		b, ok := stream.ParsePartial(text)

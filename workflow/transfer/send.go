@@ -115,7 +115,8 @@ func (tr *Client) hasState(name, state string) error {
 	return err
 }
 
-// A sending is one named snapshot that is being sent, with its base.
+// A sending is the state of sending one named snapshot to another machine as a stream, with the base from
+// which the stream gives differences.
 type sending struct {
 	e     *Client
 	rec   *catalog.Record
@@ -174,7 +175,7 @@ func workIn(rec *catalog.Record) int {
 }
 
 // keepsStill reports whether the snapshot m cannot change any more, so that the receiver's copy of it equals
-// this one. On a live base it can.
+// this one. It can change if it contains the real tree itself (a live base) and no copy.
 func (s *sending) keepsStill(m catalog.NamedSnapshot) bool { return s.tree.Frozen || m.Sent != "" }
 
 // common returns the newest named snapshot that is in have, the list of the receiver's data, and that can be

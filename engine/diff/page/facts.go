@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A fact is an attribute of a changed path other than its content, before and after the change; "" if a side
-// has none.
+// A fact is an attribute of a changed path other than its content, before and after the change; "" if the
+// path does not exist then.
 type fact struct {
 	name     string
 	old, new string
@@ -59,7 +59,7 @@ func (b *builder) facts(e *entry) (all []fact) {
 	return append(all, xattrs(old, new)...)
 }
 
-// setID reports whether a node has a set-id bit; n may be nil.
+// setID reports whether a file has the set-user-id or set-group-id bit; n may be nil.
 func setID(n *diff.Node) bool { return n != nil && n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 }
 
 // ordinary reports whether an added or deleted node has a usual mode, 0644 or 0755 for a directory, so that
@@ -201,5 +201,6 @@ func writeFacts(s *sheet, all []fact) {
 	s.mark("</dl>")
 }
 
-// factsMax is how many attributes of one path the page shows; their number is unbounded otherwise.
+// factsMax is how many attributes of one path the page shows at most, since a file may have any number of
+// extended attributes.
 const factsMax = 40

@@ -16,13 +16,14 @@ import (
 // The bounds of a review page, so that a browser can show it. The page states what it leaves out, with the
 // command that shows it.
 const (
-	// Max is the maximum size in bytes of a review page.
+	// Max is the greatest size in bytes of a page of changes for review, so that a browser can show it.
 	Max = 8 << 20
 	// TextMax is the maximum size in bytes, and TextLinesMax the maximum number of lines,
 	// of a file that is compared line by line.
 	TextMax      = 8 << 20
 	TextLinesMax = 200_000
-	// HashMax is the maximum size in bytes of a file that is read, to show its SHA-256.
+	// HashMax is the greatest size in bytes of a file whose SHA-256 the page shows, because the whole file
+	// must be read for it.
 	HashMax = 64 << 20
 	// LinesMax is the maximum number of lines of a file that the page shows, and LineMax that of bytes of a
 	// line.
@@ -48,7 +49,7 @@ type Page struct {
 	Parts []Part
 }
 
-// A Part is the changes below one directory, which the page shows together.
+// A Part is the changes below one directory, such as the workspace, which the page shows together.
 type Part struct {
 	// Root is the directory that the paths of Changes are relative to.
 	Root string
@@ -173,5 +174,5 @@ func (b *builder) sections() error {
 	return nil
 }
 
-// path returns the absolute path of a changed path.
+// path returns the absolute path of e, one changed path of the page.
 func (b *builder) path(e *entry) string { return filepath.Join(b.page.Parts[e.part].Root, e.Path) }

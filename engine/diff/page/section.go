@@ -85,7 +85,7 @@ func (b *builder) heading(s *sheet, e *entry) {
 	count(s, e.lines)
 }
 
-// text writes the changed lines of a text file, or a note why there are none.
+// text writes the changed lines of a text file to the page, or why there are none.
 func (b *builder) text(s *sheet, e *entry, all []hunk, read [2]content) {
 	switch {
 	case len(all) > 0:
@@ -156,7 +156,7 @@ func what(e *entry) string {
 	return "time"
 }
 
-// count writes the number of lines added to and removed from a file, if it is known.
+// count writes to the page the number of lines added to and removed from a file, if n is known.
 func count(s *sheet, n lineCount) {
 	if !n.known || n.added+n.removed == 0 {
 		return

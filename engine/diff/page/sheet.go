@@ -24,7 +24,7 @@ type sheet struct {
 
 func newSheet(w io.Writer) *sheet { return &sheet{w: bufio.NewWriterSize(w, 64<<10)} }
 
-// mark writes HTML from this package's source, without escaping.
+// mark writes parts, HTML that is constant in the source of this package, without escaping it.
 func (s *sheet) mark(parts ...markup) {
 	for _, m := range parts {
 		n, _ := s.w.WriteString(string(m))
@@ -32,10 +32,10 @@ func (s *sheet) mark(parts ...markup) {
 	}
 }
 
-// num writes a number in decimal.
+// num writes a number in decimal to the page.
 func (s *sheet) num(n int) { s.raw(strconv.Itoa(n)) }
 
-// raw writes text that needs no escape, such as a number.
+// raw writes text that needs no escape in HTML, such as a number, to the page.
 func (s *sheet) raw(t string) {
 	n, _ := s.w.WriteString(t)
 	s.n += int64(n)

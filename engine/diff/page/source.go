@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A content is the content of a changed regular file on one side, as far as the page needs it; empty if that
-// side has none.
+// A content is the content of a changed regular file before or after the change, as far as the page needs it;
+// empty if the file does not exist then.
 type content struct {
 	there bool
 	size  int64

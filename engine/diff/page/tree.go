@@ -17,7 +17,8 @@ type branch struct {
 	index int
 }
 
-// buildTree builds the tree of the changed paths of part number part.
+// buildTree builds, from the changed paths of part number part of the page, the tree of directories that the
+// page shows before the files.
 func (b *builder) buildTree(part int) *branch {
 	root := &branch{}
 	for i := range b.all {

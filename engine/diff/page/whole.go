@@ -16,7 +16,8 @@ var style markup
 //go:embed page.js
 var script markup
 
-// hash returns the hash of the page's style or script, by which the content security policy permits it.
+// hash returns the SHA-256 of the page's style or script, by which the page's content security policy permits
+// it.
 func hash(m markup) string {
 	sum := sha256.Sum256([]byte(m))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -145,7 +146,7 @@ func (b *builder) paths(s *sheet) {
 	}
 }
 
-// any reports whether part number part has changed paths.
+// any reports whether part number part of the page, the changes below one directory, has changed paths.
 func (b *builder) any(part int) bool {
 	for i := range b.all {
 		if b.all[i].part == part {
@@ -155,7 +156,7 @@ func (b *builder) any(part int) bool {
 	return false
 }
 
-// main writes the sections of the files of all parts, and a note about those left out.
+// main writes the sections of the changed files of all parts to the page, and a note about those left out.
 func (b *builder) main(s *sheet) {
 	if len(b.all) == 0 {
 		s.mark("<p class=note>There is nothing to review.\n")

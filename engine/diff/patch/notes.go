@@ -99,7 +99,8 @@ func noteOfLone(did string, n *diff.Node, bare bool) string {
 	return joined(parts...)
 }
 
-// modeFits reports whether git can express the file's whole mode, as 0644, 0755 or a symbolic link.
+// modeFits reports whether git can express the whole mode of a file, that is, whether it is 0644, 0755 or a
+// symbolic link.
 func modeFits(n *diff.Node) bool {
 	return n.Mode.Type() == fs.ModeSymlink || n.Mode == 0o644 || n.Mode == 0o755
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/words"
 )
 
-// The terminal control sequences for colours (ECMA-48, 8.3.117).
+// The terminal control sequences that set and reset the colours of a patch's lines (ECMA-48, 8.3.117).
 const (
 	plain    = "\x1b[m"
 	bold     = "\x1b[1m"
@@ -160,7 +160,7 @@ func (p *Painter) inHunk(line string) {
 	}
 }
 
-// last returns the last collected removed or added line, or nil.
+// last returns the line of the patch that was collected last, removed or added, or nil if there is none.
 func (p *Painter) last() *string {
 	switch {
 	case len(p.added) > 0:

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// The bounds of a patch: sizes of files in bytes.
+// The greatest sizes, in bytes, of files that a patch shows as text, as binary, or at all.
 const (
 	// TextMax is the largest file that is compared line by line; larger ones are written as
 	// binary.
@@ -21,7 +21,7 @@ const (
 	FileMax = 512 << 20
 )
 
-// Options configure a patch, for [Write]. The zero value writes no renames.
+// Options configure a patch, for [Write]. The zero value writes a renamed file as one deleted and one added.
 type Options struct {
 	// Renames, from [diff.Renames], are written as renames if git supports them: files and
 	// symbolic links. Others are written as deleted and added.
@@ -121,7 +121,8 @@ type ends struct {
 	old, new *diff.Node
 }
 
-// file writes the part of the patch for one file; r is nil unless the file was renamed.
+// file writes the part of the patch for one file, whose old and new version are e; r is nil unless the file
+// was renamed.
 func (p *printer) file(e ends, r *diff.Rename) error {
 	a, err := p.load(0, e.from, e.old)
 	if err != nil {

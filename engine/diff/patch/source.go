@@ -35,7 +35,8 @@ type blob struct {
 
 const noID = "0000000000000000000000000000000000000000"
 
-// load reads the size, kind and hash of a file of one side; the content stays in memory only for a text.
+// load reads the size, kind and hash of a file of one tree, old or new; the content stays in memory only for
+// a text.
 func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	b := blob{id: noID, side: side, node: n}
 	if n == nil {

@@ -69,7 +69,7 @@ func (s *source) count(e ends) (n count, err error) {
 	return n, nil
 }
 
-// name returns the path, or both paths of a rename, as [Stat] shows it.
+// name returns the path of the file, or both paths if it was renamed, in the form in which [Stat] shows it.
 func (c count) name() string {
 	if c.from != "" {
 		return report.Printable(c.from) + " => " + report.Printable(c.path)

@@ -17,7 +17,7 @@ type Text struct {
 	start, end []int
 }
 
-// A Range is a number of consecutive changes of a [Text], from the number First to Last.
+// A Range is consecutive changes of a [Text], numbered First to Last, such as those of one hunk of a patch.
 type Range struct{ First, Last int }
 
 // textContext is how many unchanged lines a hunk shows before and after a change.

@@ -91,7 +91,8 @@ func prefix(path string, depth int) string {
 	return path[:end]
 }
 
-// add joins another row with this one: it adds its paths and bytes to the counts.
+// add joins another row of a table of changes with this one: it adds that row's paths and bytes to the
+// counts.
 func (r *Row) add(other Row) {
 	r.paths += other.paths + 1
 	r.grew += other.grew

@@ -1,4 +1,4 @@
-// Package report writes changes for a terminal and for programs.
+// Package report writes the changes between two trees as a table for a terminal and as JSON for programs.
 package report
 
 import (
@@ -115,7 +115,8 @@ func Table(w io.Writer, rows []Row) error {
 	return out.Flush()
 }
 
-// said returns the second column of the table for a row: the differing aspects, or the type.
+// said returns the second column of a row of the table of changes: the aspects in which the path differs, or
+// its type.
 func (r Row) said() string {
 	if r.what == "" {
 		return diff.TypeName(r.New.Mode)

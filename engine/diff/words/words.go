@@ -18,7 +18,7 @@ const Max = 4096
 // With less in common, marks do not help the reader.
 const alike = 4
 
-// A Span is the bytes [Start, End) of a line, one or more words.
+// A Span is the bytes [Start, End) of a line: one or more consecutive words that differ from another line.
 type Span struct{ Start, End int }
 
 // Changed compares two lines by words. It returns the spans of old that are not in new, and those of new that
@@ -62,7 +62,8 @@ func grow(spans []Span, line string, start, end int) []Span {
 	return append(spans, Span{start, end})
 }
 
-// inked returns the number of bytes of a line that are not blanks.
+// inked returns the number of bytes of a line that are not blanks, by which the share of equal words is
+// measured.
 func inked(line string) (n int) {
 	for _, f := range strings.Fields(line) {
 		n += len(f)

@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Terminal connects a merge tool to a person. The tool finds a stream closed where the field is nil.
+// Terminal holds the three standard streams that connect a merge tool, run for a person, to the terminal. The
+// tool finds a stream closed where the field is nil.
 type Terminal struct {
 	In       io.Reader
 	Out, Err io.Writer

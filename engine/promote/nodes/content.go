@@ -54,8 +54,8 @@ const sparseSize = 1 << 20
 // errDiffers ends the comparison of two files at the first difference.
 var errDiffers = errors.New("the content differs")
 
-// sameLarge does the same as SameContent for two open files, of which f has size bytes. It does not read the
-// holes that both have.
+// sameLarge reports whether two open files, of which f has size bytes, have the same content, as SameContent
+// does, without reading the holes that both have.
 func sameLarge(f, g *os.File, size int64) (bool, error) {
 	st, err := vfs.Lstat(int(g.Fd()), "")
 	if err != nil || st.Size != size {

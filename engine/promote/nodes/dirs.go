@@ -68,15 +68,16 @@ func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
 	return f, err
 }
 
-// At returns the parent directory of path, open as Dir returns it, and the name in it. For the root itself
-// the name is ".".
+// At returns the open parent directory of path, which Dirs owns and which is valid until the next call, and
+// the name in it. For the root itself the name is ".".
 func (d *Dirs) At(path string) (*os.File, string, error) {
 	dir, name := Split(path)
 	f, err := d.Dir(dir)
 	return f, name, err
 }
 
-// Stat returns the stat of a path. Missing(err) reports whether it does not exist.
+// Stat returns the inode metadata of a path below the root, not following a symbolic link. Missing(err)
+// reports whether the path does not exist.
 func (d *Dirs) Stat(path string) (vfs.Stat, error) {
 	dir, name, err := d.At(path)
 	if err != nil {
@@ -85,7 +86,8 @@ func (d *Dirs) Stat(path string) (vfs.Stat, error) {
 	return vfs.Lstat(int(dir.Fd()), name)
 }
 
-// Close closes the cached directory, not the root. The Dirs can still be used.
+// Close closes the directory that is held open for the next call, not the root, which the caller owns. The
+// Dirs can still be used.
 func (d *Dirs) Close() {
 	if d.last != nil {
 		d.last.Close()

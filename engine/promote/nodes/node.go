@@ -37,8 +37,8 @@ func IdentOf(st *vfs.Stat) Ident {
 	return i
 }
 
-// Is reports whether st describes this node in this state. The owner's permissions of a directory do not
-// count, because a promotion widens them for a while.
+// Is reports whether st describes the inode of this identity with the same content and metadata. The owner's
+// permissions of a directory do not count, because a promotion widens them for a while.
 func (i Ident) Is(st *vfs.Stat) bool {
 	now := IdentOf(st)
 	if st.IsDir() {
@@ -48,10 +48,11 @@ func (i Ident) Is(st *vfs.Stat) bool {
 	return i == now
 }
 
-// SameNode reports whether st describes this node, in whatever state.
+// SameNode reports whether st describes the same inode as this identity, even if its content or metadata has
+// changed since.
 func (i Ident) SameNode(st *vfs.Stat) bool { return i.Ino == st.Ino && i.BTime == st.BTime }
 
-// With returns how the node will be identified after its metadata was set to m.
+// With returns the identity that the file or directory will have after its metadata was set to m.
 func (i Ident) With(m Meta) Ident {
 	if m.What&diff.Mode != 0 {
 		i.Mode = i.Mode&^0o7777 | m.Mode
@@ -76,7 +77,7 @@ func Missing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// StatOrNil returns the stat of name in an open directory, or nil if it does not exist.
+// StatOrNil returns the inode metadata of name in an open directory, or nil if it does not exist.
 func StatOrNil(dir *os.File, name string) (*vfs.Stat, error) {
 	st, err := vfs.Lstat(int(dir.Fd()), name)
 	if Missing(err) {
@@ -154,7 +155,7 @@ func permissions(m fs.FileMode) uint32 {
 	return bits
 }
 
-// IsDir reports whether n is a directory; n may be nil.
+// IsDir reports whether n, a file of a comparison, is a directory; n may be nil.
 func IsDir(n *diff.Node) bool { return n != nil && n.Mode.IsDir() }
 
 // Shared reports whether a node may have more than one name (hard link); n may be nil.
@@ -176,7 +177,7 @@ func Join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// Meta is metadata to set on a node: What says which aspects Set sets.
+// Meta is metadata that a promotion sets on a file or directory. What says which of the fields [Set] sets.
 type Meta struct {
 	What           diff.Aspect // the aspects to set
 	Mode, UID, GID uint32
@@ -261,7 +262,7 @@ func (m Meta) setXattrs(f *os.File) (changed bool, err error) {
 	return changed, nil
 }
 
-// Chmod sets the permissions of an open node; O_PATH suffices.
+// Chmod sets the permissions of an open file or directory, which may be opened with O_PATH.
 func Chmod(f *os.File, mode uint32) error {
 	if err := unix.Chmod(vfs.FDPath(f), mode); err != nil {
 		return &os.PathError{Op: "chmod", Path: f.Name(), Err: err}

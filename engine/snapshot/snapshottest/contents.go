@@ -71,7 +71,8 @@ func (x *workbench) dropsCapabilities() bool {
 	return err == unix.ENODATA
 }
 
-// play executes a script of file operations in the directory dir.
+// play carries out a script, a list of random file operations such as create and rename, in the directory
+// dir.
 func (x *workbench) play(s treetest.Script, dir string) {
 	x.Helper()
 	root, err := os.Open(dir)

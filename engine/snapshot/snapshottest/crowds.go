@@ -161,8 +161,9 @@ func mixedCrowd(x *workbench) {
 	x.clean()
 }
 
-// cycle captures the tree, forks, seals and removes everything again, with ids that begin with id. It ends
-// early if the backend returns the equal snapshot of another goroutine, which will remove it.
+// cycle captures the tree, forks the snapshot, seals the fork and removes everything again, with ids that
+// begin with id. It ends early if the backend returns the equal snapshot of another goroutine, which will
+// remove it.
 func (x *workbench) cycle(id string) error {
 	s, err := x.b.Capture(x.Context(), x.place.Tree, snapshot.ID(id))
 	if err != nil || s.ID != snapshot.ID(id) {

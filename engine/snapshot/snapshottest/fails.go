@@ -35,7 +35,8 @@ func Fails(t *testing.T, s Subject, name string) (failed bool) {
 	return failed
 }
 
-// A recorder is a testing.TB that stores the failures of a test instead of reporting them, for [Fails].
+// A recorder is a testing.TB that stores the failures of a test instead of reporting them. [Fails] uses it to
+// show that the suite finds a broken backend.
 type recorder struct {
 	testing.TB
 	mu     sync.Mutex

@@ -85,9 +85,10 @@ func noise(n int) string {
 // A Ballast occupies the free space of a small disk, for tests of a full disk. Its methods end the test if
 // they fail.
 type Ballast interface {
-	// Fill takes all free space, including space that has become free since the last call.
+	// Fill takes all free space of the disk, including space that has become free since the last call.
 	Fill(t testing.TB)
-	// Leave frees room bytes of the ballast, or all of it if it is smaller, and waits until they can be used.
+	// Leave frees room bytes of the ballast, which fills a small disk, or all of it if it is smaller, and
+	// waits until they can be used.
 	Leave(t testing.TB, room int64)
 }
 
@@ -99,7 +100,8 @@ func (x *workbench) ballast() Ballast {
 	return &fileBallast{path: filepath.Join(filepath.Dir(x.place.Tree.Path), "ballast")}
 }
 
-// A fileBallast is a [Ballast] that consists of a file beside the tree.
+// A fileBallast is a [Ballast], which fills the disk in tests of a full disk, that consists of one file
+// beside the tree.
 type fileBallast struct {
 	path string
 	size int64

@@ -134,7 +134,7 @@ func (x *workbench) append(f *os.File) int64 {
 	})
 }
 
-// chunk is a block of incompressible data that tests write.
+// chunk is 64 KiB of data that no filesystem can compress, which tests write until they reach a disk limit.
 var chunk = noise(64 << 10)
 
 // ways returns functions that add data to the fork mounted at dir in different ways, by name, such as one

@@ -69,8 +69,8 @@ func (x *workbench) data() []string {
 	return []string{x.place.Dir}
 }
 
-// named returns the files and directories of the backend's data whose names contain id, at most four levels
-// deep. It does not descend into them.
+// named returns the files and directories, at most four levels deep, in the data of the backend under test
+// whose names contain id, the id of a snapshot or fork. It does not descend into them.
 func (x *workbench) named(id string) []string {
 	var found []string
 	for _, root := range x.data() {

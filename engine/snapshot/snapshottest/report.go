@@ -39,8 +39,8 @@ func outcomeOf(ok, skip bool) string {
 	return passed
 }
 
-// write stores the results of a run of the suite as JSON in the directory that SNAPFS_CONFORMANCE_OUT names,
-// and does nothing without that variable.
+// write stores which promises a backend fulfilled in a run of the suite, as JSON, in the directory that
+// SNAPFS_CONFORMANCE_OUT names. Without that variable it does nothing.
 func (r *report) write(t *testing.T) {
 	dir := os.Getenv("SNAPFS_CONFORMANCE_OUT")
 	if dir == "" {

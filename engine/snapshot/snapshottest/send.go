@@ -52,14 +52,14 @@ type transfer struct {
 	rand *rand.Rand
 }
 
-// A fullWriter is an io.Writer that accepts no byte, like a full disk.
+// A fullWriter is an io.Writer that accepts no byte, like a full disk. Tests give it to a backend's Send.
 type fullWriter struct{}
 
 var errFull = errors.New("the writer is full")
 
 func (n fullWriter) Write([]byte) (int, error) { return 0, errFull }
 
-// stream returns the bytes of the stream that the backend sends for s.
+// stream returns the bytes that the backend under test writes to send the snapshot or difference s.
 func (t *transfer) stream(s snapshot.Sending) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -158,7 +158,8 @@ func (x *workbench) state(v snapshot.View, when string, want map[string]string) 
 	})
 }
 
-// intact checks that the snapshot base and the fork work have not changed.
+// intact checks that the snapshot called base and the fork called work have not changed. when describes the
+// moment in failures.
 func (x *workbench) intact(when string) {
 	x.Helper()
 	x.isReal(x.snap("base"), when+", the base")

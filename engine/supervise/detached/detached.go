@@ -107,7 +107,8 @@ func New(dir string, args []string) (*Log, *os.File, error) {
 	return l, w, nil
 }
 
-// Drop removes the log files of the detached command; a file that it cannot remove stays.
+// Drop removes the files with the output of the detached command, one that runs without a client; a file that
+// it cannot remove stays.
 func (l *Log) Drop() {
 	for _, ext := range []string{".json", ".log", ".old"} {
 		_ = os.Remove(filepath.Join(l.dir, strconv.Itoa(l.ID)+ext)) // see above

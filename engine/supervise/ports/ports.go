@@ -1,4 +1,4 @@
-// Package ports forwards ports of the host's loopback to those of one sandbox.
+// Package ports forwards connections to ports of the host's loopback interface to ports inside one sandbox.
 package ports
 
 import (
@@ -34,7 +34,8 @@ type Port struct {
 // choose the ports, so that these cannot use up the host's ports.
 const MaxProxied = 64
 
-// Forwards are the port forwards of one sandbox. They are safe for concurrent use.
+// Forwards are the port forwards of one sandbox: ports of the host's loopback whose connections reach ports
+// inside. They are safe for concurrent use.
 type Forwards struct {
 	name    string // the sandbox's name
 	dial    Dial
@@ -46,7 +47,8 @@ type Forwards struct {
 	proxied map[uint16]bool // those of open that only a proxy has opened
 }
 
-// Dial connects to a port inside a sandbox, and also returns the address there.
+// Dial connects to a port inside a sandbox. It returns the connection and the address inside to which it
+// connected, of IPv4 or IPv6.
 type Dial = func(ctx context.Context, port uint16) (net.Conn, netip.Addr, error)
 
 // New returns an empty set of port forwards of a sandbox. It opens none if the sandbox uses the host's
@@ -135,7 +137,7 @@ func (in *Forwards) List() []Port {
 	return list
 }
 
-// Close ends all forwards. The container must not be frozen.
+// Close ends all port forwards of the sandbox. The container of the sandbox must not be frozen.
 func (in *Forwards) Close() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

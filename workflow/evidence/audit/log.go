@@ -24,7 +24,8 @@ const (
 	// file with the salts of redacted texts.
 	LogName   = "log.jsonl"
 	saltsName = "salts.jsonl"
-	// maxLine is the maximum length of a record in bytes. A longer one is not written.
+	// maxLine is the greatest length in bytes of a record, one line of an evidence log. A longer one is not
+	// written.
 	maxLine = 1 << 20
 )
 
@@ -65,7 +66,7 @@ func (l *Log) Room() error {
 		"snapfs evidence export "+l.sandbox+" -o "+l.sandbox+".evidence", "snapfs fork NAME   # the fork begins a record of its own")
 }
 
-// Dir returns the directory of the log.
+// Dir returns the path of the directory that contains the evidence log's file.
 func (l *Log) Dir() string { return l.dir }
 
 // Exists reports whether the log exists, that is, whether the sandbox keeps evidence. Cost: one system call.
@@ -74,7 +75,7 @@ func (l *Log) Exists() bool {
 	return unix.Stat(filepath.Join(l.dir, LogName), &st) == nil
 }
 
-// Create creates an empty log on stable storage. Errors: errs.ErrExists.
+// Create creates an empty evidence log for a sandbox, on stable storage. Errors: errs.ErrExists.
 func (l *Log) Create() error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return errs.With("making", l.dir, err)
@@ -147,7 +148,8 @@ func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error
 	return l.append(f, kind, values, true)
 }
 
-// append adds a record to the log f, which is open and locked.
+// append adds a record of the type kind to the file f of the evidence log, which is open and locked. With
+// lasting it waits until the record is on stable storage.
 func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool) error {
 	end, err := l.end(f)
 	if err != nil {
@@ -175,7 +177,7 @@ func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool)
 	return nil
 }
 
-// open opens the log's file and locks it. The caller unlocks and closes it.
+// open opens the file of the evidence log and locks it. The caller unlocks and closes it.
 func (l *Log) open() (*os.File, error) {
 	path := filepath.Join(l.dir, LogName)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -233,7 +235,8 @@ func (l *Log) end(f *os.File) (end logEnd, err error) {
 	}
 }
 
-// Last returns the last record; one without a Type if there is none. Cost: constant in the size of the log.
+// Last returns the last record of the evidence log; one without a Type if there is none. Cost: constant in
+// the size of the log.
 func (l *Log) Last() (r Record, err error) {
 	f, err := l.open()
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// Parse returns the record in a line, which must be canonical JSON without unknown fields.
+// Parse returns the record in a line of an evidence log. The line must be canonical JSON (RFC 8785) without
+// unknown fields.
 func Parse(line []byte) (Record, error) {
 	var s scanner
 	return s.record(line)
@@ -31,7 +32,7 @@ func ParseAll(lines [][]byte) (records []Record, bad int) {
 	return records, bad
 }
 
-// partSize is the least number of lines for which InParts uses another processor.
+// partSize is the least number of lines of an evidence log for which InParts uses one more processor.
 const partSize = 1000
 
 // InParts calls check for parts of the numbers below n, at the same time. check returns the first
@@ -52,7 +53,8 @@ func InParts(n int, check func(from, to int) int) int {
 	return -1
 }
 
-// strict parses a line with the library: it takes each canonical line, and nothing else.
+// strict parses a line of an evidence log with the JSON library: it takes each canonical line, and nothing
+// else. The faster scanner leaves unusual lines to it.
 func strict(line []byte) (r Record, err error) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -75,13 +77,14 @@ type scanner struct {
 	values map[string]any    // the same as values
 }
 
-// maxNames bounds the strings that a scanner remembers, maxName their length.
+// Bounds of the strings that a scanner of an evidence log remembers to allocate equal ones once: maxNames is
+// their number, maxName the length of each in bytes.
 const (
 	maxNames = 4096
 	maxName  = 48
 )
 
-// record parses a line.
+// record parses a whole line of an evidence log.
 func (s *scanner) record(line []byte) (Record, error) {
 	if s.names == nil {
 		s.names, s.values = map[string]string{}, map[string]any{}
@@ -111,7 +114,7 @@ func (s *scanner) record(line []byte) (Record, error) {
 	return r, nil
 }
 
-// expect passes over a text.
+// expect moves past text, which must come next in the line; otherwise the scanner leaves the line to strict.
 func (s *scanner) expect(text string) {
 	if len(s.text)-s.at < len(text) || string(s.text[s.at:s.at+len(text)]) != text {
 		s.usual = false
@@ -120,7 +123,7 @@ func (s *scanner) expect(text string) {
 	s.at += len(text)
 }
 
-// next returns the next byte without passing over it, 0 at the end.
+// next returns the next byte of the line without moving past it, 0 at the end.
 func (s *scanner) next() byte {
 	if !s.usual || s.at >= len(s.text) {
 		return 0
@@ -128,7 +131,7 @@ func (s *scanner) next() byte {
 	return s.text[s.at]
 }
 
-// quoted passes over a string and returns its bytes.
+// quoted moves past a JSON string in the line and returns the bytes between its quotes.
 func (s *scanner) quoted() []byte {
 	if s.next() != '"' {
 		s.usual = false
@@ -149,7 +152,7 @@ func (s *scanner) quoted() []byte {
 	return nil
 }
 
-// name returns the next string, from memory if it was seen before.
+// name returns the next JSON string in the line, from memory if an equal one was seen before.
 func (s *scanner) name() string {
 	b := s.quoted()
 	if known, ok := s.names[string(b)]; ok {
@@ -162,7 +165,7 @@ func (s *scanner) name() string {
 	return text
 }
 
-// integer returns the next number if that is a canonical integer of at most 15 digits.
+// integer returns the next JSON number in the line if that is a canonical integer of at most 15 digits.
 func (s *scanner) integer() int64 {
 	negative := s.next() == '-'
 	if negative {
@@ -185,10 +188,10 @@ func (s *scanner) integer() int64 {
 	return n
 }
 
-// maxDepth bounds the nesting that a scanner follows.
+// maxDepth bounds how deep objects and lists may be nested in a line that a scanner parses.
 const maxDepth = 100
 
-// value returns the next value as encoding/json has it.
+// value returns the next JSON value in the line in the types that encoding/json gives it.
 func (s *scanner) value(depth int) any {
 	switch c := s.next(); {
 	case c == '"':
@@ -223,7 +226,8 @@ func (s *scanner) value(depth int) any {
 	return nil
 }
 
-// object returns the next object, of which the names must be in ascending order.
+// object returns the next JSON object in the line. Its names must be in ascending order, as in canonical
+// JSON.
 func (s *scanner) object(depth int) map[string]any {
 	s.expect("{")
 	m := map[string]any{}
@@ -252,7 +256,7 @@ func (s *scanner) object(depth int) map[string]any {
 	return m
 }
 
-// list returns the next list.
+// list returns the next JSON list in the line.
 func (s *scanner) list(depth int) []any {
 	s.expect("[")
 	l := []any{}

@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Types of log records beyond the types of events.
+// Types of records in an evidence log that are no types of events.
 const (
 	// Torn is the type of a record which says that the line before was incomplete, as a killed writer leaves
 	// it, and was cut off.
@@ -67,10 +67,11 @@ func IsCanonical(text []byte) bool {
 	return again.Canonicalize() == nil && bytes.Equal(again, text)
 }
 
-// Digest returns the SHA-256 digest of a line without its line break, in hexadecimal digits.
+// Digest returns the SHA-256 digest of line, a line of an evidence log without its line break, in hexadecimal
+// digits.
 func Digest(line []byte) string { return string(AppendDigest(nil, line)) }
 
-// AppendDigest appends the digest of a line to text.
+// AppendDigest appends the digest of a line, as [Digest] returns it, to text.
 func AppendDigest(text, line []byte) []byte {
 	sum := sha256.Sum256(line)
 	return hex.AppendEncode(text, sum[:])

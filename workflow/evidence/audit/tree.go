@@ -9,7 +9,8 @@ type Tree struct {
 	hashes []tlog.Hash
 }
 
-// TreeOf returns the Merkle tree over lines.
+// TreeOf returns the Merkle tree (RFC 6962) over the lines of an evidence log or a manifest, by which a line
+// is proved to be in it.
 func TreeOf(lines [][]byte) (*Tree, error) {
 	t := &Tree{hashes: make([]tlog.Hash, 0, 2*len(lines))}
 	for _, line := range lines {
@@ -31,13 +32,14 @@ func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return list, nil
 }
 
-// Size returns the number of lines in the tree.
+// Size returns the number of lines over which the Merkle tree is made.
 func (t *Tree) Size() int64 { return t.size }
 
 // Root returns the root hash of the Merkle tree over the first n lines.
 func (t *Tree) Root(n int64) (tlog.Hash, error) { return tlog.TreeHash(n, t) }
 
-// Proof returns the hashes that prove, with the root hash, that line number i is in the tree.
+// Proof returns the hashes that prove, together with the root hash, that line number i is one of those over
+// which the Merkle tree is made.
 func (t *Tree) Proof(i int64) (tlog.RecordProof, error) { return tlog.ProveRecord(t.size, i, t) }
 
 // Continues returns an error unless the first n lines of t have the Merkle root root: t then continues the

@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// Format names the file format of a bundle. It is in the first line of each.
+// Format names the file format of a bundle, the evidence of one sandbox. It is in the first line of each
+// bundle.
 const Format = "https://github.com/snapfs/snapfs/evidence/bundle/v1"
 
 // A Bundle is the complete evidence of one sandbox, as one file contains it. Lines are without their line
@@ -40,7 +41,7 @@ type header struct {
 	Statements int64   `json:"statements"`
 }
 
-// Encode returns the bundle as the content of a file.
+// Encode returns the bundle, the evidence of one sandbox, as the content of a file that [Decode] reads.
 func (b *Bundle) Encode() ([]byte, error) {
 	h := header{
 		Format: Format, Sandbox: b.Sandbox, Key: base64.StdEncoding.EncodeToString(b.Key), Records: int64(len(b.Records)),

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// RevealFormat names the format of a [Revealed] as JSON.
+// RevealFormat names the format of a [Revealed], the proof for one file of a bundle, as JSON.
 const RevealFormat = "https://github.com/snapfs/snapfs/evidence/reveal/v1"
 
 // A Revealed is one changed file of a bundle, with the proof that it is in the manifest, that the manifest is
@@ -33,7 +33,8 @@ type Revealed struct {
 	Key         string   `json:"key"`
 }
 
-// An entry is the part of a manifest's line that [Reveal] reads: the path.
+// An entry is the path in a line of a manifest, the list of a sandbox's changed files. [Reveal] finds a
+// file's line by it.
 type entry struct {
 	Path string `json:"path"`
 }

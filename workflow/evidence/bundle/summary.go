@@ -47,7 +47,7 @@ func Summary(records []audit.Record) map[string]any {
 	return sum
 }
 
-// pick copies those of fields that from has to into, and returns into.
+// pick copies those of fields that the JSON object from has to the object into, and returns into.
 func pick(from, into map[string]any, fields ...string) map[string]any {
 	for _, f := range fields {
 		if v, ok := from[f]; ok {
@@ -57,13 +57,13 @@ func pick(from, into map[string]any, fields ...string) map[string]any {
 	return into
 }
 
-// text returns the field of a record's data if it is a string, else "".
+// text returns the named field of the data of a log record if it is a string, else "".
 func text(data map[string]any, field string) string {
 	s, _ := data[field].(string)
 	return s
 }
 
-// list returns the field of a record's data if it is a list, else nil.
+// list returns the named field of the data of a log record if it is a list, else nil.
 func list(data map[string]any, field string) []any {
 	l, _ := data[field].([]any)
 	return l

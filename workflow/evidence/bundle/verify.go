@@ -22,7 +22,8 @@ const (
 	Gate         = "gate"
 )
 
-// Faults of the verdict on the gate, which only a host with the recorded state can give.
+// Names of the faults with which a repetition of the recorded checks (the gate) ends. Only a host that has
+// the recorded state of the sandbox can repeat them.
 const (
 	NoBase      = "no-base"
 	OtherStatus = "status"
@@ -56,7 +57,8 @@ type Options struct {
 	Earlier []byte
 }
 
-// A fault is a reason to reject a bundle: a name for programs, and a text for people.
+// A fault is a reason to reject a bundle, the evidence of one sandbox: a name for programs, and a text for
+// people.
 type fault struct{ name, why string }
 
 func faultf(name, format string, values ...any) *fault {
@@ -70,7 +72,7 @@ func (f *fault) verdict(name, good string) Verdict {
 	return Verdict{name, "no", f.name, f.why}
 }
 
-// A checked is a bundle that is being verified, with its parts decoded.
+// A checked is a bundle, the evidence of one sandbox, while it is verified, with its parts decoded.
 type checked struct {
 	*Bundle
 	records    []audit.Record
@@ -152,7 +154,8 @@ func (c *checked) checkRecords() *fault {
 	return nil
 }
 
-// checkChain checks that each record follows the one before it.
+// checkChain returns a fault unless each record of the evidence log is about the bundle's sandbox, and has
+// its place as its number and the digest of the record before.
 func (c *checked) checkChain(records []audit.Record) *fault {
 	bad := audit.InParts(len(records), func(from, to int) int {
 		prev := []byte(audit.FirstPrev)

@@ -26,7 +26,8 @@ func noteHash(name string, key ed25519.PublicKey) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// A noteKey signs and verifies checkpoints of one log, in the form that package note needs.
+// A noteKey signs and verifies checkpoints, signed sizes and root hashes of an evidence log. It implements
+// the interfaces of package note.
 type noteKey struct {
 	name    string
 	private ed25519.PrivateKey // or nil
@@ -50,7 +51,8 @@ func (c Checkpoint) text() string {
 	return fmt.Sprintf("%s\n%d\n%s\n", Origin(c.Sandbox), c.Size, base64.StdEncoding.EncodeToString(c.Root[:]))
 }
 
-// SignCheckpoint returns c as a signed note, a text with the signature of this host.
+// SignCheckpoint returns the checkpoint c, the size and root hash of a log, as a signed note: a text with the
+// signature of this host.
 func (k *Key) SignCheckpoint(c Checkpoint) ([]byte, error) {
 	return note.Sign(&note.Note{Text: c.text()}, noteKey{Origin(c.Sandbox), k.private, k.Public()})
 }

@@ -33,7 +33,8 @@ type Statement struct {
 	Predicate     map[string]any `json:"predicate"`
 }
 
-// An Envelope is a signed statement: a DSSE envelope with one signature.
+// An Envelope is a signed statement about a sandbox: a DSSE envelope, which holds the statement as its
+// payload, with one signature.
 type Envelope struct {
 	Payload     string      `json:"payload"`
 	PayloadType string      `json:"payloadType"`
@@ -46,7 +47,8 @@ type Signature struct {
 	Sig   string `json:"sig"`
 }
 
-// preAuth returns the bytes that a DSSE signature signs for the payload body of the type kind.
+// preAuth returns the bytes that a DSSE signature signs for body, the payload of an envelope, whose type is
+// kind.
 func preAuth(kind string, body []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(body), body)
 }

@@ -22,7 +22,7 @@ const (
 	PublicName = "key.pub"
 )
 
-// A Key is the private key with which a host signs evidence.
+// A Key is the private key (Ed25519) with which a host signs the evidence about its sandboxes.
 type Key struct{ private ed25519.PrivateKey }
 
 // HostKey returns the signing key stored in the directory dir, and creates it if there is none. If two
@@ -97,12 +97,12 @@ func (k *Key) Public() ed25519.PublicKey {
 	return ed25519.PublicKey(k.private[ed25519.PrivateKeySize-ed25519.PublicKeySize:])
 }
 
-// PublicPEM returns a public key as PEM text, for a file.
+// PublicPEM returns a public key as PEM text, for a file that [ReadPublic] reads.
 func PublicPEM(key ed25519.PublicKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: slices.Concat(publicPrefix, key)})
 }
 
-// ReadPublic reads a public key from the PEM file at path.
+// ReadPublic reads the public key with which evidence is verified from the PEM file at path.
 func ReadPublic(path string) (ed25519.PublicKey, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -28,7 +28,7 @@ type Partial struct {
 	Sum      string
 }
 
-// String returns the text form that [ParsePartial] reads, ID:BASE:BYTES:SUM.
+// String returns the received part of a broken stream as text, ID:BASE:BYTES:SUM, which [ParsePartial] reads.
 func (b Partial) String() string {
 	return strings.Join([]string{b.ID, b.Base, strconv.FormatInt(b.Bytes, 10), b.Sum}, ":")
 }
@@ -227,8 +227,8 @@ func (k *PartialFile) checkSpace(bytes int64) error {
 	return nil
 }
 
-// Received returns a reader of the payload that earlier attempts of the transfer stored; it is empty if there
-// is none.
+// Received returns a reader of the part of a stream's payload that earlier attempts of the transfer stored;
+// it is empty if there is none.
 func (k *PartialFile) Received() (io.Reader, error) {
 	if k.earlier.Bytes == 0 {
 		return strings.NewReader(""), nil
@@ -284,7 +284,8 @@ func (k *PartialFile) Close() (bytes int64, err error) {
 	return k.bytes, nil
 }
 
-// Drop removes the file with the received part, after the transfer is complete or given up.
+// Drop removes the file with the part of a stream that was received before a transfer broke, after the
+// transfer is complete or given up.
 func (k *PartialFile) Drop() error {
 	defer k.f.Close()
 	return os.Remove(k.f.Name())
@@ -451,8 +452,8 @@ func NewSkipper(b Partial, begin func() (io.Writer, error)) *Skipper {
 	return &Skipper{prefix: b, begin: begin, sum: sha256.New(), left: b.Bytes}
 }
 
-// Write takes the next bytes of the payload. Errors: ErrOtherPrefix, before begin was called; those of the
-// writer that begin returned.
+// Write takes the next bytes of a stream's payload. Errors: ErrOtherPrefix, before begin was called; those of
+// the writer that begin returned.
 func (s *Skipper) Write(b []byte) (int, error) {
 	n := int(min(s.left, int64(len(b))))
 	s.sum.Write(b[:n])

@@ -81,7 +81,8 @@ func corrupt(format string, args ...any) error {
 	return &errs.Error{Op: "receive", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
-// A Writer writes a snapshot's payload as a stream, with header and checksums.
+// A Writer writes a snapshot's payload as a stream for another machine: with a header, and checksums that
+// show a damaged or cut stream.
 type Writer struct {
 	w   io.Writer
 	sum hash.Hash
@@ -125,7 +126,7 @@ func (p *Writer) flush() error {
 	return err
 }
 
-// Write appends b to the payload.
+// Write appends b to the payload of the stream, the content of the snapshot that is sent.
 func (p *Writer) Write(b []byte) (n int, err error) {
 	for n < len(b) {
 		k := min(len(b)-n, 8+frameSize-len(p.buf))
@@ -140,7 +141,7 @@ func (p *Writer) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// flushRest writes the last frame of the payload, which may be shorter than the others.
+// flushRest writes the last frame of the stream's payload, a piece of it that may be shorter than the others.
 func (p *Writer) flushRest() error {
 	if len(p.buf) == 8 {
 		return nil
@@ -160,7 +161,8 @@ func (p *Writer) Close() error {
 	return err
 }
 
-// A Reader reads the payload of a stream and checks the checksums.
+// A Reader reads the payload, a snapshot's content, from a stream that another machine sent, and checks its
+// checksums.
 type Reader struct {
 	r    io.Reader
 	sum  hash.Hash
