@@ -131,7 +131,8 @@ func (g *Group) makeCgroups(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// find returns that control group of the container which has at least one of the cgroup controllers, or nil.
+// find returns the container's control group that has at least one of the cgroup controllers ("memory",
+// "cpu"), or nil. With cgroup version 1 a container has a control group in each of several hierarchies.
 func (g *Group) find(controllers ...string) *member {
 	for _, m := range g.members {
 		if slices.ContainsFunc(controllers, m.has) {
@@ -198,7 +199,8 @@ func (g *Group) Attach(pid int) error {
 	return nil
 }
 
-// inside returns an error if the live process pid is not in every control group of g.
+// inside returns an error if the live process pid is not in every control group of g, since a group's limits
+// would then not apply to it.
 func (g *Group) inside(pid int) error {
 	if len(g.members) == 0 {
 		return nil
@@ -321,7 +323,8 @@ func (g *Group) Close(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// maxWait bounds the wait for operations on control groups that normally take milliseconds.
+// maxWait bounds the wait until the killed processes of a container have ended and its control groups are
+// removed, which normally takes milliseconds.
 const maxWait = 5 * time.Second
 
 func validID(id string) bool {

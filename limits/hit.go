@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// newLimitHit returns the description of the limit part of l, which was hit.
+// newLimitHit returns the description, for the user, of the limit part that was hit. The limit's value is
+// taken from l.
 func newLimitHit(part Part, l Limits) LimitHit {
 	c := LimitHit{Part: part}
 	for _, a := range l.entries() {
@@ -40,7 +41,8 @@ type counts struct {
 	cost           time.Duration // duration of the last check of all processes
 }
 
-// forget makes the next hit of each limit be reported again, after the limits have changed.
+// forget clears which limits were already reported as hit, so that the next hit of each is reported again. It
+// is called when the limits have changed.
 func (t *counts) forget() { t.reported = nil }
 
 // hit records that the limit part was hit, once until the limits change. If the limit kills the container,

@@ -95,7 +95,8 @@ func (n *notices) add(epoll int, f *os.File, what uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, int(f.Fd()), &event))
 }
 
-// listen makes the watcher check the limits at each report of the kernel, until n is closed.
+// listen makes the watcher check the container's limits each time the kernel reports a hit through n, until n
+// is closed.
 func (w *watcher) listen(n *notices) {
 	conn, err := n.epoll.SyscallConn()
 	for err == nil {

@@ -143,7 +143,8 @@ func sumOf(pids []int, file string, names ...string) int64 {
 	return sum
 }
 
-// threadsOf counts the threads of the processes.
+// threadsOf counts the threads of the processes pids, for the limit of processes, which counts threads as the
+// kernel does.
 func threadsOf(pids []int) int64 {
 	var n int64
 	for _, pid := range pids {
