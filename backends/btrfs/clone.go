@@ -87,7 +87,8 @@ func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
 	return fault.Point(ctx, "snapshot the subvolume twice")
 }
 
-// pair makes the snapshot id of the captured subvolume in the directory se, and an equal fork in fe.
+// pair makes the snapshot id of the captured subvolume in the directory se, and an equal fork in the
+// directory fe. [Backend.Clone] calls it to make both at once.
 func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error {
 	if nested, err := nestedIn(c.src, c.within); err != nil {
 		return err

@@ -169,8 +169,8 @@ func removeIncomplete(path string, subvolume bool) {
 	}
 }
 
-// unique returns a new unique name that contains the identity of this process, so that others see whether it
-// still runs.
+// unique returns a new unique name for a directory that is being made. The name contains the identity of this
+// process, so that other processes see whether it still runs or was killed.
 func unique() string {
 	return proc.Name() + "-" + strconv.FormatUint(next.Add(1), 36)
 }

@@ -188,13 +188,13 @@ func (r dataDir) replaceMark(ctx context.Context, path string, m mark) error {
 	return nil
 }
 
-// Lookup returns the snapshot with this id, for [snapshot.Backend].
+// Lookup returns the snapshot with this id, for [snapshot.Backend]. ErrNotFound means that there is none.
 func (b *Backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
 	m, err := b.find(snapshots, string(id))
 	return b.snapshotOf(id, m), b.fail("looking up", string(id), err)
 }
 
-// LookupFork returns the fork with this id, for [snapshot.Backend].
+// LookupFork returns the fork with this id, for [snapshot.Backend]. ErrNotFound means that there is none.
 func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	m, err := b.find(forks, string(id))
 	return b.forkOf(id, m), b.fail("looking up", string(id), err)

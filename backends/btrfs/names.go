@@ -17,8 +17,8 @@ type namer struct {
 	known map[uint64][]btrfs.Name
 }
 
-// newNamer returns a namer for inodes of the subvolume fd. Its paths are relative to the directory with inode
-// number top.
+// newNamer returns a [namer], which finds the paths of changed inodes, for the subvolume fd. Its paths are
+// relative to the directory with inode number top.
 func newNamer(fd int, top uint64) *namer {
 	return &namer{fd: fd, dirs: map[uint64]string{top: "."}, known: map[uint64][]btrfs.Name{}}
 }

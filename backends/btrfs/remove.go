@@ -156,7 +156,8 @@ func (r dataDir) sweep(ctx context.Context) error {
 	return qgroup.Sweep(r.fd)
 }
 
-// rest pauses Sweep until at most sweepQueue (64) removed subvolumes wait for the kernel's cleaner thread.
+// rest lets Sweep pause until at most sweepQueue (64) removed subvolumes wait for the kernel's cleaner
+// thread. The next commit would otherwise take long.
 func (r dataDir) rest(ctx context.Context) error {
 	pause := time.NewTimer(sweepPause)
 	defer pause.Stop()

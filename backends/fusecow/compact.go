@@ -88,7 +88,8 @@ func (b *backend) compact(ctx context.Context, chains []chain) error {
 	return nil
 }
 
-// unmergeablePath returns the path of the file that says that the layers of c cannot be merged.
+// unmergeablePath returns the path of the file [unmergeableFile] for the chain c. If it exists, an earlier
+// sweep has found that the layers of c cannot be merged.
 func (b *backend) unmergeablePath(c *chain) string {
 	return b.layerPath(c.names()[0]) + unmergeableFile
 }

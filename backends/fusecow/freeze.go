@@ -25,7 +25,8 @@ type Freezer interface {
 	// Freeze creates a frozen state of the tree as it is now, under the name state, which Name returned. Thaw
 	// removes the remains of an error or a kill.
 	Freeze(ctx context.Context, tree, state string) error
-	// Path returns the directory in which this process can read a frozen state.
+	// Path returns the directory in which this process can read the tree as the frozen state of that name
+	// holds it.
 	Path(state string) (string, error)
 	// Thaw deletes frozen states for good, complete or not. It returns those that are still in use, which
 	// have to wait. It ignores states that do not exist or are not ours. Thaw can be repeated.

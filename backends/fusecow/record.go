@@ -44,7 +44,8 @@ const (
 
 func (r *record) upper() string { return r.Layers[len(r.Layers)-1] }
 
-// above returns a copy of the record with layer added on top of its layers.
+// above returns a copy of the record of a fork with one more layer on top, named layer, which takes the
+// fork's next changes.
 func (r *record) above(layer string) record {
 	next := *r
 	next.Layers = append(slices.Clone(r.Layers), layer)
@@ -54,7 +55,8 @@ func (r *record) above(layer string) record {
 	return next
 }
 
-// index returns the highest index of Layers[i]; a merged layer has those of all that it replaces.
+// index returns the position of Layers[i] in the stack of layers; of a merged layer, which has the positions
+// of all layers that it replaces, the highest.
 func (r *record) index(i int) int {
 	if r.Indexes == nil || i < 0 {
 		return i

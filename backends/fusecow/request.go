@@ -62,8 +62,8 @@ var kinds = []error{
 	errs.ErrInterrupted,
 }
 
-// failureReply converts an error to a reply that carries its text, path, kind and hints to the requesting
-// process.
+// failureReply converts an error of a fork's server to a reply that carries its text, path, kind and hints to
+// the process that sent the request.
 func failureReply(err error) (a reply) {
 	if err == nil {
 		return a
@@ -142,7 +142,8 @@ func lateReadsAt(path string) (all []string, err error) {
 	return all, nil
 }
 
-// errHungUp means that the server process of a fork exited before it replied.
+// errHungUp means that the server process of a fork ended before it replied to a request. The request may be
+// repeated with another server.
 var errHungUp = errors.New("the server has ended")
 
 // exchange sends the message what to the server at p, with the open file attached unless that is nil. It
@@ -299,7 +300,8 @@ func (s *server) advance(q *request) error {
 	return s.switchRecord(&r, func(then func() error) error { return s.fs.Freeze(s.b.layerPath(r.upper()), then) })
 }
 
-// rollBack makes the mounts of the fork show another state of the same tree: the layers that r names.
+// rollBack makes the mounts of the fork show another state of the same tree: the layers that r names. It
+// serves [backend.Return].
 func (s *server) rollBack(r *record) error {
 	next, err := layer.Open(s.b.optionsOn(s.fs.Lower(), r))
 	if err != nil {

@@ -42,7 +42,8 @@ func (l forkView) Hiding(paths []string) snapshot.Served {
 	return l
 }
 
-// Mount returns a detached mount of the snapshot, for [snapshot.Served].
+// Mount returns a detached, read-only mount of the snapshot, for [snapshot.Served]. It starts a server
+// process for that. The caller closes fd.
 func (s snapshotView) Mount(_ context.Context, _ bool) (fd int, err error) {
 	r, err := s.b.snapshot(s.id)
 	var root *os.File
@@ -61,7 +62,8 @@ func dupFD(f *os.File) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Mount returns a detached mount of the fork, for [snapshot.Served].
+// Mount returns a detached mount of the fork, for [snapshot.Served], from the process that serves the fork,
+// which it starts if needed. The caller closes fd.
 func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) {
 	var root *os.File
 	err = l.b.retryBusy(ctx, l.b.forkPath(l.id), func() (again bool, err error) {
