@@ -40,7 +40,8 @@ type inode struct {
 
 func inodeOf(st *vfs.Stat) inode { return inode{st.Dev, st.Ino, st.BTime} }
 
-// errAgain means that a file changed, or was replaced, while it was copied.
+// errAgain means that a file changed, or was replaced, while the backend copied it, so that it must be copied
+// again.
 var errAgain = errors.New("the file keeps changing during the copy")
 
 // openTree returns a descriptor of the directory path, which must not be a symbolic link. The caller closes it.
@@ -198,7 +199,7 @@ func (c *copier) step(what string, do func() error) error {
 	return do()
 }
 
-// at adds the path of name in the source tree to err.
+// at adds to err, an error of copying, the path of name in the source tree, so that the user finds the file.
 func (c *copier) at(name string, err error) error {
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(c.from, "/"))

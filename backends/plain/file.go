@@ -39,7 +39,8 @@ func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 	return nil
 }
 
-// write creates the file name in the directory dir with the content and the attributes of the open file src.
+// write creates the file name in the directory dir of the copy, with the content and the attributes (st) of
+// the open file src.
 func (c *copier) write(dir int, name string, src int, st *vfs.Stat) error {
 	var dst int
 	var whole bool // the content is cloned

@@ -206,7 +206,7 @@ func (f *FS) createContent(d *stackedLayer, id uint64) (int, error) {
 
 const wholeFile = 1<<63 - 1
 
-// Write writes data at off to the inode id, which loses some privileges. It may write less than all.
+// Write writes data at off to the inode id, which loses the privileges lose. It may write less than all.
 func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (done int, err error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -418,8 +418,7 @@ func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
 	return unix.Seek(d.Num, off, whence)
 }
 
-// Fsync writes the content of an inode and all metadata to stable storage. With data it writes
-// only what fdatasync(2) requires.
+// Fsync does fsync(2) of the inode id, with all metadata; with data set, only what fdatasync(2) requires.
 func (f *FS) Fsync(id uint64, data bool) error {
 	n, err := f.inodeByID(id)
 	if err != nil || f.readOnly {

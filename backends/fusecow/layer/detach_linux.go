@@ -98,7 +98,7 @@ type detacher struct {
 	linked []*inode
 }
 
-// detach copies up n with everything in it. whole is false if the lower no longer has all of that.
+// detach copies up the inode n and all in it, for [FS.Detach]. whole is false if the lower lacks some of it.
 func (f *detacher) detach(n *inode) (whole bool, err error) {
 	if err := f.ctx.Err(); err != nil {
 		return false, err

@@ -58,7 +58,8 @@ type dirtyState struct {
 	sparse *sparse.Upper
 }
 
-// cleanState is the state of all clean inodes. Nobody may write to it.
+// cleanState is the [dirtyState] that all clean inodes, those no layer changed, share. It is never written
+// to.
 var cleanState = &dirtyState{recordedIn: logfile.NoContent}
 
 // ownState gives n a dirtyState of its own, which may be written to, and returns n.
@@ -79,7 +80,7 @@ func (n *inode) lock() *sync.RWMutex {
 	return n.contentLock.Load()
 }
 
-// attr holds the attributes that stat(2) returns.
+// attr holds the attributes of an inode that stat(2) returns, in the form of the inode table.
 type attr struct {
 	ino                 uint64
 	size                int64

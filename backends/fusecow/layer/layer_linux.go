@@ -226,7 +226,7 @@ func (f *FS) eachLayer(do func(d *stackedLayer, at logfile.Index) error) error {
 	return nil
 }
 
-// HasLayer reports whether the layer directory at path is one of this open filesystem.
+// HasLayer reports whether the layer directory at path is one of those that make up this open filesystem.
 func (f *FS) HasLayer(path string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

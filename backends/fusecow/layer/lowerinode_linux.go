@@ -39,7 +39,7 @@ func (f *FS) loadLower(n *inode) error {
 	})
 }
 
-// LateReads returns the paths of the lower files that were read after they had changed since Options.Since.
+// LateReads returns the lower files read after a change later than Options.Since: the fork saw newer content.
 func (f *FS) LateReads() []string { return f.lower.LateReads() }
 
 // saveOriginal saves the bytes of the lower file of n in the layer d, as merge base. If the file was read and

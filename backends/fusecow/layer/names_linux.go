@@ -79,7 +79,7 @@ func (f *FS) needsWhiteout(dir *inode, name string, n *inode) (bool, error) {
 	return has, err
 }
 
-// isEmpty reports whether a directory has no entries.
+// isEmpty reports whether the directory dir shows no entries, of layers or the lower: it can be removed.
 func (f *FS) isEmpty(dir *inode) (bool, error) {
 	for _, n := range dir.entries {
 		if n != nil {

@@ -65,7 +65,7 @@ func (f *FS) addAlias(n *inode, dir *lower.Ref, name string) {
 	f.aliases[n] = append(f.aliases[n], &lower.Ref{Dir: dir, Name: name})
 }
 
-// insert adds n to the inode table.
+// insert adds n to the inode table, in which the kernel's requests find inodes by id.
 func (f *FS) insert(n *inode) {
 	f.inodes[n.id] = n
 	if n.lower != nil && n.lower.Ino != 0 && n != f.root && n.id != f.lower.InoOf(&n.lower.Identity) {
@@ -179,7 +179,7 @@ func (f *FS) lowerParent(n *inode, change func(*inode) error) (*inode, error) {
 	return dir, change(dir)
 }
 
-// dirInode returns the inode of the lower directory o.
+// dirInode returns the inode, in the table of this filesystem, that shows the lower directory o.
 func (f *FS) dirInode(o *lower.Ref) (*inode, error) {
 	if o.Dir == nil {
 		return f.root, nil

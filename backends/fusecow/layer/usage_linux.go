@@ -55,7 +55,7 @@ func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 	return nil
 }
 
-// topSlot returns the counter of the top layer's disk usage.
+// topSlot returns the counter of the top layer's disk usage, which changes of the filesystem increase.
 func (f *FS) topSlot() *quota.Slot { return f.slots[f.top()] }
 
 // newSlot returns a counter for a new top layer at path: of the quota, or without one an unlimited one.

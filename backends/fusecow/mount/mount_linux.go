@@ -114,7 +114,7 @@ func (s *Server) Flush() error {
 	return s.f.Commit(false)
 }
 
-// Wait returns after the last mount is gone.
+// Wait returns after the last mount of the served filesystem is gone, so that the server may end.
 func (s *Server) Wait() { s.server.Wait() }
 
 // Close closes the FUSE connection. The caller must have waited with Wait, and cannot use the server

@@ -45,7 +45,8 @@ const (
 	// reading, as programs often open it again; the longest is twice that. A file removed from the lower
 	// occupies its space until then.
 	idleTime = 2 * time.Second
-	// maxIdle bounds the number of closed files that stay registered with the kernel for direct reading.
+	// maxIdle bounds the number of closed files that stay registered with the kernel for direct reading,
+	// since each takes an open descriptor.
 	maxIdle = 4096
 )
 

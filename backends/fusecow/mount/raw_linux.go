@@ -58,7 +58,8 @@ func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse
 // server changes them.
 const forever = 365 * 24 * time.Hour
 
-// status converts an error to the error number with which a FUSE request is answered.
+// status converts an error of the filesystem to the error number with which a FUSE request of the kernel is
+// answered.
 func status(err error) fuse.Status {
 	var no unix.Errno
 	switch {
@@ -233,7 +234,8 @@ func (r raw) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32,
 	return uint32(n), status(err)
 }
 
-// fsyncData is the flag FUSE_FSYNC_FDATASYNC of linux/fuse.h: the request comes from fdatasync(2).
+// fsyncData is the flag FUSE_FSYNC_FDATASYNC of linux/fuse.h in an FSYNC request: it comes from fdatasync(2),
+// which needs less metadata.
 const fsyncData = 1
 
 func (r raw) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
@@ -293,7 +295,8 @@ func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList)
 	}))
 }
 
-// ReadDirPlus lists a directory like ReadDir, with a Lookup of each name.
+// ReadDirPlus answers the kernel's READDIRPLUS: it lists a directory like ReadDir, and looks each name up, so
+// that the kernel needs no LOOKUP requests.
 func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return r.listPlus(in, out, func(*layer.Entry) bool { return true })
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// make creates the inode that what describes, owned by the requesting process, and fills the reply out.
+// make creates in a directory the inode that what describes, owned by the requesting process, and fills the
+// reply out with its attributes. h is the header of the request.
 func (r raw) make(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -55,7 +55,8 @@ func (s *Server) handOver(next *layer.FS, then func() error) (names []logfile.Na
 // would copy.
 const forgetWait = 100 * time.Millisecond
 
-// forgetNames makes the kernel drop these names from its cache. Dropping an unknown name does nothing.
+// forgetNames makes the kernel drop these names from its cache, since another state of the tree is served
+// now. Dropping an unknown name does nothing.
 func (s *Server) forgetNames(names []logfile.Name) {
 	for _, n := range names {
 		s.server.EntryNotify(n.Dir, n.Name)

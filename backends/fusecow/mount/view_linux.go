@@ -69,12 +69,14 @@ func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fus
 	return c.raw.GetAttr(cancel, in, out)
 }
 
-// ReadDirPlus lists all names of a directory, but returns only the inodes of the cached view.
+// ReadDirPlus lists all names of a directory, but with attributes only for the inodes of the cached view;
+// overlayfs finds the others in the uncached view.
 func (c cachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return c.listPlus(in, out, c.shows)
 }
 
-// Open answers the kernel's open request with ENOSYS, after which the kernel opens files without a request.
+// Open answers the kernel's first OPEN request with ENOSYS. After that the kernel opens files without a
+// request.
 func (cachedView) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
 	return fuse.ENOSYS
 }
@@ -106,7 +108,8 @@ func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name stri
 	return code
 }
 
-// ReadDir lists a directory that only the uncached view has; any other is empty here.
+// ReadDir lists a directory that only the uncached view has. Any other directory is empty here, since the
+// cached view lists its names.
 func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK
@@ -114,7 +117,8 @@ func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse
 	return a.raw.ReadDir(cancel, in, out)
 }
 
-// ReadDirPlus lists a directory like ReadDir, with a Lookup of each name.
+// ReadDirPlus answers the kernel's READDIRPLUS in the uncached view: it lists a directory like ReadDir, and
+// looks each name up.
 func (a uncachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnough ends a search for changes after the caller has stopped the iteration.
+// errEnough ends a search for changed paths after the caller of [ListChanges] has stopped the iteration. No
+// caller sees it.
 var errEnough = errors.New("enough")
 
 // ListChanges yields the changes between two states x and y of tree, each given by the directories of its

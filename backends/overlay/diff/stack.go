@@ -46,7 +46,8 @@ type Mode struct {
 	Unprivileged bool
 }
 
-// Layers are the opened layers of an overlay, in which names are looked up as overlayfs does.
+// Layers are the opened layers of an overlay, in which names are looked up as overlayfs does, without a
+// mount. The caller fills in Mode and calls Open.
 type Layers struct {
 	Mode
 	roots []*os.File
@@ -65,7 +66,7 @@ func (l *Layers) Open(trees []string) error {
 	return nil
 }
 
-// Close closes the root directories of the layers.
+// Close closes the root directories of the layers that Open opened.
 func (l *Layers) Close() {
 	for _, f := range l.roots {
 		if f != nil {
@@ -197,7 +198,8 @@ func (l *Layers) isOpaque(dir *os.File, st vfs.Stat) (bool, error) {
 	return value == "y", err
 }
 
-// isComplete reports whether a layer has the content of the file node, and not only its metadata.
+// isComplete reports whether a layer has the content of the file node. Overlayfs may have copied up only its
+// metadata (metacopy); the content is then in a layer below.
 func (l *Layers) isComplete(node *os.File, st vfs.Stat) (bool, error) {
 	if l.Unprivileged || !st.IsRegular() {
 		return true, nil

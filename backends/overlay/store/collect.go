@@ -144,7 +144,8 @@ func (k recordCache) read(fd int, dir, id string) (cachedRecord, error) {
 	return cachedRecord{st.Ino, st.CTime, now.Sub(st.CTime.Time()) > ctimeResolution, r}, err
 }
 
-// mergedInto returns the merged layer that replaces this layer and all layers below it, or "".
+// mergedInto returns the merged layer that replaces this layer and all layers below it, or "" if Sweep has
+// merged none.
 func (s *Store) mergedInto(layer string) string {
 	to, err := os.Readlink(s.LayerPath(layer) + "/merged")
 	to = strings.TrimPrefix(to, "../")
@@ -187,7 +188,8 @@ func readDir(dir string) ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// clearTmp moves entries of the directory tmp/ that no living process writes into the trash.
+// clearTmp moves those entries of tmp/, the directory for layers that are being copied, into the trash that
+// no living process writes.
 func (s *Store) clearTmp() error {
 	dir := filepath.Join(s.Dir, "tmp")
 	entries, err := readDir(dir)

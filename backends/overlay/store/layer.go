@@ -139,7 +139,8 @@ func (s *Store) copyXattrs(fd int, dir, like string) error {
 	return nil
 }
 
-// SetTimes sets the access and modification times of the open file fd to those in st. path is for the error.
+// SetTimes sets the access and modification times of the open file fd to those in st. path is only for the
+// text of an error.
 func SetTimes(fd int, path string, st vfs.Stat) error {
 	ts := []unix.Timespec{
 		{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
@@ -202,5 +203,5 @@ func (s *Store) MakeLocked(ctx context.Context, home string) (release func(), er
 	return func() { vfs.Unlock(dir) }, nil
 }
 
-// IsGone reports whether path no longer exists.
+// IsGone reports whether nothing exists at path, such as a directory of the store, that this process can see.
 func IsGone(path string) bool { return unix.Access(path, unix.F_OK) != nil }

@@ -1,4 +1,5 @@
-// Package acl reads and changes POSIX access control lists in the form of extended attributes.
+// Package acl reads and changes POSIX access control lists in the form of extended attributes, for package
+// layer: chmod(2) changes a list, and a new file inherits one.
 package acl
 
 import "encoding/binary"

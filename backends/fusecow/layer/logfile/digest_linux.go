@@ -16,7 +16,8 @@ type Digest struct {
 	originalOf map[string]bool
 }
 
-// NewDigest returns the digest of an empty log.
+// NewDigest returns the [Digest], the final state that a log describes, of an empty log. Add then takes the
+// records of a real one.
 func NewDigest() *Digest {
 	return &Digest{
 		inodes: map[uint64]lastInode{}, gone: map[uint64]bool{},

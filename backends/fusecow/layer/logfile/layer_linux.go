@@ -45,10 +45,11 @@ type Layer struct {
 // sense, or that whole frames follow a broken one.
 var ErrDamaged = errors.New("the log is damaged")
 
-// Magic is the word with which the log of every layer begins.
+// Magic is the word with which the log of every layer begins: it identifies the file and its format version.
 const Magic = "fusecow1"
 
-// checksum returns the CRC-32C of the records of a frame. The first call builds the table.
+// checksum returns the CRC-32C of the records of a frame, by which a frame that a crash has torn is found.
+// The first call builds the table.
 func checksum(records []byte) uint32 {
 	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
 }
@@ -124,7 +125,8 @@ func WithExclusive(path string, do func() error) error {
 	return do()
 }
 
-// Close closes the layer's files, which releases its lock.
+// Close closes the files of the layer directory. That also releases the lock by which one process writes the
+// layer.
 func (d *Layer) Close() {
 	if d.Log != nil {
 		d.Log.Close()

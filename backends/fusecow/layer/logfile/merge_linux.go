@@ -20,7 +20,8 @@ type Stack struct {
 	Indexes []int
 }
 
-// Index returns the highest layer index that Layers[i] occupies; a merged layer occupies several.
+// Index returns the highest layer index that Layers[i] occupies. Records name a layer by its index; a merged
+// layer occupies those of all layers that it replaces.
 func (s *Stack) Index(i int) Index {
 	if s.Indexes == nil {
 		return Index(i)
@@ -28,7 +29,8 @@ func (s *Stack) Index(i int) Index {
 	return Index(s.Indexes[i])
 }
 
-// Above returns the first layer index that none of the first n layers occupies.
+// Above returns the lowest layer index above the first n layers of s, where the next layer begins. It is n
+// unless one of them is merged, since that occupies the indexes of all layers that it replaces.
 func (s *Stack) Above(n int) Index {
 	if n == 0 {
 		return 0
@@ -180,7 +182,8 @@ func (m *merger) linkUnlogged() error {
 	return nil
 }
 
-// layerAt returns the path of the layer to merge that occupies the layer index at.
+// layerAt returns the path of that one among the layers to merge whose indexes include at. A log record names
+// by at the layer that has a file's content.
 func (m *merger) layerAt(at Index) string {
 	i := m.from
 	for m.Index(i) < at {

@@ -31,7 +31,7 @@ type LinkSearch struct {
 	end     time.Time
 }
 
-// wantedLinks is an inode whose further names a [LinkSearch] looks for.
+// wantedLinks is an inode with several hard links whose further names a [LinkSearch] looks for.
 type wantedLinks struct {
 	known   *Ref
 	missing int // names in the lower, among which may be some that layers hide

@@ -15,7 +15,8 @@ type Ref struct {
 	logfile.Identity
 }
 
-// IsEntry reports whether o refers to the entry called name in dir.
+// IsEntry reports whether o refers to the entry called name in the lower directory dir. It compares names and
+// reads nothing.
 func (o *Ref) IsEntry(dir *Ref, name string) bool {
 	return o.Dir != nil && o.Name == name && (o.Dir == dir || o.Dir.Path() == dir.Path())
 }
@@ -69,7 +70,7 @@ func RefAt(refs map[string]*Ref, path string) *Ref {
 	return o
 }
 
-// Readlink returns the target of the symbolic link o.
+// Readlink returns the target of the symbolic link o in the lower directory tree.
 func (t *Tree) Readlink(o *Ref) (target string, err error) {
 	err = t.With(o, func(dir int, name string) error {
 		buf := make([]byte, unix.PathMax)

@@ -51,7 +51,8 @@ func Open(path string, fds *FDCache, since vfs.Timestamp) (*Tree, vfs.Stat, erro
 	return t, st, nil
 }
 
-// Close closes the descriptor of the root. The owner of the FDCache closes the other descriptors.
+// Close closes the descriptor of the root of the lower directory tree. The owner of the FDCache closes the
+// other descriptors.
 func (t *Tree) Close() { unix.Close(t.root) }
 
 // RootFD returns the O_PATH descriptor of the lower's root directory, which stays open until Close.
@@ -176,7 +177,8 @@ func (t *Tree) Names(dir *Ref, name string, id *logfile.Identity, ino uint64) bo
 	return err == nil && t.IdentityOf(&st) == *id && t.InoOf(id) == ino
 }
 
-// Has reports whether a lower directory has an entry called name.
+// Has reports whether the lower directory dir has an entry called name, which a layer has to hide when the
+// name is removed.
 func (t *Tree) Has(dir *Ref, name string) (bool, error) {
 	_, err := t.Stat(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {

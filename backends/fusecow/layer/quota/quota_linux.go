@@ -98,12 +98,12 @@ func (q *Quota) SetLimit(most Usage) {
 	q.head.maxInodes.Store(most.Inodes)
 }
 
-// Limit returns the limit of the sum of all layers; 0 means none.
+// Limit returns the limit, in bytes and inodes, of the sum of all layers that q counts; 0 means none.
 func (q *Quota) Limit() Usage {
 	return Usage{q.head.maxBytes.Load(), q.head.maxInodes.Load()}
 }
 
-// Used returns the disk usage of all layers together.
+// Used returns the disk usage of all layers that q counts, together: what its limit is compared with.
 func (q *Quota) Used() (sum Usage) {
 	for i := range q.inUse() {
 		sum.Bytes += q.slots[i].Bytes.Load()
@@ -114,7 +114,8 @@ func (q *Quota) Used() (sum Usage) {
 
 func (q *Quota) inUse() int64 { return min(q.head.slots.Load(), int64(len(q.slots))) }
 
-// SetUsage sets the counter of the layer at path, which must not be open, to u.
+// SetUsage sets the counter of the layer at path to u. No process may have the layer open, since that would
+// count too.
 func (q *Quota) SetUsage(path string, u Usage) error {
 	s, err := q.Slot(path)
 	if err == nil {
