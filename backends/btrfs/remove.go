@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/internal/subvol"
 )
 
-// List returns the ids of all snapshots and forks, for [snapshot.Backend].
+// List returns the ids of all snapshots and forks in the data directory, for [snapshot.Backend].
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {

@@ -71,11 +71,12 @@ func removeIncomplete(dir string) {
 	}
 }
 
-// lock waits for an exclusive lock of the file path, which unlock or the end of the process releases.
+// lock waits for an exclusive lock of the file path, by which one process at a time changes a pool or a
+// workspace on it. unlock or the end of the process releases the lock.
 func lock(path string) (unlock func(), err error) { return flock(path, unix.LOCK_EX) }
 
-// tryLock takes the lock of the file path without waiting. unix.EWOULDBLOCK: another process
-// has it.
+// tryLock takes the lock of the file path without waiting; unlock or the end of the process releases it.
+// unix.EWOULDBLOCK means that another process has the lock.
 func tryLock(path string) (unlock func(), err error) {
 	return flock(path, unix.LOCK_EX|unix.LOCK_NB)
 }

@@ -75,7 +75,8 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// block returns the text, in a manifest file, for the directory at path of a workspace with these entries.
+// block returns the text, in a manifest file (the state of a workspace at its last import), for the directory
+// at path with these entries.
 func block(path string, entries []named) []byte {
 	b := appendString(make([]byte, 4, 64+len(entries)*(inodeSize+24)), path)
 	for _, e := range entries {

@@ -19,14 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Progress is how far an import of a workspace into a pool has come, or a move of one.
+// Progress is how far an import of a workspace into a pool has come, or a move of one. The caller of
+// [Pool.Import] shows it to the user.
 type Progress struct {
 	// Seen and Copied count files and directories, Bytes the copied content.
 	Seen, Copied int64
 	Bytes        snapshot.Bytes
 }
 
-// A Report is the result of an import of a workspace into a pool.
+// A Report is the result of [Pool.Import], the import of a workspace into a pool, for the user.
 type Report struct {
 	Progress
 	// Deleted counts deleted names; a directory with its content counts once.
@@ -300,7 +301,7 @@ func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat,
 	}
 }
 
-// makeDir makes the directory name in the pool's copy of l, unless it exists.
+// makeDir makes the directory name in the pool's copy of the workspace's directory l, unless it exists.
 func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 	dst, err := l.dst()
 	if err != nil {

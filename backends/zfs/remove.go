@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// List returns the ids of all snapshots and forks, for [snapshot.Backend].
+// List returns the ids of all snapshots and forks that are in the state directory, for [snapshot.Backend].
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
