@@ -105,7 +105,8 @@ func (b *builder) forget() {
 	}
 }
 
-// loopback adds the system calls by which pid 1 brings up the network interface lo.
+// loopback adds the system calls by which pid 1 brings up lo, the network interface of the container's own
+// loopback addresses.
 func (b *builder) loopback() {
 	b.Stage = "bringing up the loopback interface"
 	ifreq := make([]byte, 40)

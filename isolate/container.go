@@ -197,10 +197,12 @@ func (c *Container) awaitReport() (r report, ok bool) {
 	}
 }
 
-// PID returns the process id, on the host, of the container's pid 1.
+// PID returns the process id, on the host, of the container's pid 1, the process from which all others in the
+// container descend.
 func (c *Container) PID() int { return c.pid }
 
-// Level returns the protections that are in force in the container.
+// Level returns the protections that are in force in the container. With [Spec.BestEffort] they may be less
+// than the Spec requires.
 func (c *Container) Level() Level { return c.level }
 
 // Root opens the container's "/" as an O_PATH directory on the host, with every mount below it. The caller
@@ -226,7 +228,8 @@ func (c *Container) Idle() <-chan struct{} {
 	return c.idle
 }
 
-// Done returns a channel that is closed when the container has ended, for any reason.
+// Done returns a channel that is closed when the container has ended, for any reason. Close, or the death of
+// its pid 1, ends it.
 func (c *Container) Done() <-chan struct{} { return c.done }
 
 // Close kills every process in the container and returns when all of them and all mounts are gone. It may be

@@ -120,7 +120,8 @@ func (c *Container) stop(ctx context.Context) (thawer, error) {
 	return c.stopEach(ctx)
 }
 
-// freezer returns the freezer of the first of the container's cgroups that has one.
+// freezer returns the freezer (the kernel's means to stop all processes of a control group) of the first of
+// the container's cgroups that has one; false if none has.
 func (c *Container) freezer() (freezer, bool) {
 	for _, dir := range c.cgroups {
 		for _, f := range []freezer{
@@ -179,8 +180,8 @@ func (f freezer) freeze(ctx context.Context) error {
 	})
 }
 
-// killAll sends SIGKILL to every process in a cgroup. A frozen process receives it when it is thawed; the
-// kernel does not reuse its pid before.
+// killAll sends SIGKILL to every process in the cgroup whose directory is dir. A frozen process receives the
+// signal when it is thawed; the kernel does not reuse its pid before.
 func killAll(dir *os.File) {
 	fd, err := unix.Openat(int(dir.Fd()), "cgroup.procs", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -249,7 +250,8 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 // stopped. With the pauses in between that takes 0.1 s.
 const maxSleepPolls = 16
 
-// signalAll makes pid 1 send a signal to every other process in the container. The caller holds reqMu.
+// signalAll makes pid 1 send the signal sig to every other process in the container, by kill(-1), which
+// misses none that forks meanwhile. The caller holds reqMu.
 func (c *Container) signalAll(sig unix.Signal) error {
 	c.builder.Rewind(c.nextRegion())
 	first := c.builder.broadcast(int(sig))

@@ -92,7 +92,8 @@ func (s Spec) place(inside string) string {
 	return real(filepath.Join(best.Source, strings.TrimPrefix(inside, best.Target)))
 }
 
-// real resolves symbolic links in a path, as far as it exists.
+// real resolves symbolic links in a path, as far as the path exists, since sandbox-exec(1) compares resolved
+// paths.
 func real(path string) string {
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		return r

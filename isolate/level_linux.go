@@ -2,7 +2,8 @@ package isolate
 
 import "slices"
 
-// Names of the protections that a container may lack under [Spec.BestEffort].
+// Names of the protections that a container may lack under [Spec.BestEffort]: the filter of system calls, and
+// the entry of pid 1 into a control group of version 1.
 const (
 	partSeccomp = "seccomp"
 	partCgroup  = "cgroup"

@@ -107,7 +107,8 @@ func (b *builder) serve() {
 	b.Last = 0
 }
 
-// watch adds the system calls by which pid 1 opens a signalfd that wakes it when a process ends.
+// watch adds the system calls by which pid 1 opens a signalfd(2) that wakes it when a process ends, so that
+// it can report the end to the supervisor.
 func (b *builder) watch() {
 	b.Stage = "watching for ended processes"
 	ended := b.Words(1 << (unix.SIGCHLD - 1))

@@ -18,7 +18,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Process is a program that [Prepared.Start] or [Container.Exec] started in a container.
+// A Process is a program that [Prepared.Start] or [Container.Exec] started in a container. With it the caller
+// waits for the program's end and sends signals to it.
 type Process struct {
 	done chan struct{}
 

@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// awaitReady waits until pid 1 reports that the container is complete.
+// awaitReady waits until pid 1 reports that the container is complete and serves requests. If pid 1 has ended
+// before, it returns the reason.
 func (c *Container) awaitReady() error {
 	for {
 		r, err := receive(c.ctl)

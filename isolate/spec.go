@@ -68,7 +68,8 @@ type Spec struct {
 	BestEffort bool
 }
 
-// Network is the kind of network that a container has.
+// Network is the kind of network that a container has: none, the host's, or one of its own whose packets a
+// proxy reads.
 type Network string
 
 // The networks that a container can have.
@@ -88,14 +89,14 @@ const (
 )
 
 type (
-	// A Mount is a directory tree that a container shows: see [mounts.Mount].
+	// A Mount is a directory tree that a container shows, with its path there: see [mounts.Mount].
 	Mount = mounts.Mount
 	// A Hidden is a directory with entries that a tree does not show: see [mounts.Hidden].
 	Hidden = mounts.Hidden
 	// A StandIn is an empty file or the like in place of an entry that a tree does not show: see
 	// [mounts.StandIn].
 	StandIn = mounts.StandIn
-	// An Overlay is a mount of overlayfs in a container: see [mounts.Overlay].
+	// An Overlay is a mount of overlayfs, which shows a fork's tree in a container: see [mounts.Overlay].
 	Overlay = mounts.Overlay
 	// IDs says to which ids of the host the user and group ids in a container are mapped: see [mounts.IDs].
 	IDs = mounts.IDs
@@ -116,7 +117,8 @@ var Same = IDs{}
 // Own maps the ids of a container to 65536 ids of the host from base on: see [mounts.Own].
 var Own = mounts.Own
 
-// MaxFurther is how many ids beyond the 65536 of [Own] a container can have.
+// MaxFurther is how many user ids beyond the 65536 of [Own] a container can have, for files whose owner has a
+// larger id.
 const MaxFurther = mounts.MaxFurther
 
 // trees returns the part of the policy that determines the container's file tree, for package mounts.

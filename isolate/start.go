@@ -142,7 +142,8 @@ func (b *builder) sendPremounts(ctx context.Context, ctl int) error {
 	return err
 }
 
-// freeNumber returns the lowest descriptor number above 2 that is not in used.
+// freeNumber returns the lowest descriptor number above 2 that is not in used, for a file that pid 1 must
+// have under a known number.
 func freeNumber(used []int) int {
 	n := 3
 	for slices.Contains(used, n) {

@@ -212,8 +212,8 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 	return nil
 }
 
-// mountBases mounts the Base, the lowest layers, of each overlay. The caller closes the mounts, also after an
-// error.
+// mountBases mounts the Base (lowest layers that a server process shows) of each overlay, by [mountBase]. The
+// caller closes the mounts, also after an error.
 func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, err error) {
 	bases = make([][]*os.File, len(overlays))
 	for i, o := range overlays {

@@ -29,7 +29,7 @@ type Enter struct {
 	Base uint32 `json:"base"`
 }
 
-// A Reply is the answer to a Request: Error is empty after success.
+// A Reply is what the process that serves a view answers to a [Request]: Error is empty after success.
 type Reply struct {
 	Error string `json:"error,omitempty"`
 }

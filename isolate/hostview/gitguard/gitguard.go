@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-// MaxSize is the size in bytes of the largest file that a [Guard] checks, except for git's index.
+// MaxSize is the size in bytes of the largest file of git's that a [Guard] checks; a larger one the host may
+// not read. Git's index has a limit of its own, [MaxIndex].
 const MaxSize = 1 << 20
 
 // errRefused means that a file of git's names a path outside of the view, or that nobody can know where it
@@ -130,7 +131,8 @@ func (g *Guard) rest(path, to string) (string, bool) {
 	return "", false
 }
 
-// todoWords are the instructions of an interrupted git rebase that run no command.
+// todoWords are the instructions in the file of an interrupted git rebase that run no command, so that
+// programs on the host may read them.
 const todoWords = " pick p reword r edit e squash s fixup f drop d label l reset t merge m noop break b update-ref u "
 
 // todo returns the instructions of an interrupted git rebase with a comment sign before those that run a
