@@ -74,7 +74,8 @@ func (s *server) mapped(caller fuse.Owner, do func() error) error {
 	return err
 }
 
-// Link adds a hard link to an inode. The kernel has checked the permission.
+// Link answers the kernel's request to add a hard link called name to an inode. The kernel has checked the
+// permission.
 func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(in.Oldnodeid, func(_ *inode, fd int) error {
 		return s.t.with(in.NodeId, func(_ *inode, dir int) error {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A table holds the inodes of a served directory that the kernel knows.
+// A table holds those inodes of the served directory that the kernel knows and may refer to by id.
 type table struct {
 	root *os.File // for handles; open for reading
 	// handles is set if the filesystem can open inodes by file handle.
@@ -40,7 +40,8 @@ func newTable(tree *os.File) (*table, error) {
 	return t, t.reset(tree)
 }
 
-// reset makes the directory tree the root of the table, and forgets every other inode.
+// reset makes the directory tree the root of the table of inodes, and forgets every other inode. A view then
+// shows that directory.
 func (t *table) reset(tree *os.File) error {
 	fd, err := unix.Openat(int(tree.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -175,7 +176,8 @@ func (t *table) pin(dir int, name string) {
 	unix.Close(fd)
 }
 
-// forget subtracts times from the kernel's references to the inode id, which may free it.
+// forget subtracts times from the count of kernel references to the inode id. At zero the table drops the
+// inode.
 func (t *table) forget(id, times uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -224,8 +226,8 @@ func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	return do(n, fd)
 }
 
-// reopen opens the file behind an O_PATH descriptor with flags. The caller closes the new
-// descriptor.
+// reopen opens the file behind the O_PATH descriptor fd, which itself cannot read or write, with flags. The
+// caller closes the new descriptor.
 func reopen(fd, flags int) (int, error) {
 	return unix.Open(procPath(fd), flags|unix.O_CLOEXEC, 0)
 }

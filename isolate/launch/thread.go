@@ -54,8 +54,8 @@ func (t *threads) has(thread int) bool {
 	return t.containers[thread] > 0
 }
 
-// OnOwnThread runs f on a thread that ends after f. The caller runs it in a goroutine of its
-// own.
+// OnOwnThread runs f on a thread that ends after f, so that changes of the thread, such as of its namespaces,
+// end with it. The caller runs it in a goroutine of its own.
 func OnOwnThread(f func()) {
 	runtime.LockOSThread()
 	if !forkers.has(unix.Gettid()) {

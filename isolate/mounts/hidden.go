@@ -90,7 +90,8 @@ func (pl *Planner) fillHiddenLayers() {
 	}
 }
 
-// closeHiddenLayers adds the layers of hidden entries to the mounts that the planner closes at the end.
+// closeHiddenLayers adds the overlay layers that hide entries of trees to the mounts that the planner closes
+// at the end.
 func (pl *Planner) closeHiddenLayers() {
 	for _, l := range pl.hidden {
 		<-l.filled
@@ -203,7 +204,8 @@ func linkWhiteouts(root, dir int, names []string) error {
 	return nil
 }
 
-// fillDir adds to the layer root whiteouts and other files that hide the entries of one directory, h.
+// fillDir adds to the overlay layer root what hides the entries of one directory, h: whiteouts, and files in
+// place of entries. opaque is as in [fillLayer].
 func fillDir(root int, h Hidden, opaque bool) error {
 	dir, err := vfs.OpenAt(root, h.Dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

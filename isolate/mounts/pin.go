@@ -73,7 +73,7 @@ func renames(m Mount) bool {
 	return !m.ReadOnly && m.Skeleton == "" && (m.Overlay == nil || m.Overlay.Upper != "" && !m.Overlay.UserXattr)
 }
 
-// holder returns the index in s.Mounts of the innermost mount that contains path p.
+// holder returns the index in s.Mounts of the innermost mount of the container that contains the path p.
 func holder(s Spec, p string) int {
 	best := 0
 	for i, m := range s.Mounts {

@@ -15,8 +15,8 @@ import (
 // The steps for the parts that every container has of its own: /proc, /sys, /dev, /run, /tmp.
 
 const (
-	// QuietMount holds the attributes of a mount in which programs, devices and set-id bits
-	// have no effect.
+	// QuietMount holds the attributes of a mount in which no program can be executed, and devices and set-id
+	// bits have no effect.
 	QuietMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	plainMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
@@ -55,10 +55,12 @@ func (pl *Planner) MakePrivate() {
 	}
 }
 
-// Terminals returns the cell with the descriptor of the container's devpts mount, in which its terminals are.
+// Terminals returns the cell (a value in pid 1's image) with the descriptor of the container's devpts mount,
+// in which its terminals are.
 func (pl *Planner) Terminals() launch.Cell { return pl.private.pts }
 
-// RootTree returns the cell with the descriptor of the mount of the container's "/".
+// RootTree returns the cell (a value in pid 1's image) with the descriptor of the mount of the container's
+// "/".
 func (pl *Planner) RootTree() launch.Cell { return pl.trees[0] }
 
 // makeShared adds the system calls by which pid 1 mounts the host's directory for /tmp, and /sys, unless the
@@ -206,7 +208,7 @@ func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 	return m
 }
 
-// ResolvPath is the file that lists the name servers.
+// ResolvPath is the file by which programs in a container find the name servers.
 const ResolvPath = "/etc/resolv.conf"
 
 // makeServers adds the system calls by which pid 1 writes Spec.Resolver, the only name server, into a file in

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server serves one view, a container's directory on the host, from this process.
+// A server serves one view, a container's directory that is shown on the host, from this process. [Serve]
+// makes it.
 type server struct {
 	view *idmap.View
 	end  func()

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Generate writes the tables of package filter, one for each architecture.
+// Generate writes the tables of package filter, the system call filter of a container: one Go file for each
+// architecture.
 package main
 
 import (
