@@ -37,8 +37,8 @@ func (e *CommandError) Error() string {
 	return name + ": " + e.Errno.Error()
 }
 
-// Is reports whether kind is [errs.ErrNotFound], [errs.ErrDenied], [errs.ErrNoSpace] or [errs.ErrInvalid], whichever fits the
-// errno.
+// Is reports whether the errno of the failed command is of the given kind: [errs.ErrNotFound],
+// [errs.ErrDenied], [errs.ErrNoSpace] or [errs.ErrInvalid].
 func (e *CommandError) Is(kind error) bool {
 	switch e.Errno {
 	case syscall.ENOENT, syscall.ENOTDIR:

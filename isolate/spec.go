@@ -72,7 +72,7 @@ type Spec struct {
 // proxy reads.
 type Network string
 
-// The networks that a container can have.
+// The networks that a container can have, for [Spec.Network].
 const (
 	// NetworkNone gives the container a loopback interface of its own, and nothing else.
 	NetworkNone Network = "none"
@@ -129,7 +129,7 @@ func (s Spec) trees() mounts.Spec {
 	}
 }
 
-// String returns the whole policy as text, one part on each line.
+// String returns the whole policy of a container as text for the user, one part on each line.
 func (s Spec) String() string {
 	var b strings.Builder
 	for _, m := range s.Mounts {

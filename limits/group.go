@@ -142,7 +142,8 @@ func (g *Group) find(controllers ...string) *member {
 	return nil
 }
 
-// unified returns the container's control group of cgroup version 2, or nil.
+// unified returns the container's control group of cgroup version 2, or nil if it has none because the host
+// has no such hierarchy that can be used.
 func (g *Group) unified() *member {
 	for _, m := range g.members {
 		if m.version == 2 {

@@ -29,7 +29,8 @@ func newLimitHit(part Part, l Limits) LimitHit {
 	return c
 }
 
-// A counts records which limits of a container were hit. Group.mu guards it.
+// A counts records which limits of a container were hit, and the kernel's counters at the last check.
+// Group.mu guards it.
 type counts struct {
 	hits           []LimitHit
 	reported       []Part

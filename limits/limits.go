@@ -30,7 +30,7 @@ type Limits struct {
 	Files int64
 }
 
-// Part is the name of one limit, such as "memory", in messages and flags.
+// Part is the name of one limit, such as "memory" or "cpus", in messages and in snapfs's flags.
 type Part string
 
 // The names of the limits, in the order of the fields of [Limits]. snapfs's flags have the same names.

@@ -147,7 +147,8 @@ func asError(op, path string, err error) *errs.Error {
 
 func (m *member) has(controller string) bool { return slices.Contains(m.controllers, controller) }
 
-// by returns the kind of enforcement that this control group provides: [ByCgroup2] or [ByCgroup1].
+// by returns the kind of enforcement that the control group m provides, by its version: [ByCgroup2] or
+// [ByCgroup1].
 func (m *member) by() By {
 	if m.version == 1 {
 		return ByCgroup1

@@ -36,17 +36,18 @@ type Options struct {
 // nothing. An [Enforcement] shows it to the user.
 type By string
 
-// The ways to enforce a limit, strongest first.
+// The means by which a limit of a container can be enforced, strongest first.
 const (
-	// ByCgroup2 and ByCgroup1 mean that a control group limits all processes together.
+	// ByCgroup2 and ByCgroup1 mean that the kernel limits all processes of the container together, by a
+	// control group.
 	ByCgroup2 By = "cgroup v2"
 	ByCgroup1 By = "cgroup v1"
-	// ByRlimit means that the kernel limits each process separately (setrlimit(2)).
+	// ByRlimit means that the kernel limits each process of the container separately (setrlimit(2)).
 	ByRlimit By = "rlimit"
 	// ByWatcher means that snapfs's own process (the watcher) measures the usage and kills or pauses the
 	// container, as long as that process lives.
 	ByWatcher By = "watched"
-	// ByNothing means that the limit is not enforced, which [Options.BestEffort] allows.
+	// ByNothing means that nothing enforces the limit on this host, which [Options.BestEffort] allows.
 	ByNothing By = "nothing"
 )
 

@@ -20,7 +20,8 @@ type throttler struct {
 	stopped bool
 }
 
-// Intervals and bounds of a [throttler], which limits processors by pausing the container.
+// Intervals and bounds of a [throttler], which limits processors without a control group, by pausing the
+// container.
 const (
 	burst    = 100 * time.Millisecond // the longest time that unused credit accumulates for
 	busyPoll = 10 * time.Millisecond  // the resolution of /proc/PID/stat

@@ -23,7 +23,8 @@ func newNamer(fd int, top uint64) *namer {
 	return &namer{fd: fd, dirs: map[uint64]string{top: "."}, known: map[uint64][]btrfs.Name{}}
 }
 
-// paths returns all paths, inside the tree, of the inode with number ino.
+// paths returns all paths, relative to the tree, of the inode with number ino; none if it is outside of the
+// tree. An inode with several hard links has several.
 func (n *namer) paths(ino uint64) ([]string, error) {
 	if dir, ok := n.dirs[ino]; ok {
 		if dir == "" {

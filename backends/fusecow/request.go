@@ -92,7 +92,8 @@ func (a *reply) err() error {
 	return because(kind, a.Path, a.Failure, a.Hints...)
 }
 
-// errNotServed means that no server process has the fork mounted.
+// errNotServed means that no server process has the fork mounted, so that the caller starts one or does
+// without.
 var errNotServed = errors.New("no process serves the fork")
 
 // requestLayer sends a request to the process that serves the layer, and returns the mount in its reply, or

@@ -204,5 +204,6 @@ func (b *backend) discard(path string) {
 	_ = vfs.RenameNew(path, b.dir+"/trash/"+uniqueName(""))
 }
 
-// uniqueName returns prefix and a random number: a name that no other entry has.
+// uniqueName returns prefix and a random number: a name for a layer or another file of the backend that no
+// other has.
 func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }

@@ -88,7 +88,8 @@ func (n *narrowing) isDir(s *diff.Stack) bool {
 	return s.ReachesLower() && n.inBase(s.LowerPath())
 }
 
-// inBase reports whether the lowest layer, the real tree, has the directory dir.
+// inBase reports whether the lowest layer, the real tree, has the directory dir, which then belongs to the
+// overlay of dir alone.
 func (n *narrowing) inBase(dir string) bool {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path.Join(n.base, dir))
 	return err == nil && st.IsDir()

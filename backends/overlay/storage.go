@@ -34,7 +34,8 @@ func OpenServed(place snapshot.Place, tree LowerServer) (*Backend, error) {
 	return open(place, nil, tree)
 }
 
-// LayerOf returns the directory of a fork's upper layer. Errors: ErrNotFound, ErrCorrupt.
+// LayerOf returns the directory of a fork's upper layer, which holds the fork's changes, for package
+// overlayquota. Errors: ErrNotFound, ErrCorrupt.
 func (b *backend) LayerOf(fork snapshot.ForkID) (string, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err != nil {

@@ -102,7 +102,8 @@ func renameNew(from, to string) error {
 	return nil
 }
 
-// publish renames the complete snapshot or fork m from <id>.part to <id>. Atomic.
+// publish gives the snapshot or fork m, whose copy is complete, its final name: it renames <id>.part to <id>.
+// Atomic.
 func (b *backend) publish(ctx context.Context, m mark) error {
 	half := b.path(m.kind, m.id+part)
 	if err := fault.Point(ctx, "remove the directory for hard links"); err != nil {

@@ -257,7 +257,7 @@ func (f *FS) noteWrite(n *inode, fd int, end, reserved int64, lose Privileges) e
 	return nil
 }
 
-// Privileges are the set-id bits and capabilities that a write takes from a file.
+// Privileges are the set-id bits and capabilities that a file loses when a user writes to it.
 type Privileges int
 
 // What a write takes from a file: nothing (the kernel writes back a mapped page), its file capabilities, or

@@ -60,7 +60,7 @@ func (a *pathIndex) atLowerName(n *inode) bool {
 	return true
 }
 
-// readsLower reports whether some content of a file is in the lower.
+// readsLower reports whether some content of the file n is still read from the lower, not from a layer.
 func (n *inode) readsLower() bool {
 	return n.regular() && (n.layer == logfile.InLower || n.sparse != nil && n.sparse.Sources[len(n.sparse.Sources)-1].Layer == logfile.InLower)
 }

@@ -91,7 +91,7 @@ type attr struct {
 	blocks int64
 }
 
-// record returns the log record for the present state of n.
+// record returns the record, for the log of the top layer, of the present state of the inode n.
 func (n *inode) record() logfile.Inode {
 	r := logfile.Inode{
 		ID: n.id, Mode: n.mode, UID: n.uid, GID: n.gid, Nlink: n.nlink, Rdev: n.rdev,

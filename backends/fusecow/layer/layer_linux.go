@@ -175,7 +175,7 @@ func (f *FS) Lower() string { return "/proc/self/fd/" + strconv.Itoa(f.lower.Roo
 // Hide makes these paths of the lower invisible, now and when they appear later: see [lower.Tree.Hide].
 func (f *FS) Hide(paths []string) { f.lower.Hide(paths) }
 
-// ReadOnly reports whether the filesystem refuses all changes.
+// ReadOnly reports whether the filesystem refuses all changes, as one that shows a snapshot does.
 func (f *FS) ReadOnly() bool { return f.readOnly }
 
 // openRoot returns the filesystem for o without any layer; the caller adds those with openLayer.
@@ -233,7 +233,7 @@ func (f *FS) HasLayer(path string) bool {
 	return slices.ContainsFunc(f.layers, func(d *stackedLayer) bool { return d.Path == path })
 }
 
-// isLayerAt reports whether the layer d occupies the index at in this filesystem.
+// isLayerAt reports whether the layer d has the index at; a merged layer has those of all it replaces.
 func (f *FS) isLayerAt(d *stackedLayer, at logfile.Index) bool {
 	return at >= 0 && int(at) < len(f.layers) && f.layers[at] == d
 }

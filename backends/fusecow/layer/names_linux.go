@@ -104,7 +104,7 @@ func (f *FS) isEmpty(dir *inode) (bool, error) {
 	return true, nil
 }
 
-// New describes an inode that [FS.Make] is to create.
+// New describes an inode, such as a file or directory, that [FS.Make] is to create.
 type New struct {
 	Name string // in its directory; empty for an inode without a name, see [FS.Link]
 	// Mode includes the file type. Umask is applied to it, unless the directory has a default

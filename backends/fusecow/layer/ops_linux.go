@@ -33,7 +33,7 @@ type Entry struct {
 	Attr
 }
 
-// inodeByID returns the inode with the FUSE node id, or ESTALE.
+// inodeByID returns the inode to which the kernel refers by the FUSE node id, or ESTALE if there is none.
 func (f *FS) inodeByID(id uint64) (*inode, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

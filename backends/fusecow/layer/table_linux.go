@@ -140,7 +140,7 @@ func (f *FS) makeDirty(n *inode) error {
 	return f.makeDirtyUnchecked(n)
 }
 
-// makeDirtyUnchecked is makeDirty for operations that free space: the quota limits no log records.
+// makeDirtyUnchecked is [FS.makeDirty] for operations that free space, so the quota limits no log records.
 func (f *FS) makeDirtyUnchecked(n *inode) error {
 	if f.readOnly {
 		return unix.EROFS

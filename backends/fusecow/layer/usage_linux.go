@@ -257,7 +257,7 @@ func (n *inode) recordSize() int64 {
 	return int64(size)
 }
 
-// unchargeInode removes the quota charge of n, which is gone. The caller holds mu.
+// unchargeInode subtracts the removed inode n from the usage that the quota limits. The caller holds mu.
 func (f *FS) unchargeInode(n *inode) {
 	if n.recordedIn == f.top() {
 		n.recordedIn = logfile.NoContent

@@ -7,9 +7,10 @@ type View uint8
 const (
 	// Whole is the view that shows the whole lower; as the view of an inode: none is assigned yet.
 	Whole View = iota
-	// Cached shows directories, and small files without extended attributes or further links.
+	// Cached is the FUSE mount of directories, and of small files without extended attributes or further
+	// links.
 	Cached
-	// Uncached shows all other files, and all entries of directories that only it has.
+	// Uncached is the FUSE mount of all other files, and of all entries of directories that only it has.
 	Uncached
 )
 

@@ -72,7 +72,8 @@ func New(f *layer.FS, view layer.View, attr uint64) (*Server, *os.File, error) {
 	return s, root, nil
 }
 
-// Mount is [New] in the form of a [fusecow.Mounter], for [fusecow.Serve].
+// Mount starts to serve f over FUSE, as [New] does. It has the form of a [fusecow.Mounter], which
+// [fusecow.Serve] needs.
 func Mount(f *layer.FS, view layer.View, attr uint64) (fusecow.MountedFS, *os.File, error) {
 	return New(f, view, attr)
 }

@@ -91,7 +91,8 @@ func (m Mode) sameRoot(x, y string) bool {
 	return err == nil && maps.Equal(attrs, others)
 }
 
-// xattrs returns the extended attributes of the directory dir, without overlayfs's own.
+// xattrs returns the extended attributes of the directory dir, by name, without those that overlayfs itself
+// sets.
 func (m Mode) xattrs(dir string) (map[string]string, error) {
 	all, err := vfs.Xattrs(unix.AT_FDCWD, dir)
 	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, m.Prefix) })

@@ -115,7 +115,7 @@ func letter(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
 // line ends the name there or is invalid.
 func notInKey(r rune) bool { return !letter(r) && (r < '0' || r > '9') && r != '-' }
 
-// comment reports whether a line of git's configuration is empty or a comment.
+// comment reports whether a line of git's configuration is empty or a comment, so that it sets nothing.
 func comment(line string) bool {
 	line = strings.TrimLeft(line, blank)
 	return line == "" || line[0] == '#' || line[0] == ';'

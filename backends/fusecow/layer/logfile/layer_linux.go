@@ -191,7 +191,7 @@ func (d *Layer) Append(records []byte) error {
 	return nil
 }
 
-// Sync writes the whole log of the layer to stable storage.
+// Sync writes the whole log of the layer to stable storage, so that its changes survive a power cut.
 func (d *Layer) Sync() error {
 	if err := d.syncDir(); err != nil {
 		return err
@@ -303,7 +303,8 @@ func (d *Layer) readShard(data int, name string, do func(id uint64, st *vfs.Stat
 	return err
 }
 
-// HasContent reports whether the layer has content files of any inode.
+// HasContent reports whether the layer has any content file, that is, whether the content of any file was
+// changed in it.
 func (d *Layer) HasContent() (bool, error) {
 	some := errors.New("some")
 	err := d.Contents(func(uint64, *vfs.Stat) error { return some })
@@ -313,7 +314,8 @@ func (d *Layer) HasContent() (bool, error) {
 	return false, err
 }
 
-// RemoveContent deletes the file with the content of inode id, if it exists.
+// RemoveContent deletes the layer's file with the content of the inode id, if it exists. No log may refer to
+// it any more.
 func (d *Layer) RemoveContent(id uint64) error {
 	if err := unix.Unlinkat(d.FD, ContentPath(id), 0); err != nil && err != unix.ENOENT {
 		return err

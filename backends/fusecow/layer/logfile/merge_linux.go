@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Stack lists the layers of a filesystem, the oldest first.
+// A Stack lists the layers (directories with changes) of which a filesystem is made, the oldest first. It is
+// the input of [Merge].
 type Stack struct {
 	Layers []string // paths
 	// Indexes holds, for each of Layers, the highest index that it occupies, in rising order: a layer that

@@ -198,7 +198,7 @@ func (r *Reader) Inode() (n Inode) {
 	return n
 }
 
-// Gone decodes the record of a removed inode: its number.
+// Gone decodes the log record that says that an inode was removed, and returns its number.
 func (r *Reader) Gone() (id uint64) { return r.num() }
 
 // Name decodes a record of a directory entry: the inode number of the directory, the name, and the inode it

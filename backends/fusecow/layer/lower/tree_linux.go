@@ -146,7 +146,8 @@ func (t *Tree) Hide(paths []string) {
 	t.hidden.Store(&hidden)
 }
 
-// Hides reports whether [Tree.Hide] made the entry called name in dir invisible.
+// Hides reports whether [Tree.Hide] made the entry called name in the lower directory dir invisible, so that
+// no lookup may find it.
 func (t *Tree) Hides(dir *Ref, name string) bool {
 	hidden := t.hidden.Load()
 	if hidden == nil {

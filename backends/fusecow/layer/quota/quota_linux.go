@@ -165,13 +165,13 @@ func keyOf(path string) int64 {
 	return int64(h.Sum64()>>1) | 1
 }
 
-// Set replaces the disk usage that the slot counts for its layer by u.
+// Set replaces by u the disk usage that the slot, the counter of one layer, holds.
 func (s *Slot) Set(u Usage) {
 	s.Bytes.Store(u.Bytes)
 	s.Inodes.Store(u.Inodes)
 }
 
-// Usage returns the disk usage that the slot counts for its layer.
+// Usage returns the disk usage that the slot, the counter of one layer, holds.
 func (s *Slot) Usage() Usage { return Usage{s.Bytes.Load(), s.Inodes.Load()} }
 
 // Free returns how many bytes and inodes may still be added before the limit is reached.

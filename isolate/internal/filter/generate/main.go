@@ -24,7 +24,8 @@ func main() {
 	}
 }
 
-// Source returns the Go file with the system call filter for the architecture goarch.
+// Source returns the text of a Go file with the container's system call filter for the architecture goarch,
+// such as "arm64".
 func Source(goarch string) ([]byte, error) {
 	program, err := assemble(goarch)
 	if err != nil {
