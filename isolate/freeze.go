@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A thawer is a function that undoes a freeze of a container: its processes continue.
+// A thawer is a function that undoes a freeze of a container: it lets the container's processes continue.
 type thawer func() error
 
 // Freeze stops every process in the container and returns once all of them have stopped. It uses the freezer of

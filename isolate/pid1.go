@@ -18,7 +18,8 @@ const (
 	reportSocket  = 6 // a request succeeded; with a socket
 )
 
-// A report is a message of pid 1 to the supervisor: four int32, and descriptors.
+// A report is a message of a container's pid 1 to the supervisor, such as that a process has ended: four
+// int32, and descriptors.
 type report struct {
 	kind, pid, status, request int
 	fds                        []int

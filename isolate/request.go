@@ -159,7 +159,8 @@ func (b *builder) execute(c Command) execResult {
 	return l
 }
 
-// outcome returns nil if the command whose results l locates runs, and otherwise the error of its start.
+// outcome returns nil if the command that pid 1 was to start runs, and otherwise the error of its start. l
+// says where in the image the results are.
 func (b *builder) outcome(l execResult) error {
 	if b.Get(l.reached) == 0 {
 		where, errno := b.Failure()

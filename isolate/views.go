@@ -224,7 +224,8 @@ func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, e
 	return bases, nil
 }
 
-// mountBase mounts the Base, the lowest layers, of o. The caller closes the mounts, also after an error.
+// mountBase mounts the Base of the overlay o, its lowest layers, which a server process shows. The caller
+// closes the mounts, also after an error.
 func mountBase(ctx context.Context, o *Overlay) (base []*os.File, err error) {
 	for _, s := range o.Base {
 		m, err := mounts.MountServed(ctx, Mount{Served: s}, unix.MOUNT_ATTR_RDONLY, nil)

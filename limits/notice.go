@@ -70,8 +70,8 @@ func (n *notices) counter(epoll int, m *member, file string) error {
 	return n.add(epoll, f, unix.EPOLLPRI)
 }
 
-// eventfd adds to the epoll instance an eventfd through which cgroup version 1 reports that the memory of m
-// is exhausted.
+// eventfd adds to the epoll instance an eventfd(2) through which the kernel reports that the memory of the
+// control group m, of cgroup version 1, is exhausted.
 func (n *notices) eventfd(epoll int, m *member) error {
 	control, err := os.Open(m.path + "/memory.oom_control")
 	if err != nil {

@@ -82,7 +82,7 @@ type LimitHit struct {
 	Killed bool
 }
 
-// A Known is a measured value. OK is false if this host does not measure it.
+// A Known is a measured value of a [Usage] or a [Ceiling]. OK is false if this host does not measure it.
 type Known[T any] struct {
 	Value T
 	OK    bool

@@ -93,7 +93,8 @@ func (g *Group) throttle(ctx context.Context) time.Duration {
 	return max(wait, least)
 }
 
-// resume lets a container that the throttler has paused continue, before the group is closed or killed.
+// resume lets a container continue that the throttler has paused to limit its processors. It is called before
+// the group is closed or killed.
 func (g *Group) resume() {
 	if g.watcher.throttler.stopped {
 		_ = g.o.Resume(context.Background()) // after Close the processes have ended, or their owner handles them

@@ -72,8 +72,8 @@ func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return b.CaptureAsOf(ctx, tree, id, vfs.Now())
 }
 
-// CaptureAsOf is [Backend.Capture] with taken as the time that the snapshot records, for a tree that is a
-// copy made then.
+// CaptureAsOf is [Backend.Capture] for a tree that is itself a copy of the user's tree, made earlier: taken
+// is the time of that copy, which the snapshot records as its own.
 func (b *Backend) CaptureAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, taken time.Time) (snapshot.Snapshot, error) {
 	if err := valid(id); err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)

@@ -18,8 +18,8 @@ import (
 
 func baseName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// descent returns the ancestors of the subvolume of the snapshot or fork that m describes, which the btrfs
-// transaction born created.
+// descent returns the ancestors of the subvolume of the snapshot or fork that m describes, by which it can be
+// compared with others. born is the number of the btrfs transaction that created the subvolume.
 func (m mark) descent(born uint64) []ancestor {
 	line := m.line[:len(m.line):len(m.line)]
 	if m.from != "" {
@@ -171,7 +171,8 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(id, sm), nil
 }
 
-// replaceMark replaces the text file that describes the snapshot or fork at path by m. Atomic.
+// replaceMark replaces the text file that describes the snapshot or fork at path by m, as when a seal gives a
+// fork a new base. Atomic.
 func (r dataDir) replaceMark(ctx context.Context, path string, m mark) error {
 	if err := fault.Point(ctx, "write the new base"); err != nil {
 		return err

@@ -147,8 +147,8 @@ func (b *backend) dropQuota(id snapshot.ForkID, l *limit) {
 	}
 }
 
-// unchargeFork subtracts the writable layer of a removed fork from its disk usage, which other forks may
-// share.
+// unchargeFork subtracts the writable layer of the removed fork id from the disk usage that its limit counts,
+// since other forks may share the limit.
 func (b *backend) unchargeFork(id snapshot.ForkID, r *record) {
 	b.unchargeTop(r)
 	b.dropQuota(id, r.Limit)

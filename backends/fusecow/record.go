@@ -75,7 +75,8 @@ func (r *record) layersUpTo(place int) int {
 	return -1
 }
 
-// merged returns a copy of the record with one layer, merged from them, in place of Layers[from:to].
+// merged returns a copy of the record in which one layer, whose name is layer, stands in place of
+// Layers[from:to], from which it was merged.
 func (r *record) merged(from, to int, layer string) record {
 	next := *r
 	next.Layers, next.Indexes = nil, nil
@@ -116,7 +117,8 @@ func read(path string, fork bool) (record, error) {
 	return r, r.check(path, fork)
 }
 
-// check returns an error for a record of another backend or version, or with invalid values.
+// check returns an error for a record, the file of a snapshot or fork, of another backend or version, or with
+// invalid values.
 func (r *record) check(path string, fork bool) error {
 	switch {
 	case !strings.HasPrefix(r.Format, formatMark):

@@ -56,7 +56,8 @@ type reply struct {
 	View layer.View `json:"side,omitempty"`
 }
 
-// kinds are the error kinds that a reply of a server can carry to the requesting process.
+// kinds are the error kinds that a reply of a fork's server can carry, by their texts, to the process that
+// sent the request.
 var kinds = []error{
 	errs.ErrNotFound, errs.ErrBusy, errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrNotSupported, errs.ErrDenied,
 	errs.ErrInterrupted,
@@ -176,7 +177,8 @@ func exchange(p *fdsock.Conn, what any, attached *os.File) (*os.File, *reply, er
 	return files[0], &a, nil
 }
 
-// sendMount replies to a request with the detached mount root, which it closes, or with err.
+// sendMount replies to a request for a mount, over p: with the detached mount root, which it closes, or with
+// err.
 func sendMount(p *fdsock.Conn, root *os.File, err error) { sendReply(p, root, failureReply(err)) }
 
 func sendReply(p *fdsock.Conn, root *os.File, a reply) {
@@ -193,8 +195,8 @@ func sendReply(p *fdsock.Conn, root *os.File, a reply) {
 	}
 }
 
-// acceptRequests handles each request that comes to the socket in a goroutine of its own, until the socket is
-// shut down.
+// acceptRequests handles each request of another process, such as for a mount, that comes to the socket in a
+// goroutine of its own. It returns when the socket is shut down.
 func (s *server) acceptRequests(socket *fdsock.Conn) {
 	for {
 		p, err := socket.Accept()

@@ -31,8 +31,8 @@ func (b *backend) prepare() error {
 	return nil
 }
 
-// openLock opens the lock file, on which this backend takes all its locks. It creates the backend's
-// directories if needed.
+// openLock opens the file lock, on which processes take all locks of this backend's data. It creates the
+// backend's directories if needed.
 func (b *backend) openLock() (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
 	if err := b.prepare(); err != nil {

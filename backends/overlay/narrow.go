@@ -80,7 +80,8 @@ func newNarrowing(how diff.Mode, o *snapshot.Overlay) *narrowing {
 	return n
 }
 
-// isDir reports whether the overlay shows a directory at the path whose lookup through the layers is s.
+// isDir reports whether an overlay of all layers shows a directory at a path. s is the lookup of the path
+// through the layers.
 func (n *narrowing) isDir(s *diff.Stack) bool {
 	if s.Top >= 0 {
 		return !s.Whiteout && s.Stat.IsDir()

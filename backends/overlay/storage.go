@@ -24,12 +24,12 @@ type LowerServer interface {
 // add methods.
 type Backend = backend
 
-// OpenOn opens the backend as [Open] does, with the layers on the storage g, which limits their size. See
-// package overlayquota.
+// OpenOn opens the backend as [Open] does, but stores the layers by g, which limits their size. Package
+// overlayquota uses it.
 func OpenOn(place snapshot.Place, g store.QuotaStorage) (*Backend, error) { return open(place, g, nil) }
 
-// OpenServed opens the backend as [Open] does, with mounts of the server tree as the lowest layers. See
-// package overlayfuse.
+// OpenServed opens the backend as [Open] does, but with FUSE mounts of the real tree, which the server tree
+// makes, as the lowest layers. Package overlayfuse uses it.
 func OpenServed(place snapshot.Place, tree LowerServer) (*Backend, error) {
 	return open(place, nil, tree)
 }

@@ -31,8 +31,8 @@ type copier struct {
 	buf     []byte
 }
 
-// An inode identifies a file. The birth time distinguishes it from a later file with the same
-// number.
+// An inode identifies a file of the source, such as one with several hard links. The birth time distinguishes
+// the file from a later one with the same number.
 type inode struct {
 	dev, ino uint64
 	born     vfs.Timestamp
@@ -191,7 +191,7 @@ func (c *copier) dir(here *level, name string, st *vfs.Stat) error {
 	return c.descend(name, src, dst, &opened)
 }
 
-// step calls do, a single change on disk that is called what; a test can make it fail.
+// step calls do, which makes a single change on disk. what names the change, so that a test can make it fail.
 func (c *copier) step(what string, do func() error) error {
 	if err := fault.Point(c.ctx, what); err != nil {
 		return err
@@ -226,7 +226,8 @@ func (c *copier) at(name string, err error) error {
 // that the source was deleted.
 var errWritten = errors.New("error of the copy")
 
-// written marks err as an error of writing the copy, by errWritten. A nil err stays nil.
+// written marks err as an error of writing the copy, not of reading the source, by errWritten. A nil err
+// stays nil.
 func written(err error) error {
 	if err == nil {
 		return nil

@@ -93,7 +93,8 @@ func flock(path string, how int) (unlock func(), err error) {
 	return func() { vfs.Unlock(f) }, nil
 }
 
-// replace replaces the content of the file path by text, atomically and on stable storage.
+// replace replaces the content of the file path, such as the description of a pool or a workspace, by text,
+// atomically and on stable storage.
 func replace(path string, text []byte) error {
 	tmp := path + incomplete + proc.Name()
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

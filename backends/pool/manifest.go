@@ -24,7 +24,8 @@ type manifest map[string][]byte
 
 const manifestMagic = "snapfs manifest 1\n"
 
-// An inode is the metadata of a file that an import compares to find whether the file has changed.
+// An inode is the metadata of a file at the last import. The next import compares it with the present
+// metadata to find whether the file has changed.
 type inode struct {
 	ino          uint64
 	mode         uint32

@@ -61,8 +61,8 @@ func (b *Backend) openOrCreate() (dataDir, error) {
 
 func (r dataDir) fd() int { return int(r.Fd()) }
 
-// writeFile creates the file path with this text on stable storage. Its name is durable only after
-// [dataDir.sync].
+// writeFile creates the file path, such as the description of a fork, with this text on stable storage. Its
+// name is durable only after [dataDir.sync].
 func (r dataDir) writeFile(path, text string) error {
 	f, err := vfs.OpenBeneath(r.fd(), path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {

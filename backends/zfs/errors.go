@@ -48,8 +48,8 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf returns the error kind of package errs for a system error; ErrCorrupt for an unknown
-// one.
+// kindOf returns the error kind of package errs for a system error, such as ErrNotFound for ENOENT;
+// ErrCorrupt for an unknown error.
 func kindOf(err error) error {
 	var p *errs.Error
 	if errors.As(err, &p) {

@@ -40,8 +40,8 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 	}))
 }
 
-// opened returns the FUSE handle for the open file f, and the flags of the reply to the kernel's open
-// request.
+// opened returns the FUSE handle by which the kernel refers to the open file f, and the flags of the reply to
+// the kernel's open request.
 func (s *server) opened(f int) (handle uint64, flags uint32) {
 	if s.handles != nil {
 		s.handles.add(f)

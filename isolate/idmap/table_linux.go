@@ -101,8 +101,8 @@ func openPath(dir int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// identify returns the key that identifies the inode behind the descriptor fd, and its file handle if the
-// filesystem has handles.
+// identify returns the key by which the table finds the inode behind the descriptor fd, and its file handle
+// if the filesystem has handles.
 func (t *table) identify(fd int) (key string, h *unix.FileHandle, err error) {
 	if t.handles {
 		handle, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)

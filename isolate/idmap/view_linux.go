@@ -138,7 +138,8 @@ type gate struct {
 	empty  chan struct{} // closed when inside is 0, if somebody waits for that
 }
 
-// enter waits until the gate is open, at most 10 seconds, and counts the request that calls it as inside.
+// enter waits, at most 10 seconds, until the gate is open, so that the view has a directory. It counts the
+// request that calls it as inside.
 func (g *gate) enter() {
 	const staleTime = 10 * time.Second
 	g.mu.Lock()
@@ -163,7 +164,8 @@ func (g *gate) leave() {
 	}
 }
 
-// close closes the gate to new requests and waits until none is inside, at most for patience.
+// close closes the gate to new FUSE requests, before the view leaves its directory. It waits until no request
+// is inside, at most for patience.
 func (g *gate) close(patience time.Duration) {
 	g.mu.Lock()
 	if g.shut == nil {

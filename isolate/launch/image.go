@@ -146,7 +146,8 @@ func (im *Image) Put64(off int, v uint64) { binary.NativeEndian.PutUint64(im.mem
 // Put32 stores the 32-bit number v in the image at the offset off: a part of a system call, or data for one.
 func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem[off:], v) }
 
-// Get returns the present value of the cell c, which the executing process may have set.
+// Get returns the present value of the cell c, such as the result of a system call that the executing process
+// has stored there.
 func (im *Image) Get(c Cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
 
 // An Arg is an argument of a system call in an image: a number, or a cell from which the executing process
@@ -175,7 +176,8 @@ func (im *Image) NewCell(v int32) Cell {
 	return Cell(c)
 }
 
-// Bytes appends data to the image and returns its address, as an argument of a system call.
+// Bytes appends data to the image and returns its address, as an argument of a system call that reads or
+// writes memory.
 func (im *Image) Bytes(data ...byte) Arg {
 	at := im.Take(len(data))
 	copy(im.mem[at:], data)
@@ -290,14 +292,16 @@ func (s Step) Tolerate(errnos ...syscall.Errno) Step {
 	return s
 }
 
-// Next sets the step that the process executes after s if the result of s is positive.
+// Next sets the step that the executing process continues with after the system call s if the result of s is
+// positive. It returns s.
 func (s Step) Next(to Step) Step { s.im.Put64(s.At+stepNext, s.im.Addr(to.At)); return s }
 
-// Zero sets the step that the process executes after s if the result of s is zero.
+// Zero sets the step that the executing process continues with after the system call s if the result of s is
+// zero. It returns s.
 func (s Step) Zero(to Step) Step { s.im.Put64(s.At+stepZero, s.im.Addr(to.At)); return s }
 
-// Fail sets the step that follows an error of s. The error is recorded for [Image.Failure]; Expect does not
-// record it.
+// Fail sets the step that follows an error of the system call s, and returns s. The error is recorded for
+// [Image.Failure]; Expect does not record it.
 func (s Step) Fail(to Step) Step { s.im.Put64(s.At+stepFail, s.im.Addr(to.At)); return s }
 
 // IgnoreErrors makes every error of the system call s count as success; the stored result still holds it.

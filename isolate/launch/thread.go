@@ -25,7 +25,8 @@ func (im *Image) StartPID1(first Step, flags uint64, group int) (pid, pidfd, thr
 	return pid, pidfd, thread, err
 }
 
-// ReleaseThread allows the thread that StartPID1 returned to end, after the pid 1 that it forked has ended.
+// ReleaseThread allows the thread that [Image.StartPID1] returned to end. Until then it may not, since the
+// kernel would kill the pid 1 that it forked.
 func ReleaseThread(thread int) {
 	forkers.mu.Lock()
 	defer forkers.mu.Unlock()

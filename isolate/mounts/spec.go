@@ -145,7 +145,7 @@ type IDs struct {
 	Further [MaxFurther]uint32
 }
 
-// MaxFurther is how many ids beyond the range 0 to Size-1 a container can have, see [IDs].
+// MaxFurther is how many ids beyond the range 0 to Size-1 a container can have; see [IDs].
 const MaxFurther = 4
 
 // Same maps only the user and group of the calling process, to themselves; all other ids appear as nobody in
@@ -232,7 +232,8 @@ func (m Mount) String() string {
 	return b.String()
 }
 
-// Check returns an error if the fields of the mount contradict each other or one is missing.
+// Check returns an error of kind ErrInvalid if the fields of the mount m of a container contradict each other
+// or one is missing.
 func (m Mount) Check() error {
 	if err := CheckPath(m.Target); err != nil {
 		return err
@@ -305,8 +306,8 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// Invalid returns an error of kind ErrInvalid, which means that a Spec contradicts itself or is incomplete,
-// with a formatted text.
+// Invalid returns an error of kind ErrInvalid with a formatted text. Checks return it for a Spec (the policy
+// of a container) that contradicts itself or is incomplete.
 func Invalid(format string, args ...any) error {
 	return &errs.Error{Op: "checking the policy", Kind: errs.ErrInvalid, Err: fmt.Errorf(format, args...)}
 }

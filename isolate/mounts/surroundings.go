@@ -25,7 +25,8 @@ type surroundings struct {
 	memory  int64  // of the host in bytes, without swap
 }
 
-// An entry is a directory, symbolic link or file that pid 1 creates in a fresh tmpfs of the container.
+// An entry is a directory, symbolic link or file that pid 1 creates in a fresh tmpfs of the container, such
+// as /run, as the host has it.
 type entry struct {
 	name     string
 	link     string // the target of a symbolic link

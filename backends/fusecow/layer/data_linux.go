@@ -50,7 +50,7 @@ func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*
 	})
 }
 
-// errNotOneFile means that the content of an inode is spread over several files, as for a sparse upper.
+// errNotOneFile means that a file's content is spread over several files, so that no descriptor has it all.
 var errNotOneFile = errors.New("the content is not a single file")
 
 // Read fills buf with the content of the inode id from off, up to the end of the file.
@@ -283,7 +283,7 @@ func (n *inode) strip(p Privileges) {
 	}
 }
 
-// truncate sets the size of n. It copies up nothing beyond the new size. Without content it creates none.
+// truncate sets the size of the file n. It copies up no byte beyond that, and nothing if n has no content.
 func (f *FS) truncate(n *inode, size int64) error {
 	n.lock().RLock()
 	f.mu.RLock()

@@ -177,7 +177,7 @@ func (f *detacher) detachDir(n *inode) (whole bool, err error) {
 	return true, f.makeDirty(n)
 }
 
-// detachName adds the name of a lower entry to dir, and detaches its inode as detach does.
+// detachName adds the name of a lower entry to the directory dir, and copies up its inode as detach does.
 func (f *detacher) detachName(dir *inode, name string) (whole bool, err error) {
 	f.mu.Lock()
 	n, err := f.lookup(dir, name)

@@ -62,7 +62,7 @@ type dirtyState struct {
 // to.
 var cleanState = &dirtyState{recordedIn: logfile.NoContent}
 
-// ownState gives n a dirtyState of its own, which may be written to, and returns n.
+// ownState gives the inode n, which shared that of all clean ones, a writable dirtyState. It returns n.
 func (n *inode) ownState() *inode {
 	if n.dirtyState == cleanState {
 		n.dirtyState = &dirtyState{recordedIn: logfile.NoContent}

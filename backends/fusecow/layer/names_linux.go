@@ -114,7 +114,7 @@ type New struct {
 	Target                string // of a symbolic link
 }
 
-// Make creates the inode that what describes in the directory with the node id id.
+// Make creates the inode that what describes, such as a file, in the directory with the FUSE node id id.
 func (f *FS) Make(id uint64, what New) (Entry, error) {
 	dir, err := f.inodeByID(id)
 	if err != nil {
@@ -173,7 +173,7 @@ func (f *FS) Make(id uint64, what New) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// addSubdirs adds by to the link count of dir for subdirectories, unless the lower does not count them.
+// addSubdirs adds by to dir's link count, which counts subdirectories, unless the lower does not count them.
 func addSubdirs(dir *inode, by int) {
 	if dir.nlink > 1 {
 		dir.nlink = uint32(int(dir.nlink) + by)

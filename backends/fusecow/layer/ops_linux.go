@@ -43,7 +43,7 @@ func (f *FS) inodeByID(id uint64) (*inode, error) {
 	return nil, unix.ESTALE
 }
 
-// stat returns the attributes of n. The caller holds mu, unless no other goroutine knows n.
+// stat returns the attributes of the inode n. The caller holds mu, unless no other goroutine knows n.
 func (f *FS) stat(n *inode) Attr {
 	a := Attr{
 		Ino: n.ino, Size: uint64(n.size), Blocks: uint64(n.blocks), Mode: n.mode, UID: n.uid, GID: n.gid,
@@ -70,7 +70,7 @@ func (f *FS) stat(n *inode) Attr {
 	return a
 }
 
-// entry returns n as an Entry, and counts one more kernel reference. The caller holds mu.
+// entry returns the inode n as an [Entry], and counts one more kernel reference to it. The caller holds mu.
 func (f *FS) entry(n *inode) Entry {
 	n.lookups++
 	return Entry{n.id, f.generations[n.id], f.stat(n)}
@@ -154,7 +154,7 @@ type Change struct {
 // A Set is a bit set that says which attributes of an inode a [Change] changes.
 type Set int
 
-// Bits of a Set. SetAtimeNow and SetMtimeNow use the current time. KillSetID with SetSize clears set-id bits.
+// Bits of a [Set]. SetAtimeNow and SetMtimeNow use the present; KillSetID with SetSize clears set-id bits.
 const (
 	SetMode Set = 1 << iota
 	SetUID

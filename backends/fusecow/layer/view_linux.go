@@ -5,7 +5,8 @@ package layer
 type View uint8
 
 const (
-	// Whole is the view that shows the whole lower; as the view of an inode: none is assigned yet.
+	// Whole is the FUSE mount that shows the whole lower. For an inode it means: no view is assigned to it
+	// yet.
 	Whole View = iota
 	// Cached is the FUSE mount of directories, and of small files without extended attributes or further
 	// links.

@@ -36,7 +36,8 @@ const whiteout = 1 << 63
 
 var whiteoutAttr = layer.Attr{Ino: whiteout, Mode: unix.S_IFCHR, Nlink: 1}
 
-// Lookup looks a name up; for a file of the uncached view it returns no entry, so that overlayfs looks there.
+// Lookup looks a name up in the cached view, which shows directories and small files. For a file of the
+// uncached view it returns no entry, so that overlayfs looks there.
 func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -50,7 +50,8 @@ func topmost(trees []string, tree string) string {
 	return tree
 }
 
-// changesIn yields the entries of the layers some, which are part of chain, all layers above the lower tree.
+// changesIn yields the paths that the layers some have changed in an overlay. chain are all its layers above
+// the lower tree, to which some belong.
 func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()

@@ -135,7 +135,8 @@ func (r *detacher) seen(name string, st *vfs.Stat) bool {
 	return recordCache
 }
 
-// countBytes adds the size of a file that is not in the upper layer yet to the bytes to copy.
+// countBytes adds the size of a file that is not in the upper layer yet to the bytes that a copy up will
+// need, for the check of free space.
 func (r *detacher) countBytes(_ int, _, name string, st *vfs.Stat) error {
 	if !st.IsRegular() || r.seen(name, st) {
 		return nil

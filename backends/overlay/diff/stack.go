@@ -53,8 +53,8 @@ type Layers struct {
 	roots []*os.File
 }
 
-// Open opens the root directories of the layers trees, topmost first. The caller must call Close, also after an
-// error.
+// Open opens the root directories of the layers, whose paths are in trees, topmost first. The caller must
+// call Close, also after an error.
 func (l *Layers) Open(trees []string) error {
 	for _, tree := range trees {
 		f, err := vfs.OpenDir(unix.AT_FDCWD, tree)
@@ -75,7 +75,8 @@ func (l *Layers) Close() {
 	}
 }
 
-// root returns the lookup result for the root directory, which all layers and the lower tree have.
+// root returns the lookup result, a [Stack], for the root directory, which all layers and the lower tree
+// have.
 func (l *Layers) root() Stack {
 	n := len(l.roots)
 	s := Stack{at: make([]string, n+1), end: n + 1, Has: make([]bool, n), data: -1}

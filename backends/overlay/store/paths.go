@@ -27,8 +27,8 @@ func (s *Store) TreePath(layer string) string {
 // WorkPath returns the directory that overlayfs uses as workdir when it mounts a layer as the upper one.
 func (s *Store) WorkPath(layer string) string { return s.LayerPath(layer) + s.Inner() + "/work" }
 
-// AttrPrefix returns the prefix of the names of overlayfs's own extended attributes: "trusted.overlay." or
-// "user.overlay.".
+// AttrPrefix returns the prefix of the names of overlayfs's own extended attributes in these layers:
+// "trusted.overlay." for root, "user.overlay." for others.
 func (s *Store) AttrPrefix() string {
 	if s.UserXattr {
 		return "user.overlay."

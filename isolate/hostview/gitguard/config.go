@@ -240,7 +240,8 @@ func (g *Guard) staysOutside(e *entry) bool {
 	return true
 }
 
-// notInPath reports whether a rune separates the words of a shell command, and so cannot be in a path in it.
+// notInPath reports whether a rune separates the words of a shell command, so that it cannot be in the path
+// of a program in one.
 func notInPath(r rune) bool { return strings.ContainsRune(" \t\"'`$(){}<>|&;=,\\", r) }
 
 func exists(path string) bool {

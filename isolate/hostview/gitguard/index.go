@@ -92,7 +92,8 @@ func (x *index) entry(compressed bool, last string) (string, bool) {
 	return name, x.end <= len(x.text)
 }
 
-// maxName is larger than any path that a system call takes; a git index with a longer one is refused.
+// maxName is larger, in bytes, than any path that a system call takes; a git index with a longer path is
+// refused.
 const maxName = 1 << 13
 
 // varint reads a number of several bytes at the beginning of text, and returns its size in bytes, or 0 if

@@ -37,7 +37,8 @@ type lastName struct {
 	to     uint64
 }
 
-// Add updates the digest by the next record of the log; r is at the fields of that record.
+// Add updates the digest, the final state that a log describes, by the next record of the log. r is at the
+// fields of that record.
 func (g *Digest) Add(kind byte, r *Reader) {
 	before := r.rest
 	record := func() []byte { return before[:len(before)-len(r.rest)] }

@@ -181,7 +181,8 @@ func (d *Layer) Records(do func(kind byte, r *Reader)) error {
 	})
 }
 
-// Append writes one frame with these records to the end of the log. After an error the log is unchanged.
+// Append writes one frame with these records to the end of the layer's log. Either all of them or none take
+// effect after a crash. After an error the log is unchanged.
 func (d *Layer) Append(records []byte) error {
 	frame := encodeFrame(records)
 	if _, err := d.Log.WriteAt(frame, d.Size); err != nil {
@@ -267,7 +268,8 @@ func (d *Layer) OpenContent(id uint64, flags int, make bool) (int, error) {
 	return n, err
 }
 
-// Contents calls do with the inode number and the attributes of each content file of the layer.
+// Contents calls do with the inode number and the attributes of each content file of the layer, a file with
+// the content of an inode that was changed in it.
 func (d *Layer) Contents(do func(id uint64, st *vfs.Stat) error) error {
 	data, err := vfs.OpenDir(d.FD, "data")
 	if err != nil {

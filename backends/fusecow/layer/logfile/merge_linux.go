@@ -120,7 +120,8 @@ func (m *merger) checkSetAside(path string) error {
 	return nil
 }
 
-// records returns the log records of the merged layer, and links the content files into that layer.
+// records returns the log records of the layer that several are merged into, and links the content files to
+// which the records refer into that layer.
 func (m *merger) records() (Writer, error) {
 	needed := NewDigest()
 	for _, path := range m.Layers[:m.from] {
@@ -211,7 +212,8 @@ func (m *merger) link(layer, name string) error {
 	return err
 }
 
-// write writes the log of the merged layer, marked as clean, after its files are in place.
+// write writes the log of the layer that several are merged into, marked as clean, after its files are in
+// place.
 func (m *merger) write(records Writer) error {
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, m.path)
 	if err != nil {

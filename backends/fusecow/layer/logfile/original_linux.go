@@ -28,7 +28,8 @@ type Original struct {
 	Copy uint64
 }
 
-// MaxOriginal is the size in bytes of the largest lower file whose content is saved as an [Original].
+// MaxOriginal is the size in bytes of the largest lower file whose content is saved as an [Original] before
+// the fork changes it. The original bytes of a larger file are not available later.
 const MaxOriginal = 1 << 20
 
 // RemoveOriginal deletes from the layer the saved copy o of a lower file. It is for a copy that no log will

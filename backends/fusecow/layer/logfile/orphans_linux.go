@@ -62,8 +62,8 @@ func (i *Orphans) Dispose(id uint64) error {
 	return i.d.SetAside(id)
 }
 
-// SetAside moves the content file of inode id to the layer's directory found/, if it exists, where no
-// recovery deletes it.
+// SetAside moves the content file of the inode id, if it exists, to the layer's directory found/, where no
+// recovery deletes it and a person can find it.
 func (d *Layer) SetAside(id uint64) error {
 	if err := unix.Mkdirat(d.FD, "found", 0o700); err != nil && err != unix.EEXIST {
 		return &os.PathError{Op: "mkdir", Path: d.Path + "/found", Err: err}

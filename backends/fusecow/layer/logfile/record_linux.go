@@ -205,10 +205,11 @@ func (r *Reader) Gone() (id uint64) { return r.num() }
 // leads to, 0 for a whiteout.
 func (r *Reader) Name() (dir uint64, name string, to uint64) { return r.num(), r.text(), r.num() }
 
-// Unname decodes a record of a name under which the directory dir shows the lower's entry again.
+// Unname decodes a log record that says that the directory dir shows the lower's entry called name again.
 func (r *Reader) Unname() (dir uint64, name string) { return r.num(), r.text() }
 
-// Sparse decodes a record of extent sources: the inode, and the files that show through its holes.
+// Sparse decodes a log record of extent sources: the inode id, and the files p that show through the holes of
+// its content.
 func (r *Reader) Sparse() (id uint64, p Sparse) {
 	id = r.num()
 	p.Own = r.file()

@@ -21,7 +21,8 @@ func (o *Ref) IsEntry(dir *Ref, name string) bool {
 	return o.Dir != nil && o.Name == name && (o.Dir == dir || o.Dir.Path() == dir.Path())
 }
 
-// Path returns the path of o relative to the lower's root; "." is the root itself.
+// Path returns the path of the lower inode o relative to the root of the lower directory tree; "." is the
+// root itself.
 func (o *Ref) Path() string {
 	if o.Dir == nil {
 		return "."

@@ -188,7 +188,8 @@ func (t *Tree) Has(dir *Ref, name string) (bool, error) {
 	return err == nil, err
 }
 
-// With calls do with a descriptor of the directory that contains the lower inode o, and with o's name there.
+// With calls do with a descriptor of the directory that contains the lower inode o, and with o's name there,
+// for a system call that takes both.
 func (t *Tree) With(o *Ref, do func(dirfd int, name string) error) error {
 	dir, name := o.Dir, o.Name
 	if dir == nil {

@@ -80,7 +80,8 @@ func Open(path string) (_ *Quota, err error) {
 	return q, nil
 }
 
-// fillUp extends the quota file f with zeros to quotaSize, so that all its blocks are allocated.
+// fillUp extends the quota file f with zeros to quotaSize bytes, so that all its blocks are allocated before
+// it is mapped into memory.
 func fillUp(f *os.File) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err == nil && end < quotaSize {
@@ -92,7 +93,8 @@ func fillUp(f *os.File) error {
 // Close unmaps the quota file. No slot of the Quota may be used afterwards.
 func (q *Quota) Close() { _ = unix.Munmap(q.mem) } // cannot fail: it is mapped
 
-// SetLimit limits the sum of all layers to most, for all processes at once. 0 means no limit.
+// SetLimit limits the disk usage of all layers that q counts together to most, for all processes at once. 0
+// means no limit.
 func (q *Quota) SetLimit(most Usage) {
 	q.head.maxBytes.Store(most.Bytes)
 	q.head.maxInodes.Store(most.Inodes)
@@ -124,7 +126,8 @@ func (q *Quota) SetUsage(path string, u Usage) error {
 	return err
 }
 
-// Retain frees the slots of all layers except those at paths, once the others are removed.
+// Retain frees the slots, the counters of single layers, of all layers except those at paths. The others must
+// have been removed.
 func (q *Quota) Retain(paths []string) {
 	keys := map[int64]bool{}
 	for _, p := range paths {
@@ -158,7 +161,8 @@ func (q *Quota) Slot(path string) (*Slot, error) {
 	return nil, &os.PathError{Op: "count", Path: path, Err: unix.ENOSPC}
 }
 
-// keyOf returns the key of a layer's slot: a hash of the layer's name. Layer names are never reused.
+// keyOf returns the key by which the counter of the layer at path is found in a quota file: a hash of the
+// layer's name. Layer names are never reused.
 func keyOf(path string) int64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, filepath.Base(path)) // never fails
@@ -174,7 +178,8 @@ func (s *Slot) Set(u Usage) {
 // Usage returns the disk usage that the slot, the counter of one layer, holds.
 func (s *Slot) Usage() Usage { return Usage{s.Bytes.Load(), s.Inodes.Load()} }
 
-// Free returns how many bytes and inodes may still be added before the limit is reached.
+// Free returns how many bytes and inodes may still be added to the layers that q counts before its limit is
+// reached.
 func (q *Quota) Free() Usage {
 	left, most := Usage{math.MaxInt64 / 2, math.MaxInt64 / 2}, q.Limit() // halved, so that adding to it cannot overflow
 	if most == (Usage{}) {
