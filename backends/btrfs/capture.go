@@ -31,8 +31,8 @@ func (c *capture) done() {
 	c.dataDir.close()
 }
 
-// prepare starts a capture of the real tree: it opens the subvolume that contains the tree, and the data
-// directory, which it creates if needed. The caller must call done.
+// prepare starts a capture of the real tree. It opens the subvolume that contains the tree, and the data
+// directory, which prepare creates if needed. The caller must call done on the result.
 func (b *Backend) prepare(ctx context.Context, tree snapshot.Tree) (*capture, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

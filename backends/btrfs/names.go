@@ -75,8 +75,8 @@ func (n *namer) dir(ino uint64, depth int) (string, error) {
 	return path, nil
 }
 
-// dropIfIncomplete drops the names that a search has found for the inode ino, unless there are as many as it
-// has links; the rest is then looked up.
+// dropIfIncomplete drops the names that a search has found for the inode ino, unless they are as many as
+// links, the inode's link count. All names are then looked up.
 func (n *namer) dropIfIncomplete(ino, links uint64) {
 	if uint64(len(n.known[ino])) != links {
 		delete(n.known, ino)

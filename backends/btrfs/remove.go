@@ -61,8 +61,8 @@ func (r dataDir) hasMark(kind, id string) bool {
 	return err == nil && m.kind == kind || errors.Is(err, errs.ErrCorrupt)
 }
 
-// Remove removes the snapshot id, for [snapshot.Backend]: it renames it, and forks made of it in advance,
-// into the trash; [Backend.Sweep] frees the space.
+// Remove removes the snapshot id, for [snapshot.Backend]: it renames the snapshot, and forks that were made
+// of it in advance, into the trash. [Backend.Sweep] frees the space.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), stock, snapshots))
 }

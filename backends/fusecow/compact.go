@@ -262,8 +262,8 @@ func (b *backend) chargeMerged(r *record, name string, old []string) error {
 	return b.chargeLayers(r, func(path string) bool { return path == b.layerPath(name) })
 }
 
-// finishMerges completes merges of layers during which a process was killed: where some record in all already
-// names the merged layer, and others still the layers that it replaces.
+// finishMerges completes merges of layers during which a process was killed: some records in all already name
+// the merged layer, others still the layers that it replaces.
 func (b *backend) finishMerges(ctx context.Context, all []recordFile) error {
 	entries, err := os.ReadDir(b.dir + "/layers")
 	for _, e := range entries {

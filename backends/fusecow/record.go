@@ -140,8 +140,8 @@ func (r *record) check(path string, fork bool) error {
 	return nil
 }
 
-// validName reports whether name can be that of an entry in layers/ or quotas/, so that it does not lead out
-// of there.
+// validName reports whether name can be that of an entry in layers/ or quotas/, so that a damaged record does
+// not lead to files elsewhere.
 func validName(name string) bool {
 	return name != "" && name[0] != '.' && !strings.ContainsAny(name, "/\x00")
 }

@@ -163,8 +163,8 @@ func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) erro
 	return store.SetTimes(fd, parent, before)
 }
 
-// makeDirs creates the directory made, with parts[there+1:] nested in it, for copyUpDirs. Each gets the
-// attributes of the directory that it will cover in the overlay.
+// makeDirs creates the directory at the path made, with the directories parts[there+1:] nested in it, for
+// copyUpDirs. Each gets the attributes of the directory that it will cover in the overlay.
 func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int) error {
 	at := made
 	var dirs []string

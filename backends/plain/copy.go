@@ -235,8 +235,8 @@ func written(err error) error {
 	return &errs.Error{Kind: errWritten, Err: err}
 }
 
-// changed returns errAgain, so that the copy is tried again, for errors that mean that an entry has changed
-// its type meanwhile, and other errors as they are.
+// changed returns errAgain for an error that means that an entry has changed its type while it was copied, so
+// that the copy is tried again. It returns other errors as they are.
 func changed(err error) error {
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {
 		return errAgain

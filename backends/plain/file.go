@@ -127,8 +127,8 @@ func (c *copier) extent(dst, src int, from, to int64) error {
 	return nil
 }
 
-// byHand copies at most one buffer of the bytes from from to to, for filesystems without copy_file_range, and
-// returns how many it copied.
+// byHand copies at most one buffer of the bytes of src between the offsets from and to into dst, and returns
+// how many it copied. It is for filesystems without copy_file_range(2).
 func (c *copier) byHand(dst, src int, from, to int64) (int, error) {
 	if c.buf == nil {
 		c.buf = make([]byte, 256<<10)

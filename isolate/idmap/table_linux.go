@@ -67,8 +67,8 @@ func (t *table) reset(tree *os.File) error {
 	return nil
 }
 
-// clear closes every descriptor of the table, so that the directory's filesystem can be unmounted. Until the
-// next reset all inodes are gone.
+// clear closes every descriptor of the table of inodes, so that the filesystem of the served directory can be
+// unmounted. Until the next reset no inode is known.
 func (t *table) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -191,7 +191,7 @@ func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
 	return w, before
 }
 
-// markDirty queues n, whose state has changed, for the next commit to the log. The caller holds mu.
+// markDirty queues the inode n, whose state has changed, for the next commit to the log. The caller holds mu.
 func (f *FS) markDirty(n *inode) {
 	f.chargeInode(n)
 	f.dirty[n] = struct{}{}

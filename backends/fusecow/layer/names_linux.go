@@ -269,7 +269,7 @@ func (f *FS) checkRemove(n *inode) error {
 	return nil
 }
 
-// dropLink lowers the link count of n by one name. At 0 the inode stays until the kernel forgets it.
+// dropLink lowers the link count of the inode n by one. At 0 the inode stays until the kernel forgets it.
 func (f *FS) dropLink(n *inode) {
 	n.ctime = logfile.Now()
 	if n.isDir() || n.nlink <= 1 {

@@ -81,7 +81,7 @@ func (f *FS) evict(n *inode) {
 	}
 }
 
-// dropUnused removes n from the inode table if neither the kernel nor a name refers to it.
+// dropUnused removes the inode n from the inode table if neither the kernel nor a name refers to it.
 func (f *FS) dropUnused(n *inode) {
 	switch {
 	case n.lookups > 0 || n == f.root:

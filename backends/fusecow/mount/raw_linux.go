@@ -25,8 +25,8 @@ type raw struct {
 	generation uint64
 }
 
-// served is the filesystem that answers the FUSE requests of a [Server]. Requests hold mu for reading;
-// replacing f takes it for writing.
+// served is the filesystem that answers the FUSE requests of a [Server]. Each request holds mu for reading;
+// to replace f, the filesystem, mu is locked for writing.
 type served struct {
 	mu sync.RWMutex
 	f  *layer.FS

@@ -52,8 +52,8 @@ func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out
 	return c.entry(out, e, err)
 }
 
-// shows reports whether e, a looked-up inode, is in the cached view, and drops the kernel's reference to it
-// if it is not.
+// shows reports whether the inode e, which the kernel has looked up, is in the cached view. If it is not,
+// shows drops the kernel's reference to the inode.
 func (c cachedView) shows(e *layer.Entry) bool {
 	if c.f.View(e.ID) == layer.Cached {
 		return true

@@ -73,8 +73,8 @@ func (m Mode) rootCounts(tree string) bool {
 	return err != nil || int(st.UID) == os.Geteuid()
 }
 
-// sameRoot reports whether the root directories x and y are equal in all that a layer stores of its root.
-// Usually they are, and the caller need not mount the states to compare them.
+// sameRoot reports whether the root directories x and y of two states are equal in all that a layer stores of
+// its root. If they are, as usual, the caller need not mount the states to compare the roots.
 func (m Mode) sameRoot(x, y string) bool {
 	a, err := vfs.Lstat(unix.AT_FDCWD, x)
 	if err != nil {

@@ -119,8 +119,8 @@ func (r *detacher) each(dir int, last, name string, do func(dir int, last, name 
 	return nil
 }
 
-// seen reports whether the file name was found before under another name, because it has several hard links.
-// It notes the name for a later link.
+// seen reports whether the file name, which has several hard links, was found before under another name. It
+// then notes that name must become a link to that file.
 func (r *detacher) seen(name string, st *vfs.Stat) bool {
 	if !st.IsRegular() || st.Nlink < 2 {
 		return false

@@ -30,12 +30,12 @@ type Stack struct {
 	Whiteout bool   // the entry in the top layer is a whiteout
 }
 
-// ReachesLower reports whether the overlay shows an entry of the lower tree at this name, or merges one with
-// those of the layers.
+// ReachesLower reports whether the overlay shows, at the name that was looked up, an entry of the lower tree,
+// or a directory in which such entries are merged with those of the layers.
 func (s *Stack) ReachesLower() bool { return s.end == len(s.at) }
 
-// LowerPath returns the path that the entry has in the lower tree; it differs from its path in the overlay
-// after a rename.
+// LowerPath returns the path in the lower tree of the entry that was looked up. After a rename it differs
+// from the entry's path in the overlay.
 func (s *Stack) LowerPath() string { return s.at[len(s.at)-1] }
 
 // A Mode describes who wrote the layers: root's overlay or an ordinary user's, which use other attributes.

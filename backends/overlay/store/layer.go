@@ -152,8 +152,8 @@ func SetTimes(fd int, path string, st vfs.Stat) error {
 	return nil
 }
 
-// Shorten returns the list layers, topmost first, with fewer layers if it is long: where a merged layer
-// stands for the lowest ones, it replaces them.
+// Shorten returns the list layers, topmost first. If the list is long and a merged layer replaces the lowest
+// ones, that layer stands in place of them.
 func (s *Store) Shorten(layers []string) []string {
 	if len(layers) <= s.MergeAt {
 		return layers

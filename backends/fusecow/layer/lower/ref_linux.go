@@ -41,8 +41,8 @@ func (o *Ref) Path() string {
 	return b.String()
 }
 
-// IdentityOf returns the identity of the lower inode with these attributes, which tells it from a later inode
-// of the same number.
+// IdentityOf returns the identity of the lower inode with these attributes, by which it differs from a later
+// inode with the same number.
 func (t *Tree) IdentityOf(st *vfs.Stat) logfile.Identity {
 	return t.OmitRootDev(logfile.Identity{Ino: st.Ino, Dev: uint32(st.Dev), Born: logfile.At(st.BTime.Sec, st.BTime.Nsec)})
 }

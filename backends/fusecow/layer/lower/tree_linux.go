@@ -134,8 +134,9 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 	return n, nil
 }
 
-// Hide makes these paths, relative to the root, invisible, now and when they appear later. They replace those
-// of an earlier call. Entries that the kernel has looked up before stay visible.
+// Hide makes these paths, relative to the root of the lower directory tree, invisible, now and when they
+// appear later. The paths replace those of an earlier call. Entries that the kernel has looked up before stay
+// visible.
 func (t *Tree) Hide(paths []string) {
 	hidden := make(map[string][]string, len(paths))
 	for _, p := range paths {
