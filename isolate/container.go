@@ -116,8 +116,8 @@ func (c *Container) Exec(ctx context.Context, command Command) (*Process, error)
 	return c.launched(l)
 }
 
-// nextRegion returns the part of the image into which the next request to pid 1 is written: the one of two
-// that the last request did not use. The caller holds reqMu.
+// nextRegion returns the part of the image, the memory shared with pid 1, into which the next request to pid
+// 1 is written. Of two parts it is the one that the last request did not use. The caller holds reqMu.
 func (c *Container) nextRegion() launch.Region {
 	c.current = 1 - c.current
 	return c.regions[c.current]
@@ -159,8 +159,9 @@ func (c *Container) submit(first launch.Step, command *Command) error {
 	return nil
 }
 
-// launched waits for the report of the last request to start a command, and returns the process that it
-// started, or the error of its start, which l locates. The caller closes the process.
+// launched waits for pid 1's report of the last request, which was to start a command. It returns the process
+// that was started, or the error of its start; l says where in the image that is. The caller closes the
+// process.
 func (c *Container) launched(l execResult) (*Process, error) {
 	r, ok := c.awaitReport()
 	if !ok {

@@ -111,8 +111,8 @@ func (c *Container) Clear(ctx context.Context) error {
 	}
 }
 
-// stop stops all processes of the container, by the cgroup freezer if possible and otherwise by signals. The
-// thawer, which continues them, is never nil.
+// stop stops all processes of the container, by the cgroup freezer if possible and otherwise by signals. It
+// returns a function that lets them continue, which is never nil, also with an error.
 func (c *Container) stop(ctx context.Context) (thawer, error) {
 	if f, ok := c.freezer(); ok {
 		return func() error { return f.write(f.off) }, f.freeze(ctx)
@@ -278,8 +278,8 @@ func (b *builder) broadcast(sig int) launch.Step {
 	return first
 }
 
-// A threadState is the state of one thread in the container, as the letter in /proc/PID/stat, by which
-// stopEach sees that it has stopped. pid is the thread's process on the host.
+// A threadState is the state of one thread in the container, as the letter in /proc/PID/stat. By it stopEach
+// sees that the thread has stopped. pid is the thread's process on the host.
 type threadState struct {
 	pid   int
 	state byte

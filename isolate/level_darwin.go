@@ -79,8 +79,8 @@ func (s Spec) profile() (string, error) {
 	return text, nil
 }
 
-// place returns the host path of the path inside of a container: in the copy of the innermost tree that
-// contains it.
+// place returns the path on the host that stands for the path inside, as a command in a container means it:
+// in the copy of the innermost tree that contains it.
 func (s Spec) place(inside string) string {
 	best := Mount{Target: "/", Source: "/"}
 	for _, m := range s.Mounts {

@@ -42,8 +42,8 @@ type pid1 struct {
 
 const maxRequestFDs = 3
 
-// dying adds the system call by which pid 1 exits, and makes it the one that follows any error of the steps
-// added after it.
+// dying adds the system call by which pid 1 exits. Any error of a system call that is added after it, unless
+// said otherwise, leads there.
 func (b *builder) dying() {
 	b.Stage = "ending"
 	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(1))
@@ -53,8 +53,8 @@ func (b *builder) dying() {
 	b.OnErr = exit.At
 }
 
-// newInbox reserves the memory into which pid 1 receives the supervisor's requests. The supervisor resets it
-// before each request, because the kernel writes to it.
+// newInbox reserves the memory, in the image that pid 1 shares with the supervisor, into which pid 1 receives
+// the supervisor's requests. The supervisor resets it before each request, because the kernel writes to it.
 func (b *builder) newInbox() {
 	data := b.NewCell(0)
 	b.p1.request = data

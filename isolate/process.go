@@ -31,8 +31,8 @@ type Process struct {
 
 func newProcess() *Process { return &Process{done: make(chan struct{}), pidfd: -1} }
 
-// begin records that the process has started; pidfd and pty are its descriptors, or -1. Its counterpart end
-// records that the process has ended. Container.serve calls each once, in this order.
+// begin records that the process has started; pidfd and pty are its descriptors, or -1. The method end
+// records that it has ended. Container.serve calls each once, in this order, when pid 1 reports the event.
 func (p *Process) begin(pidfd, pty int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

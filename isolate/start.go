@@ -107,8 +107,8 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (execResu
 	return l, planError(b.Err)
 }
 
-// await adds the system call at which pid 1 waits for the supervisor's resume. The supervisor may write the
-// steps after it meanwhile.
+// await adds a system call at which pid 1 waits until the supervisor calls resume. Meanwhile the supervisor
+// may write the system calls that follow.
 func (b *builder) await() {
 	data := b.Words(b.Addr(int(b.NewCell(0))), 1)
 	b.receive(b.Words(0, 0, data.V, 1, 0, 0, 0))
@@ -118,8 +118,8 @@ func (b *builder) receive(message launch.Arg) {
 	b.Do(unix.SYS_RECVMSG, launch.Num(b.p1.ctl), message, launch.Num(unix.MSG_CMSG_CLOEXEC)).Zero(b.p1.die)
 }
 
-// resume makes pid 1 continue after the step that await added, and sends it the descriptors fds through the
-// control socket ctl.
+// resume makes pid 1 continue after the system call that await added. It sends pid 1 the descriptors fds
+// through the control socket ctl.
 func (b *builder) resume(ctl int, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {

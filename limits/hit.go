@@ -46,8 +46,8 @@ type counts struct {
 // is called when the limits have changed.
 func (t *counts) forget() { t.reported = nil }
 
-// hit records that the limit part was hit, once until the limits change. If the limit kills the container,
-// processes that start afterwards are killed too.
+// hit records that the limit part was hit: only the first time, until the limits change. If the limit kills
+// the container, processes that start afterwards are killed too.
 func (g *Group) hit(part Part) {
 	c := newLimitHit(part, g.l)
 	g.counts.kill = g.counts.kill || c.Killed

@@ -102,8 +102,8 @@ func (p *Pool) driftOf(ctx context.Context, tree string) ([]snapshot.Candidate, 
 const (
 	// walkers is the number of threads that walk a workspace to find changes; a third would gain nothing.
 	walkers = 2
-	// racy is how long before an import a change may have left the ctime as it was, so that the file must be
-	// compared again: two ticks of the slowest clock.
+	// racy is how long before an import a file may have changed without getting another ctime than at the
+	// import, so that it must be compared again: two ticks of the slowest clock.
 	racy = 20 * time.Millisecond
 )
 

@@ -69,8 +69,8 @@ type syncer struct {
 	later   []laterLink
 }
 
-// A laterLink is a name of a file with several hard links, which a syncer makes after all other files because
-// it may be a link to one of them.
+// A laterLink is a name of a file with several hard links. A syncer makes it in the copy after all other
+// files, because it may become a link to one of them.
 type laterLink struct {
 	dir, name string
 	st        vfs.Stat
@@ -119,8 +119,8 @@ func (s *syncer) change(ctx context.Context, step string) error {
 	return fault.Point(ctx, step)
 }
 
-// checkSpace is called before n more bytes are copied, and returns an error if the disk has too little space
-// for them. It looks only after each 16 MiB.
+// checkSpace returns an error if the disk has too little space for n more bytes of the copy. It is called
+// before they are copied, and looks at the disk only after each 16 MiB.
 func (s *syncer) checkSpace(n int64) error {
 	const often = 16 << 20
 	if s.hasRoom == nil || s.since.Add(n) < often {

@@ -82,8 +82,8 @@ func openOwner(pid int) (*os.File, error) {
 // host. By it the process is sent requests to leave or change the directory, or to end.
 type Conn struct{ c *fdsock.Conn }
 
-// Dial connects to the process that serves a view, over its control socket. Errors: ENOENT and ECONNREFUSED
-// if there is no process.
+// Dial connects to the process that serves a view, over that process's control socket at the path control.
+// Errors: ENOENT and ECONNREFUSED if there is no process.
 func Dial(control string) (*Conn, error) {
 	c, err := fdsock.Dial(control)
 	if err != nil {
@@ -92,8 +92,8 @@ func Dial(control string) (*Conn, error) {
 	return &Conn{c}, nil
 }
 
-// Close closes the connection to the view's process. If the view has left its directory and not entered
-// another, its process ends.
+// Close closes the connection to the process that serves the view. If the view was made to leave its
+// directory and has not entered another, the process ends.
 func (c *Conn) Close() error { return c.c.Close() }
 
 // Leave makes the view's process close everything of the container, so that the container can end. The view

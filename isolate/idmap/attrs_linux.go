@@ -110,8 +110,8 @@ func truncate(fd int, size int64, kill bool) error {
 	return dropSetID(f, kill)
 }
 
-// dropSetID clears, if kill is set, those set-id bits of the file fd that a write by a user other than root
-// clears.
+// dropSetID clears, if kill is set, those set-id bits of the file fd that the kernel clears when a user other
+// than root writes to a file.
 func dropSetID(fd int, kill bool) error {
 	if !kill {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listings holds the list of names of each open directory. It is made when the directory is read from its
-// beginning, and stays the same until the next such read.
+// listings holds, for each directory that a process has open, its list of names. A list is made when the
+// directory is read from its beginning, and stays the same until the next such read.
 type listings struct {
 	mu   sync.Mutex
 	next uint64
@@ -65,8 +65,8 @@ func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEn
 	})
 }
 
-// readDir calls add with the entries of the directory that in names, from its offset on, until add returns
-// false. dir is a descriptor of the directory.
+// readDir calls add with the entries of a directory until add returns false. in, the kernel's request, says
+// which directory and from which offset on; dir is a descriptor of it.
 func (s *server) readDir(in *fuse.ReadIn, add func(dir int, e fuse.DirEntry) bool) fuse.Status {
 	s.lists.mu.Lock()
 	l := s.lists.all[in.Fh]

@@ -159,8 +159,8 @@ func (t *table) adopt(fd int, checked string) (*inode, vfs.Stat, error) {
 	return n, st, nil
 }
 
-// pin opens the inode called name in dir, which is about to be removed, and keeps it open, so that processes
-// that use it still reach it.
+// pin opens the inode called name in the directory dir, which is about to be removed, and keeps it open.
+// Processes that use the inode still reach it then.
 func (t *table) pin(dir int, name string) {
 	fd, err := openPath(dir, name)
 	if err != nil {

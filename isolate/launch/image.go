@@ -56,8 +56,8 @@ const (
 	quietAll = 0xffff // as the first of stepQuiet: matches every error
 	expected = 0xfffe // as the second of stepQuiet: errors are not recorded in the head
 
-	// Load is used in place of a system call number for a step that makes no call: its result is its first
-	// argument.
+	// Load stands in place of a system call number for a step that makes no system call: the result of such a
+	// step is its first argument.
 	Load = ^uint64(0)
 
 	// headFailed and its siblings are offsets in the head of an image, where the executing process writes

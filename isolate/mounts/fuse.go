@@ -24,8 +24,8 @@ type fuseTree struct {
 	key   layerKey
 }
 
-// A layerKey identifies a directory that FUSE serves with mapped ids: either by its path
-// alone, or as the lower layer number served of the overlay that is mounted at target.
+// A layerKey identifies a directory that a FUSE process shows with mapped ids: by its path alone, or as layer
+// number served of the overlay that is mounted at target.
 type layerKey struct {
 	path, target string
 	served       int

@@ -22,8 +22,8 @@ import (
 // contain them, because overlayfs shows the attributes of the topmost one. It cannot be stored beside the other
 // layers, where several containers could share it: overlayfs refuses a lower layer that lies in another one (ELOOP).
 
-// A parent is a directory of the host's tree that the layer of a tree's hidden entries has to contain too,
-// with the same attributes.
+// A parent is a directory of the host's tree with hidden entries in or below it. The overlay layer that hides
+// these has a copy of the directory, with the same attributes.
 type parent struct {
 	path   string // relative to the tree
 	st     vfs.Stat

@@ -140,8 +140,8 @@ func (pl *Planner) makeDev(p *private) {
 	p.mqueue = pl.Filesystem("mqueue", QuietMount)
 }
 
-// fill adds the system calls by which pid 1 creates entries, directories and symbolic links, in the fresh
-// tmpfs fs, with the host's owners as far as the container maps them.
+// fill adds the system calls by which pid 1 creates entries (directories and symbolic links) in the fresh
+// tmpfs fs. They get the owners that they have on the host as far as the container maps these.
 func (pl *Planner) fill(fs launch.Cell, entries []entry) {
 	for _, e := range entries {
 		if e.file {

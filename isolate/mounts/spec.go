@@ -157,8 +157,9 @@ var Same = IDs{}
 // MapIDs. Own needs root, and Linux 5.19 for overlays.
 func Own(base uint32) IDs { return IDs{Base: base, Size: 1 << 16} }
 
-// With returns the mapping with the container's id as one more, if it is beyond the range and fewer than
-// MaxFurther were added. Trees that MapIDs maps show it as nobody.
+// With returns the mapping i with the container's id as a further one, if id is beyond the mapped range and
+// fewer than MaxFurther were added; else i itself, as for [Same]. Trees whose ids MapIDs maps show that id as
+// nobody.
 func (i IDs) With(id uint32) IDs {
 	if i == Same || i.Has(id) {
 		return i

@@ -116,8 +116,8 @@ func (g *Guard) pointer(path string, text []byte, prefix string) ([]byte, error)
 	return []byte(to + "\n"), nil
 }
 
-// rest returns the path, relative to the view, of the target to that the file at path names; false if it is
-// outside of the view.
+// rest returns the path, relative to the view, of the target to, which the file of git's at path names; false
+// if the target is outside of the view.
 func (g *Guard) rest(path, to string) (string, bool) {
 	if !filepath.IsAbs(to) {
 		to = filepath.Join(g.View, filepath.Dir(path), to)

@@ -96,8 +96,8 @@ func (x *index) entry(compressed bool, last string) (string, bool) {
 // refused.
 const maxName = 1 << 13
 
-// varint reads a number of several bytes at the beginning of text, and returns its size in bytes, or 0 if
-// there is none.
+// varint reads a number of a git index, encoded in several bytes, at the beginning of text. It returns the
+// number and its size in bytes, or size 0 if there is none.
 func varint(text []byte) (value uint64, size int) {
 	for i, c := range text[:min(len(text), 8)] {
 		if i > 0 {
