@@ -66,9 +66,9 @@ func (b *builder) equip(pid, ctl int) error {
 	return b.resume(ctl, nil)
 }
 
-// complete adds the rest of pid 1's system calls: for the trees of spec, the privileges that pid 1 drops, its
-// main loop, and the start of the command unless command is nil. streams are the command's descriptors in pid
-// 1.
+// complete adds the rest of pid 1's system calls to the image: for the trees of spec, the privileges that pid
+// 1 drops, its main loop, and the start of the command unless command is nil. streams are the command's
+// descriptors in pid 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (execResult, error) {
 	b.spec, b.Planner.Spec = spec, spec.trees()
 	if err := errors.Join(b.setRlimits(spec.Rlimits), b.checkPaths()); err != nil {

@@ -278,9 +278,9 @@ func (g *Group) Set(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// checkFixed returns an error if l changes a limit that each process got when it started (rlimit), and that
-// therefore cannot change now. held is how l would be enforced. A limit that the watcher enforces too may
-// become lower.
+// checkFixed returns an error if l changes a limit that each process of the container got when it started
+// (rlimit), and that therefore cannot change now. held says how l would be enforced. A limit of memory or CPU
+// time may become lower, since the watcher enforces it too.
 func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 	if g.pid == 0 {
 		return nil

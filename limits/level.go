@@ -243,7 +243,7 @@ func memoryOfHost() int64 {
 }
 
 // pidsOfHost returns how many processes and threads the host allows at most, or 0 if unknown. A higher limit
-// has no effect.
+// of a container's processes has no effect.
 func pidsOfHost() int64 {
 	var most int64
 	for _, name := range [...]string{"pid_max", "threads-max"} {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A watcher checks the limits of a group when the kernel reports a hit or a time comes, and enforces those
-// that no control group enforces.
+// A watcher checks the limits of a container when the kernel reports a hit or a time has passed, and enforces
+// those that no control group enforces. [Group.Attach] starts it.
 type watcher struct {
 	wake      chan struct{} // holds one value
 	quit      context.Context

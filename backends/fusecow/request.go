@@ -103,8 +103,8 @@ func (b *backend) requestLayer(layer string, q request) (*os.File, error) {
 	return requestMount(b.socketPath(layer), q)
 }
 
-// requestMount sends a request to the server that listens at the socket path, and returns the mount in its
-// reply, or nil.
+// requestMount sends the request q to the server of a fork that listens at the socket path. It returns the
+// detached mount in the server's reply, which the caller closes, or nil if the reply has none.
 func requestMount(path string, q request) (*os.File, error) {
 	root, _, err := requestReply(path, q)
 	return root, err

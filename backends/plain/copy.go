@@ -53,7 +53,8 @@ func openTree(path string) (int, error) {
 	return fd, nil
 }
 
-// copyTree copies the open tree src into home/tree, which is empty. from is the path of src, for errors.
+// copyTree copies the tree open as src into home/tree, the empty directory of a new snapshot or fork. from is
+// the path of src, for the texts of errors.
 func (b *backend) copyTree(ctx context.Context, src int, from, home string) error {
 	c := &copier{ctx: ctx, from: from, links: -1, linked: map[inode]string{}}
 	defer c.close()

@@ -260,8 +260,8 @@ func (l *Layers) add(m *os.File, err error) (string, error) {
 	return place, mount.MoveMount(m, place)
 }
 
-// wrap mounts an overlay of the one layer name, as [mount.WrapLower] does, and returns a path to it. The
-// Layers closes the mount later.
+// wrap mounts an overlay of the single layer name, as [mount.WrapLower] does, so that it can be a layer
+// together with directories inside it. It returns a path to the overlay, which l closes later.
 func (l *Layers) wrap(name string, userXattr bool) (string, error) {
 	return l.add(l.alone(name, userXattr, 0))
 }

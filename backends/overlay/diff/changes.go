@@ -116,9 +116,10 @@ func (t *changeLister) layer(tree string) error {
 	return store.Walk(tree, t.visit)
 }
 
-// emit yields the path name as changed, with Tree if everything inside may be, unless it lies in a directory
-// that was yielded with Tree. An entry there is yielded nevertheless if lostFrom, the path that its redirect
-// reads and that is gone, is not "", but not inside another such entry.
+// emit yields the path name as changed; with tree, everything inside may be changed too. It leaves out a path
+// inside a directory that was yielded with tree, with one exception: lostFrom, unless "", is the path in the
+// lower tree that the entry's redirect reads and that is gone. Such an entry is yielded, unless it is inside
+// another one.
 func (t *changeLister) emit(name string, tree bool, lostFrom string) error {
 	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
 	if lostFrom != "" && inside(t.lost) {

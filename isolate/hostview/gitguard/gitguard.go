@@ -75,7 +75,8 @@ func (g *Guard) Text(name, path string, text []byte) ([]byte, error) {
 	return g.config(path, text), nil
 }
 
-// real returns the content of the file at the same path of the real workspace, which the user wrote, or nil.
+// real returns the content of the file at this path of the real workspace, which the user and not the
+// container wrote, or nil if there is none that can be compared.
 func (g *Guard) real(path string) []byte {
 	if path == "" || g.Workspace == "" {
 		return nil

@@ -31,9 +31,9 @@ type Orphans struct {
 	gone map[uint64]bool // nil if everything is known
 }
 
-// Orphans returns the [Orphans], which disposes of content files without an inode, of a layer whose log was
-// read. Cost: one more read of the log if frames were lost. careful makes it move all content to found/ that
-// is not known to be removed.
+// Orphans returns the [Orphans] of the layer d, which decides about content files without an inode during
+// recovery. The log must have been read. Cost: one more read of the log if frames were lost. With careful it
+// moves all content to found/ that is not known to be removed.
 func (d *Layer) Orphans(careful bool) (*Orphans, error) {
 	i := &Orphans{d: d}
 	if !careful && !d.Torn {

@@ -60,10 +60,10 @@ func NewLinkSearch(tree *Tree, found func(name *Ref) error) *LinkSearch {
 	}
 }
 
-// Want adds the inode of a known name to those that Run searches for. missing is how many names of it are
-// unknown; it counts only if the known name is gone from the lower, since else the link count there says it.
-// Want returns false if the inode cannot be searched for: its number in the directory differs from the one
-// that stat(2) returns, as on some stacked filesystems.
+// Want adds the inode that has the name known to those whose further names Run searches for. missing is how
+// many names of the inode are unknown; it counts only if the name known is gone from the lower, since
+// otherwise the link count of the file there says it. Want returns false if the inode cannot be searched for:
+// its number in the directory differs from the one that stat(2) returns, as on some stacked filesystems.
 func (s *LinkSearch) Want(known *Ref, missing int) (bool, error) {
 	if w := s.wanted[known.Ino]; w != nil {
 		return w.known.Identity == known.Identity, nil
