@@ -111,10 +111,12 @@ const (
 	Link      = mounts.Link
 )
 
-// Same maps only the caller's own user and group, to themselves: see [mounts.Same].
+// Same maps only the user and group of the process that makes a container, to themselves in the container:
+// see [mounts.Same].
 var Same = IDs{}
 
-// Own maps the ids of a container to 65536 ids of the host from base on: see [mounts.Own].
+// Own returns the mapping of a container's user and group ids to 65536 ids of the host from base on: see
+// [mounts.Own].
 var Own = mounts.Own
 
 // MaxFurther is how many user ids beyond the 65536 of [Own] a container can have, for files whose owner has a

@@ -21,8 +21,8 @@ type listing struct {
 	names []vfs.Entry
 }
 
-// OpenDir opens a directory, and disables the kernel's cache for its listing: the kernel may
-// drop a part of a cached listing, and a later read of that part need not fit the other parts.
+// OpenDir answers the kernel's request to open a directory, and disables the kernel's cache for its listing:
+// the kernel may drop a part of a cached listing, and a later read of that part need not fit the other parts.
 func (s *server) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	l := &s.lists
 	l.mu.Lock()
@@ -46,8 +46,8 @@ func (s *server) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 	return s.readDir(in, func(_ int, e fuse.DirEntry) bool { return out.AddDirEntry(e) })
 }
 
-// ReadDirPlus lists a directory like ReadDir, with a Lookup of each name. If a Lookup fails,
-// the kernel repeats it when needed.
+// ReadDirPlus answers the kernel's READDIRPLUS request: it lists a directory like ReadDir, and looks each
+// name up. If a lookup fails, the kernel repeats it when needed.
 func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return s.readDir(in, func(dir int, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)

@@ -57,8 +57,8 @@ func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	unix.Close(int(in.Fh))
 }
 
-// Flush answers ENOSYS, so that the kernel sends no more FLUSH requests when files are closed: there is
-// nothing to write then.
+// Flush answers the kernel's request at the close of a file with ENOSYS, so that the kernel sends no more of
+// them: there is nothing to write then.
 func (s *server) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {

@@ -107,8 +107,8 @@ func (s *server) remove(h *fuse.InHeader, name string, flags int) fuse.Status {
 	}))
 }
 
-// Rename renames a file. It supports the flags that the filesystem on disk supports; ZFS
-// before 2.2 supports none. It rejects RENAME_WHITEOUT, because the whiteout would belong to
+// Rename answers the kernel's request to rename a file. It supports the flags that the filesystem on disk
+// supports; ZFS before 2.2 supports none. It rejects RENAME_WHITEOUT, because the whiteout would belong to
 // root instead of the caller.
 func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
 	if in.Flags&unix.RENAME_WHITEOUT != 0 {

@@ -192,8 +192,9 @@ type bound struct {
 	to    string
 }
 
-// makeResolv adds the system calls by which pid 1 creates the target of the symbolic link /etc/resolv.conf in
-// the container's /run, run, and clones the host's file, read-only.
+// makeResolv adds the system calls by which pid 1 gives the container the host's list of name servers, if
+// /etc/resolv.conf is a symbolic link into /run. Pid 1 creates the link's target in the container's own /run,
+// the mount run, and clones the host's file, read-only.
 func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 	pl.Stage = "handing over resolv.conf"
 	rest := strings.TrimPrefix(pl.around.resolv, "/run/")

@@ -35,8 +35,9 @@ type served struct {
 	numberPrefix string
 }
 
-// Open opens a file for passthrough, in which the kernel reads the file directly. Without passthrough it
-// answers ENOSYS once, and the kernel then opens files without a request and keeps their pages cached.
+// Open answers the kernel's request to open a file. With passthrough, the kernel then reads the file
+// directly. Without it Open answers ENOSYS once, and the kernel from then on opens files without a request
+// and caches their pages.
 func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if r.pass.server == nil {
 		return fuse.ENOSYS
@@ -50,8 +51,8 @@ func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.St
 
 func (r raw) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { r.pass.close(in.NodeId) }
 
-// Flush answers ENOSYS, so that the kernel sends no more FLUSH requests when files are closed: there is
-// nothing to write then.
+// Flush answers the kernel's request at the close of a file with ENOSYS, so that the kernel sends no more of
+// them: there is nothing to write then.
 func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
 // forever is the time for which the kernel may cache names and attributes of the mount, because only this
@@ -264,8 +265,9 @@ func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fu
 	return fuse.OK
 }
 
-// OpenDir opens a directory and lets the kernel cache its list of names. If listing directories needs no
-// state it answers ENOSYS once, and the kernel then opens directories without a request.
+// OpenDir answers the kernel's request to open a directory, and lets the kernel cache its list of names. If
+// listing directories needs no state it answers ENOSYS once, and the kernel then opens directories without a
+// request.
 func (r raw) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -62,7 +62,8 @@ func (c cachedView) shows(e *layer.Entry) bool {
 	return false
 }
 
-// GetAttr returns the attributes of an inode, also of the whiteout device that stands for missing names.
+// GetAttr answers the kernel's request for the attributes of an inode, also for those of the whiteout device
+// that stands for missing names.
 func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == whiteout {
 		return attr(out, &whiteoutAttr, nil)
@@ -82,14 +83,15 @@ func (cachedView) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.
 	return fuse.ENOSYS
 }
 
-// GetXAttr answers ENOSYS, after which the kernel treats all files as having no extended
-// attributes. Programs above the overlay then get EOPNOTSUPP, as on a filesystem without
-// attributes.
+// GetXAttr answers the kernel's request for an extended attribute with ENOSYS. The kernel then treats all
+// files of the cached view as having none. Programs above the overlay get EOPNOTSUPP, as on a filesystem
+// without attributes.
 func (cachedView) GetXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ string, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.ENOSYS
 }
 
-// ListXAttr returns an empty list: files with extended attributes are in the uncached view.
+// ListXAttr answers the kernel's request for the names of extended attributes with an empty list: files that
+// have some are in the uncached view.
 func (cachedView) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.OK
 }
@@ -99,8 +101,8 @@ func (cachedView) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint
 // names.
 type uncachedView struct{ raw }
 
-// Lookup looks a name up and pins its inode to the uncached view, because overlayfs remembers in which layer
-// it found a name.
+// Lookup answers the kernel's request to look up a name in the uncached view. It pins the inode to that view,
+// because overlayfs remembers in which layer it found a name.
 func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	code := a.raw.Lookup(cancel, h, name, out)
 	if code == fuse.OK && out.NodeId != 0 {

@@ -95,8 +95,8 @@ func Open(path string, top bool) (_ *Layer, err error) {
 	return d, nil
 }
 
-// initLog writes the magic word to a new log of the layer, or to one whose creator was killed. A longer log
-// stays as it is, and counts as empty until it is read.
+// initLog writes the magic word, with which every log begins, to a new log of the layer or to one whose
+// creator was killed. A longer log stays as it is, and counts as empty until it is read.
 func (d *Layer) initLog() error {
 	d.Size = int64(len(Magic))
 	st, err := d.Log.Stat()

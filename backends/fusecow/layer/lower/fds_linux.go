@@ -41,8 +41,8 @@ type FD struct {
 // NewFDCache returns a cache of at most that many open descriptors of content files and lower directories.
 func NewFDCache(most int) *FDCache { return &FDCache{limit: most, all: map[Key]*list.Element{}} }
 
-// Get returns an open descriptor of the file that key names, from the cache or from open. The caller must
-// release it with Put.
+// Get returns an open descriptor of the file that key names: from the cache or else by calling open, whose
+// result it caches. The caller must release it with Put.
 func (c *FDCache) Get(key Key, open func() (int, error)) (*FD, error) {
 	if d := c.find(key); d != nil {
 		return d, nil
