@@ -42,8 +42,8 @@ type pid1 struct {
 
 const maxRequestFDs = 3
 
-// dying adds the system call by which pid 1 exits. Any error of a system call that is added after it, unless
-// said otherwise, leads there.
+// dying adds the system call by which pid 1 exits. Unless set otherwise, an error of any system call that is
+// added after it leads there.
 func (b *builder) dying() {
 	b.Stage = "ending"
 	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(1))

@@ -61,8 +61,8 @@ func (r dataDir) loadAt(path string) (mark, btrfs.Subvolume, error) {
 	return m, info, nil
 }
 
-// notFoundIfMissing returns ErrNotFound if err means that a path does not exist, and err
-// otherwise.
+// notFoundIfMissing returns ErrNotFound, for a snapshot or fork that is missing, if err means that a path
+// does not exist. Other errors it returns as they are.
 func notFoundIfMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return notFound("not found")

@@ -107,8 +107,8 @@ const (
 	racy = 20 * time.Millisecond
 )
 
-// A driftWalker compares a workspace with the manifest of its last import, to find the paths that changed
-// since.
+// A driftWalker walks a workspace and compares it with the manifest, the list of its files at the last import
+// into the pool, to find the paths that changed since.
 type driftWalker struct {
 	ctx   context.Context
 	old   manifest

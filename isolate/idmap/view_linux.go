@@ -195,7 +195,8 @@ func (g *gate) open() {
 	}
 }
 
-// handles are the descriptors of the files that processes have open through a view.
+// handles are the descriptors of the files that processes of the host have open through a view, so that
+// [View.Leave] can close the files.
 type handles struct {
 	mu   sync.Mutex
 	open map[int]bool

@@ -212,8 +212,9 @@ func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 // ResolvPath is the file by which programs in a container find the name servers.
 const ResolvPath = "/etc/resolv.conf"
 
-// makeServers adds the system calls by which pid 1 writes Spec.Resolver, the only name server, into a file in
-// the container's /dev, as makeMasks does, and clones the file read-only.
+// makeServers adds the system calls by which pid 1 makes a file with Spec.Resolver, the container's only name
+// server, to be mounted over /etc/resolv.conf. Pid 1 writes it in the container's /dev, as makeMasks does,
+// and clones it read-only.
 func (pl *Planner) makeServers() launch.Cell {
 	pl.Stage = "handing over resolv.conf"
 	text := "nameserver " + pl.Spec.Resolver.String() + "\n"

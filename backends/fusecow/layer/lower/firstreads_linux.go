@@ -20,8 +20,8 @@ type Version struct {
 	CTime vfs.Timestamp
 }
 
-// maxReads is for how many paths at most it is remembered which version of the file was first read. Each
-// takes about 150 bytes.
+// maxReads is the largest number of paths for which [firstReads] remembers the version that was first read.
+// Each takes about 150 bytes.
 const maxReads = 100_000
 
 // add records the state st of the lower file at path, if this file is opened for the first time.

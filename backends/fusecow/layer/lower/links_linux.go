@@ -189,8 +189,8 @@ func (s *LinkSearch) searchDir(dir *Ref) (below []*Ref, err error) {
 	return below, nil
 }
 
-// check calls the search's found with the entry called name in dir, if it is a further name of the wanted
-// inode w.
+// check calls found, the callback of the search, with the entry called name in dir, if that is a further hard
+// link of the wanted inode w.
 func (s *LinkSearch) check(w *wantedLinks, dir *Ref, name string) error {
 	if w.known.IsEntry(dir, name) {
 		return nil
