@@ -76,7 +76,7 @@ func (e *Error) Error() string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ": ")
 }
 
-// Unwrap returns the kind and the cause, for errors.Is and errors.As.
+// Unwrap returns the kind of the failure and its cause, so that errors.Is and errors.As find both.
 func (e *Error) Unwrap() []error {
 	return slices.DeleteFunc([]error{e.Kind, e.Err}, func(err error) bool { return err == nil })
 }

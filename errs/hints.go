@@ -5,10 +5,12 @@ import (
 	"strings"
 )
 
-// A Hinter is an error that suggests commands which help, and is of another type than [*Error].
+// A Hinter is an error of another type than [*Error] that suggests commands which mend the failure. The
+// program prints them after the error.
 type Hinter interface{ Hints() []string }
 
-// An ExitCoder is an error that sets the exit status of the program, instead of its kind.
+// An ExitCoder is an error that itself says with which exit status the program ends. The status of its kind
+// then does not count.
 type ExitCoder interface{ ExitCode() int }
 
 // A Status is a kind of failure for which the program has a special exit status. A package declares one if no
@@ -23,7 +25,7 @@ func NewStatus(code int, text string) error { return &Status{text: text, code: c
 
 func (s *Status) Error() string { return s.text }
 
-// ExitCode returns the exit status of a program that ends with a failure of this kind.
+// ExitCode returns the exit status with which the program ends after a failure of this kind.
 func (s *Status) ExitCode() int { return s.code }
 
 // HintsOf returns the suggested commands of the outermost error that has some, among err and the errors it

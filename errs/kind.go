@@ -76,7 +76,8 @@ func KindOfFile(err error) error {
 	return ErrCorrupt
 }
 
-// A meaning is an entry of a table that maps an error of the operating system to a kind of failure.
+// A meaning is an entry of a table that maps an error of the operating system, os (such as EACCES), to a kind
+// of failure, kind (such as ErrDenied).
 type meaning struct{ os, kind error }
 
 // lookUp returns the kind of failure of the first entry of table whose system error err is or wraps, or nil.

@@ -34,8 +34,8 @@ type optionalStep struct {
 	part   string
 }
 
-// optional lets the step s fail under [Spec.BestEffort], and notes that s is part of the protection called
-// what, so that its failure is reported.
+// optional lets the system call s of pid 1 fail under [Spec.BestEffort], and notes that s is part of the
+// protection called what, so that the failure is reported to the user.
 func (b *builder) optional(what string, s launch.Step) {
 	if !b.spec.BestEffort {
 		return
@@ -105,7 +105,8 @@ func (b *builder) forget() {
 	}
 }
 
-// loopback adds the system calls by which pid 1 brings up the network interface lo.
+// loopback adds the system calls by which pid 1 brings up lo, the network interface of the container's own
+// loopback addresses.
 func (b *builder) loopback() {
 	b.Stage = "bringing up the loopback interface"
 	ifreq := make([]byte, 40)

@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// A Command is a program to run in a container.
+// A Command is a program to run in a container, with its environment and standard streams. The caller of
+// [Prepare] or [Container.Exec] makes it.
 type Command struct {
 	// Args are the program's name and arguments; the name is required. A name without a slash is searched in
 	// the PATH of Env, inside the container.
@@ -32,10 +33,11 @@ type Command struct {
 	TTY *Size
 }
 
-// Size is the size of a terminal, in characters.
+// Size is the size of a terminal in characters, for a command that runs on one.
 type Size struct{ Rows, Cols uint16 }
 
-// A Status is how a process ended: its exit status or signal.
+// A Status is how a process of a container ended: with an exit status, or killed by a signal. [Process.Wait]
+// returns it.
 type Status struct {
 	// Code is the exit status, when Signal is 0.
 	Code int

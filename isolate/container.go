@@ -116,8 +116,8 @@ func (c *Container) Exec(ctx context.Context, command Command) (*Process, error)
 	return c.launched(l)
 }
 
-// nextRegion returns the part of the image into which the next request to pid 1 is written: the one of two
-// that the last request did not use. The caller holds reqMu.
+// nextRegion returns the part of the image, the memory shared with pid 1, into which the next request to pid
+// 1 is written. Of two parts it is the one that the last request did not use. The caller holds reqMu.
 func (c *Container) nextRegion() launch.Region {
 	c.current = 1 - c.current
 	return c.regions[c.current]
@@ -159,8 +159,9 @@ func (c *Container) submit(first launch.Step, command *Command) error {
 	return nil
 }
 
-// launched waits for the report of the last request to start a command, and returns the process that it
-// started, or the error of its start, which l locates. The caller closes the process.
+// launched waits for pid 1's report of the last request, which was to start a command. It returns the process
+// that was started, or the error of its start; l says where in the image that is. The caller closes the
+// process.
 func (c *Container) launched(l execResult) (*Process, error) {
 	r, ok := c.awaitReport()
 	if !ok {
@@ -197,10 +198,12 @@ func (c *Container) awaitReport() (r report, ok bool) {
 	}
 }
 
-// PID returns the process id, on the host, of the container's pid 1.
+// PID returns the process id, on the host, of the container's pid 1, the process from which all others in the
+// container descend.
 func (c *Container) PID() int { return c.pid }
 
-// Level returns the protections that are in force in the container.
+// Level returns the protections that are in force in the container. With [Spec.BestEffort] they may be less
+// than the Spec requires.
 func (c *Container) Level() Level { return c.level }
 
 // Root opens the container's "/" as an O_PATH directory on the host, with every mount below it. The caller
@@ -226,7 +229,8 @@ func (c *Container) Idle() <-chan struct{} {
 	return c.idle
 }
 
-// Done returns a channel that is closed when the container has ended, for any reason.
+// Done returns a channel that is closed when the container has ended, for any reason. Close, or the death of
+// its pid 1, ends it.
 func (c *Container) Done() <-chan struct{} { return c.done }
 
 // Close kills every process in the container and returns when all of them and all mounts are gone. It may be

@@ -23,10 +23,11 @@ func unsupported(op string) error {
 // Observes reports false: macOS observes no system calls for [Spec.Observe].
 func Observes() bool { return false }
 
-// A Prepared is a container that is not created yet, as on Linux; on macOS it holds only the command.
+// A Prepared is a container that is not created yet. On macOS, where nothing can be prepared, it holds only
+// the command.
 type Prepared struct{ command *Command }
 
-// Prepare checks the command. On macOS a container needs no other preparation.
+// Prepare checks the command that [Prepared.Start] will run. On macOS a container needs no other preparation.
 func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &errs.Error{Op: "starting", Kind: errs.ErrInterrupted, Err: err}
@@ -39,9 +40,10 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	return &Prepared{command}, nil
 }
 
-// Start creates the container, which runs its commands under sandbox-exec(1), and runs the command. Protection is
-// weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the missing parts. A command
-// runs in the copy itself, whose path differs from the real tree's. Errors: [*errs.Error]; [*CommandError].
+// Start creates the container, which runs its commands under sandbox-exec(1), and runs the command.
+// Protection is weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the
+// missing parts. A command runs in the copy itself, whose path differs from the real tree's. Errors:
+// [*errs.Error]; [*CommandError].
 func (b *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
 	if err := spec.check(); err != nil {
 		return nil, nil, err
@@ -66,12 +68,13 @@ func (b *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 	return c, p, nil
 }
 
-// Close does nothing on macOS.
+// Close would end a container that was not started. It does nothing on macOS, where a Prepared has no
+// process.
 func (*Prepared) Close() error { return nil }
 
-// A Container is a sandbox-exec profile and the commands that run under it. Each command leads
-// a session of its own, whose processes get the signals that stop and end it; a process that
-// leaves the session escapes them.
+// A Container is a sandbox-exec profile and the commands that run under it. Each command leads a session of
+// its own, whose processes get the signals that stop and end it; a process that leaves the session escapes
+// them.
 type Container struct {
 	spec    Spec
 	level   Level
@@ -84,26 +87,29 @@ type Container struct {
 	closed bool
 }
 
-// PID returns 0: macOS containers have no common ancestor process.
+// PID returns 0. On Linux it returns the process from which all others in the container descend; macOS
+// containers have none.
 func (*Container) PID() int { return 0 }
 
-// Unreached returns false: macOS does not count what a sandbox refused.
+// Unreached would report whether a process tried to reach a network that it does not have. It returns false:
+// macOS does not count this.
 func (*Container) Unreached() bool { return false }
 
-// Level returns the protections that are in force.
+// Level returns the protections that are in force for the container's commands: on macOS fewer than on Linux.
 func (c *Container) Level() Level { return c.level }
 
-// Idle returns a channel that is closed when no command is left.
+// Idle returns a channel that is closed when no command of the container is left running.
 func (c *Container) Idle() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.idle
 }
 
-// Done returns a channel that is closed when the container has ended.
+// Done returns a channel that is closed when the container has ended, by [Container.Close].
 func (c *Container) Done() <-chan struct{} { return c.done }
 
-// Close kills the session of every command. It may be called again.
+// Close ends the container: it kills the session of every command, the command and its child processes. It
+// may be called again.
 func (c *Container) Close(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,16 +121,19 @@ func (c *Container) Close(context.Context) error {
 	return c.signal(syscall.SIGKILL)
 }
 
-// Freeze sends SIGSTOP to the session of every command.
+// Freeze stops the container's processes: it sends SIGSTOP to the session of every command.
 func (c *Container) Freeze(context.Context) error { return c.locked(syscall.SIGSTOP) }
 
-// Thaw sends SIGCONT to the session of every command.
+// Thaw lets the container's processes continue after Freeze: it sends SIGCONT to the session of every
+// command.
 func (c *Container) Thaw(context.Context) error { return c.locked(syscall.SIGCONT) }
 
-// Clear sends SIGKILL to the session of every command.
+// Clear kills the container's processes, and leaves the container usable: it sends SIGKILL to the session of
+// every command.
 func (c *Container) Clear(context.Context) error { return c.locked(syscall.SIGKILL) }
 
-// Stored returns nothing: a container on macOS has no filesystems in memory of its own.
+// Stored would return the bytes in the container's own filesystems in memory, such as /tmp. It returns 0,
+// since a container on macOS has none.
 func (c *Container) Stored() (bytes int64, devices []uint64, err error) { return 0, nil, nil }
 
 func (c *Container) locked(sig syscall.Signal) error {
@@ -143,21 +152,26 @@ func (c *Container) signal(sig syscall.Signal) error {
 	return errors.Join(failures...)
 }
 
-// Tun returns nil: [NetworkEdge] needs Linux.
+// Tun returns nil. The network of a container whose packets a proxy reads from it ([NetworkEdge]) exists only
+// on Linux.
 func (*Container) Tun() *os.File { return nil }
 
-// Notify returns an error, because it needs Linux.
+// Notify would write a file in the container for its processes to read. It returns an error, because it needs
+// Linux.
 func (*Container) Notify(string, []byte) error { return unsupported("notifying the sandbox") }
 
-// Dial returns an error, because it needs Linux.
+// Dial would connect to a TCP port inside of the container. It returns an error, because containers have a
+// network of their own only on Linux.
 func (*Container) Dial(context.Context, uint16) (net.Conn, netip.Addr, error) {
 	return nil, netip.Addr{}, unsupported("connecting to the sandbox")
 }
 
-// OpenViews opens each of mounts, which must be plain directories, for reading.
+// OpenViews opens the trees of mounts for reading, for a caller that compares them outside of a container. On
+// macOS each must be a plain directory.
 func OpenViews(_ context.Context, mounts []Mount) ([]*os.File, error) { return openDirs(mounts) }
 
-// OpenForks opens each of mounts, which must be plain directories, as [OpenViews] does.
+// OpenForks opens the trees of mounts for a caller that writes to them outside of a container. On macOS it
+// does the same as [OpenViews].
 func OpenForks(_ context.Context, mounts []Mount) ([]*os.File, error) { return openDirs(mounts) }
 
 func openDirs(mounts []Mount) (dirs []*os.File, err error) {

@@ -116,8 +116,8 @@ func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 	}
 }
 
-// openSocket adds the system calls by which pid 1 opens a TCP socket of this address family and sends it to
-// the supervisor. It returns the first of them.
+// openSocket adds the system calls by which pid 1 opens a TCP socket of this address family in the
+// container's network and sends it to the supervisor, for [Container.Dial]. It returns the first of them.
 func (b *builder) openSocket(family int) (first launch.Step) {
 	opened, _, _, seq, fds := b.Message(reportSocket, 1)
 	report := b.report(opened, seq, nil, fds)

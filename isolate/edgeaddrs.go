@@ -19,8 +19,8 @@ type EdgeAddrs struct {
 	MTU int
 }
 
-// String returns the addresses as text, for example "10.0.0.2/24 by 10.0.0.1, fd00::2/64 by
-// fd00::1, MTU 1500".
+// String returns the addresses of the network interface as text for the user, for example "10.0.0.2/24 by
+// 10.0.0.1, fd00::2/64 by fd00::1, MTU 1500".
 func (e *EdgeAddrs) String() string {
 	text := ""
 	if e.V4.IsValid() {

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// closed returns the error of the operation op on a container that has ended.
+// closed returns the error of the operation op on a container that has ended. It matches [errs.ErrClosed].
 func closed(op string) error {
 	return errs.New(op, "", errs.ErrClosed, "the sandbox has ended")
 }
@@ -37,8 +37,8 @@ func (e *CommandError) Error() string {
 	return name + ": " + e.Errno.Error()
 }
 
-// Is reports whether kind is [errs.ErrNotFound], [errs.ErrDenied], [errs.ErrNoSpace] or [errs.ErrInvalid],
-// whichever fits the errno.
+// Is reports whether the errno of the failed command is of the given kind: [errs.ErrNotFound],
+// [errs.ErrDenied], [errs.ErrNoSpace] or [errs.ErrInvalid].
 func (e *CommandError) Is(kind error) bool {
 	switch e.Errno {
 	case syscall.ENOENT, syscall.ENOTDIR:
@@ -51,7 +51,7 @@ func (e *CommandError) Is(kind error) bool {
 	return kind == errs.ErrInvalid
 }
 
-// Unwrap returns the errno.
+// Unwrap returns the error number with which the kernel refused to execute the command, such as ENOENT.
 func (e *CommandError) Unwrap() error { return e.Errno }
 
 // ExitCode returns the exit status with which a shell reports such an error: 127 for a command that does not

@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A thawer is a function that undoes a freeze of a container: its processes continue.
+// A thawer is a function that undoes a freeze of a container: it lets the container's processes continue.
 type thawer func() error
 
 // Freeze stops every process in the container and returns once all of them have stopped. It uses the freezer of
@@ -111,8 +111,8 @@ func (c *Container) Clear(ctx context.Context) error {
 	}
 }
 
-// stop stops all processes of the container, by the cgroup freezer if possible and otherwise by signals. The
-// thawer, which continues them, is never nil.
+// stop stops all processes of the container, by the cgroup freezer if possible and otherwise by signals. It
+// returns a function that lets them continue, which is never nil, also with an error.
 func (c *Container) stop(ctx context.Context) (thawer, error) {
 	if f, ok := c.freezer(); ok {
 		return func() error { return f.write(f.off) }, f.freeze(ctx)
@@ -120,7 +120,8 @@ func (c *Container) stop(ctx context.Context) (thawer, error) {
 	return c.stopEach(ctx)
 }
 
-// freezer returns the freezer of the first of the container's cgroups that has one.
+// freezer returns the freezer (the kernel's means to stop all processes of a control group) of the first of
+// the container's cgroups that has one; false if none has.
 func (c *Container) freezer() (freezer, bool) {
 	for _, dir := range c.cgroups {
 		for _, f := range []freezer{
@@ -179,8 +180,8 @@ func (f freezer) freeze(ctx context.Context) error {
 	})
 }
 
-// killAll sends SIGKILL to every process in a cgroup. A frozen process receives it when it is thawed; the
-// kernel does not reuse its pid before.
+// killAll sends SIGKILL to every process in the cgroup whose directory is dir. A frozen process receives the
+// signal when it is thawed; the kernel does not reuse its pid before.
 func killAll(dir *os.File) {
 	fd, err := unix.Openat(int(dir.Fd()), "cgroup.procs", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -249,7 +250,8 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 // stopped. With the pauses in between that takes 0.1 s.
 const maxSleepPolls = 16
 
-// signalAll makes pid 1 send a signal to every other process in the container. The caller holds reqMu.
+// signalAll makes pid 1 send the signal sig to every other process in the container, by kill(-1), which
+// misses none that forks meanwhile. The caller holds reqMu.
 func (c *Container) signalAll(sig unix.Signal) error {
 	c.builder.Rewind(c.nextRegion())
 	first := c.builder.broadcast(int(sig))
@@ -276,8 +278,8 @@ func (b *builder) broadcast(sig int) launch.Step {
 	return first
 }
 
-// A threadState is the state of one thread in the container, as the letter in /proc/PID/stat, by which
-// stopEach sees that it has stopped. pid is the thread's process on the host.
+// A threadState is the state of one thread in the container, as the letter in /proc/PID/stat. By it stopEach
+// sees that the thread has stopped. pid is the thread's process on the host.
 type threadState struct {
 	pid   int
 	state byte

@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// cloneError returns the error for a failed fork of a container's pid 1, with hints for the user.
+// cloneError returns the error for a failed fork of a container's pid 1, with hints that name the commands by
+// which the user can permit it.
 func cloneError(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {

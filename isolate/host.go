@@ -20,7 +20,8 @@ type hostFacts struct {
 	birth    int   // descriptor of the v2 cgroup to create pid 1 in, or -1
 }
 
-// callerFacts collects the facts about this process and the cgroups of spec that the fork of pid 1 needs.
+// callerFacts collects what the fork of pid 1 depends on: the ids of this process, and the cgroups of spec in
+// which pid 1 is to be.
 func callerFacts(spec *Spec) hostFacts {
 	h := hostFacts{uid: os.Geteuid(), gid: os.Getegid(), birth: -1}
 	var st unix.Statfs_t
@@ -40,7 +41,8 @@ func (b *builder) probeHost() error {
 	return b.LookAround()
 }
 
-// landlockABI returns the kernel's Landlock ABI (landlock(7)), or 0.
+// landlockABI returns the version of the kernel's Landlock (landlock(7)), by which a container's access to
+// files and sockets is restricted; 0 if the kernel has none.
 func landlockABI() int {
 	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
 	abi, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)

@@ -79,8 +79,8 @@ func (s Spec) profile() (string, error) {
 	return text, nil
 }
 
-// place returns the host path of the path inside of a container: in the copy of the innermost tree that
-// contains it.
+// place returns the path on the host that stands for the path inside, as a command in a container means it:
+// in the copy of the innermost tree that contains it.
 func (s Spec) place(inside string) string {
 	best := Mount{Target: "/", Source: "/"}
 	for _, m := range s.Mounts {
@@ -92,7 +92,8 @@ func (s Spec) place(inside string) string {
 	return real(filepath.Join(best.Source, strings.TrimPrefix(inside, best.Target)))
 }
 
-// real resolves symbolic links in a path, as far as it exists.
+// real resolves symbolic links in a path, as far as the path exists, since sandbox-exec(1) compares resolved
+// paths.
 func real(path string) string {
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		return r

@@ -2,7 +2,8 @@ package isolate
 
 import "slices"
 
-// Names of the protections that a container may lack under [Spec.BestEffort].
+// Names of the protections that a container may lack under [Spec.BestEffort]: the filter of system calls, and
+// the entry of pid 1 into a control group of version 1.
 const (
 	partSeccomp = "seccomp"
 	partCgroup  = "cgroup"
@@ -37,7 +38,8 @@ func (s Spec) level(landlock int, missing []string) Level {
 	return l
 }
 
-// missing returns the names of the protections that the container lacks, because their optional steps failed.
+// missing returns the names of the protections that the container lacks, because the system calls for them
+// failed and [Spec.BestEffort] allows that.
 func (b *builder) missing() []string {
 	var parts []string
 	for _, s := range b.optionals {

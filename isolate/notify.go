@@ -73,7 +73,8 @@ func (c *Container) Stored() (bytes int64, devices []uint64, err error) {
 	return bytes, devices, nil
 }
 
-// ownMount reports whether dir is on another filesystem than root.
+// ownMount reports whether the directory dir is on another filesystem than root, the container's "/", so that
+// its space counts on its own.
 func ownMount(root, dir *os.File) (bool, error) {
 	var r, d unix.Stat_t
 	err := errors.Join(unix.Fstat(int(root.Fd()), &r), unix.Fstat(int(dir.Fd()), &d))

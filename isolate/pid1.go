@@ -19,7 +19,8 @@ const (
 	reportObserver = 7 // system calls are observed; with the descriptor that notifies of them
 )
 
-// A report is a message of pid 1 to the supervisor: four int32, and descriptors.
+// A report is a message of a container's pid 1 to the supervisor, such as that a process has ended: four
+// int32, and descriptors.
 type report struct {
 	kind, pid, status, request int
 	fds                        []int
@@ -42,8 +43,8 @@ type pid1 struct {
 
 const maxRequestFDs = 3
 
-// dying adds the system call by which pid 1 exits, and makes it the one that follows any error of the steps
-// added after it.
+// dying adds the system call by which pid 1 exits. Unless set otherwise, an error of any system call that is
+// added after it leads there.
 func (b *builder) dying() {
 	b.Stage = "ending"
 	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(1))
@@ -53,8 +54,8 @@ func (b *builder) dying() {
 	b.OnErr = exit.At
 }
 
-// newInbox reserves the memory into which pid 1 receives the supervisor's requests. The supervisor resets it
-// before each request, because the kernel writes to it.
+// newInbox reserves the memory, in the image that pid 1 shares with the supervisor, into which pid 1 receives
+// the supervisor's requests. The supervisor resets it before each request, because the kernel writes to it.
 func (b *builder) newInbox() {
 	data := b.NewCell(0)
 	b.p1.request = data
@@ -108,7 +109,8 @@ func (b *builder) serve() {
 	b.Last = 0
 }
 
-// watch adds the system calls by which pid 1 opens a signalfd that wakes it when a process ends.
+// watch adds the system calls by which pid 1 opens a signalfd(2) that wakes it when a process ends, so that
+// it can report the end to the supervisor.
 func (b *builder) watch() {
 	b.Stage = "watching for ended processes"
 	ended := b.Words(1 << (unix.SIGCHLD - 1))

@@ -112,7 +112,7 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 	return c, proc, nil
 }
 
-// Close ends pid 1 of a container that was not started. It does nothing if p is nil.
+// Close ends pid 1 of a container that was prepared and then not started. It does nothing if p is nil.
 func (p *Prepared) Close() error {
 	if p == nil {
 		return nil

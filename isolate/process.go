@@ -18,7 +18,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Process is a program that [Prepared.Start] or [Container.Exec] started in a container.
+// A Process is a program that [Prepared.Start] or [Container.Exec] started in a container. With it the caller
+// waits for the program's end and sends signals to it.
 type Process struct {
 	done chan struct{}
 
@@ -30,8 +31,8 @@ type Process struct {
 
 func newProcess() *Process { return &Process{done: make(chan struct{}), pidfd: -1} }
 
-// begin records that the process has started; pidfd and pty are its descriptors, or -1. Its counterpart end
-// records that the process has ended. Container.serve calls each once, in this order.
+// begin records that the process has started; pidfd and pty are its descriptors, or -1. The method end
+// records that it has ended. Container.serve calls each once, in this order, when pid 1 reports the event.
 func (p *Process) begin(pidfd, pty int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

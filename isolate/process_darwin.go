@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A Process is a program that [Prepared.Start] or [Container.Exec] started under a sandbox-exec profile.
+// A Process is a program that [Prepared.Start] or [Container.Exec] started under a sandbox-exec profile. With
+// it the caller waits for the program's end and sends signals to it.
 type Process struct {
 	pid    int
 	done   chan struct{}
@@ -171,11 +172,11 @@ func (p *Process) HostPID() int {
 	return p.pid
 }
 
-// PTY returns nil, because terminals need Linux.
+// PTY returns nil: a command in a container has a terminal of its own only on Linux.
 func (*Process) PTY() *os.File { return nil }
 
-// Resize does nothing, because terminals need Linux.
+// Resize would set the size of the process's terminal. It does nothing, because terminals need Linux.
 func (*Process) Resize(Size) error { return nil }
 
-// Close does nothing on macOS.
+// Close would close the descriptors of the process. It does nothing on macOS, where a Process has none.
 func (*Process) Close() error { return nil }

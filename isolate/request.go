@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// An execResult says where in pid 1's memory image the results of starting a command are.
+// An execResult says where in pid 1's memory image, which the supervisor shares, the results of starting a
+// command are.
 type execResult struct {
 	name    string
 	reached launch.Cell   // 1 once only execve is left
@@ -137,8 +138,8 @@ func (b *builder) become(c Command) {
 	b.Do(unix.SYS_SETRESUID, launch.Num(c.UID), launch.Num(c.UID), launch.Num(c.UID))
 }
 
-// execute adds, for each path at which the command's program may be inside the container, a step that tries
-// to execute it.
+// execute adds, for each path at which the command's program may be inside the container, a system call
+// execve(2) that tries to run it. The first that succeeds ends the tries.
 func (b *builder) execute(c Command) execResult {
 	b.Stage = "executing the command"
 	l := execResult{name: c.Args[0], reached: b.NewCell(0)}
@@ -158,7 +159,8 @@ func (b *builder) execute(c Command) execResult {
 	return l
 }
 
-// outcome returns nil if the command whose results l locates runs, and otherwise the error of its start.
+// outcome returns nil if the command that pid 1 was to start runs, and otherwise the error of its start. l
+// says where in the image the results are.
 func (b *builder) outcome(l execResult) error {
 	if b.Get(l.reached) == 0 {
 		where, errno := b.Failure()

@@ -32,8 +32,8 @@ var rlimitNames = [...]string{
 	"MEMLOCK", "AS", "LOCKS", "SIGPENDING", "MSGQUEUE", "NICE", "RTPRIO", "RTTIME",
 }
 
-// String returns the limit as text, for example "NOFILE 1024", or "NOFILE 1024 of 4096" if Max
-// is higher.
+// String returns the resource limit as text for the user, for example "NOFILE 1024", or "NOFILE 1024 of 4096"
+// if Max is higher.
 func (r Rlimit) String() string {
 	name := strconv.Itoa(r.Resource)
 	if r.Resource >= 0 && r.Resource < len(rlimitNames) {

@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// awaitReady waits until pid 1 reports that the container is complete.
+// awaitReady waits until pid 1 reports that the container is complete and serves requests. If pid 1 has ended
+// before, it returns the reason.
 func (c *Container) awaitReady() error {
 	for {
 		r, err := receive(c.ctl)
@@ -130,8 +131,8 @@ func (c *Container) handle(r report) {
 	closeAll(r.fds)
 }
 
-// take returns the descriptor i that pid 1 sent with the report, which the caller then owns; -1 if there is
-// none.
+// take returns the descriptor with the index i that pid 1 sent with the report r; -1 if there is none. The
+// caller owns it then, so that [Container.handle] does not close it.
 func (r *report) take(i int) int {
 	if i >= len(r.fds) {
 		return -1

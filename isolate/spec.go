@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// A Spec is the policy of a container: what its processes may see and do. It is a plain value;
-// nothing happens until [Prepare].
+// A Spec is the policy of a container: what its processes may see and do. It is a plain value; nothing
+// happens until [Prepare].
 type Spec struct {
 	// Mounts are the trees of the container, in order; the first has the target "/". A target must exist as a
 	// directory in the mounts before it. On top of them every container has its own /proc, /sys, /dev, /run and
@@ -85,34 +85,33 @@ type Observed struct {
 	Exec bool
 }
 
-// Network is the kind of network that a container has.
+// Network is the kind of network that a container has: none, the host's, or one of its own whose packets a
+// proxy reads.
 type Network string
 
-// The networks that a container can have.
+// The networks that a container can have, for [Spec.Network].
 const (
 	// NetworkNone gives the container a loopback interface of its own, and nothing else.
 	NetworkNone Network = "none"
-	// NetworkHost lets the container use the host's network. Landlock denies the host's
-	// abstract unix sockets if it can (ABI 6, Linux 6.12); otherwise Level.String reports
-	// them.
+	// NetworkHost lets the container use the host's network. Landlock denies the host's abstract unix sockets
+	// if it can (ABI 6, Linux 6.12); otherwise Level.String reports them.
 	NetworkHost Network = "host"
-	// NetworkEdge gives the container a network of its own, with a loopback interface and one
-	// other, snapfs0, whose other end is [Container.Tun]. The proxy that reads Tun decides
-	// what the container reaches; no process in the container can change the interface, its
-	// addresses or its routes. The caller must be able to open /dev/net/tun. Cost: 0.4 ms more
-	// than [NetworkNone].
+	// NetworkEdge gives the container a network of its own, with a loopback interface and one other, snapfs0,
+	// whose other end is [Container.Tun]. The proxy that reads Tun decides what the container reaches; no
+	// process in the container can change the interface, its addresses or its routes. The caller must be able
+	// to open /dev/net/tun. Cost: 0.4 ms more than [NetworkNone].
 	NetworkEdge Network = "edge"
 )
 
 type (
-	// A Mount is a directory tree that a container shows: see [mounts.Mount].
+	// A Mount is a directory tree that a container shows, with its path there: see [mounts.Mount].
 	Mount = mounts.Mount
 	// A Hidden is a directory with entries that a tree does not show: see [mounts.Hidden].
 	Hidden = mounts.Hidden
 	// A StandIn is an empty file or the like in place of an entry that a tree does not show: see
 	// [mounts.StandIn].
 	StandIn = mounts.StandIn
-	// An Overlay is a mount of overlayfs in a container: see [mounts.Overlay].
+	// An Overlay is a mount of overlayfs, which shows a fork's tree in a container: see [mounts.Overlay].
 	Overlay = mounts.Overlay
 	// IDs says to which ids of the host the user and group ids in a container are mapped: see [mounts.IDs].
 	IDs = mounts.IDs
@@ -127,13 +126,16 @@ const (
 	Link      = mounts.Link
 )
 
-// Same maps only the caller's own user and group, to themselves: see [mounts.Same].
+// Same maps only the user and group of the process that makes a container, to themselves in the container:
+// see [mounts.Same].
 var Same = IDs{}
 
-// Own maps the ids of a container to 65536 ids of the host from base on: see [mounts.Own].
+// Own returns the mapping of a container's user and group ids to 65536 ids of the host from base on: see
+// [mounts.Own].
 var Own = mounts.Own
 
-// MaxFurther is how many ids beyond the 65536 of [Own] a container can have.
+// MaxFurther is how many user ids beyond the 65536 of [Own] a container can have, for files whose owner has a
+// larger id.
 const MaxFurther = mounts.MaxFurther
 
 // trees returns the part of the policy that determines the container's file tree, for package mounts.
@@ -144,7 +146,7 @@ func (s Spec) trees() mounts.Spec {
 	}
 }
 
-// String returns the whole policy as text, one part on each line.
+// String returns the whole policy of a container as text for the user, one part on each line.
 func (s Spec) String() string {
 	var b strings.Builder
 	for _, m := range s.Mounts {

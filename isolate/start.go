@@ -66,9 +66,9 @@ func (b *builder) equip(pid, ctl int) error {
 	return b.resume(ctl, nil)
 }
 
-// complete adds the rest of pid 1's system calls: for the trees of spec, the privileges that pid 1 drops, its
-// main loop, and the start of the command unless command is nil. streams are the command's descriptors in pid
-// 1.
+// complete adds the rest of pid 1's system calls to the image: for the trees of spec, the privileges that pid
+// 1 drops, its main loop, and the start of the command unless command is nil. streams are the command's
+// descriptors in pid 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (execResult, error) {
 	b.spec, b.Planner.Spec = spec, spec.trees()
 	if err := errors.Join(b.setRlimits(spec.Rlimits), b.checkPaths()); err != nil {
@@ -107,8 +107,8 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (execResu
 	return l, planError(b.Err)
 }
 
-// await adds the system call at which pid 1 waits for the supervisor's resume. The supervisor may write the
-// steps after it meanwhile.
+// await adds a system call at which pid 1 waits until the supervisor calls resume. Meanwhile the supervisor
+// may write the system calls that follow.
 func (b *builder) await() {
 	data := b.Words(b.Addr(int(b.NewCell(0))), 1)
 	b.receive(b.Words(0, 0, data.V, 1, 0, 0, 0))
@@ -118,8 +118,8 @@ func (b *builder) receive(message launch.Arg) {
 	b.Do(unix.SYS_RECVMSG, launch.Num(b.p1.ctl), message, launch.Num(unix.MSG_CMSG_CLOEXEC)).Zero(b.p1.die)
 }
 
-// resume makes pid 1 continue after the step that await added, and sends it the descriptors fds through the
-// control socket ctl.
+// resume makes pid 1 continue after the system call that await added. It sends pid 1 the descriptors fds
+// through the control socket ctl.
 func (b *builder) resume(ctl int, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -142,7 +142,8 @@ func (b *builder) sendPremounts(ctx context.Context, ctl int) error {
 	return err
 }
 
-// freeNumber returns the lowest descriptor number above 2 that is not in used.
+// freeNumber returns the lowest descriptor number above 2 that is not in used, for a file that pid 1 must
+// have under a known number.
 func freeNumber(used []int) int {
 	n := 3
 	for slices.Contains(used, n) {

@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// SetSize sets the size of a terminal, through either end.
+// SetSize sets the size, in characters, of the terminal of which the file is either end.
 func SetSize(terminal *os.File, size Size) error {
 	c, err := terminal.SyscallConn()
 	if err != nil {

@@ -133,8 +133,8 @@ func routeMessage(family byte, gateway netip.Addr) []byte {
 		attr(unix.RTA_GATEWAY, gateway.AsSlice()...), attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, edgeIndex)...))
 }
 
-// rtMessage returns an rtnetlink message of the type kind, whose body is parts, each with a length that is a
-// multiple of 4.
+// rtMessage returns an rtnetlink message, by which pid 1 configures the container's network interface. kind
+// is its type, and parts, each with a length that is a multiple of 4, are its body.
 func rtMessage(kind, flags uint16, parts ...[]byte) []byte {
 	body := slices.Concat(parts...)
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))

@@ -212,8 +212,8 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 	return nil
 }
 
-// mountBases mounts the Base, the lowest layers, of each overlay. The caller closes the mounts, also after an
-// error.
+// mountBases mounts the Base (lowest layers that a server process shows) of each overlay, by [mountBase]. The
+// caller closes the mounts, also after an error.
 func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, err error) {
 	bases = make([][]*os.File, len(overlays))
 	for i, o := range overlays {
@@ -224,7 +224,8 @@ func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, e
 	return bases, nil
 }
 
-// mountBase mounts the Base, the lowest layers, of o. The caller closes the mounts, also after an error.
+// mountBase mounts the Base of the overlay o, its lowest layers, which a server process shows. The caller
+// closes the mounts, also after an error.
 func mountBase(ctx context.Context, o *Overlay) (base []*os.File, err error) {
 	for _, s := range o.Base {
 		m, err := mounts.MountServed(ctx, Mount{Served: s}, unix.MOUNT_ATTR_RDONLY, nil)

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// CeilingHere returns the limits that apply to this process: those of all visible control groups above it.
-// Cost: about 0.2 ms. Errors: those of reading /proc/self.
+// CeilingHere returns the limits on memory and processors that already apply to this process, because it runs
+// in a control group such as a container's: the lowest of all visible groups above it. Cost: about 0.2 ms.
+// Errors: those of reading /proc/self.
 func CeilingHere() (c Ceiling, err error) {
 	list, err := hierarchies()
 	if err != nil {

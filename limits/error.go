@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// closed returns the error of the operation op on a group that was closed or whose sandbox has ended.
+// closed returns the error of the operation op on a [Group] that was closed or whose sandbox has ended. It
+// matches errs.ErrClosed.
 func closed(op string) error {
 	return errs.New(op, "", errs.ErrClosed, "the group is closed")
 }

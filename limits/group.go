@@ -131,7 +131,8 @@ func (g *Group) makeCgroups(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// find returns that control group of the container which has at least one of the cgroup controllers, or nil.
+// find returns the container's control group that has at least one of the cgroup controllers ("memory",
+// "cpu"), or nil. With cgroup version 1 a container has a control group in each of several hierarchies.
 func (g *Group) find(controllers ...string) *member {
 	for _, m := range g.members {
 		if slices.ContainsFunc(controllers, m.has) {
@@ -141,7 +142,8 @@ func (g *Group) find(controllers ...string) *member {
 	return nil
 }
 
-// unified returns the container's control group of cgroup version 2, or nil.
+// unified returns the container's control group of cgroup version 2, or nil if it has none because the host
+// has no such hierarchy that can be used.
 func (g *Group) unified() *member {
 	for _, m := range g.members {
 		if m.version == 2 {
@@ -198,7 +200,8 @@ func (g *Group) Attach(pid int) error {
 	return nil
 }
 
-// inside returns an error if the live process pid is not in every control group of g.
+// inside returns an error if the live process pid is not in every control group of g, since a group's limits
+// would then not apply to it.
 func (g *Group) inside(pid int) error {
 	if len(g.members) == 0 {
 		return nil
@@ -275,9 +278,9 @@ func (g *Group) Set(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// checkFixed returns an error if l changes a limit that each process got when it started (rlimit), and that
-// therefore cannot change now. held is how l would be enforced. A limit that the watcher enforces too may
-// become lower.
+// checkFixed returns an error if l changes a limit that each process of the container got when it started
+// (rlimit), and that therefore cannot change now. held says how l would be enforced. A limit of memory or CPU
+// time may become lower, since the watcher enforces it too.
 func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 	if g.pid == 0 {
 		return nil
@@ -321,7 +324,8 @@ func (g *Group) Close(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// maxWait bounds the wait for operations on control groups that normally take milliseconds.
+// maxWait bounds the wait until the killed processes of a container have ended and its control groups are
+// removed, which normally takes milliseconds.
 const maxWait = 5 * time.Second
 
 func validID(id string) bool {

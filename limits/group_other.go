@@ -14,11 +14,12 @@ import (
 
 var errLinux = errors.New("needs Linux")
 
-// A Group holds the limits of one container. Only Linux enforces any.
+// A Group holds the limits of one container. This is the stub for systems other than Linux, where no limit
+// can be enforced; the group only remembers those it was given.
 type Group struct{ enforced []Enforcement }
 
-// Start creates a group that enforces nothing: each limit is an error that matches [errs.ErrNotSupported],
-// unless [Options.BestEffort] is set.
+// Start creates a [Group] that enforces nothing, on systems other than Linux: each limit in l is an error
+// that matches [errs.ErrNotSupported], unless [Options.BestEffort] is set.
 func Start(_ context.Context, _ string, l Limits, o Options) (*Group, error) {
 	g := &Group{}
 	if err := l.Check(); err != nil {
@@ -33,10 +34,12 @@ func Start(_ context.Context, _ string, l Limits, o Options) (*Group, error) {
 	return g, nil
 }
 
-// Level returns the limits, none of which is enforced on this system.
+// Level returns how each limit of the container is enforced: on this system, other than Linux, each by
+// [ByNothing].
 func (g *Group) Level() []Enforcement { return slices.Clone(g.enforced) }
 
-// Set returns an error for every limit, because limits need Linux.
+// Set would change the limits of the container. It returns an error for every limit, because snapfs enforces
+// limits only on Linux.
 func (g *Group) Set(_ context.Context, l Limits) error {
 	if err := l.Check(); err != nil {
 		return err
@@ -47,37 +50,42 @@ func (g *Group) Set(_ context.Context, l Limits) error {
 	return nil
 }
 
-// Cgroups returns nil: control groups need Linux.
+// Cgroups returns nil: the container enters no control groups, which exist only on Linux.
 func (*Group) Cgroups() []*os.File { return nil }
 
-// Rlimits returns nil, because limits need Linux.
+// Rlimits returns nil: snapfs sets no limits of single processes (setrlimit(2)) on systems other than Linux.
 func (*Group) Rlimits() []Rlimit { return nil }
 
-// Attach does nothing on this system.
+// Attach would name pid 1 of the container and start watching its limits. It does nothing, since this system
+// enforces none.
 func (*Group) Attach(int) error { return nil }
 
-// ProcessFailed does nothing on this system.
+// ProcessFailed would check whether a process of the container failed because of a limit. It does nothing,
+// since this system enforces none.
 func (*Group) ProcessFailed() {}
 
-// Usage returns an empty Usage: this system measures nothing.
+// Usage returns an empty Usage: snapfs measures a container's resources only on Linux.
 func (*Group) Usage() (Usage, error) { return Usage{}, nil }
 
-// Used returns 0 twice: this system measures nothing.
+// Used returns 0 for the container's CPU time and memory: snapfs measures them only on Linux.
 func (*Group) Used() (cpu time.Duration, memory int64) { return 0, 0 }
 
-// LimitHit returns false: no limit is enforced.
+// LimitHit returns false: the container hits no limit, since snapfs enforces none on this system.
 func (*Group) LimitHit() (LimitHit, bool) { return LimitHit{}, false }
 
-// Close does nothing on this system.
+// Close would remove the container's control groups. It does nothing, since only Linux has any.
 func (*Group) Close(context.Context) error { return nil }
 
-// Sweep does nothing: control groups need Linux.
+// Sweep would remove the control groups that killed supervisors left. It does nothing, since only Linux has
+// control groups.
 func Sweep(context.Context) error { return nil }
 
-// DisksOf returns an error, because it needs Linux.
+// DisksOf would find the disks below path, to limit how fast a container reads and writes them. It returns an
+// error that says it needs Linux.
 func DisksOf(path string) ([]uint64, error) {
 	return nil, &errs.Error{Op: "looking for the disk", Path: path, Kind: errs.ErrNotSupported, Err: errLinux}
 }
 
-// CeilingHere returns no limits: control groups need Linux.
+// CeilingHere returns an empty [Ceiling]: the limits that a control group sets for snapfs itself exist only
+// on Linux.
 func CeilingHere() (Ceiling, error) { return Ceiling{}, nil }

@@ -98,7 +98,8 @@ func readHierarchy(m mount.Point) (h hierarchy, ok bool) {
 	return h, len(h.controllers) > 0
 }
 
-// mounted reports whether the hierarchy is visible at its mount point, which another mount may cover.
+// mounted reports whether the hierarchy's control groups are visible at its mount point. Another mount may
+// cover them.
 func (h hierarchy) mounted() bool {
 	var st unix.Statfs_t
 	return unix.Statfs(h.mount, &st) == nil &&
@@ -187,6 +188,7 @@ func delegated(dir string) bool {
 }
 
 // vacant reports whether the control group in dir itself contains no process; groups below it do not count.
+// Only such a group can give controllers to groups below it.
 func vacant(dir string) bool {
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	return err == nil && len(procs) == 0

@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// newLimitHit returns the description of the limit part of l, which was hit.
+// newLimitHit returns the description, for the user, of the limit part that was hit. The limit's value is
+// taken from l.
 func newLimitHit(part Part, l Limits) LimitHit {
 	c := LimitHit{Part: part}
 	for _, a := range l.entries() {
@@ -28,7 +29,8 @@ func newLimitHit(part Part, l Limits) LimitHit {
 	return c
 }
 
-// A counts records which limits of a container were hit. Group.mu guards it.
+// A counts records which limits of a container were hit, and the kernel's counters at the last check.
+// Group.mu guards it.
 type counts struct {
 	hits           []LimitHit
 	reported       []Part
@@ -40,11 +42,12 @@ type counts struct {
 	cost           time.Duration // duration of the last check of all processes
 }
 
-// forget makes the next hit of each limit be reported again, after the limits have changed.
+// forget clears which limits were already reported as hit, so that the next hit of each is reported again. It
+// is called when the limits have changed.
 func (t *counts) forget() { t.reported = nil }
 
-// hit records that the limit part was hit, once until the limits change. If the limit kills the container,
-// processes that start afterwards are killed too.
+// hit records that the limit part was hit: only the first time, until the limits change. If the limit kills
+// the container, processes that start afterwards are killed too.
 func (g *Group) hit(part Part) {
 	c := newLimitHit(part, g.l)
 	g.counts.kill = g.counts.kill || c.Killed

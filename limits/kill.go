@@ -17,7 +17,8 @@ import (
 	"github.com/snapfs/snapfs/internal/poll"
 )
 
-// kill kills every process in the container. The caller holds the mutex life.
+// kill kills every process in the container, through its control groups or, without them, through pid 1. The
+// caller holds the mutex life.
 func (g *Group) kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -123,7 +124,8 @@ func empty(members []*member) bool {
 	return true
 }
 
-// killEach kills the processes of the control group one by one, on kernels without cgroup.kill.
+// killEach sends SIGKILL to each process in the control group m. It is the way for kernels without the file
+// cgroup.kill, which kills all at once.
 func (m *member) killEach() error {
 	procs, err := m.procs()
 	if err != nil {
@@ -137,8 +139,8 @@ func (m *member) killEach() error {
 	return nil
 }
 
-// killMember kills the process pid if it is still in the control group of that name, because its pid may have
-// been reused.
+// killMember kills the process pid if it is still in the control group called name. The check is needed
+// because the kernel may have given the pid to a new process since it was listed.
 func killMember(pid int, name string) error {
 	if pid <= 0 {
 		return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrDenied, Err: errors.New("it contains a process of an outer pid namespace")}
@@ -165,8 +167,8 @@ func quiet(err error) error {
 	return err
 }
 
-// until calls ask repeatedly until it returns true or an error, or ctx ends: ErrBusy after a deadline, else
-// ErrInterrupted.
+// until calls ask repeatedly until it returns true or an error, or ctx ends. With it a kill waits for
+// processes to end: it returns ErrBusy if ctx's deadline passes, and ErrInterrupted if ctx is cancelled.
 func until(ctx context.Context, ask func() (bool, error)) error {
 	err := poll.Until(ctx, 100*time.Microsecond, 20*time.Millisecond, ask)
 	switch {

@@ -203,8 +203,9 @@ func (m *member) there(file string) bool {
 	return unix.Faccessat(m.fd, file, unix.F_OK, 0) == nil
 }
 
-// processors returns the number of online processors of the host. A process can run on any of them, also if
-// this process may not (sched_setaffinity(2)).
+// processors returns the number of online processors of the host, the most that a processor limit can allow.
+// It counts those too that this process may not use (sched_setaffinity(2)), since the container's processes
+// can run on them.
 func processors() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online") // like 0-3,6
 	if n := countList(strings.TrimSpace(string(text))); err == nil && n > 0 {
@@ -231,7 +232,8 @@ func countList(list string) int {
 	return n
 }
 
-// memoryOfHost returns the host's memory and swap in bytes, or 0 if unknown.
+// memoryOfHost returns the host's memory and swap together in bytes, or 0 if unknown. A larger memory limit
+// has no effect.
 func memoryOfHost() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -240,7 +242,8 @@ func memoryOfHost() int64 {
 	return int64(info.Totalram+info.Totalswap) * int64(info.Unit)
 }
 
-// pidsOfHost returns the host's maximum of processes and threads, or 0 if unknown.
+// pidsOfHost returns how many processes and threads the host allows at most, or 0 if unknown. A higher limit
+// of a container's processes has no effect.
 func pidsOfHost() int64 {
 	var most int64
 	for _, name := range [...]string{"pid_max", "threads-max"} {

@@ -30,7 +30,7 @@ type Limits struct {
 	Files int64
 }
 
-// Part is the name of one limit, such as "memory", in messages and flags.
+// Part is the name of one limit, such as "memory" or "cpus", in messages and in snapfs's flags.
 type Part string
 
 // The names of the limits, in the order of the fields of [Limits]. snapfs's flags have the same names.
@@ -74,7 +74,8 @@ func (l Limits) Check() error {
 	return l.checkRates(bad)
 }
 
-// checkRates returns the result of bad for the first invalid limit of reading and writing disks, or nil.
+// checkRates checks the four limits of reading and writing disks. For the first invalid one it returns the
+// error that bad makes of its name and the reason; else nil.
 func (l Limits) checkRates(bad func(Part, string) error) error {
 	for _, io := range l.rates() {
 		if io.value < 0 || io.value > units.MaxSize {
@@ -106,13 +107,14 @@ func (l Limits) anyRate() bool {
 	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
 }
 
-// An entry is one limit that is set in a [Limits], with its value as text.
+// An entry is one limit that is set in a [Limits], with its value as text, such as "memory" and "512M".
 type entry struct {
 	part Part
 	text string
 }
 
-// entries lists the limits that are set, with their values as text.
+// entries lists the limits that are set (not zero), in the order of the fields, with their values as text for
+// the user.
 func (l Limits) entries() []entry {
 	var list []entry
 	add := func(there bool, p Part, text func() string) {

@@ -95,7 +95,8 @@ func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, want
 	return m, lacks
 }
 
-// open opens the directory of the control group, without Go's poller, which does not support it.
+// open opens the directory m.path of the control group as m.dir. Go's poller is not used, since it does not
+// support such directories.
 func (m *member) open() error {
 	fd, err := unix.Open(m.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -146,7 +147,8 @@ func asError(op, path string, err error) *errs.Error {
 
 func (m *member) has(controller string) bool { return slices.Contains(m.controllers, controller) }
 
-// by returns the kind of enforcement that this control group provides: [ByCgroup2] or [ByCgroup1].
+// by returns the kind of enforcement that the control group m provides, by its version: [ByCgroup2] or
+// [ByCgroup1].
 func (m *member) by() By {
 	if m.version == 1 {
 		return ByCgroup1
@@ -154,7 +156,7 @@ func (m *member) by() By {
 	return ByCgroup2
 }
 
-// write writes value to a file of the control group.
+// write writes value to a file of the control group m, such as memory.max: so the kernel is given a limit.
 func (m *member) write(file, value string) error {
 	fd, err := unix.Openat(m.fd, file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -167,7 +169,7 @@ func (m *member) write(file, value string) error {
 	return nil
 }
 
-// read returns the content of a file of the control group. Cost: 5 to 20 µs.
+// read returns the content of a file of the control group m, such as memory.current. Cost: 5 to 20 µs.
 func (m *member) read(file string) ([]byte, error) {
 	fd, err := unix.Openat(m.fd, file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -192,7 +194,8 @@ func (m *member) read(file string) ([]byte, error) {
 	}
 }
 
-// number reads a file of the control group that holds one number; false if it does not.
+// number reads a file of the control group m that holds one number, such as pids.current; false if it cannot
+// be read or holds something else.
 func (m *member) number(file string) (int64, bool) {
 	text, err := m.read(file)
 	if err != nil {
@@ -202,7 +205,8 @@ func (m *member) number(file string) (int64, bool) {
 	return n, err == nil
 }
 
-// field reads the number in the line "name number" of a file of the control group; false if there is none.
+// field reads a file of the control group m with lines "name number", such as memory.events, and returns the
+// number of the line name; false if there is none.
 func (m *member) field(file, name string) (int64, bool) {
 	text, err := m.read(file)
 	if err != nil {
@@ -237,7 +241,8 @@ func (m *member) procs() ([]int, error) {
 	return list, nil
 }
 
-// remove removes the control group, which must be empty. It waits a short time for processes that are ending.
+// remove removes the control group m, which must be empty. It waits a short time for processes that are
+// ending.
 func (m *member) remove() error {
 	if m.dir != nil {
 		m.dir.Close()
@@ -252,7 +257,8 @@ func (m *member) remove() error {
 	return nil
 }
 
-// removeSoon removes the control group as soon as the last process in it has ended.
+// removeSoon removes the control group m as soon as the last process in it has ended. It waits until ctx
+// ends, then returns ErrBusy with the processes that remain.
 func (m *member) removeSoon(ctx context.Context) error {
 	var err error
 	_ = poll.Until(ctx, 100*time.Microsecond, 20*time.Millisecond, func() (bool, error) {
@@ -268,7 +274,8 @@ func (m *member) removeSoon(ctx context.Context) error {
 	return failed("removing a control group", m.path, err)
 }
 
-// occupants returns a text that says why a closed control group cannot be removed: the processes in it.
+// occupants returns a text for an error that says why the closed control group m cannot be removed: it names
+// the processes that are still in it.
 func (m *member) occupants() string {
 	procs, err := os.ReadFile(m.path + "/cgroup.procs")
 	if err != nil || len(procs) == 0 {

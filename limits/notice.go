@@ -70,8 +70,8 @@ func (n *notices) counter(epoll int, m *member, file string) error {
 	return n.add(epoll, f, unix.EPOLLPRI)
 }
 
-// eventfd adds to the epoll instance an eventfd through which cgroup version 1 reports that the memory of m
-// is exhausted.
+// eventfd adds to the epoll instance an eventfd(2) through which the kernel reports that the memory of the
+// control group m, of cgroup version 1, is exhausted.
 func (n *notices) eventfd(epoll int, m *member) error {
 	control, err := os.Open(m.path + "/memory.oom_control")
 	if err != nil {
@@ -95,7 +95,8 @@ func (n *notices) add(epoll int, f *os.File, what uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, int(f.Fd()), &event))
 }
 
-// listen makes the watcher check the limits at each report of the kernel, until n is closed.
+// listen makes the watcher check the container's limits each time the kernel reports a hit through n, until n
+// is closed.
 func (w *watcher) listen(n *notices) {
 	conn, err := n.epoll.SyscallConn()
 	for err == nil {

@@ -86,8 +86,9 @@ func memfdsOf(pids []int) int64 {
 	return sum
 }
 
-// mappedOf returns how many bytes of the processes' exact memory are files on these devices, or of
-// memfd_create(2). It reads every mapping of each process, which costs up to a millisecond.
+// mappedOf returns how many bytes of the processes' memory, shared pages divided among their users (Pss), are
+// pages of files on these devices or of memfd_create(2). It reads every mapping of each process, which costs
+// up to a millisecond.
 func mappedOf(pids []int, devices []uint64) int64 {
 	var sum int64
 	for _, pid := range pids {
@@ -143,7 +144,8 @@ func sumOf(pids []int, file string, names ...string) int64 {
 	return sum
 }
 
-// threadsOf counts the threads of the processes.
+// threadsOf counts the threads of the processes pids, for the limit of processes, which counts threads as the
+// kernel does.
 func threadsOf(pids []int) int64 {
 	var n int64
 	for _, pid := range pids {

@@ -30,10 +30,12 @@ import (
 // itself, so that the scope can give controllers to other groups.
 const ownGroup = "keeper"
 
-// scopeTime bounds the wait for systemd, which takes some milliseconds to create a scope.
+// scopeTime bounds the wait for the user's systemd to create a scope (a control group in which snapfs may
+// create others), which normally takes some milliseconds.
 const scopeTime = 5 * time.Second
 
-// wants lists the cgroup controllers that the limits need.
+// wants lists the cgroup controllers that are needed to enforce the limits, such as "memory" for a memory
+// limit.
 func (l Limits) wants() []string {
 	var list []string
 	for _, c := range []struct {
@@ -71,7 +73,8 @@ func withScope(ctx context.Context, found []hierarchy, l Limits) ([]hierarchy, e
 	return hierarchies()
 }
 
-// enterScope moves this process into a new systemd scope, in which it may create control groups.
+// enterScope moves this process into a new scope of the user's systemd: a control group in which a user
+// without privileges may create others, for containers. h is the hierarchy of cgroup version 2.
 func enterScope(ctx context.Context, h hierarchy) error {
 	ctx, cancel := context.WithTimeout(ctx, scopeTime)
 	defer cancel()

@@ -17,7 +17,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A setting is a file of a control group and the value to write to it for a limit.
+// A setting is a file of a control group and the value to write to it, which together enforce one limit.
+// [Group.settings] makes the list for all limits, and [apply] writes them.
 type setting struct {
 	part     Part
 	m        *member
@@ -26,7 +27,8 @@ type setting struct {
 	optional bool // not every kernel has the file
 }
 
-// period is the interval of processor quotas in microseconds, the kernel's default.
+// period is the interval, in microseconds, over which the kernel averages a processor limit: a quota of CPU
+// time per period. It is the kernel's default, 100 ms.
 const period = 100_000
 
 // settings returns the control group file and value for each limit that control groups enforce, in the same
@@ -69,8 +71,8 @@ func cpuSetting(m *member, cpus float64) setting {
 	return setting{part: PartCPUs, m: m, file: "cpu.max", value: or(quota, "max") + " " + strconv.Itoa(period)}
 }
 
-// memorySettings returns the settings of the control group m for a memory limit of that many bytes. In
-// version 1 the limit with swap is a second one, never below the first; in version 2 swap is disabled, and
+// memorySettings returns the settings that limit the memory of the control group m to that many bytes. In
+// version 1 the limit with swap is a second one, never below the first. In version 2 swap is disabled, and
 // the kernel kills all processes of the group together.
 func memorySettings(m *member, bytes int64) []setting {
 	if m.version == 1 {
@@ -90,7 +92,8 @@ func memorySettings(m *member, bytes int64) []setting {
 	}
 }
 
-// mostPIDs is the largest value that the kernel accepts in pids.max (PID_MAX_LIMIT, include/linux/threads.h).
+// mostPIDs is the largest number of processes and threads that the kernel accepts in pids.max (PID_MAX_LIMIT,
+// include/linux/threads.h).
 const mostPIDs = 4 << 20
 
 // capped returns n, or 0 for no limit if n exceeds the kernel's maximum most. The kernel would

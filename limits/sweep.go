@@ -85,7 +85,8 @@ func Sweep(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// groups calls f for each control group below dir that this package made, with its directory and name.
+// groups calls f for each control group below dir whose name is a [groupName], so that this package made it.
+// f gets the group's directory and its parsed name.
 func groups(dir string, f func(path string, k groupName)) {
 	list, err := os.ReadDir(dir)
 	if err != nil {

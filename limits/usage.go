@@ -49,8 +49,8 @@ func (g *Group) Usage() (Usage, error) {
 	return u, nil
 }
 
-// Used returns the CPU time that the container has used so far, and the most memory that it had at
-// one time, in bytes; 0 for what no control group counts. Cost: two reads of small files.
+// Used returns the CPU time that the container has used so far, and the most memory that it had at one time,
+// in bytes; 0 for what no control group counts. It is cheaper than [Group.Usage]: two reads of small files.
 func (g *Group) Used() (cpu time.Duration, memory int64) {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -69,7 +69,7 @@ func (g *Group) Used() (cpu time.Duration, memory int64) {
 	return cpu, memory
 }
 
-// cpuTime returns the CPU time that the container has used so far; false if it cannot be
+// cpuTime returns the CPU time that all processes of the container have used so far; false if it cannot be
 // measured. The caller holds mu.
 func (g *Group) cpuTime() (time.Duration, bool) {
 	if m := g.find("cpuacct"); m != nil {
@@ -136,8 +136,8 @@ func (m *member) disk(u *Usage) {
 	u.Read, u.Written, u.ReadOps, u.WriteOps = sum(volume, "Read"), sum(volume, "Write"), sum(ops, "Read"), sum(ops, "Write")
 }
 
-// pressure reads how long processes of the control group waited for the resource of, from its pressure file,
-// with lines "some avg10=0.00 ..." and "full avg10=0.00 ...".
+// pressure reads how long processes of the control group m waited for a resource (of is "cpu", "memory" or
+// "io"). The kernel's pressure file has lines "some avg10=0.00 ..." and "full avg10=0.00 ...".
 func (m *member) pressure(of string) Known[Pressure] {
 	text, err := m.read(of + ".pressure")
 	if err != nil {

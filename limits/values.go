@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Options are the settings of a [Group] besides its limits.
+// Options are the settings of a [Group] besides its limits. The caller of [Start] fills them.
 type Options struct {
 	// Devices are the devices of the container's files, as stat(2) numbers them; rates apply to the whole disk
 	// of each. A device number that is not a disk's is an error; [DisksOf] finds the disks of such a
@@ -32,23 +32,27 @@ type Options struct {
 	noCgroups bool
 }
 
-// By says how a limit is enforced.
+// By says by which means a limit is enforced: a control group, a limit of each process, the watcher or
+// nothing. An [Enforcement] shows it to the user.
 type By string
 
-// The ways to enforce a limit, strongest first.
+// The means by which a limit of a container can be enforced, strongest first.
 const (
-	// ByCgroup2 and ByCgroup1 mean that a control group limits all processes together.
+	// ByCgroup2 and ByCgroup1 mean that the kernel limits all processes of the container together, by a
+	// control group.
 	ByCgroup2 By = "cgroup v2"
 	ByCgroup1 By = "cgroup v1"
-	// ByRlimit means that the kernel limits each process separately (setrlimit(2)).
+	// ByRlimit means that the kernel limits each process of the container separately (setrlimit(2)).
 	ByRlimit By = "rlimit"
-	// ByWatcher means that this process checks the usage and acts, as long as it lives.
+	// ByWatcher means that snapfs's own process (the watcher) measures the usage and kills or pauses the
+	// container, as long as that process lives.
 	ByWatcher By = "watched"
-	// ByNothing means that the limit is not enforced, which [Options.BestEffort] allows.
+	// ByNothing means that nothing enforces the limit on this host, which [Options.BestEffort] allows.
 	ByNothing By = "nothing"
 )
 
-// An Enforcement says how one limit of a container is enforced, for the user.
+// An Enforcement says how one limit of a container is enforced. [Group.Level] returns one for each limit, to
+// be shown to the user.
 type Enforcement struct {
 	Part Part
 	// Value is the limit as text, such as "512M".
@@ -60,13 +64,14 @@ type Enforcement struct {
 	Moot bool
 }
 
-// An Rlimit is a limit of each process of a container, in the form of setrlimit(2).
+// An Rlimit is a limit that each process of a container has separately, in the form of setrlimit(2).
+// [Group.Rlimits] makes them, and pid 1 of the container sets them before other processes start.
 type Rlimit struct {
 	Resource int
 	Cur, Max uint64
 }
 
-// A LimitHit describes for the user a limit of a container that was hit.
+// A LimitHit describes for the user a limit of a container that was hit. [Group.LimitHit] returns it.
 type LimitHit struct {
 	Part Part
 	// Value is the limit as text, such as "2G".
@@ -77,13 +82,13 @@ type LimitHit struct {
 	Killed bool
 }
 
-// A Known is a measured value, or none if this host does not measure it.
+// A Known is a measured value of a [Usage] or a [Ceiling]. OK is false if this host does not measure it.
 type Known[T any] struct {
 	Value T
 	OK    bool
 }
 
-// MarshalJSON writes null for an unknown value.
+// MarshalJSON writes the measured value, or null if this host does not measure it.
 func (k Known[T]) MarshalJSON() ([]byte, error) {
 	if !k.OK {
 		return []byte("null"), nil
@@ -91,8 +96,8 @@ func (k Known[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(k.Value)
 }
 
-// Usage holds the resources that the processes of a container use together. Sizes are in
-// bytes.
+// Usage holds the resources that the processes of a container use together, as [Group.Usage] measures them.
+// Sizes are in bytes.
 type Usage struct {
 	// Memory is the current and the maximum memory, including swap and page cache if a control group counts it.
 	Memory, MemoryPeak Known[int64]
@@ -109,8 +114,8 @@ type Usage struct {
 	PressureCPU, PressureMemory, PressureIO Known[Pressure]
 }
 
-// Pressure is the share of time in which processes waited for a resource, in percent
-// (Documentation/accounting/psi.rst).
+// Pressure is the share of time in which processes of a container waited for a resource, in percent
+// (Documentation/accounting/psi.rst). It is part of a [Usage].
 type Pressure struct {
 	// Some is the share of time in which at least one process waited; Full that in which all
 	// did.

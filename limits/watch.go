@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A watcher checks the limits of a group when the kernel reports a hit or a time comes, and enforces those
-// that no control group enforces.
+// A watcher checks the limits of a container when the kernel reports a hit or a time has passed, and enforces
+// those that no control group enforces. [Group.Attach] starts it.
 type watcher struct {
 	wake      chan struct{} // holds one value
 	quit      context.Context
@@ -26,7 +26,7 @@ func (w *watcher) init() {
 	w.quit, w.cancel = context.WithCancel(context.Background())
 }
 
-// poke makes the watcher check the limits now, and does not wait for the check.
+// poke makes the watcher check the container's limits now. It does not wait for the check.
 func (w *watcher) poke() {
 	select {
 	case w.wake <- struct{}{}:
@@ -34,7 +34,7 @@ func (w *watcher) poke() {
 	}
 }
 
-// stop ends the watcher and waits for its goroutines.
+// stop ends the watcher, which checks the container's limits, and waits for its goroutines.
 func (w *watcher) stop() {
 	w.once.Do(func() {
 		w.cancel()
@@ -45,7 +45,7 @@ func (w *watcher) stop() {
 	})
 }
 
-// watch starts the goroutines that check the limits, which stop ends.
+// watch starts the goroutines of the watcher, which check the container's limits until [watcher.stop].
 func (g *Group) watch() error {
 	notices, err := g.subscribe()
 	if err != nil {
@@ -58,15 +58,16 @@ func (g *Group) watch() error {
 	return nil
 }
 
-// How often, and how fast, the watcher checks after a report of the kernel, which may arrive before the
-// kernel has counted its event; and the interval of its other checks.
+// How often, and how fast, the watcher checks the limits after a report of the kernel, which may arrive
+// before the kernel has counted its event; and the interval of its other checks.
 const (
 	pollsAfterNotice = 8
 	firstPoll        = 500 * time.Microsecond // doubled after each poll
 	pollInterval     = 50 * time.Millisecond
 )
 
-// loop checks the limits when the kernel reports a hit or a timer ends, until the group closes.
+// loop is the watcher's goroutine. It checks the container's limits when the kernel reports a hit or a timer
+// ends, until the group closes.
 func (g *Group) loop() {
 	defer g.resume()
 	hurry, soon := 0, firstPoll
@@ -90,7 +91,8 @@ func (g *Group) loop() {
 	}
 }
 
-// shorter returns the shorter of two waits, where zero means no wait.
+// shorter returns the shorter of two waits, of which zero stands for none. With it the watcher finds when to
+// check next.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b

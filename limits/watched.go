@@ -20,15 +20,16 @@ type throttler struct {
 	stopped bool
 }
 
-// Intervals and bounds of a [throttler], which limits processors by pausing the container.
+// Intervals and bounds of a [throttler], which limits processors without a control group, by pausing the
+// container.
 const (
 	burst    = 100 * time.Millisecond // the longest time that unused credit accumulates for
 	busyPoll = 10 * time.Millisecond  // the resolution of /proc/PID/stat
 )
 
-// update adjusts the credit to used, the CPU time of all processes until now, and a limit of
-// cpus processors. It returns whether the container must be paused, and after which time to
-// call it again.
+// update adjusts the credit of CPU time to used, the CPU time of all processes until now, and to a limit of
+// cpus processors. It returns whether the container must be paused, and after which time to call update
+// again.
 func (m *throttler) update(now time.Time, used time.Duration, cpus float64) (stop bool, wait time.Duration) {
 	if m.last.IsZero() {
 		m.last, m.used, m.credit = now, used, time.Duration(cpus*float64(burst))
@@ -53,8 +54,9 @@ func (g *Group) throttled() bool {
 	return g.pid != 0 && g.l.CPUs != 0 && g.find("cpu") == nil && g.o.Pause != nil && g.o.Resume != nil
 }
 
-// throttle pauses or resumes the container as its throttler says, and returns after which time to call it
-// again, or 0. If pausing fails, the next call tries again. The caller holds the mutex life.
+// throttle pauses or resumes the container as its throttler says, to limit its processors. It returns after
+// which time to call throttle again, or 0. If pausing fails, the next call tries again. The caller holds the
+// mutex life.
 func (g *Group) throttle(ctx context.Context) time.Duration {
 	m := &g.watcher.throttler
 	g.mu.Lock()
@@ -91,7 +93,8 @@ func (g *Group) throttle(ctx context.Context) time.Duration {
 	return max(wait, least)
 }
 
-// resume lets a container that the throttler has paused continue, before the group is closed or killed.
+// resume lets a container continue that the throttler has paused to limit its processors. It is called before
+// the group is closed or killed.
 func (g *Group) resume() {
 	if g.watcher.throttler.stopped {
 		_ = g.o.Resume(context.Background()) // after Close the processes have ended, or their owner handles them
@@ -172,7 +175,8 @@ func (g *Group) nextWatched() time.Duration {
 	return max(pollInterval, costFactor*g.counts.cost)
 }
 
-// usageWatched measures, through /proc, the resources that no control group counts.
+// usageWatched measures the resources that no control group counts and puts them into u. It reads them from
+// /proc for each process of the container.
 func (g *Group) usageWatched(u *Usage) {
 	if g.pid == 0 || u.Memory.OK && u.PIDs.OK {
 		return

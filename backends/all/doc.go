@@ -1,2 +1,3 @@
-// Package all is the explicit list of backends for each system. No backend registers itself.
+// Package all lists the backends (the ways to store snapshots and forks) that exist on each operating system.
+// The list is explicit: no backend registers itself.
 package all

@@ -131,8 +131,8 @@ func checkUsable(src source) error {
 	return nil
 }
 
-// Facts returns the properties of this backend that the engine and the user need, such as that bases are
-// frozen.
+// Facts returns the properties of this backend that the engine and the user need, such as that a base never
+// changes after its capture.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
 		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,

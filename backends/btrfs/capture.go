@@ -31,8 +31,8 @@ func (c *capture) done() {
 	c.dataDir.close()
 }
 
-// prepare starts a capture of the real tree: it opens the subvolume that contains the tree, and the data
-// directory, which it creates if needed. The caller must call done.
+// prepare starts a capture of the real tree. It opens the subvolume that contains the tree, and the data
+// directory, which prepare creates if needed. The caller must call done on the result.
 func (b *Backend) prepare(ctx context.Context, tree snapshot.Tree) (*capture, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -72,8 +72,8 @@ func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return b.CaptureAsOf(ctx, tree, id, vfs.Now())
 }
 
-// CaptureAsOf is [Backend.Capture] with taken as the time that the snapshot records, for a tree that is a
-// copy made then.
+// CaptureAsOf is [Backend.Capture] for a tree that is itself a copy of the user's tree, made earlier: taken
+// is the time of that copy, which the snapshot records as its own.
 func (b *Backend) CaptureAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, taken time.Time) (snapshot.Snapshot, error) {
 	if err := valid(id); err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)

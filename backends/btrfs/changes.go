@@ -39,7 +39,8 @@ func (b *Backend) compare(ctx context.Context, kindA, a, kindB, z string) iter.S
 	}
 }
 
-// errEnough ends a search for changes after the caller has stopped the iteration.
+// errEnough ends a search for changed paths after the caller of [Backend.ListChanges] has stopped the
+// iteration. No caller sees it.
 var errEnough = errors.New("enough")
 
 // A side is one of the two directory trees in which a scan looks for differences: the open root of its
@@ -137,7 +138,8 @@ func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.
 	return err
 }
 
-// syncFS syncs the filesystem of fd. If ctx ends, it returns ctx's error while the kernel continues the sync.
+// syncFS writes all changes of the btrfs filesystem of fd to disk, so that a search of its metadata finds
+// them. If ctx ends, it returns ctx's error while the kernel continues the sync.
 func syncFS(ctx context.Context, fd int) error {
 	if ctx.Done() == nil {
 		return vfs.SyncFS(fd)

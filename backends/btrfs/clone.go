@@ -25,8 +25,8 @@ func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.CloneAsOf(ctx, tree, id, fork, vfs.Now())
 }
 
-// CloneAsOf is [Backend.Clone] with taken as the time that the snapshot records, for a tree that is a copy
-// made then.
+// CloneAsOf is [Backend.Clone] for a tree that is itself a copy of the user's tree, made earlier: taken is
+// the time of that copy, which the snapshot records as its own.
 func (b *Backend) CloneAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID, taken time.Time) (snapshot.Snapshot, snapshot.Fork, error) {
 	s, f, err := b.clone(ctx, tree, id, fork, taken)
 	if err != nil {
@@ -87,7 +87,8 @@ func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
 	return fault.Point(ctx, "snapshot the subvolume twice")
 }
 
-// pair makes the snapshot id of the captured subvolume in the directory se, and an equal fork in fe.
+// pair makes the snapshot id of the captured subvolume in the directory se, and an equal fork in the
+// directory fe. [Backend.Clone] calls it to make both at once.
 func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error {
 	if nested, err := nestedIn(c.src, c.within); err != nil {
 		return err
@@ -154,7 +155,8 @@ func (e *entry) born() (btrfs.Subvolume, error) {
 	return btrfs.Info(fd)
 }
 
-// remake replaces the fork fe, which differs from the snapshot se, by a writable copy of se.
+// remake replaces the fork in fe by a writable copy of the snapshot in se. [Backend.Clone] calls it if it has
+// made both at once and they differ.
 func (c *capture) remake(ctx context.Context, se, fe *entry) error {
 	sm, info, err := c.loadAt(se.path)
 	if err != nil {

@@ -155,9 +155,9 @@ func (b *Backend) buildHidden(top int) error {
 	return err
 }
 
-// removeIncomplete removes remains that killed processes left beside path while they made it; with subvolume
-// they are subvolumes. Beside .snapfs, in a directory with other users' files, it removes only subvolumes of
-// this user.
+// removeIncomplete removes the incomplete files or directories beside path that killed processes left while
+// they made it; with subvolume set, btrfs subvolumes. Beside .snapfs, in a directory with other users' files,
+// it removes only subvolumes of this user.
 func removeIncomplete(path string, subvolume bool) {
 	left, _ := filepath.Glob(path + ".*-*-*")
 	for _, half := range left {
@@ -169,8 +169,8 @@ func removeIncomplete(path string, subvolume bool) {
 	}
 }
 
-// unique returns a new unique name that contains the identity of this process, so that others see whether it
-// still runs.
+// unique returns a new unique name for a directory that is being made. The name contains the identity of this
+// process, so that other processes see whether it still runs or was killed.
 func unique() string {
 	return proc.Name() + "-" + strconv.FormatUint(next.Add(1), 36)
 }

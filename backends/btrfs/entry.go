@@ -76,7 +76,8 @@ func renameNew(dir int, from, to string) error {
 	}
 }
 
-// valid returns ErrNotSupported if any of the ids of snapshots or forks is malformed.
+// valid returns ErrNotSupported if any of the ids of snapshots or forks is malformed, and so could not be
+// used as the name of a directory.
 func valid[T ~string](ids ...T) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(string(id)) {

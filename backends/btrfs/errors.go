@@ -36,8 +36,8 @@ func kindOf(err error) error {
 	return errs.ErrNotSupported
 }
 
-// hintsFor returns the default hints, commands that may help the user, for errors of a kind about the
-// directory path.
+// hintsFor returns the default hints for errors of this kind about the directory path: commands that the user
+// may run to mend the failure.
 func hintsFor(kind error, path string) []string {
 	if path == "" {
 		path = "."

@@ -18,8 +18,8 @@ import (
 
 func baseName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// descent returns the ancestors of the subvolume of the snapshot or fork that m describes, which the btrfs
-// transaction born created.
+// descent returns the ancestors of the subvolume of the snapshot or fork that m describes, by which it can be
+// compared with others. born is the number of the btrfs transaction that created the subvolume.
 func (m mark) descent(born uint64) []ancestor {
 	line := m.line[:len(m.line):len(m.line)]
 	if m.from != "" {
@@ -61,8 +61,8 @@ func (r dataDir) loadAt(path string) (mark, btrfs.Subvolume, error) {
 	return m, info, nil
 }
 
-// notFoundIfMissing returns ErrNotFound if err means that a path does not exist, and err
-// otherwise.
+// notFoundIfMissing returns ErrNotFound, for a snapshot or fork that is missing, if err means that a path
+// does not exist. Other errors it returns as they are.
 func notFoundIfMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return notFound("not found")
@@ -171,7 +171,8 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(id, sm), nil
 }
 
-// replaceMark replaces the text file that describes the snapshot or fork at path by m. Atomic.
+// replaceMark replaces the text file that describes the snapshot or fork at path by m, as when a seal gives a
+// fork a new base. Atomic.
 func (r dataDir) replaceMark(ctx context.Context, path string, m mark) error {
 	if err := fault.Point(ctx, "write the new base"); err != nil {
 		return err
@@ -188,13 +189,13 @@ func (r dataDir) replaceMark(ctx context.Context, path string, m mark) error {
 	return nil
 }
 
-// Lookup returns the snapshot with this id, for [snapshot.Backend].
+// Lookup returns the snapshot with this id, for [snapshot.Backend]. ErrNotFound means that there is none.
 func (b *Backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
 	m, err := b.find(snapshots, string(id))
 	return b.snapshotOf(id, m), b.fail("looking up", string(id), err)
 }
 
-// LookupFork returns the fork with this id, for [snapshot.Backend].
+// LookupFork returns the fork with this id, for [snapshot.Backend]. ErrNotFound means that there is none.
 func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	m, err := b.find(forks, string(id))
 	return b.forkOf(id, m), b.fail("looking up", string(id), err)

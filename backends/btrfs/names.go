@@ -17,13 +17,14 @@ type namer struct {
 	known map[uint64][]btrfs.Name
 }
 
-// newNamer returns a namer for inodes of the subvolume fd. Its paths are relative to the directory with inode
-// number top.
+// newNamer returns a [namer], which finds the paths of changed inodes, for the subvolume fd. Its paths are
+// relative to the directory with inode number top.
 func newNamer(fd int, top uint64) *namer {
 	return &namer{fd: fd, dirs: map[uint64]string{top: "."}, known: map[uint64][]btrfs.Name{}}
 }
 
-// paths returns all paths, inside the tree, of the inode with number ino.
+// paths returns all paths, relative to the tree, of the inode with number ino; none if it is outside of the
+// tree. An inode with several hard links has several.
 func (n *namer) paths(ino uint64) ([]string, error) {
 	if dir, ok := n.dirs[ino]; ok {
 		if dir == "" {
@@ -74,8 +75,8 @@ func (n *namer) dir(ino uint64, depth int) (string, error) {
 	return path, nil
 }
 
-// dropIfIncomplete drops the names that a search has found for the inode ino, unless there are as many as it
-// has links; the rest is then looked up.
+// dropIfIncomplete drops the names that a search has found for the inode ino, unless they are as many as
+// links, the inode's link count. All names are then looked up.
 func (n *namer) dropIfIncomplete(ino, links uint64) {
 	if uint64(len(n.known[ino])) != links {
 		delete(n.known, ino)

@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// preforkWorkers is how many forks are made at once in advance; concurrent creations share a btrfs commit.
+// preforkWorkers is how many forks [Backend.Prefork] makes at once, since concurrent creations share a btrfs
+// commit.
 const preforkWorkers = 8
 
 // Prefork makes forks of the snapshot from in advance until at least n exist, for [snapshot.Preforker], so
@@ -54,7 +55,8 @@ func (b *Backend) prefork(ctx context.Context, from snapshot.ID, n int) error {
 	return errors.Join(errs...)
 }
 
-// ready returns the names of the complete forks that were made in advance in the directory shelf.
+// ready returns the names of the complete forks that [Backend.Prefork] has made in advance. shelf is the
+// directory with those of one snapshot.
 func (r dataDir) ready(shelf string) []string {
 	var whole []string
 	for name := range r.eachReady(shelf, 0) {

@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/internal/subvol"
 )
 
-// List returns the ids of all snapshots and forks, for [snapshot.Backend].
+// List returns the ids of all snapshots and forks in the data directory, for [snapshot.Backend].
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -61,8 +61,8 @@ func (r dataDir) hasMark(kind, id string) bool {
 	return err == nil && m.kind == kind || errors.Is(err, errs.ErrCorrupt)
 }
 
-// Remove removes the snapshot id, for [snapshot.Backend]: it renames it, and forks made of it in advance,
-// into the trash; [Backend.Sweep] frees the space.
+// Remove removes the snapshot id, for [snapshot.Backend]: it renames the snapshot, and forks that were made
+// of it in advance, into the trash. [Backend.Sweep] frees the space.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), stock, snapshots))
 }
@@ -156,7 +156,8 @@ func (r dataDir) sweep(ctx context.Context) error {
 	return qgroup.Sweep(r.fd)
 }
 
-// rest pauses Sweep until at most sweepQueue (64) removed subvolumes wait for the kernel's cleaner thread.
+// rest lets Sweep pause until at most sweepQueue (64) removed subvolumes wait for the kernel's cleaner
+// thread. The next commit would otherwise take long.
 func (r dataDir) rest(ctx context.Context) error {
 	pause := time.NewTimer(sweepPause)
 	defer pause.Stop()

@@ -101,8 +101,8 @@ func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error)
 	return old, dirs, err
 }
 
-// emitNames yields the paths of the changed inode ino. If it is a directory, compareDir yields the names in
-// it that differ.
+// emitNames yields all paths of the changed inode ino. If the inode is a directory, it also yields, by
+// compareDir, the names in it that differ.
 func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 	paths, err := names.paths(ino)
 	for _, path := range paths {
@@ -148,8 +148,8 @@ type child struct {
 	subvolume bool
 }
 
-// entries reads the directory with inode number ino of the subvolume fd; the map is empty if it does not
-// exist.
+// entries returns the entries, by name, of the directory with inode number ino of the subvolume fd. The map
+// is empty if the directory does not exist.
 func entries(fd int, ino uint64) (map[string]child, error) {
 	all := map[string]child{}
 	r := btrfs.Range{MinObject: ino, MaxObject: ino, MinType: btrfs.DirIndex, MaxType: btrfs.DirIndex}
@@ -230,8 +230,8 @@ func below(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// nestedSide opens the nested subvolume at path in dir, to compare it with its counterpart. The caller must
-// close the result.
+// nestedSide opens the subvolume at path in dir, which is nested in a tree that is being compared, to compare
+// it with the one at the same path in the other tree. The caller must close the result.
 func nestedSide(dir int, path string) (*side, error) {
 	s := &side{within: ".", ino: btrfs.RootInode}
 	var err error

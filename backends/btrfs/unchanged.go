@@ -49,7 +49,8 @@ func (c *capture) last() (snapshot.Snapshot, uint64) {
 	return c.snapshotOf(snapshot.ID(id), m), info.Born
 }
 
-// flush syncs the filesystem, and reports whether that took less than patience (3 ms).
+// flush syncs the filesystem, so that a search of its metadata finds all changes. It reports whether that
+// took less than patience (3 ms).
 func (c *capture) flush() bool {
 	fd, err := unix.FcntlInt(uintptr(c.src), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

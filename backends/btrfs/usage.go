@@ -43,7 +43,8 @@ func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 	return s.written(ctx)
 }
 
-// written returns the bytes of data that were written to the subvolume since it was created.
+// written returns the bytes of data that were written to the subvolume since it was created: the disk space
+// of a fork beyond that of its base.
 func (s *side) written(ctx context.Context) (int64, error) {
 	var sum int64
 	err := btrfs.Search(s.fd, btrfs.Range{NewerThan: s.info.Born}, func(it btrfs.Item) bool {

@@ -40,14 +40,15 @@ const (
 	unmergeableFile = "/apart"
 )
 
-// A recordFile is the record of a snapshot or a fork with the path of its file.
+// A recordFile is the record of a snapshot or a fork, which says of which layers it is made, with the path of
+// its file. The search for layers to merge uses it.
 type recordFile struct {
 	path string
 	record
 }
 
-// records reads the records of all snapshots and forks, and skips any that is removed
-// meanwhile.
+// records reads the records (the files that say of which layers a snapshot or fork is made) of all snapshots
+// and forks. It skips any that is removed meanwhile.
 func (b *backend) records() (all []recordFile, err error) {
 	for _, dir := range []string{"snapshots", "forks"} {
 		list, err := ids[string](filepath.Join(b.dir, dir))
@@ -88,7 +89,8 @@ func (b *backend) compact(ctx context.Context, chains []chain) error {
 	return nil
 }
 
-// unmergeablePath returns the path of the file that says that the layers of c cannot be merged.
+// unmergeablePath returns the path of the file [unmergeableFile] for the chain c. If it exists, an earlier
+// sweep has found that the layers of c cannot be merged.
 func (b *backend) unmergeablePath(c *chain) string {
 	return b.layerPath(c.names()[0]) + unmergeableFile
 }
@@ -244,7 +246,8 @@ func (b *backend) substitute(ctx context.Context, all []recordFile, name string)
 	return os.Remove(note)
 }
 
-// chargeMerged charges the merged layer name to the disk limit of a record, in place of the layers old.
+// chargeMerged makes the merged layer name count for the disk limit in the record r, in place of the layers
+// old that it replaces.
 func (b *backend) chargeMerged(r *record, name string, old []string) error {
 	q, err := b.quota(r)
 	if err != nil {
@@ -259,8 +262,8 @@ func (b *backend) chargeMerged(r *record, name string, old []string) error {
 	return b.chargeLayers(r, func(path string) bool { return path == b.layerPath(name) })
 }
 
-// finishMerges completes merges of layers during which a process was killed: where some record in all already
-// names the merged layer, and others still the layers that it replaces.
+// finishMerges completes merges of layers during which a process was killed: some records in all already name
+// the merged layer, others still the layers that it replaces.
 func (b *backend) finishMerges(ctx context.Context, all []recordFile) error {
 	entries, err := os.ReadDir(b.dir + "/layers")
 	for _, e := range entries {

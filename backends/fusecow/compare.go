@@ -23,7 +23,8 @@ var (
 	_ snapshot.Syncer       = (*backend)(nil)
 )
 
-// errStop ends [layer.Compare] after the caller has stopped iterating over the changes.
+// errStop ends [layer.Compare], which searches for changed paths, after the caller has stopped iterating over
+// them. No caller sees it.
 var errStop = errors.New("enough")
 
 // ListChanges implements [snapshot.ChangeLister]: it yields the paths recorded in the logs of layers that

@@ -22,10 +22,11 @@ type Freezer interface {
 	Holds(ctx context.Context, tree string) error
 	// Name returns a name for the next frozen state of a tree, which is never used again. It creates nothing.
 	Name(tree string) (state string, err error)
-	// Freeze creates a frozen state of the tree as it is now, under the name state, which Name returned. Thaw
-	// removes the remains of an error or a kill.
+	// Freeze creates a frozen state of the tree as it is now, under the name state, which Name has returned.
+	// After an error or a kill, Thaw removes what exists of the state.
 	Freeze(ctx context.Context, tree, state string) error
-	// Path returns the directory in which this process can read a frozen state.
+	// Path returns the directory in which this process can read the tree as the frozen state of that name
+	// holds it.
 	Path(state string) (string, error)
 	// Thaw deletes frozen states for good, complete or not. It returns those that are still in use, which
 	// have to wait. It ignores states that do not exist or are not ours. Thaw can be repeated.

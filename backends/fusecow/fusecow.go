@@ -66,7 +66,8 @@ func (b *backend) open(place snapshot.Place) error {
 	return fail("opening", "", err)
 }
 
-// checkFUSE returns nil if this process can mount FUSE filesystems, or the reason why not.
+// checkFUSE returns nil if this process can mount FUSE filesystems, by which forks are shown, or the reason
+// why not.
 func checkFUSE() error {
 	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
 		mend := "sudo modprobe fuse"
@@ -165,7 +166,8 @@ func kindOf(err error) error {
 	return errs.KindOfFile(err)
 }
 
-// because returns an error of this kind about path, with the text why.
+// because returns an error for a precondition of the backend that does not hold: of this kind, about path,
+// with the reason why as text.
 func because(kind error, path, why string, hints ...string) error {
 	return &fs.PathError{Op: name, Path: path, Err: &errs.Error{Kind: kind, Err: errors.New(why), Hints: hints}}
 }

@@ -147,8 +147,8 @@ func (b *backend) dropQuota(id snapshot.ForkID, l *limit) {
 	}
 }
 
-// unchargeFork subtracts the writable layer of a removed fork from its disk usage, which other forks may
-// share.
+// unchargeFork subtracts the writable layer of the removed fork id from the disk usage that its limit counts,
+// since other forks may share the limit.
 func (b *backend) unchargeFork(id snapshot.ForkID, r *record) {
 	b.unchargeTop(r)
 	b.dropQuota(id, r.Limit)
@@ -229,8 +229,8 @@ func (b *backend) recharge(ctx context.Context, r *record) error {
 	})
 }
 
-// chargeLayers sets the disk usage of those own layers of a fork for which unserved returns true, by reading
-// their logs. The server of a fork counts the others.
+// chargeLayers counts the disk usage of a fork's own layers in its quota file, by reading their logs. It
+// skips those for which unserved returns false: the fork's server counts them.
 func (b *backend) chargeLayers(r *record, unserved func(path string) bool) error {
 	q, err := b.quota(r)
 	if err != nil {
@@ -298,8 +298,9 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.
 	return used, fail("measuring", string(fork), err)
 }
 
-// sweepQuotas removes quota files that no fork uses (named are those in use), and the counters of removed
-// layers in the others; layers are those that exist. The caller holds the lock exclusively.
+// sweepQuotas removes quota files (counters of disk usage) that no fork uses; named are those in use. In the
+// others it removes the counters of layers that are not in layers, since they were removed. The caller holds
+// the lock exclusively.
 func (b *backend) sweepQuotas(named map[string]bool, layers []string) error {
 	entries, err := os.ReadDir(b.dir + "/quotas")
 	if notExist(err) {

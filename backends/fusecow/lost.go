@@ -38,8 +38,8 @@ func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string
 	return all, fail("reading late files of", string(fork), err)
 }
 
-// waitEnd waits until the server process that listens at the socket path, if any, has ended. It returns false
-// if ctx ended before.
+// waitEnd waits until the server process of a fork, which listens at the socket path, has ended. It returns
+// at once if there is none, and false if ctx ends first.
 func waitEnd(ctx context.Context, path string) bool {
 	p, err := fdsock.Dial(path)
 	if err != nil {

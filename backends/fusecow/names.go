@@ -30,7 +30,8 @@ func writeNames(paths []string) (*os.File, error) {
 	return f, nil
 }
 
-// readNames returns the paths in the first of files, which [writeNames] made.
+// readNames returns the paths to hide from a fork's mounts. They are in the first of files, which came with a
+// request and which [writeNames] made.
 func readNames(files []*os.File) ([]string, error) {
 	if len(files) == 0 {
 		return nil, errors.New("the message lacks the file with the names to hide")

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A liveBackend is a backend with live bases: unchanged files are read from the real tree as it is now. It
-// saves the bytes that files had before a fork changed them.
+// A liveBackend is a [backend] with live bases: files that a fork has not changed are read from the real tree
+// as it is now. For promotion and drift it saves the bytes that files had before a fork changed them.
 type liveBackend struct{ *backend }
 
 var _ snapshot.OriginalStore = liveBackend{}

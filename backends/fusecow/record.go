@@ -44,7 +44,8 @@ const (
 
 func (r *record) upper() string { return r.Layers[len(r.Layers)-1] }
 
-// above returns a copy of the record with layer added on top of its layers.
+// above returns a copy of the record of a fork with one more layer on top, named layer, which takes the
+// fork's next changes.
 func (r *record) above(layer string) record {
 	next := *r
 	next.Layers = append(slices.Clone(r.Layers), layer)
@@ -54,7 +55,8 @@ func (r *record) above(layer string) record {
 	return next
 }
 
-// index returns the highest index of Layers[i]; a merged layer has those of all that it replaces.
+// index returns the position of Layers[i] in the stack of layers; of a merged layer, which has the positions
+// of all layers that it replaces, the highest.
 func (r *record) index(i int) int {
 	if r.Indexes == nil || i < 0 {
 		return i
@@ -73,7 +75,8 @@ func (r *record) layersUpTo(place int) int {
 	return -1
 }
 
-// merged returns a copy of the record with one layer, merged from them, in place of Layers[from:to].
+// merged returns a copy of the record in which one layer, whose name is layer, stands in place of
+// Layers[from:to], from which it was merged.
 func (r *record) merged(from, to int, layer string) record {
 	next := *r
 	next.Layers, next.Indexes = nil, nil
@@ -114,7 +117,8 @@ func read(path string, fork bool) (record, error) {
 	return r, r.check(path, fork)
 }
 
-// check returns an error for a record of another backend or version, or with invalid values.
+// check returns an error for a record, the file of a snapshot or fork, of another backend or version, or with
+// invalid values.
 func (r *record) check(path string, fork bool) error {
 	switch {
 	case !strings.HasPrefix(r.Format, formatMark):
@@ -136,8 +140,8 @@ func (r *record) check(path string, fork bool) error {
 	return nil
 }
 
-// validName reports whether name can be that of an entry in layers/ or quotas/, so that it does not lead out
-// of there.
+// validName reports whether name can be that of an entry in layers/ or quotas/, so that a damaged record does
+// not lead to files elsewhere.
 func validName(name string) bool {
 	return name != "" && name[0] != '.' && !strings.ContainsAny(name, "/\x00")
 }

@@ -56,14 +56,15 @@ type reply struct {
 	View layer.View `json:"side,omitempty"`
 }
 
-// kinds are the error kinds that a reply of a server can carry to the requesting process.
+// kinds are the error kinds that a reply of a fork's server can carry, by their texts, to the process that
+// sent the request.
 var kinds = []error{
 	errs.ErrNotFound, errs.ErrBusy, errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrNotSupported, errs.ErrDenied,
 	errs.ErrInterrupted,
 }
 
-// failureReply converts an error to a reply that carries its text, path, kind and hints to the requesting
-// process.
+// failureReply converts an error of a fork's server to a reply that carries its text, path, kind and hints to
+// the process that sent the request.
 func failureReply(err error) (a reply) {
 	if err == nil {
 		return a
@@ -92,7 +93,8 @@ func (a *reply) err() error {
 	return because(kind, a.Path, a.Failure, a.Hints...)
 }
 
-// errNotServed means that no server process has the fork mounted.
+// errNotServed means that no server process has the fork mounted, so that the caller starts one or does
+// without.
 var errNotServed = errors.New("no process serves the fork")
 
 // requestLayer sends a request to the process that serves the layer, and returns the mount in its reply, or
@@ -101,8 +103,8 @@ func (b *backend) requestLayer(layer string, q request) (*os.File, error) {
 	return requestMount(b.socketPath(layer), q)
 }
 
-// requestMount sends a request to the server that listens at the socket path, and returns the mount in its
-// reply, or nil.
+// requestMount sends the request q to the server of a fork that listens at the socket path. It returns the
+// detached mount in the server's reply, which the caller closes, or nil if the reply has none.
 func requestMount(path string, q request) (*os.File, error) {
 	root, _, err := requestReply(path, q)
 	return root, err
@@ -142,7 +144,8 @@ func lateReadsAt(path string) (all []string, err error) {
 	return all, nil
 }
 
-// errHungUp means that the server process of a fork exited before it replied.
+// errHungUp means that the server process of a fork ended before it replied to a request. The request may be
+// repeated with another server.
 var errHungUp = errors.New("the server has ended")
 
 // exchange sends the message what to the server at p, with the open file attached unless that is nil. It
@@ -174,7 +177,8 @@ func exchange(p *fdsock.Conn, what any, attached *os.File) (*os.File, *reply, er
 	return files[0], &a, nil
 }
 
-// sendMount replies to a request with the detached mount root, which it closes, or with err.
+// sendMount replies to a request for a mount, over p: with the detached mount root, which it closes, or with
+// err.
 func sendMount(p *fdsock.Conn, root *os.File, err error) { sendReply(p, root, failureReply(err)) }
 
 func sendReply(p *fdsock.Conn, root *os.File, a reply) {
@@ -191,8 +195,8 @@ func sendReply(p *fdsock.Conn, root *os.File, a reply) {
 	}
 }
 
-// acceptRequests handles each request that comes to the socket in a goroutine of its own, until the socket is
-// shut down.
+// acceptRequests handles each request of another process, such as for a mount, that comes to the socket in a
+// goroutine of its own. It returns when the socket is shut down.
 func (s *server) acceptRequests(socket *fdsock.Conn) {
 	for {
 		p, err := socket.Accept()
@@ -299,7 +303,8 @@ func (s *server) advance(q *request) error {
 	return s.switchRecord(&r, func(then func() error) error { return s.fs.Freeze(s.b.layerPath(r.upper()), then) })
 }
 
-// rollBack makes the mounts of the fork show another state of the same tree: the layers that r names.
+// rollBack makes the mounts of the fork show another state of the same tree: the layers that r names. It
+// serves [backend.Return].
 func (s *server) rollBack(r *record) error {
 	next, err := layer.Open(s.b.optionsOn(s.fs.Lower(), r))
 	if err != nil {

@@ -80,7 +80,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 }
 
 // switchFork replaces the record r of a fork by next, which has other layers. If a process serves the fork,
-// switchFork sends it the request q to do so.
+// switchFork does not write the record but requests by q that the server does.
 func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next *record, q request, use snapshot.Use) error {
 	return b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
 		clean, release, err := logfile.TryLock(b.layerPath(r.upper()))

@@ -15,28 +15,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StarterFD is the number of the descriptor, in a server process, of the socket to the process that started
-// it.
+// StarterFD is the number of a descriptor in a server process: the socket by which the process that started
+// the server sends it the first request and gets the first mount.
 const StarterFD = 3
 
 // A MountedFS is a FUSE filesystem that this process serves. Package mount implements it; it is an interface
 // so that this package does not load go-fuse.
 type MountedFS interface {
-	// MountAgain returns another detached mount of the filesystem, with the MOUNT_ATTR_* flags attr.
+	// MountAgain returns another detached mount (fsmount(2)) of the filesystem, with the MOUNT_ATTR_* flags
+	// attr. The caller closes the descriptor.
 	MountAgain(attr uint64) (*os.File, error)
-	// Flush writes all changes to the layer, including those of mapped pages.
+	// Flush writes all changes made in the mounts to the fork's layer, the directory on disk. It includes
+	// changes of mapped pages.
 	Flush() error
 	// Switch replaces the served filesystem by next, another state, and closes the old one. It calls then
 	// when all that can be undone is done. After an error before that point nothing has changed.
 	Switch(next *layer.FS, then func() error) error
-	// Wait returns after the last mount of the filesystem is gone.
+	// Wait returns after the last mount of the served filesystem is gone.
 	Wait()
-	// Close closes the FUSE connection. Call it after Wait.
+	// Close closes the FUSE connection, by which the kernel sends requests. Call it after Wait.
 	Close()
 }
 
-// A Mounter starts to serve f over FUSE, wholly or the part that side names, and returns a detached mount of
-// it with MOUNT_ATTR_* flags, which the caller closes.
+// A Mounter starts to serve f over FUSE, wholly or the part that side names. It returns the served filesystem
+// and a detached mount of it with the MOUNT_ATTR_* flags attr, which the caller closes. [Serve] gets one, so
+// that this package does not load go-fuse.
 type Mounter func(f *layer.FS, side layer.View, attr uint64) (MountedFS, *os.File, error)
 
 // A startRequest is the first message to a new server: serve a fork for writing, or, without
@@ -179,8 +182,8 @@ func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 	return root, nil
 }
 
-// viewEnded closes the FUSE connection of a view after its last mount is gone. After the last view the server
-// ends.
+// viewEnded closes the FUSE connection of a view, one of the mounts that show parts of a tree, after its last
+// mount is gone. After the last view the server ends.
 func (s *server) viewEnded(view layer.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,8 +198,8 @@ func (s *server) viewEnded(view layer.View) {
 	close(s.gone)
 }
 
-// wait waits until the last mount is gone, and closes the filesystem. If ctx ends first, it only writes all
-// changes to disk.
+// wait waits until the last mount of the served tree is gone, and closes the filesystem. If ctx ends first,
+// wait only writes all changes to disk.
 func (s *server) wait(ctx context.Context) error {
 	select {
 	case <-s.gone:
@@ -211,8 +214,8 @@ func (s *server) wait(ctx context.Context) error {
 	return s.fs.Close()
 }
 
-// listen creates a listening socket at path. It first removes the socket file that a killed
-// server left there.
+// listen creates a socket at path, at which other processes request mounts from this server. It first removes
+// the socket file that a killed server left there.
 func listen(path string) (*fdsock.Conn, error) {
 	if err := os.Remove(path); err != nil && !notExist(err) { // of a killed server
 		return nil, err
@@ -224,7 +227,8 @@ func listen(path string) (*fdsock.Conn, error) {
 	return socket, nil
 }
 
-// stopListening shuts the server's socket down; acceptRequests closes it. The caller holds mu.
+// stopListening shuts down the socket at which the server takes requests for mounts; acceptRequests then
+// closes it. The caller holds mu.
 func (s *server) stopListening() {
 	if s.socket != nil {
 		_ = os.Remove(s.socketPath)

@@ -31,8 +31,8 @@ func (b *backend) prepare() error {
 	return nil
 }
 
-// openLock opens the lock file, on which this backend takes all its locks. It creates the backend's
-// directories if needed.
+// openLock opens the file lock, on which processes take all locks of this backend's data. It creates the
+// backend's directories if needed.
 func (b *backend) openLock() (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
 	if err := b.prepare(); err != nil {
@@ -67,8 +67,8 @@ func (b *backend) lockForkFile(ctx context.Context, id snapshot.ForkID) (*os.Fil
 	})
 }
 
-// waitLock calls try on the open lock file until try gets its lock, and returns the file, which holds the
-// lock. It returns an error when ctx ends.
+// waitLock calls try on the open lock file repeatedly until try gets its lock. It returns the file, which
+// holds the lock until it is closed, or an error when ctx ends.
 func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.File, error) {
 	f, err := b.openLock()
 	if err != nil {
@@ -86,7 +86,8 @@ func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.F
 	return f, nil
 }
 
-// retry calls try, with growing pauses, until try returns again = false, and returns its error, or that of ctx.
+// retry calls try, with growing pauses, until try returns again = false. It returns the last error of try, or
+// that of ctx. With it the backend waits for locks and servers.
 func retry(ctx context.Context, try func() (again bool, err error)) error {
 	return poll.Until(ctx, 100*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
 		again, err := try()
@@ -203,5 +204,6 @@ func (b *backend) discard(path string) {
 	_ = vfs.RenameNew(path, b.dir+"/trash/"+uniqueName(""))
 }
 
-// uniqueName returns prefix and a random number: a name that no other entry has.
+// uniqueName returns prefix and a random number: a name for a layer or another file of the backend that no
+// other has.
 func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }

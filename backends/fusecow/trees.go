@@ -30,8 +30,8 @@ func NewTrees(dir string, program func() ([]string, error)) *Trees {
 	return &Trees{b: &backend{program: program}, dir: dir}
 }
 
-// Holds returns nil if the tree at path can be served over FUSE, or the reason why not. Cost: some system
-// calls.
+// Holds returns nil if the real tree at path can be served over FUSE, as the lower layer of an overlay, or
+// the reason why not. Cost: some system calls.
 func (t *Trees) Holds(path string) error {
 	err := checkFUSE()
 	if err == nil {

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkStart returns an error for an invalid id, or if ctx has ended.
+// checkStart returns an error if id, that of a snapshot or fork, is invalid, or if ctx has ended. Operations
+// of the backend call it first.
 func checkStart(ctx context.Context, id string) error {
 	if !snapshot.ValidID(id) {
 		return because(errs.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")

@@ -42,7 +42,8 @@ func (l forkView) Hiding(paths []string) snapshot.Served {
 	return l
 }
 
-// Mount returns a detached mount of the snapshot, for [snapshot.Served].
+// Mount returns a detached, read-only mount of the snapshot, for [snapshot.Served]. It starts a server
+// process for that. The caller closes fd.
 func (s snapshotView) Mount(_ context.Context, _ bool) (fd int, err error) {
 	r, err := s.b.snapshot(s.id)
 	var root *os.File
@@ -55,13 +56,15 @@ func (s snapshotView) Mount(_ context.Context, _ bool) (fd int, err error) {
 	return fd, fail("mounting", string(s.id), err)
 }
 
-// dupFD returns a duplicate of f's descriptor, for the caller to close, and closes f.
+// dupFD closes the file f and returns a duplicate of its descriptor, for a caller that needs a bare number.
+// The caller closes it.
 func dupFD(f *os.File) (int, error) {
 	defer f.Close()
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Mount returns a detached mount of the fork, for [snapshot.Served].
+// Mount returns a detached mount of the fork, for [snapshot.Served], from the process that serves the fork,
+// which it starts if needed. The caller closes fd.
 func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) {
 	var root *os.File
 	err = l.b.retryBusy(ctx, l.b.forkPath(l.id), func() (again bool, err error) {
@@ -78,8 +81,8 @@ func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) 
 // milliseconds.
 const patience = 5 * time.Second
 
-// retryBusy calls try until it returns again = false, for patience (5 s) at most, and then returns ErrBusy
-// about path.
+// retryBusy calls try, a request to another process, until it returns again = false, for patience (5 s) at
+// most. Then it returns ErrBusy about path.
 func (b *backend) retryBusy(ctx context.Context, path string, try func() (again bool, err error)) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -154,8 +157,8 @@ func (b *backend) lowerPath(r *record) (string, error) {
 	return b.freezer.Path(r.State)
 }
 
-// options returns the options with which [layer.Open] opens the layers that a snapshot's or fork's record
-// names.
+// options returns the options with which [layer.Open] opens the layers (directories with changes) of the
+// snapshot or fork with the record r.
 func (b *backend) options(r *record) (layer.Options, error) {
 	lower, err := b.lowerPath(r)
 	return b.optionsOn(lower, r), err
@@ -178,7 +181,8 @@ func (b *backend) layerPaths(r *record) (all []string) {
 	return all
 }
 
-// recover repairs the last layer of the record r after the process that served it was killed.
+// recover repairs the last layer of the fork with the record r after the process that served the fork was
+// killed while it wrote there.
 func (b *backend) recover(r *record) error {
 	o, err := b.options(r)
 	if err != nil {

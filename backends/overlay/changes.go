@@ -53,7 +53,8 @@ func (b *backend) listChanges(x, y *store.Record, yield func(snapshot.Candidate,
 	return diff.ListChanges(b.mode(), b.treesOf(x), b.treesOf(y), y.Tree, yield)
 }
 
-// treesOf returns the directories with the content of the layers that the record r names, topmost first.
+// treesOf returns the directories with the content of the layers of which the record r says that a snapshot
+// or fork is made, topmost first.
 func (b *backend) treesOf(r *store.Record) []string {
 	var trees []string
 	if r.Fork {

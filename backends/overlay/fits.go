@@ -82,7 +82,8 @@ func (b *backend) checkMounts(path string, isOverlay bool) error {
 	return nil
 }
 
-// within reports whether path is dir or inside it, comparing path names only.
+// within reports whether path is the directory dir or inside it. It compares path names only and follows no
+// links.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
 }

@@ -80,7 +80,8 @@ func newNarrowing(how diff.Mode, o *snapshot.Overlay) *narrowing {
 	return n
 }
 
-// isDir reports whether the overlay shows a directory at the path whose lookup through the layers is s.
+// isDir reports whether an overlay of all layers shows a directory at a path. s is the lookup of the path
+// through the layers.
 func (n *narrowing) isDir(s *diff.Stack) bool {
 	if s.Top >= 0 {
 		return !s.Whiteout && s.Stat.IsDir()
@@ -88,7 +89,8 @@ func (n *narrowing) isDir(s *diff.Stack) bool {
 	return s.ReachesLower() && n.inBase(s.LowerPath())
 }
 
-// inBase reports whether the lowest layer, the real tree, has the directory dir.
+// inBase reports whether the lowest layer, the real tree, has the directory dir, which then belongs to the
+// overlay of dir alone.
 func (n *narrowing) inBase(dir string) bool {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path.Join(n.base, dir))
 	return err == nil && st.IsDir()
@@ -161,8 +163,8 @@ func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) erro
 	return store.SetTimes(fd, parent, before)
 }
 
-// makeDirs creates the directory made, with parts[there+1:] nested in it, for copyUpDirs. Each gets the
-// attributes of the directory that it will cover in the overlay.
+// makeDirs creates the directory at the path made, with the directories parts[there+1:] nested in it, for
+// copyUpDirs. Each gets the attributes of the directory that it will cover in the overlay.
 func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int) error {
 	at := made
 	var dirs []string

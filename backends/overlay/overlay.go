@@ -79,8 +79,8 @@ func (b *backend) Facts() snapshot.Facts {
 	}
 }
 
-// fail wraps err in an [*errs.Error] with the operation, the id of the snapshot or fork, and the path of a
-// *fs.PathError.
+// fail wraps err in an [*errs.Error] with the operation op and the id of the snapshot or fork. From an
+// *fs.PathError it takes the path. A nil err stays nil.
 func fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) { // an error of the quota storage has an Op
 		return err

@@ -70,8 +70,9 @@ func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *store
 	})
 }
 
-// withForkLocked calls do with the record of the fork id, under a lock against other seals and syncs of that
-// fork. If the fork got another upper layer meanwhile, it locks that.
+// withForkLocked calls do with the record of the fork id, while it holds a lock against other seals and syncs
+// of that fork: the lock of the fork's upper layer. If the fork gets another upper layer meanwhile, it locks
+// that instead.
 func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do func(*store.Record) error) error {
 	for {
 		r, err := store.Find(string(id), b.store.ForkPath(id))

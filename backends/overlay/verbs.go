@@ -155,7 +155,8 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), err)
 }
 
-// Pending reports whether a sweep would free space, because the trash has entries, for [snapshot.Backend].
+// Pending reports whether Sweep would free space, for [snapshot.Backend]: whether the trash of removed layers
+// has entries.
 func (b *backend) Pending() bool { return trash.Any(b.store.Dir + "/trash") }
 
 func (b *backend) snapshotOf(id snapshot.ID, r *store.Record) snapshot.Snapshot {

@@ -69,7 +69,8 @@ func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return &Backend{b, g}, nil
 }
 
-// layersDir returns the directory, in the pool p, for the layers of the snapfs state directory dir.
+// layersDir returns the directory, in the pool p (a btrfs in a file), for the layers of forks whose state
+// directory is dir.
 func layersDir(p *pool.Pool, dir string) string {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, dir) // it never fails

@@ -28,7 +28,8 @@ type poolStorage struct {
 
 var _ store.QuotaStorage = (*poolStorage)(nil)
 
-// Make makes a subvolume at path, for an overlay layer.
+// Make makes a subvolume of the pool at path, for the content of an upper layer. It implements
+// [store.QuotaStorage].
 func (g *poolStorage) Make(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -41,7 +42,8 @@ func (g *poolStorage) Make(path string) error {
 	return os.Chmod(path, 0o700)
 }
 
-// Destroy deletes the subvolume name in the directory dir; false if it is not one.
+// Destroy deletes the subvolume name in the directory dir, which held the content of a removed layer; false
+// if name is not a subvolume.
 func (g *poolStorage) Destroy(dir int, name string) (bool, error) {
 	st, err := vfs.Lstat(dir, name)
 	if err != nil || st.Ino != btrfs.RootInode {
@@ -123,7 +125,8 @@ func (g *poolStorage) InheritLimit(old, next string) error {
 	return failed("limiting", next, g.inheritGroup(context.Background(), old, next))
 }
 
-// Swept deletes the scratch directories and quota groups of removed forks, after the backend's sweep.
+// Swept deletes the scratch directories (the /tmp of sandboxes) and quota groups of removed forks. The
+// backend's sweep calls it at its end.
 func (g *poolStorage) Swept() error {
 	top, err := os.Open(g.dir)
 	if err != nil {

@@ -31,8 +31,8 @@ type copier struct {
 	buf     []byte
 }
 
-// An inode identifies a file. The birth time distinguishes it from a later file with the same
-// number.
+// An inode identifies a file of the source, such as one with several hard links. The birth time distinguishes
+// the file from a later one with the same number.
 type inode struct {
 	dev, ino uint64
 	born     vfs.Timestamp
@@ -40,7 +40,8 @@ type inode struct {
 
 func inodeOf(st *vfs.Stat) inode { return inode{st.Dev, st.Ino, st.BTime} }
 
-// errAgain means that a file changed, or was replaced, while it was copied.
+// errAgain means that a file changed, or was replaced, while the backend copied it, so that it must be copied
+// again.
 var errAgain = errors.New("the file keeps changing during the copy")
 
 // openTree returns a descriptor of the directory path, which must not be a symbolic link. The caller closes it.
@@ -52,7 +53,8 @@ func openTree(path string) (int, error) {
 	return fd, nil
 }
 
-// copyTree copies the open tree src into home/tree, which is empty. from is the path of src, for errors.
+// copyTree copies the tree open as src into home/tree, the empty directory of a new snapshot or fork. from is
+// the path of src, for the texts of errors.
 func (b *backend) copyTree(ctx context.Context, src int, from, home string) error {
 	c := &copier{ctx: ctx, from: from, links: -1, linked: map[inode]string{}}
 	defer c.close()
@@ -190,7 +192,7 @@ func (c *copier) dir(here *level, name string, st *vfs.Stat) error {
 	return c.descend(name, src, dst, &opened)
 }
 
-// step calls do, a single change on disk that is called what; a test can make it fail.
+// step calls do, which makes a single change on disk. what names the change, so that a test can make it fail.
 func (c *copier) step(what string, do func() error) error {
 	if err := fault.Point(c.ctx, what); err != nil {
 		return err
@@ -198,7 +200,7 @@ func (c *copier) step(what string, do func() error) error {
 	return do()
 }
 
-// at adds the path of name in the source tree to err.
+// at adds to err, an error of copying, the path of name in the source tree, so that the user finds the file.
 func (c *copier) at(name string, err error) error {
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(c.from, "/"))
@@ -225,7 +227,8 @@ func (c *copier) at(name string, err error) error {
 // that the source was deleted.
 var errWritten = errors.New("error of the copy")
 
-// written marks err as an error of writing the copy, by errWritten. A nil err stays nil.
+// written marks err as an error of writing the copy, not of reading the source, by errWritten. A nil err
+// stays nil.
 func written(err error) error {
 	if err == nil {
 		return nil
@@ -233,8 +236,8 @@ func written(err error) error {
 	return &errs.Error{Kind: errWritten, Err: err}
 }
 
-// changed returns errAgain, so that the copy is tried again, for errors that mean that an entry has changed
-// its type meanwhile, and other errors as they are.
+// changed returns errAgain for an error that means that an entry has changed its type while it was copied, so
+// that the copy is tried again. It returns other errors as they are.
 func changed(err error) error {
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {
 		return errAgain

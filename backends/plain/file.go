@@ -39,7 +39,8 @@ func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 	return nil
 }
 
-// write creates the file name in the directory dir with the content and the attributes of the open file src.
+// write creates the file name in the directory dir of the copy, with the content and the attributes (st) of
+// the open file src.
 func (c *copier) write(dir int, name string, src int, st *vfs.Stat) error {
 	var dst int
 	var whole bool // the content is cloned
@@ -126,8 +127,8 @@ func (c *copier) extent(dst, src int, from, to int64) error {
 	return nil
 }
 
-// byHand copies at most one buffer of the bytes from from to to, for filesystems without copy_file_range, and
-// returns how many it copied.
+// byHand copies at most one buffer of the bytes of src between the offsets from and to into dst, and returns
+// how many it copied. It is for filesystems without copy_file_range(2).
 func (c *copier) byHand(dst, src int, from, to int64) (int, error) {
 	if c.buf == nil {
 		c.buf = make([]byte, 256<<10)

@@ -57,7 +57,8 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// because returns an error of this kind about path, with the text why.
+// because returns an error for something that the backend cannot do: of this kind, about path, with the
+// reason why as text.
 func because(kind error, path, why string) error {
 	return &fs.PathError{Op: "copy", Path: path, Err: &errs.Error{Kind: kind, Err: errors.New(why)}}
 }

@@ -37,7 +37,8 @@ func (b *backend) path(k kind, name string) string { return filepath.Join(b.dir,
 
 func (b *backend) treePath(k kind, id string) string { return filepath.Join(b.dir, k.dir, id, "tree") }
 
-// uniqueName returns a unique name, which begins with prefix, for an entry of the trash.
+// uniqueName returns a unique name, which begins with prefix, for an entry of the trash, where snapshots and
+// forks are made and deleted.
 func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }
 
 // begin makes the directory <id>.part of the snapshot or fork m, with the text file that describes it, to be
@@ -101,7 +102,8 @@ func renameNew(from, to string) error {
 	return nil
 }
 
-// publish renames the complete snapshot or fork m from <id>.part to <id>. Atomic.
+// publish gives the snapshot or fork m, whose copy is complete, its final name: it renames <id>.part to <id>.
+// Atomic.
 func (b *backend) publish(ctx context.Context, m mark) error {
 	half := b.path(m.kind, m.id+part)
 	if err := fault.Point(ctx, "remove the directory for hard links"); err != nil {
@@ -164,7 +166,7 @@ func readMark(dir int) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// ids lists the sorted ids of this backend's snapshots or forks, complete or not.
+// ids returns the sorted ids of this backend's snapshots or forks, as k says, complete or not.
 func ids[T ~string](b *backend, k kind) ([]T, error) {
 	entries, err := os.ReadDir(b.path(k, ""))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -62,8 +62,8 @@ func (c *copier) ascend() error {
 	return nil
 }
 
-// reopen opens the directory of this level again, which was closed to save descriptors, as the parent of its
-// subdirectory child.
+// reopen opens the directory of the level l again, which was closed to save descriptors. It is reached as the
+// parent, "..", of the level child.
 func (l *level) reopen(child *level) error {
 	src, err := openRead(child.src, "..", unix.O_DIRECTORY)
 	if err != nil {

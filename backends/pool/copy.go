@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often the copy of a file, or of an adopted workspace, that keeps changing is tried.
+// patience is how often at most a file, or an adopted workspace, is copied that changes during each copy.
 const patience = 3
 
 // file updates the pool's copy of an entry that is not a directory, and returns the inode data to record in

@@ -102,13 +102,13 @@ func (p *Pool) driftOf(ctx context.Context, tree string) ([]snapshot.Candidate, 
 const (
 	// walkers is the number of threads that walk a workspace to find changes; a third would gain nothing.
 	walkers = 2
-	// racy is how long before an import a change may have left the ctime as it was, so that the file must be
-	// compared again: two ticks of the slowest clock.
+	// racy is how long before an import a file may have changed without getting another ctime than at the
+	// import, so that it must be compared again: two ticks of the slowest clock.
 	racy = 20 * time.Millisecond
 )
 
-// A driftWalker compares a workspace with the manifest of its last import, to find the paths that changed
-// since.
+// A driftWalker walks a workspace and compares it with the manifest, the list of its files at the last import
+// into the pool, to find the paths that changed since.
 type driftWalker struct {
 	ctx   context.Context
 	old   manifest

@@ -62,7 +62,8 @@ type backend struct {
 	walks bool
 }
 
-// Facts returns the properties of the btrfs backend, adjusted for the walk and the copy before each capture.
+// Facts returns the properties of the btrfs backend, adjusted for the walk of the tree and the copy of its
+// changes that a pool needs before each capture.
 func (b *backend) Facts() snapshot.Facts {
 	f := b.Backend.Facts()
 	f.CopiesWhole, f.RealInodes = b.walks, !b.walks

@@ -71,11 +71,12 @@ func removeIncomplete(dir string) {
 	}
 }
 
-// lock waits for an exclusive lock of the file path, which unlock or the end of the process releases.
+// lock waits for an exclusive lock of the file path, by which one process at a time changes a pool or a
+// workspace on it. unlock or the end of the process releases the lock.
 func lock(path string) (unlock func(), err error) { return flock(path, unix.LOCK_EX) }
 
-// tryLock takes the lock of the file path without waiting. unix.EWOULDBLOCK: another process
-// has it.
+// tryLock takes the lock of the file path without waiting; unlock or the end of the process releases it.
+// unix.EWOULDBLOCK means that another process has the lock.
 func tryLock(path string) (unlock func(), err error) {
 	return flock(path, unix.LOCK_EX|unix.LOCK_NB)
 }
@@ -92,7 +93,8 @@ func flock(path string, how int) (unlock func(), err error) {
 	return func() { vfs.Unlock(f) }, nil
 }
 
-// replace replaces the content of the file path by text, atomically and on stable storage.
+// replace replaces the content of the file path, such as the description of a pool or a workspace, by text,
+// atomically and on stable storage.
 func replace(path string, text []byte) error {
 	tmp := path + incomplete + proc.Name()
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

@@ -127,13 +127,15 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	return s.report, true, nil
 }
 
-// ownDirectory returns a function that recognises the pool's own directory, which is not copied.
+// ownDirectory returns a function that recognises the pool's own directory by its attributes. If that is
+// inside a workspace, it is not copied with the workspace.
 func (p *Pool) ownDirectory() (func(*vfs.Stat) bool, error) {
 	st, err := vfs.Lstat(unix.AT_FDCWD, p.Dir)
 	return func(x *vfs.Stat) bool { return x.Ino == st.Ino && x.Dev == st.Dev }, err
 }
 
-// between makes the directory at the path to equal to the directory at from.
+// between makes the directory at the path to equal to the directory at from. One is a workspace and the other
+// its copy on the pool; in which direction depends on whether the workspace is imported or leaves the pool.
 func (s *syncer) between(ctx context.Context, from, to string) error {
 	var err error
 	if s.src, err = vfs.OpenDir(unix.AT_FDCWD, from); err != nil {

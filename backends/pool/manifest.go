@@ -24,7 +24,8 @@ type manifest map[string][]byte
 
 const manifestMagic = "snapfs manifest 1\n"
 
-// An inode is the metadata of a file that an import compares to find whether the file has changed.
+// An inode is the metadata of a file at the last import. The next import compares it with the present
+// metadata to find whether the file has changed.
 type inode struct {
 	ino          uint64
 	mode         uint32
@@ -75,7 +76,8 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// block returns the text, in a manifest file, for the directory at path of a workspace with these entries.
+// block returns the text, in a manifest file (the state of a workspace at its last import), for the directory
+// at path with these entries.
 func block(path string, entries []named) []byte {
 	b := appendString(make([]byte, 4, 64+len(entries)*(inodeSize+24)), path)
 	for _, e := range entries {

@@ -24,12 +24,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// least is the smallest size of a pool, in bytes, that [Create] accepts.
+// least is the smallest size of a pool, in bytes, that [Create] accepts for the btrfs filesystem in it.
 const least snapshot.Bytes = 256 << 20
 
 const format = 1
 
-// Main is the name of the pool that is used if none is named.
+// Main is the name of the pool (a btrfs in a file) that is used if the user names none.
 const Main = "main"
 
 // A Pool is a mounted btrfs in a file, which holds copies of workspaces and their snapshots and forks.
@@ -49,7 +49,7 @@ func (p *Pool) mnt() string   { return filepath.Join(p.Dir, "mnt") }
 func (p *Pool) image() string { return filepath.Join(p.Dir, "image") }
 func (p *Pool) file() string  { return filepath.Join(p.Dir, "pool.json") }
 
-// Mount returns the mount point of the pool's filesystem.
+// Mount returns the directory at which the pool's btrfs filesystem is mounted.
 func (p *Pool) Mount() string { return p.mnt() }
 
 // Layers returns the directory on the pool for overlay layers of trees on other filesystems, see package
@@ -262,7 +262,8 @@ func (p *Pool) nothingPending() bool {
 	return err == nil && len(pending) == 0
 }
 
-// mounted reports whether a btrfs is mounted at the pool's mount point.
+// mounted reports whether a btrfs is mounted at the pool's mount point. After a reboot it is not, and [Open]
+// mounts it.
 func (p *Pool) mounted() bool {
 	st, err := vfs.Lstat(unix.AT_FDCWD, p.mnt())
 	if err != nil || st.Ino != btrfs.RootInode || !st.MountRoot {
@@ -305,7 +306,7 @@ func (p *Pool) mount(ctx context.Context) error {
 	return mount.MoveMount(m, p.mnt())
 }
 
-// List returns the sorted names of the pools whose directories are in dir.
+// List returns the sorted names of the pools in dir, each of which has a directory there.
 func List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

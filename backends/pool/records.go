@@ -108,7 +108,7 @@ type Status struct {
 	InUse []string
 }
 
-// A TreeStatus describes for the user one workspace that is on a pool.
+// A TreeStatus describes for the user one workspace that is on a pool. A [Status] has one for each.
 type TreeStatus struct {
 	Path string
 	// Adopted is set if the workspace itself is on the pool; otherwise the pool has a copy of
@@ -154,7 +154,8 @@ func (p *Pool) Status() (Status, error) {
 	return s, failed("reading the status of the pool", p.Name, "", err)
 }
 
-// escape returns path as fstab(5) writes it: with the characters that separate fields escaped.
+// escape returns path as fstab(5) writes it: with the characters that separate fields escaped. It is for a
+// line that the user may add to fstab.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
 }

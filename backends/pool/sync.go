@@ -19,14 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Progress is how far an import of a workspace into a pool has come, or a move of one.
+// Progress is how far an import of a workspace into a pool has come, or a move of one. The caller of
+// [Pool.Import] shows it to the user.
 type Progress struct {
 	// Seen and Copied count files and directories, Bytes the copied content.
 	Seen, Copied int64
 	Bytes        snapshot.Bytes
 }
 
-// A Report is the result of an import of a workspace into a pool.
+// A Report is the result of [Pool.Import], the import of a workspace into a pool, for the user.
 type Report struct {
 	Progress
 	// Deleted counts deleted names; a directory with its content counts once.
@@ -68,8 +69,8 @@ type syncer struct {
 	later   []laterLink
 }
 
-// A laterLink is a name of a file with several hard links, which a syncer makes after all other files because
-// it may be a link to one of them.
+// A laterLink is a name of a file with several hard links. A syncer makes it in the copy after all other
+// files, because it may become a link to one of them.
 type laterLink struct {
 	dir, name string
 	st        vfs.Stat
@@ -118,8 +119,8 @@ func (s *syncer) change(ctx context.Context, step string) error {
 	return fault.Point(ctx, step)
 }
 
-// checkSpace is called before n more bytes are copied, and returns an error if the disk has too little space
-// for them. It looks only after each 16 MiB.
+// checkSpace returns an error if the disk has too little space for n more bytes of the copy. It is called
+// before they are copied, and looks at the disk only after each 16 MiB.
 func (s *syncer) checkSpace(n int64) error {
 	const often = 16 << 20
 	if s.hasRoom == nil || s.since.Add(n) < often {
@@ -300,7 +301,7 @@ func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat,
 	}
 }
 
-// makeDir makes the directory name in the pool's copy of l, unless it exists.
+// makeDir makes the directory name in the pool's copy of the workspace's directory l, unless it exists.
 func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 	dst, err := l.dst()
 	if err != nil {

@@ -47,7 +47,8 @@ func (b *Backend) CloneAtomically(ctx context.Context, trees []snapshot.Cloning)
 	return bases, fail("cloning", "", err)
 }
 
-// unseen returns the snapshot that the mark m describes, without its view, because it mounts nothing.
+// unseen returns the snapshot that the mark m describes, without its view (the path to read it at), because
+// unseen mounts nothing.
 func (b *Backend) unseen(m mark) snapshot.Snapshot {
 	s := b.snapshotOf(m)
 	s.View = snapshot.View{}

@@ -46,8 +46,8 @@ func checkRunning(dataset string) error {
 	}
 }
 
-// kstats is the directory in which the kernel has a subdirectory for each imported pool (OpenZFS 0.8). It is
-// a variable for tests.
+// kstats is the directory in which the kernel has a subdirectory for each imported ZFS pool, with its state
+// (OpenZFS 0.8). It is a variable for tests.
 var kstats = "/proc/spl/kstat/zfs"
 
 // checkImported returns ErrNotFound if the pool of a dataset is not imported: it was exported, or its

@@ -33,7 +33,8 @@ const (
 	// undone is the name prefix, in the trash, of half-made snapshots and forks whose maker gave them up
 	// after an error: no call for them is still running.
 	undone = "undone."
-	// makerTimeout is the longest time for which ZFS calls of a killed process may still take effect.
+	// makerTimeout is the longest time for which ZFS calls of a killed process may still take effect. A sweep
+	// leaves the remains of that process alone until then.
 	makerTimeout = time.Minute
 )
 
@@ -60,8 +61,8 @@ func (b *Backend) openOrCreate() (dataDir, error) {
 
 func (r dataDir) fd() int { return int(r.Fd()) }
 
-// writeFile creates the file path with this text on stable storage. Its name is durable only after
-// [dataDir.sync].
+// writeFile creates the file path, such as the description of a fork, with this text on stable storage. Its
+// name is durable only after [dataDir.sync].
 func (r dataDir) writeFile(path, text string) error {
 	f, err := vfs.OpenBeneath(r.fd(), path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
@@ -74,7 +75,8 @@ func (r dataDir) writeFile(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sync makes the names in the directory path durable (fsync).
+// sync makes the names in the directory path durable (fsync), so that files created there survive a power
+// cut.
 func (r dataDir) sync(path string) error {
 	dir, err := vfs.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {

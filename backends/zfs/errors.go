@@ -14,8 +14,8 @@ import (
 func notFound(why string) error { return &errs.Error{Kind: errs.ErrNotFound, Err: errors.New(why)} }
 func corrupt(why string) error  { return &errs.Error{Kind: errs.ErrCorrupt, Err: errors.New(why)} }
 
-// notFoundIfMissing returns ErrNotFound if err means that a path does not exist, and err
-// otherwise.
+// notFoundIfMissing returns ErrNotFound, for a snapshot or fork that is missing, if err means that a path
+// does not exist. Other errors it returns as they are.
 func notFoundIfMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return notFound("not found")
@@ -48,8 +48,8 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf returns the error kind of package errs for a system error; ErrCorrupt for an unknown
-// one.
+// kindOf returns the error kind of package errs for a system error, such as ErrNotFound for ENOENT;
+// ErrCorrupt for an unknown error.
 func kindOf(err error) error {
 	var p *errs.Error
 	if errors.As(err, &p) {

@@ -60,7 +60,8 @@ func delegated(ctx context.Context, tree string) error {
 	return refused
 }
 
-// login returns the name by which zfs(8) calls this user.
+// login returns the name by which zfs(8) calls the user of this process, to find the permissions that root
+// has granted to the user, and for the hint that names the missing ones.
 func login() string {
 	id := strconv.Itoa(os.Geteuid())
 	if u, err := user.LookupId(id); err == nil {

@@ -16,7 +16,7 @@ const (
 	// property is the ZFS user property that marks a dataset or snapshot as one of snapfs. Its value is the
 	// unique number that is also a part of the name.
 	property = "snapfs:mark"
-	// homeMark is the value of snapfs's user property on the dataset that contains the forks.
+	// homeMark is the value of snapfs's user property on .snapfs, the dataset that contains the forks.
 	homeMark = "home"
 	tag      = "snapfs"
 	homeName = ".snapfs"

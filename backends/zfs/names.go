@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnough ends a search for changes after the caller has stopped the iteration.
+// errEnough ends a search for changed paths after the caller of [Backend.ListChanges] has stopped the
+// iteration. No caller sees it.
 var errEnough = errors.New("enough")
 
 // A finder finds the names of changed ZFS objects by walking two states of a tree at once. A directory whose
@@ -166,7 +167,8 @@ func (f *finder) unread(path string, err error) error {
 // include/sys/zfs_ctldir.h).
 const control = 0x0000FFFFFFFFFFFF
 
-// entries lists the directory at path inside the open directory root, without ZFS's own directory .zfs.
+// entries lists the directory at path inside the open directory root, a state of a tree that is compared with
+// another. It leaves out ZFS's own directory .zfs.
 func entries(root int, path string) (list []vfs.Entry, err error) {
 	fd, err := vfs.OpenDirOnMount(root, path)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moduleVersion is the file with the version of the kernel's OpenZFS. It is a variable for tests.
+// moduleVersion is the file with the version of the kernel's OpenZFS, by which snapfs decides whether it
+// knows the ioctls. It is a variable for tests.
 var moduleVersion = "/sys/module/zfs/version"
 
 // callKernel makes the ioctl that zfs(8) would make, and avoids starting a process, which
@@ -44,7 +45,8 @@ func exists(dataset string) (there, known bool) {
 	return err == nil, err == nil || errors.Is(err, unix.ENOENT)
 }
 
-// each returns a pair of each name and the same value, as an argument of a ZFS ioctl.
+// each returns a [zfs.Pair] of each name, such as that of a snapshot, and the same value, as an argument of a
+// ZFS ioctl.
 func each(names []string, value any) []zfs.Pair {
 	var pairs []zfs.Pair
 	for _, name := range names {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// List returns the ids of all snapshots and forks, for [snapshot.Backend].
+// List returns the ids of all snapshots and forks that are in the state directory, for [snapshot.Backend].
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -163,9 +163,9 @@ func (r dataDir) sweep(ctx context.Context) error {
 // writers of the pool.
 const together = 100
 
-// sweepPart destroys some removed snapshots and forks of one pool. The directory of one whose dataset does
-// not exist, or is not marked as snapfs's, is deleted; one whose dataset is still needed is left to a later
-// sweep.
+// sweepPart destroys the datasets of some removed snapshots and forks of one pool, those in list, and deletes
+// their directories in the trash. If a dataset does not exist or is not marked as snapfs's, only the
+// directory is deleted. If a dataset is still needed, both are left to a later sweep.
 func (r dataDir) sweepPart(ctx context.Context, pool string, list []trashEntry) error {
 	held, err := existing(ctx, list)
 	if err != nil {

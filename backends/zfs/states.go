@@ -96,7 +96,8 @@ func parseState(text string) (state, error) {
 	return state{dataset, u, within}, nil
 }
 
-// rootOf returns the path at which the root of a dataset is mounted. ErrNotSupported: it is not mounted.
+// rootOf returns the path at which the root of a dataset is mounted, below which .zfs shows its snapshots.
+// ErrNotSupported: it is not mounted.
 func rootOf(dataset string) (string, error) {
 	mounts, err := mount.List()
 	if err != nil {

@@ -242,7 +242,8 @@ func (r dataDir) begin(ctx context.Context, m mark) error {
 	return nil
 }
 
-// valid returns an error if an id of a snapshot or fork is malformed, before anything is created.
+// valid returns an error if an id of a snapshot or fork is malformed. Operations call it before they create
+// anything.
 func valid(ids ...string) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(id) {
@@ -291,7 +292,8 @@ func (b *Backend) seal(ctx context.Context, fork, id string) (s snapshot.Snapsho
 	return b.snapshotOf(m), nil
 }
 
-// replaceMark replaces the text file that describes a snapshot or fork by m. Atomic.
+// replaceMark replaces the text file that describes a snapshot or fork by m, as when a seal gives a fork a
+// new base. Atomic.
 func (r dataDir) replaceMark(ctx context.Context, m mark) error {
 	if err := fault.Point(ctx, "write the new base"); err != nil {
 		return err

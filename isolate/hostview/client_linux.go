@@ -23,8 +23,8 @@ type Source struct {
 	Base              uint32
 }
 
-// Close closes the descriptors of this process. Errors do not matter: the process that serves a view has its
-// own.
+// Close closes the descriptors of s in this process. Errors do not matter: the process that serves the view
+// has its own descriptors.
 func (s *Source) Close() {
 	for _, f := range []*os.File{s.Tree, s.Ended, s.Hold} {
 		if f != nil {
@@ -65,7 +65,8 @@ func Start(ctx context.Context, program []string, at, control, workspace string,
 	return err
 }
 
-// openOwner returns a pidfd of the process for which a view exists, or /dev/null for 0, which means none.
+// openOwner returns a pidfd of the process for which a view exists, whose end then ends the view, or
+// /dev/null for pid 0, which means none.
 func openOwner(pid int) (*os.File, error) {
 	if pid == 0 {
 		return os.Open(os.DevNull)
@@ -77,11 +78,12 @@ func openOwner(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// A Conn is a connection to the process that serves a view, a container's directory on the host.
+// A Conn is a connection to the process that serves a view, a container's directory that is shown on the
+// host. By it the process is sent requests to leave or change the directory, or to end.
 type Conn struct{ c *fdsock.Conn }
 
-// Dial connects to the process that serves a view, over its control socket. Errors: ENOENT and ECONNREFUSED
-// if there is no process.
+// Dial connects to the process that serves a view, over that process's control socket at the path control.
+// Errors: ENOENT and ECONNREFUSED if there is no process.
 func Dial(control string) (*Conn, error) {
 	c, err := fdsock.Dial(control)
 	if err != nil {
@@ -90,20 +92,21 @@ func Dial(control string) (*Conn, error) {
 	return &Conn{c}, nil
 }
 
-// Close closes the connection to the view's process. If the view has left its directory and not entered
-// another, its process ends.
+// Close closes the connection to the process that serves the view. If the view was made to leave its
+// directory and has not entered another, the process ends.
 func (c *Conn) Close() error { return c.c.Close() }
 
 // Leave makes the view's process close everything of the container, so that the container can end. The view
 // stays mounted, and programs that use it wait for Enter.
 func (c *Conn) Leave() error { return c.do(Request{Leave: true}) }
 
-// Enter makes the view show the directory s, after Leave. The caller closes s.
+// Enter makes the view show the container's directory s, after Leave has made it close another. The caller
+// closes s.
 func (c *Conn) Enter(s *Source) error {
 	return c.do(Request{Enter: &Enter{Base: s.Base}}, s.Tree, s.Ended, s.Hold)
 }
 
-// endTime is how long [Conn.End] waits for the process of a view to end.
+// endTime is how long [Conn.End] waits for the process of a view to unmount the view and end.
 const endTime = 30 * time.Second
 
 // End makes the view's process unmount the view, and returns when the process has ended: until then it can remove the
@@ -130,8 +133,8 @@ func (c *Conn) End() error {
 	return errors.New("its process does not end")
 }
 
-// EndAt ends the process that serves the view with this control socket, see [Conn.End]. No process is no
-// error.
+// EndAt ends the process that serves the view with this control socket, as [Conn.End] does. It is no error if
+// there is no process.
 func EndAt(control string) error {
 	c, err := Dial(control)
 	if err != nil {

@@ -89,7 +89,8 @@ func firstProcess(supervisor int) (int, error) {
 	return 0, fmt.Errorf("looking for the container of process %d: %w", supervisor, unix.ENOENT)
 }
 
-// childrenOf returns the process ids of the children of all threads of the process pid.
+// childrenOf returns the process ids of the children of all threads of the process pid, from /proc. With it a
+// process of a container is found below its supervisor.
 func childrenOf(pid int) (children []int) {
 	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the pattern is well formed
 	for _, list := range lists {

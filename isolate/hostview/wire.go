@@ -23,13 +23,13 @@ type Request struct {
 	End bool `json:"end,omitempty"`
 }
 
-// An Enter says how the container's directory that a view enters is shown.
+// An Enter is the part of a [Request] that says how the view shows the container's directory that it enters.
 type Enter struct {
 	// Base is the first of the container's ids, which the view shows as 0; or 0 for ids that stay.
 	Base uint32 `json:"base"`
 }
 
-// A Reply is the answer to a Request: Error is empty after success.
+// A Reply is what the process that serves a view answers to a [Request]: Error is empty after success.
 type Reply struct {
 	Error string `json:"error,omitempty"`
 }

@@ -40,8 +40,8 @@ func (s *server) entry(fd int, name string, out *fuse.EntryOut) error {
 	return nil
 }
 
-// Lookup answers the kernel's lookup of a name in a directory. It lets the kernel cache that a name is
-// missing, too.
+// Lookup answers the kernel's request to look up a name in a directory. It lets the kernel cache that a name
+// is missing, too.
 func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		fd, err := openPath(dir, name)
@@ -74,8 +74,8 @@ func (s *server) attr(n *inode, fd int, out *fuse.AttrOut) error {
 	return nil
 }
 
-// SetAttr changes attributes of an inode, owners first: changing them clears set-id bits,
-// which a mode in the same request sets again.
+// SetAttr answers the kernel's request to change attributes of an inode. It changes the owners first: that
+// clears set-id bits, which a mode in the same request sets again.
 func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return status(s.t.with(in.NodeId, func(n *inode, fd int) error {
 		if size, ok := in.GetSize(); ok {
@@ -110,8 +110,8 @@ func truncate(fd int, size int64, kill bool) error {
 	return dropSetID(f, kill)
 }
 
-// dropSetID clears, if kill is set, those set-id bits of the file fd that a write by a user other than root
-// clears.
+// dropSetID clears, if kill is set, those set-id bits of the file fd that the kernel clears when a user other
+// than root writes to a file.
 func dropSetID(fd int, kill bool) error {
 	if !kill {
 		return nil

@@ -30,7 +30,8 @@ const (
 	maxFitted  = 1 << 20
 )
 
-// checkedName returns name if the [Checker] checks files of that name, or "".
+// checkedName returns name if the [Checker], which decides what the host reads of some files, checks files of
+// that name; else "".
 func (s *server) checkedName(name string) string {
 	if s.checker == nil || !s.checker.Checks(name) {
 		return ""
@@ -94,7 +95,8 @@ func (s *server) checkedText(n *inode, fd int) ([]byte, error) {
 	return text, nil
 }
 
-// readAll reads the first size bytes of a file, or fewer if it ends before.
+// readAll reads the first size bytes of the file fd, to be checked by a [Checker], or fewer bytes if the file
+// ends before.
 func readAll(fd int, size int64) ([]byte, error) {
 	buf := make([]byte, size)
 	for at := 0; at < len(buf); {
@@ -110,7 +112,8 @@ func readAll(fd int, size int64) ([]byte, error) {
 	return buf, nil
 }
 
-// pathOf returns the path in the view of a file behind an O_PATH descriptor, or "" if it has none there.
+// pathOf returns the path, in the view, of the file behind the O_PATH descriptor fd, for the [Checker]; "" if
+// the file has no path there.
 func (s *server) pathOf(fd int) string {
 	root, err := os.Readlink(procPath(int(s.t.root.Fd())))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listings holds the list of names of each open directory. It is made when the directory is read from its
-// beginning, and stays the same until the next such read.
+// listings holds, for each directory that a process has open, its list of names. A list is made when the
+// directory is read from its beginning, and stays the same until the next such read.
 type listings struct {
 	mu   sync.Mutex
 	next uint64
@@ -21,8 +21,8 @@ type listing struct {
 	names []vfs.Entry
 }
 
-// OpenDir opens a directory, and disables the kernel's cache for its listing: the kernel may
-// drop a part of a cached listing, and a later read of that part need not fit the other parts.
+// OpenDir answers the kernel's request to open a directory, and disables the kernel's cache for its listing:
+// the kernel may drop a part of a cached listing, and a later read of that part need not fit the other parts.
 func (s *server) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	l := &s.lists
 	l.mu.Lock()
@@ -46,8 +46,8 @@ func (s *server) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 	return s.readDir(in, func(_ int, e fuse.DirEntry) bool { return out.AddDirEntry(e) })
 }
 
-// ReadDirPlus lists a directory like ReadDir, with a Lookup of each name. If a Lookup fails,
-// the kernel repeats it when needed.
+// ReadDirPlus answers the kernel's READDIRPLUS request: it lists a directory like ReadDir, and looks each
+// name up. If a lookup fails, the kernel repeats it when needed.
 func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return s.readDir(in, func(dir int, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
@@ -65,8 +65,8 @@ func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEn
 	})
 }
 
-// readDir calls add with the entries of the directory that in names, from its offset on, until add returns
-// false. dir is a descriptor of the directory.
+// readDir calls add with the entries of a directory until add returns false. in, the kernel's request, says
+// which directory and from which offset on; dir is a descriptor of it.
 func (s *server) readDir(in *fuse.ReadIn, add func(dir int, e fuse.DirEntry) bool) fuse.Status {
 	s.lists.mu.Lock()
 	l := s.lists.all[in.Fh]

@@ -40,8 +40,8 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 	}))
 }
 
-// opened returns the FUSE handle for the open file f, and the flags of the reply to the kernel's open
-// request.
+// opened returns the FUSE handle by which the kernel refers to the open file f, and the flags of the reply to
+// the kernel's open request.
 func (s *server) opened(f int) (handle uint64, flags uint32) {
 	if s.handles != nil {
 		s.handles.add(f)
@@ -57,8 +57,8 @@ func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	unix.Close(int(in.Fh))
 }
 
-// Flush answers ENOSYS, so that the kernel sends no more FLUSH requests when files are closed: there is
-// nothing to write then.
+// Flush answers the kernel's request at the close of a file with ENOSYS, so that the kernel sends no more of
+// them: there is nothing to write then.
 func (s *server) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {

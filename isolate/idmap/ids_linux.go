@@ -10,17 +10,19 @@ import (
 // them.
 type idMap struct{ disk, shown, size uint32 }
 
-// Size is how many user ids, and how many group ids, are mapped.
+// Size is how many user ids, and how many group ids, the mount shows as other ids; larger ones become nobody.
 const Size = 1 << 16
 
 // nobody is the invalid user or group id. The mount shows it for an id that is not mapped; the kernel grants
 // it nothing.
 const nobody = 1<<32 - 1
 
-// higherBy returns the map that shows ids on disk higher by base.
+// higherBy returns the [idMap] of a mount that shows each user and group id on disk higher by base, as a
+// container with ids of its own needs it.
 func higherBy(base uint32) idMap { return idMap{shown: base, size: Size} }
 
-// lowerBy returns the map that shows ids on disk from base on lower by base. With 0 it changes no id.
+// lowerBy returns the [idMap] of a mount that shows ids on disk from base on lower by base, as the host's
+// user sees a container's files. With 0 it changes no id.
 func lowerBy(base uint32) idMap {
 	if base == 0 {
 		return idMap{size: nobody}
@@ -54,7 +56,8 @@ func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	return id, nil
 }
 
-// Names of the extended attributes whose values contain user or group ids.
+// Names of the extended attributes whose values contain user or group ids, which the mount has to map too:
+// access control lists and file capabilities.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
@@ -105,7 +108,8 @@ const (
 	capRootOffset = 20
 )
 
-// capsToShown converts the value of a file's capabilities on disk to the form in which the mount shows it.
+// capsToShown converts the value v of a file's capabilities on disk to the form in which the mount shows it:
+// with the mapped id of the root for whom they are valid.
 func (s idMap) capsToShown(v []byte) ([]byte, error) {
 	root := uint32(0)
 	switch {

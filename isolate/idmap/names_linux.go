@@ -74,7 +74,8 @@ func (s *server) mapped(caller fuse.Owner, do func() error) error {
 	return err
 }
 
-// Link adds a hard link to an inode. The kernel has checked the permission.
+// Link answers the kernel's request to add a hard link called name to an inode. The kernel has checked the
+// permission.
 func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(in.Oldnodeid, func(_ *inode, fd int) error {
 		return s.t.with(in.NodeId, func(_ *inode, dir int) error {
@@ -106,8 +107,8 @@ func (s *server) remove(h *fuse.InHeader, name string, flags int) fuse.Status {
 	}))
 }
 
-// Rename renames a file. It supports the flags that the filesystem on disk supports; ZFS
-// before 2.2 supports none. It rejects RENAME_WHITEOUT, because the whiteout would belong to
+// Rename answers the kernel's request to rename a file. It supports the flags that the filesystem on disk
+// supports; ZFS before 2.2 supports none. It rejects RENAME_WHITEOUT, because the whiteout would belong to
 // root instead of the caller.
 func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
 	if in.Flags&unix.RENAME_WHITEOUT != 0 {

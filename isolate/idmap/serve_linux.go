@@ -20,7 +20,7 @@ import (
 // this value as max_read.
 const MaxRead = 1 << 20
 
-// The descriptor numbers under which a server process gets its files.
+// The descriptor numbers under which a process that serves a directory with mapped ids gets its files.
 const (
 	Device = 3 // /dev/fuse
 	Tree   = 4 // the directory
@@ -52,7 +52,8 @@ func Serve(dev int, tree *os.File, base uint32) error {
 	return nil
 }
 
-// mountOptions returns the FUSE options that all servers of this package share.
+// mountOptions returns the FUSE options that all servers of this package share, those of [Serve] and of a
+// [View].
 func mountOptions() *fuse.MountOptions {
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT
 	return &fuse.MountOptions{
@@ -79,7 +80,8 @@ type server struct {
 // writes to the directory while it is mounted.
 const cacheTime = 24 * time.Hour
 
-// status converts an error to the error number with which a FUSE request is answered.
+// status converts an error of the directory on disk to the error number with which a FUSE request of the
+// kernel is answered.
 func status(err error) fuse.Status {
 	var no unix.Errno
 	switch {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A table holds the inodes of a served directory that the kernel knows.
+// A table holds those inodes of the served directory that the kernel knows and may refer to by id.
 type table struct {
 	root *os.File // for handles; open for reading
 	// handles is set if the filesystem can open inodes by file handle.
@@ -40,7 +40,8 @@ func newTable(tree *os.File) (*table, error) {
 	return t, t.reset(tree)
 }
 
-// reset makes the directory tree the root of the table, and forgets every other inode.
+// reset makes the directory tree the root of the table of inodes, and forgets every other inode. A view then
+// shows that directory.
 func (t *table) reset(tree *os.File) error {
 	fd, err := unix.Openat(int(tree.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -66,8 +67,8 @@ func (t *table) reset(tree *os.File) error {
 	return nil
 }
 
-// clear closes every descriptor of the table, so that the directory's filesystem can be unmounted. Until the
-// next reset all inodes are gone.
+// clear closes every descriptor of the table of inodes, so that the filesystem of the served directory can be
+// unmounted. Until the next reset no inode is known.
 func (t *table) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,8 +101,8 @@ func openPath(dir int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// identify returns the key that identifies the inode behind the descriptor fd, and its file handle if the
-// filesystem has handles.
+// identify returns the key by which the table finds the inode behind the descriptor fd, and its file handle
+// if the filesystem has handles.
 func (t *table) identify(fd int) (key string, h *unix.FileHandle, err error) {
 	if t.handles {
 		handle, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
@@ -158,8 +159,8 @@ func (t *table) adopt(fd int, checked string) (*inode, vfs.Stat, error) {
 	return n, st, nil
 }
 
-// pin opens the inode called name in dir, which is about to be removed, and keeps it open, so that processes
-// that use it still reach it.
+// pin opens the inode called name in the directory dir, which is about to be removed, and keeps it open.
+// Processes that use the inode still reach it then.
 func (t *table) pin(dir int, name string) {
 	fd, err := openPath(dir, name)
 	if err != nil {
@@ -175,7 +176,8 @@ func (t *table) pin(dir int, name string) {
 	unix.Close(fd)
 }
 
-// forget subtracts times from the kernel's references to the inode id, which may free it.
+// forget subtracts times from the count of kernel references to the inode id. At zero the table drops the
+// inode.
 func (t *table) forget(id, times uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -224,8 +226,8 @@ func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	return do(n, fd)
 }
 
-// reopen opens the file behind an O_PATH descriptor with flags. The caller closes the new
-// descriptor.
+// reopen opens the file behind the O_PATH descriptor fd, which itself cannot read or write, with flags. The
+// caller closes the new descriptor.
 func reopen(fd, flags int) (int, error) {
 	return unix.Open(procPath(fd), flags|unix.O_CLOEXEC, 0)
 }

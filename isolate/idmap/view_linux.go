@@ -56,10 +56,11 @@ func MountView(at string, tree *os.File, base uint32, checker Checker) (*View, e
 	return v, v.f.WaitMount()
 }
 
-// Wait returns when the view is unmounted.
+// Wait returns when the view is unmounted, by [MountView]'s caller or by anybody else.
 func (v *View) Wait() { v.f.Wait() }
 
-// leaveTime is how long [View.Leave] waits for FUSE requests that have begun.
+// leaveTime is how long [View.Leave] waits for FUSE requests that have begun, before it closes the files that
+// they use.
 const leaveTime = time.Second
 
 // Leave closes every descriptor of the shown directory, so that its filesystem can be unmounted. The view
@@ -137,7 +138,8 @@ type gate struct {
 	empty  chan struct{} // closed when inside is 0, if somebody waits for that
 }
 
-// enter waits until the gate is open, at most 10 seconds, and counts the request that calls it as inside.
+// enter waits, at most 10 seconds, until the gate is open, so that the view has a directory. It counts the
+// request that calls it as inside.
 func (g *gate) enter() {
 	const staleTime = 10 * time.Second
 	g.mu.Lock()
@@ -162,7 +164,8 @@ func (g *gate) leave() {
 	}
 }
 
-// close closes the gate to new requests and waits until none is inside, at most for patience.
+// close closes the gate to new FUSE requests, before the view leaves its directory. It waits until no request
+// is inside, at most for patience.
 func (g *gate) close(patience time.Duration) {
 	g.mu.Lock()
 	if g.shut == nil {
@@ -192,7 +195,8 @@ func (g *gate) open() {
 	}
 }
 
-// handles are the descriptors of the files that processes have open through a view.
+// handles are the descriptors of the files that processes of the host have open through a view, so that
+// [View.Leave] can close the files.
 type handles struct {
 	mu   sync.Mutex
 	open map[int]bool

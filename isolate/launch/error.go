@@ -22,7 +22,8 @@ func HostError(op string, err error) error {
 	return &errs.Error{Op: op, Kind: kind, Err: err}
 }
 
-// KindOf returns the error kind of package errs for an error number.
+// KindOf returns the error kind of package errs, such as ErrDenied, for the error number of a failed system
+// call.
 func KindOf(errno syscall.Errno) error {
 	switch errno {
 	case syscall.ENOENT, syscall.ENOTDIR:

@@ -65,11 +65,12 @@ type arena uintptr
 
 const arenaSize = 64 << 20 // heapArenaBytes of runtime/malloc.go, for 64 bits
 
-// arenaOf returns the 64 MB of Go's heap that contain object.
+// arenaOf returns the [arena] that contains object: 64 MB of Go's heap, which a forked process needs no copy
+// of.
 func arenaOf(object *Image) arena { return arena(uintptr(unsafe.Pointer(object)) &^ (arenaSize - 1)) }
 
-// advise calls madvise(2) with this advice, as not to copy it in a fork, for the mapped part of the arena. If
-// madvise fails, the fork copies that memory.
+// advise calls madvise(2) with this advice, such as not to copy memory in a fork, for the mapped part of the
+// arena. If madvise fails, the fork copies that memory.
 func (a arena) advise(advice int) {
 	syscall.RawSyscall(unix.SYS_MADVISE, uintptr(a), arenaSize, uintptr(advice)) //nolint:errcheck // see above
 }

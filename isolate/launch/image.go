@@ -56,8 +56,8 @@ const (
 	quietAll = 0xffff // as the first of stepQuiet: matches every error
 	expected = 0xfffe // as the second of stepQuiet: errors are not recorded in the head
 
-	// Load is used in place of a system call number for a step that makes no call: its result is its first
-	// argument.
+	// Load stands in place of a system call number for a step that makes no system call: the result of such a
+	// step is its first argument.
 	Load = ^uint64(0)
 
 	// headFailed and its siblings are offsets in the head of an image, where the executing process writes
@@ -84,7 +84,7 @@ func NewImage() (*Image, error) {
 	return &Image{mem: mem, used: headSize, end: imageSize, steps: make([]Purpose, 0, 512)}, nil
 }
 
-// Free unmaps the image. It may be called twice.
+// Free unmaps the memory of the image, after the process that executes it has ended. It may be called twice.
 func (im *Image) Free() {
 	if im.mem != nil {
 		unix.Munmap(im.mem) //nolint:errcheck // the kernel gave it
@@ -140,13 +140,14 @@ func (im *Image) Take(n int) int {
 	return at
 }
 
-// Put64 stores v at the offset off of the image.
+// Put64 stores the 64-bit number v in the image at the offset off: a part of a system call, or data for one.
 func (im *Image) Put64(off int, v uint64) { binary.NativeEndian.PutUint64(im.mem[off:], v) }
 
-// Put32 stores v at the offset off of the image.
+// Put32 stores the 32-bit number v in the image at the offset off: a part of a system call, or data for one.
 func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem[off:], v) }
 
-// Get returns the present value of the cell c, which the executing process may have set.
+// Get returns the present value of the cell c, such as the result of a system call that the executing process
+// has stored there.
 func (im *Image) Get(c Cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
 
 // An Arg is an argument of a system call in an image: a number, or a cell from which the executing process
@@ -156,24 +157,27 @@ type Arg struct {
 	cell bool
 }
 
-// Num returns an argument with the constant value v, also a negative number such as AT_FDCWD.
+// Num returns an argument, for a system call in an image, with the constant value v. It may be a negative
+// number such as AT_FDCWD.
 func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) Arg { return Arg{V: uint64(v)} }
 
-// Of returns an argument whose value is the content that the cell has at the time of the call.
+// Of returns an argument of a system call whose value is the content of the cell c when the executing process
+// makes the call.
 func (im *Image) Of(c Cell) Arg { return Arg{V: im.Addr(int(c)), cell: true} }
 
 // At returns an argument of a system call whose value is the address of the cell c, for the kernel to read or
 // write it.
 func (im *Image) At(c Cell) Arg { return Arg{V: im.Addr(int(c))} }
 
-// NewCell reserves a cell, an int32 in the image, with the initial value v.
+// NewCell reserves a cell, an int32 in the image for the result of a system call, with the initial value v.
 func (im *Image) NewCell(v int32) Cell {
 	c := im.Take(4)
 	im.Put32(c, uint32(v))
 	return Cell(c)
 }
 
-// Bytes appends data to the image and returns its address, as an argument of a system call.
+// Bytes appends data to the image and returns its address, as an argument of a system call that reads or
+// writes memory.
 func (im *Image) Bytes(data ...byte) Arg {
 	at := im.Take(len(data))
 	copy(im.mem[at:], data)
@@ -215,7 +219,8 @@ type Step struct {
 	At int
 }
 
-// Do appends a system call, which the process executes after the one appended before.
+// Do appends a system call with its arguments to the image. The executing process makes it after the one
+// appended before, unless [Step.Next] and the like say otherwise.
 func (im *Image) Do(call uint64, args ...Arg) Step {
 	at := im.Take(stepSize)
 	if im.Err != nil {
@@ -239,7 +244,8 @@ func (im *Image) Do(call uint64, args ...Arg) Step {
 	return Step{im, at}
 }
 
-// follow makes the step appended last continue with the step at offset at, unless its next step is set.
+// follow makes the step (system call) that was appended last continue with the step at offset at, unless its
+// next step is set.
 func (im *Image) follow(at int) {
 	if im.Last == 0 {
 		return
@@ -251,19 +257,21 @@ func (im *Image) follow(at int) {
 	}
 }
 
-// Path sets the file that an error of this step names, and returns the step.
+// Path sets the file that an error of the system call s names to the user, and returns the step.
 func (s Step) Path(p string) Step {
 	s.im.steps[len(s.im.steps)-1].Path = p
 	return s
 }
 
-// Into makes the system call s store its result in a new cell, and returns both.
+// Into makes the system call s store its result in a new cell, from which later calls can load it. It returns
+// both.
 func (s Step) Into() (Step, Cell) {
 	c := s.im.NewCell(-1)
 	return s.To(c), c
 }
 
-// To makes the system call s store its result in the cell c.
+// To makes the system call s store its result in the cell c, from which later calls can load it, and returns
+// the step.
 func (s Step) To(c Cell) Step {
 	s.im.Put64(s.At+stepResult, s.im.Addr(int(c)))
 	return s
@@ -275,7 +283,8 @@ func (s Step) Result() Cell {
 	return c
 }
 
-// Tolerate makes the given error numbers of the step, at most two, count as success.
+// Tolerate makes the given error numbers of the system call s, at most two, count as success, and returns the
+// step.
 func (s Step) Tolerate(errnos ...syscall.Errno) Step {
 	for i, e := range errnos {
 		binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2*i:], uint16(e))
@@ -283,14 +292,16 @@ func (s Step) Tolerate(errnos ...syscall.Errno) Step {
 	return s
 }
 
-// Next sets the step that the process executes after s if the result of s is positive.
+// Next sets the step that the executing process continues with after the system call s if the result of s is
+// positive. It returns s.
 func (s Step) Next(to Step) Step { s.im.Put64(s.At+stepNext, s.im.Addr(to.At)); return s }
 
-// Zero sets the step that the process executes after s if the result of s is zero.
+// Zero sets the step that the executing process continues with after the system call s if the result of s is
+// zero. It returns s.
 func (s Step) Zero(to Step) Step { s.im.Put64(s.At+stepZero, s.im.Addr(to.At)); return s }
 
-// Fail sets the step that follows an error of s. The error is recorded for [Image.Failure]; Expect does not
-// record it.
+// Fail sets the step that follows an error of the system call s, and returns s. The error is recorded for
+// [Image.Failure]; Expect does not record it.
 func (s Step) Fail(to Step) Step { s.im.Put64(s.At+stepFail, s.im.Addr(to.At)); return s }
 
 // IgnoreErrors makes every error of the system call s count as success; the stored result still holds it.
@@ -303,7 +314,8 @@ func (s Step) Expect(to Step) Step {
 	return s.Fail(to)
 }
 
-// Jump appends a step that makes no system call, and whose next step is set later.
+// Jump appends a step that makes no system call: it only leads to another step, which the caller sets with
+// [Step.Next].
 func (im *Image) Jump() Step { return im.Do(Load, Num(1)) }
 
 // Failure returns the purpose of the system call that failed, and its error, once the process that executes

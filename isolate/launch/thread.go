@@ -25,7 +25,8 @@ func (im *Image) StartPID1(first Step, flags uint64, group int) (pid, pidfd, thr
 	return pid, pidfd, thread, err
 }
 
-// ReleaseThread allows the thread that StartPID1 returned to end, after the pid 1 that it forked has ended.
+// ReleaseThread allows the thread that [Image.StartPID1] returned to end. Until then it may not, since the
+// kernel would kill the pid 1 that it forked.
 func ReleaseThread(thread int) {
 	forkers.mu.Lock()
 	defer forkers.mu.Unlock()
@@ -54,8 +55,8 @@ func (t *threads) has(thread int) bool {
 	return t.containers[thread] > 0
 }
 
-// OnOwnThread runs f on a thread that ends after f. The caller runs it in a goroutine of its
-// own.
+// OnOwnThread runs f on a thread that ends after f, so that changes of the thread, such as of its namespaces,
+// end with it. The caller runs it in a goroutine of its own.
 func OnOwnThread(f func()) {
 	runtime.LockOSThread()
 	if !forkers.has(unix.Gettid()) {

@@ -24,8 +24,8 @@ type fuseTree struct {
 	key   layerKey
 }
 
-// A layerKey identifies a directory that FUSE serves with mapped ids: either by its path
-// alone, or as the lower layer number served of the overlay that is mounted at target.
+// A layerKey identifies a directory that a FUSE process shows with mapped ids: by its path alone, or as layer
+// number served of the overlay that is mounted at target.
 type layerKey struct {
 	path, target string
 	served       int
@@ -146,7 +146,8 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// FUSETrees returns the targets of the trees whose ids FUSE processes map.
+// FUSETrees returns the targets (paths in the container) of the trees whose user and group ids FUSE processes
+// map, since the kernel cannot.
 func (pl *Planner) FUSETrees() (targets []string) {
 	for _, s := range pl.fuseTrees {
 		targets = append(targets, s.target)
@@ -166,7 +167,7 @@ func (pl *Planner) ShownRoots() (roots []*os.File) {
 	return roots
 }
 
-// CloseFiles closes each of files and ignores errors.
+// CloseFiles closes each of files, descriptors of mounts, and ignores errors.
 func CloseFiles(files []*os.File) {
 	for _, f := range files {
 		f.Close()

@@ -22,8 +22,8 @@ import (
 // contain them, because overlayfs shows the attributes of the topmost one. It cannot be stored beside the other
 // layers, where several containers could share it: overlayfs refuses a lower layer that lies in another one (ELOOP).
 
-// A parent is a directory of the host's tree that the layer of a tree's hidden entries has to contain too,
-// with the same attributes.
+// A parent is a directory of the host's tree with hidden entries in or below it. The overlay layer that hides
+// these has a copy of the directory, with the same attributes.
 type parent struct {
 	path   string // relative to the tree
 	st     vfs.Stat
@@ -90,7 +90,8 @@ func (pl *Planner) fillHiddenLayers() {
 	}
 }
 
-// closeHiddenLayers adds the layers of hidden entries to the mounts that the planner closes at the end.
+// closeHiddenLayers adds the overlay layers that hide entries of trees to the mounts that the planner closes
+// at the end.
 func (pl *Planner) closeHiddenLayers() {
 	for _, l := range pl.hidden {
 		<-l.filled
@@ -203,7 +204,8 @@ func linkWhiteouts(root, dir int, names []string) error {
 	return nil
 }
 
-// fillDir adds to the layer root whiteouts and other files that hide the entries of one directory, h.
+// fillDir adds to the overlay layer root what hides the entries of one directory, h: whiteouts, and files in
+// place of entries. opaque is as in [fillLayer].
 func fillDir(root int, h Hidden, opaque bool) error {
 	dir, err := vfs.OpenAt(root, h.Dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -175,8 +175,8 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	return writable(ov, base)
 }
 
-// addHidden appends the layer of hidden entries to the lower layers of ov, if here is set, because it belongs
-// there, and there is one.
+// addHidden appends the layer that hides entries of the tree to the lower layers of ov, if there is one. here
+// says whether that layer belongs at this position.
 func (l *Layers) addHidden(ov *mount.Overlay, here bool) error {
 	if !here || l.hidden == nil {
 		return nil
@@ -224,8 +224,8 @@ func (l *Layers) findLower(path string) (string, error) {
 	return l.add(l.mapByFUSE(path, err))
 }
 
-// onRoot opens the directory path in the id-mapped copy of the mount of /, or returns nil if path leaves that
-// mount.
+// onRoot opens the directory path in the id-mapped copy of the mount of /, which saves a mount of its own. It
+// returns nil if path is on another mount.
 func (l *Layers) onRoot(path string) *os.File {
 	fd, err := unix.Openat2(int(l.root.Fd()), "."+path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -243,8 +243,8 @@ func (l *Layers) onRoot(path string) *os.File {
 	return f
 }
 
-// add adds the mount m to the layers of the overlay, attaches it in scratchDir if the kernel requires that,
-// and returns a path to it. It returns err if that is not nil.
+// add records the mount m as a layer of the overlay, attaches it in scratchDir if the kernel requires that,
+// and returns a path to it. If err, of making m, is not nil, add only returns err.
 func (l *Layers) add(m *os.File, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -260,8 +260,8 @@ func (l *Layers) add(m *os.File, err error) (string, error) {
 	return place, mount.MoveMount(m, place)
 }
 
-// wrap mounts an overlay of the one layer name, as [mount.WrapLower] does, and returns a path to it. The
-// Layers closes the mount later.
+// wrap mounts an overlay of the single layer name, as [mount.WrapLower] does, so that it can be a layer
+// together with directories inside it. It returns a path to the overlay, which l closes later.
 func (l *Layers) wrap(name string, userXattr bool) (string, error) {
 	return l.add(l.alone(name, userXattr, 0))
 }

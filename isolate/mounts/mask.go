@@ -105,8 +105,8 @@ func (pl *Planner) noExec() {
 	}
 }
 
-// lock adds the system calls by which pid 1 mounts path on itself with the further attributes, MOUNT_ATTR_*
-// flags, if it exists.
+// lock adds the system calls by which pid 1 mounts path on itself, if it exists, with further attributes such
+// as read-only (MOUNT_ATTR_* flags).
 func (pl *Planner) lock(path string, attributes uint64) {
 	clone := pl.clone(launch.Num(unix.AT_FDCWD), path, unix.AT_RECURSIVE).Tolerate(unix.ENOENT, unix.EACCES)
 	m := clone.Result()

@@ -38,13 +38,15 @@ func (pl *Planner) Filesystem(kind string, attr int, options ...string) launch.C
 	return m
 }
 
-// clone adds the system call by which pid 1 clones the mount at path, relative to dir, as a detached mount.
+// clone adds the system call by which pid 1 clones the mount at path, relative to the directory dir, as a
+// detached mount, which it can attach elsewhere.
 func (pl *Planner) clone(dir launch.Arg, path string, flags int) launch.Step {
 	return pl.Do(unix.SYS_OPEN_TREE, dir, pl.Str(path),
 		launch.Num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_NO_AUTOMOUNT|flags)).Path(path)
 }
 
-// restrict adds the system call by which pid 1 sets the MOUNT_ATTR_* flags attr on a detached mount.
+// restrict adds the system call by which pid 1 sets the MOUNT_ATTR_* flags attr, such as read-only, on a
+// detached mount.
 func (pl *Planner) restrict(mount launch.Cell, attr uint64, flags int) launch.Step {
 	return pl.Do(unix.SYS_MOUNT_SETATTR, pl.Of(mount), pl.Str(""), launch.Num(unix.AT_EMPTY_PATH|flags),
 		pl.Words(attr, 0, 0, 0), launch.Num(unix.MOUNT_ATTR_SIZE_VER0))
@@ -249,8 +251,8 @@ func (pl *Planner) layer(path string) string {
 	return pl.opened(path)
 }
 
-// opened adds the system call by which pid 1 opens a directory with O_PATH, and returns the path of that
-// descriptor in /proc.
+// opened adds the system call by which pid 1 opens the directory path with O_PATH. It returns the path of
+// that descriptor in /proc, a short name for a mount option.
 func (pl *Planner) opened(path string) string {
 	return pl.numbered(pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path),
 		launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).Path(path).Result())

@@ -52,9 +52,9 @@ func pins(s Spec) [][]string {
 	return list
 }
 
-// servedHidden returns one path in each directory in which Served trees hide entries, so that the directory
-// is pinned. Overlays hide by the path in the lower layer, which a rename does not change, but the next start
-// lists other names.
+// servedHidden returns a path in each directory of a Served tree in which entries are hidden, so that the
+// directory is pinned and cannot be renamed. Overlays hide entries by the path in the lower layer, which a
+// rename does not change, but the next start of the container lists other names there.
 func servedHidden(s Spec) (paths []string) {
 	for _, m := range s.Mounts {
 		if m.Served == nil {
@@ -73,7 +73,7 @@ func renames(m Mount) bool {
 	return !m.ReadOnly && m.Skeleton == "" && (m.Overlay == nil || m.Overlay.Upper != "" && !m.Overlay.UserXattr)
 }
 
-// holder returns the index in s.Mounts of the innermost mount that contains path p.
+// holder returns the index in s.Mounts of the innermost mount of the container that contains the path p.
 func holder(s Spec, p string) int {
 	best := 0
 	for i, m := range s.Mounts {

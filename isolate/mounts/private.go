@@ -15,8 +15,8 @@ import (
 // The steps for the parts that every container has of its own: /proc, /sys, /dev, /run, /tmp.
 
 const (
-	// QuietMount holds the attributes of a mount in which programs, devices and set-id bits
-	// have no effect.
+	// QuietMount holds the attributes of a mount in which no program can be executed, and devices and set-id
+	// bits have no effect.
 	QuietMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	plainMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
@@ -55,10 +55,12 @@ func (pl *Planner) MakePrivate() {
 	}
 }
 
-// Terminals returns the cell with the descriptor of the container's devpts mount, in which its terminals are.
+// Terminals returns the cell (a value in pid 1's image) with the descriptor of the container's devpts mount,
+// in which its terminals are.
 func (pl *Planner) Terminals() launch.Cell { return pl.private.pts }
 
-// RootTree returns the cell with the descriptor of the mount of the container's "/".
+// RootTree returns the cell (a value in pid 1's image) with the descriptor of the mount of the container's
+// "/".
 func (pl *Planner) RootTree() launch.Cell { return pl.trees[0] }
 
 // makeShared adds the system calls by which pid 1 mounts the host's directory for /tmp, and /sys, unless the
@@ -138,8 +140,8 @@ func (pl *Planner) makeDev(p *private) {
 	p.mqueue = pl.Filesystem("mqueue", QuietMount)
 }
 
-// fill adds the system calls by which pid 1 creates entries, directories and symbolic links, in the fresh
-// tmpfs fs, with the host's owners as far as the container maps them.
+// fill adds the system calls by which pid 1 creates entries (directories and symbolic links) in the fresh
+// tmpfs fs. They get the owners that they have on the host as far as the container maps these.
 func (pl *Planner) fill(fs launch.Cell, entries []entry) {
 	for _, e := range entries {
 		if e.file {
@@ -190,8 +192,9 @@ type bound struct {
 	to    string
 }
 
-// makeResolv adds the system calls by which pid 1 creates the target of the symbolic link /etc/resolv.conf in
-// the container's /run, run, and clones the host's file, read-only.
+// makeResolv adds the system calls by which pid 1 gives the container the host's list of name servers, if
+// /etc/resolv.conf is a symbolic link into /run. Pid 1 creates the link's target in the container's own /run,
+// the mount run, and clones the host's file, read-only.
 func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 	pl.Stage = "handing over resolv.conf"
 	rest := strings.TrimPrefix(pl.around.resolv, "/run/")
@@ -206,11 +209,12 @@ func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 	return m
 }
 
-// ResolvPath is the file that lists the name servers.
+// ResolvPath is the file by which programs in a container find the name servers.
 const ResolvPath = "/etc/resolv.conf"
 
-// makeServers adds the system calls by which pid 1 writes Spec.Resolver, the only name server, into a file in
-// the container's /dev, as makeMasks does, and clones the file read-only.
+// makeServers adds the system calls by which pid 1 makes a file with Spec.Resolver, the container's only name
+// server, to be mounted over /etc/resolv.conf. Pid 1 writes it in the container's /dev, as makeMasks does,
+// and clones it read-only.
 func (pl *Planner) makeServers() launch.Cell {
 	pl.Stage = "handing over resolv.conf"
 	text := "nameserver " + pl.Spec.Resolver.String() + "\n"

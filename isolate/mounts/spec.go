@@ -85,10 +85,10 @@ type StandIn struct {
 	Link string
 }
 
-// StandInKind is the file type of a [StandIn].
+// StandInKind is the file type of a [StandIn], an entry that a container sees in place of one of the host's.
 type StandInKind uint8
 
-// The file types that a [StandIn] can have.
+// The file types that a [StandIn], an entry in place of one of the host's, can have.
 const (
 	EmptyDir StandInKind = iota
 	EmptyFile
@@ -98,11 +98,13 @@ const (
 // A Served is a directory tree that a FUSE server process shows. The backend provides it; the planner mounts
 // it in a container.
 type Served interface {
-	// Mount mounts the tree, detached, and returns a descriptor of its root.
+	// Mount mounts the tree that the FUSE server shows, detached, and returns a descriptor of its root, which
+	// the caller closes.
 	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
-// An Overlay describes one mount of the kernel's overlayfs in a container.
+// An Overlay describes one mount of the kernel's overlayfs in a container: a fork's tree, made of its layers.
+// The backend fills it.
 type Overlay struct {
 	// Lower are the read-only layers, topmost first; at least one unless Base is set.
 	Lower []string
@@ -143,7 +145,7 @@ type IDs struct {
 	Further [MaxFurther]uint32
 }
 
-// MaxFurther is how many ids beyond the range 0 to Size-1 a container can have, see [IDs].
+// MaxFurther is how many ids beyond the range 0 to Size-1 a container can have; see [IDs].
 const MaxFurther = 4
 
 // Same maps only the user and group of the calling process, to themselves; all other ids appear as nobody in
@@ -155,8 +157,9 @@ var Same = IDs{}
 // MapIDs. Own needs root, and Linux 5.19 for overlays.
 func Own(base uint32) IDs { return IDs{Base: base, Size: 1 << 16} }
 
-// With returns the mapping with the container's id as one more, if it is beyond the range and fewer than
-// MaxFurther were added. Trees that MapIDs maps show it as nobody.
+// With returns the mapping i with the container's id as a further one, if id is beyond the mapped range and
+// fewer than MaxFurther were added; else i itself, as for [Same]. Trees whose ids MapIDs maps show that id as
+// nobody.
 func (i IDs) With(id uint32) IDs {
 	if i == Same || i.Has(id) {
 		return i
@@ -170,10 +173,11 @@ func (i IDs) With(id uint32) IDs {
 	return i
 }
 
-// Has reports whether the container's user or group id is mapped to an id of the host.
+// Has reports whether the user or group id of the container is mapped to an id of the host, so that it can
+// own files.
 func (i IDs) Has(id uint32) bool { return id < i.Size || slices.Contains(i.Further[:], id) }
 
-// lines returns the mapping of ids in the form of /proc/PID/uid_map.
+// lines returns the mapping of ids in the form in which /proc/PID/uid_map and gid_map are written.
 func (i IDs) lines() string {
 	lines := fmt.Sprintf("0 %d %d\n", i.Base, i.Size)
 	for k, id := range i.Further {
@@ -229,7 +233,8 @@ func (m Mount) String() string {
 	return b.String()
 }
 
-// Check returns an error if the fields of the mount contradict each other or one is missing.
+// Check returns an error of kind ErrInvalid if the fields of the mount m of a container contradict each other
+// or one is missing.
 func (m Mount) Check() error {
 	if err := CheckPath(m.Target); err != nil {
 		return err
@@ -294,7 +299,7 @@ func (o *Overlay) check() error {
 	return CheckPath(o.Work)
 }
 
-// CheckPath returns an error unless p is absolute and clean.
+// CheckPath returns an error unless p, a path in a [Spec], is absolute and clean.
 func CheckPath(p string) error {
 	if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) {
 		return Invalid("path %q is not absolute and clean", p)
@@ -302,8 +307,8 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// Invalid returns an error of kind ErrInvalid, which means that a Spec contradicts itself or is incomplete,
-// with a formatted text.
+// Invalid returns an error of kind ErrInvalid with a formatted text. Checks return it for a Spec (the policy
+// of a container) that contradicts itself or is incomplete.
 func Invalid(format string, args ...any) error {
 	return &errs.Error{Op: "checking the policy", Kind: errs.ErrInvalid, Err: fmt.Errorf(format, args...)}
 }

@@ -25,7 +25,8 @@ type surroundings struct {
 	memory  int64  // of the host in bytes, without swap
 }
 
-// An entry is a directory, symbolic link or file that pid 1 creates in a fresh tmpfs of the container.
+// An entry is a directory, symbolic link or file that pid 1 creates in a fresh tmpfs of the container, such
+// as /run, as the host has it.
 type entry struct {
 	name     string
 	link     string // the target of a symbolic link
@@ -59,7 +60,7 @@ func (pl *Planner) LookAround() (err error) {
 }
 
 // anchor returns a directory of the host at which pid 1 can attach the container's new root before
-// pivot_root.
+// pivot_root(2) makes that the root.
 func anchor() (string, error) {
 	for _, dir := range []string{"/tmp", "/mnt", "/run", "/dev"} {
 		var st unix.Stat_t
@@ -117,8 +118,8 @@ func allowed(dir int, name string) (bits uint32) {
 	return bits
 }
 
-// listRun lists a directory of the host's /run, with paths relative to /run, to be recreated in the
-// container.
+// listRun lists the directory dir of the host's /run, with paths relative to /run, so that the container's
+// own /run gets the same directories and links.
 func listRun(dir string) []entry {
 	list := firstLevel("/run/" + dir)
 	for i := range list {
@@ -127,7 +128,8 @@ func listRun(dir string) []entry {
 	return list
 }
 
-// resolvConf returns the target of the host's /etc/resolv.conf if that is a symbolic link into /run, or "".
+// resolvConf returns the target of the host's /etc/resolv.conf if that is a symbolic link into /run, which
+// the container's own /run must then have too; else "".
 func resolvConf() string {
 	p, err := filepath.EvalSymlinks("/etc/resolv.conf")
 	if err != nil || !strings.HasPrefix(p, "/run/") {

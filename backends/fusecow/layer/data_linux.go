@@ -50,7 +50,7 @@ func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*
 	})
 }
 
-// errNotOneFile means that the content of an inode is spread over several files, as for a sparse upper.
+// errNotOneFile means that a file's content is spread over several files, so that no descriptor has it all.
 var errNotOneFile = errors.New("the content is not a single file")
 
 // Read fills buf with the content of the inode id from off, up to the end of the file.
@@ -206,7 +206,7 @@ func (f *FS) createContent(d *stackedLayer, id uint64) (int, error) {
 
 const wholeFile = 1<<63 - 1
 
-// Write writes data at off to the inode id, which loses some privileges. It may write less than all.
+// Write writes data at off to the inode id, which loses the privileges lose. It may write less than all.
 func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (done int, err error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -257,7 +257,7 @@ func (f *FS) noteWrite(n *inode, fd int, end, reserved int64, lose Privileges) e
 	return nil
 }
 
-// Privileges are the set-id bits and capabilities that a write takes from a file.
+// Privileges are the set-id bits and capabilities that a file loses when a user writes to it.
 type Privileges int
 
 // What a write takes from a file: nothing (the kernel writes back a mapped page), its file capabilities, or
@@ -283,7 +283,7 @@ func (n *inode) strip(p Privileges) {
 	}
 }
 
-// truncate sets the size of n. It copies up nothing beyond the new size. Without content it creates none.
+// truncate sets the size of the file n. It copies up no byte beyond that, and nothing if n has no content.
 func (f *FS) truncate(n *inode, size int64) error {
 	n.lock().RLock()
 	f.mu.RLock()
@@ -418,8 +418,7 @@ func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
 	return unix.Seek(d.Num, off, whence)
 }
 
-// Fsync writes the content of an inode and all metadata to stable storage. With data it writes
-// only what fdatasync(2) requires.
+// Fsync does fsync(2) of the inode id, with all metadata; with data set, only what fdatasync(2) requires.
 func (f *FS) Fsync(id uint64, data bool) error {
 	n, err := f.inodeByID(id)
 	if err != nil || f.readOnly {

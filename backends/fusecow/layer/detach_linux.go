@@ -60,7 +60,7 @@ func (a *pathIndex) atLowerName(n *inode) bool {
 	return true
 }
 
-// readsLower reports whether some content of a file is in the lower.
+// readsLower reports whether some content of the file n is still read from the lower, not from a layer.
 func (n *inode) readsLower() bool {
 	return n.regular() && (n.layer == logfile.InLower || n.sparse != nil && n.sparse.Sources[len(n.sparse.Sources)-1].Layer == logfile.InLower)
 }
@@ -98,7 +98,7 @@ type detacher struct {
 	linked []*inode
 }
 
-// detach copies up n with everything in it. whole is false if the lower no longer has all of that.
+// detach copies up the inode n and all in it, for [FS.Detach]. whole is false if the lower lacks some of it.
 func (f *detacher) detach(n *inode) (whole bool, err error) {
 	if err := f.ctx.Err(); err != nil {
 		return false, err
@@ -177,7 +177,7 @@ func (f *detacher) detachDir(n *inode) (whole bool, err error) {
 	return true, f.makeDirty(n)
 }
 
-// detachName adds the name of a lower entry to dir, and detaches its inode as detach does.
+// detachName adds the name of a lower entry to the directory dir, and copies up its inode as detach does.
 func (f *detacher) detachName(dir *inode, name string) (whole bool, err error) {
 	f.mu.Lock()
 	n, err := f.lookup(dir, name)

@@ -147,7 +147,7 @@ type shownDir struct {
 	ok  bool
 }
 
-// shows reports whether the new filesystem shows the clean lower inode o under its lower name.
+// shows reports whether the new filesystem shows the lower inode o, unchanged, under the name it has there.
 func (h *handover) shows(o *lower.Ref) bool {
 	at, known := h.shownDirs[o.Dir]
 	if !known {

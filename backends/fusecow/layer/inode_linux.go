@@ -58,10 +58,11 @@ type dirtyState struct {
 	sparse *sparse.Upper
 }
 
-// cleanState is the state of all clean inodes. Nobody may write to it.
+// cleanState is the [dirtyState] that all clean inodes, those no layer changed, share. It is never written
+// to.
 var cleanState = &dirtyState{recordedIn: logfile.NoContent}
 
-// ownState gives n a dirtyState of its own, which may be written to, and returns n.
+// ownState gives the inode n, which shared that of all clean ones, a writable dirtyState. It returns n.
 func (n *inode) ownState() *inode {
 	if n.dirtyState == cleanState {
 		n.dirtyState = &dirtyState{recordedIn: logfile.NoContent}
@@ -79,7 +80,7 @@ func (n *inode) lock() *sync.RWMutex {
 	return n.contentLock.Load()
 }
 
-// attr holds the attributes that stat(2) returns.
+// attr holds the attributes of an inode that stat(2) returns, in the form of the inode table.
 type attr struct {
 	ino                 uint64
 	size                int64
@@ -90,7 +91,7 @@ type attr struct {
 	blocks int64
 }
 
-// record returns the log record for the present state of n.
+// record returns the record, for the log of the top layer, of the present state of the inode n.
 func (n *inode) record() logfile.Inode {
 	r := logfile.Inode{
 		ID: n.id, Mode: n.mode, UID: n.uid, GID: n.gid, Nlink: n.nlink, Rdev: n.rdev,

@@ -95,7 +95,7 @@ type namespace struct {
 	listings    listings
 }
 
-// journal holds the changes of an [FS] that are not yet in the log of its top layer. namespace.mu guards it.
+// journal holds the changes of an [FS] that the log of its top layer lacks so far. namespace.mu guards it.
 type journal struct {
 	logMu sync.Mutex // held while the log is written
 	// pendingLog estimates the bytes by which the next commit grows the log.
@@ -172,13 +172,13 @@ func Open(o Options) (_ *FS, err error) {
 // whatever is mounted at the original path by then.
 func (f *FS) Lower() string { return "/proc/self/fd/" + strconv.Itoa(f.lower.RootFD()) }
 
-// Hide makes these paths of the lower invisible, now and when they appear later: see [lower.Tree.Hide].
+// Hide makes these paths of the lower directory tree invisible, now and when they appear: [lower.Tree.Hide].
 func (f *FS) Hide(paths []string) { f.lower.Hide(paths) }
 
-// ReadOnly reports whether the filesystem refuses all changes.
+// ReadOnly reports whether the filesystem refuses all changes, as one that shows a snapshot does.
 func (f *FS) ReadOnly() bool { return f.readOnly }
 
-// openRoot returns the filesystem for o without any layer; the caller adds those with openLayer.
+// openRoot returns the filesystem that o describes without any layer; the caller adds each by openLayer.
 func openRoot(o Options) (*FS, error) {
 	fds := lower.NewFDCache(maxFDs)
 	tree, st, err := lower.Open(o.Lower, fds, o.Since)
@@ -226,14 +226,14 @@ func (f *FS) eachLayer(do func(d *stackedLayer, at logfile.Index) error) error {
 	return nil
 }
 
-// HasLayer reports whether the layer directory at path is one of this open filesystem.
+// HasLayer reports whether the layer directory at path is one of those that make up this open filesystem.
 func (f *FS) HasLayer(path string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return slices.ContainsFunc(f.layers, func(d *stackedLayer) bool { return d.Path == path })
 }
 
-// isLayerAt reports whether the layer d occupies the index at in this filesystem.
+// isLayerAt reports whether the layer d has the index at; a merged layer has those of all it replaces.
 func (f *FS) isLayerAt(d *stackedLayer, at logfile.Index) bool {
 	return at >= 0 && int(at) < len(f.layers) && f.layers[at] == d
 }

@@ -78,7 +78,8 @@ type loggedState struct {
 	frame  int64
 }
 
-// takeUnlogged moves all changes that the log does not record yet from f into one batch. The caller holds mu.
+// takeUnlogged moves all changes that the log lacks from f into one batch, to be written. The caller holds
+// mu.
 func (f *FS) takeUnlogged() *unlogged {
 	u := &unlogged{dirty: f.dirty, names: f.dirtyNames, originals: f.originals, pendingLog: f.pendingLog.Load()}
 	u.records, u.before = f.encodeUnlogged()
@@ -93,7 +94,7 @@ func (f *FS) takeUnlogged() *unlogged {
 	return u
 }
 
-// restoreUnlogged puts a batch back into the journal after its commit failed. The caller holds mu.
+// restoreUnlogged puts the changes u back into the journal after writing them failed. The caller holds mu.
 func (f *FS) restoreUnlogged(u *unlogged) {
 	f.pendingLog.Add(u.pendingLog)
 	for n := range u.dirty {
@@ -190,7 +191,7 @@ func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
 	return w, before
 }
 
-// markDirty queues n, whose state has changed, for the next commit to the log. The caller holds mu.
+// markDirty queues the inode n, whose state has changed, for the next commit to the log. The caller holds mu.
 func (f *FS) markDirty(n *inode) {
 	f.chargeInode(n)
 	f.dirty[n] = struct{}{}

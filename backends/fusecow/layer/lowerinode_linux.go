@@ -39,7 +39,7 @@ func (f *FS) loadLower(n *inode) error {
 	})
 }
 
-// LateReads returns the paths of the lower files that were read after they had changed since Options.Since.
+// LateReads returns the lower files read after a change later than Options.Since: the fork saw newer content.
 func (f *FS) LateReads() []string { return f.lower.LateReads() }
 
 // saveOriginal saves the bytes of the lower file of n in the layer d, as merge base. If the file was read and
@@ -86,7 +86,7 @@ func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 	return o
 }
 
-// addOriginal queues o, the saved state of a lower file, for the log. The caller holds mu.
+// addOriginal queues o, saved bytes of a lower file that is to be changed, for the log. The caller holds mu.
 func (f *FS) addOriginal(o *logfile.Original) {
 	if o != nil {
 		f.originals = append(f.originals, o)

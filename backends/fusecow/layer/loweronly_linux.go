@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LowerOnly reports whether the filesystem shows the lower alone: read-only, without any layer.
+// LowerOnly reports whether f shows the lower directory tree alone: read-only, without any layer above it.
 func (f *FS) LowerOnly() bool { return f.readOnly && len(f.layers) == 0 }
 
-// readDirLowerOnly is [FS.ReadDir] for a filesystem without layers. It uses the offsets of the
-// lower filesystem, which stay valid when the directory is opened again, so that the kernel
-// needs no requests to open or close a directory.
+// readDirLowerOnly is [FS.ReadDir] for a filesystem without layers. It uses the offsets of the lower, which
+// stay valid when the directory is opened again: so the kernel need not request to open or close it.
 func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e vfs.Entry, next uint64) (room bool, err error)) error {
 	d, err := f.lower.DirFD(n.lower)
 	if err != nil {
@@ -93,5 +92,5 @@ func (c *Content) Current(id uint64) bool {
 	return err == nil && st.Size == n.size && st.Nlink > 0
 }
 
-// Close releases the descriptor.
+// Close releases the descriptor of the content file, which must not be used afterwards.
 func (c *Content) Close() { c.close() }

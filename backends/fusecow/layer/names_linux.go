@@ -79,7 +79,7 @@ func (f *FS) needsWhiteout(dir *inode, name string, n *inode) (bool, error) {
 	return has, err
 }
 
-// isEmpty reports whether a directory has no entries.
+// isEmpty reports whether the directory dir shows no entries, of layers or the lower: it can be removed.
 func (f *FS) isEmpty(dir *inode) (bool, error) {
 	for _, n := range dir.entries {
 		if n != nil {
@@ -104,7 +104,7 @@ func (f *FS) isEmpty(dir *inode) (bool, error) {
 	return true, nil
 }
 
-// New describes an inode that [FS.Make] is to create.
+// New describes an inode, such as a file or directory, that [FS.Make] is to create.
 type New struct {
 	Name string // in its directory; empty for an inode without a name, see [FS.Link]
 	// Mode includes the file type. Umask is applied to it, unless the directory has a default
@@ -114,7 +114,7 @@ type New struct {
 	Target                string // of a symbolic link
 }
 
-// Make creates the inode that what describes in the directory with the node id id.
+// Make creates the inode that what describes, such as a file, in the directory with the FUSE node id id.
 func (f *FS) Make(id uint64, what New) (Entry, error) {
 	dir, err := f.inodeByID(id)
 	if err != nil {
@@ -173,7 +173,7 @@ func (f *FS) Make(id uint64, what New) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// addSubdirs adds by to the link count of dir for subdirectories, unless the lower does not count them.
+// addSubdirs adds by to dir's link count, which counts subdirectories, unless the lower does not count them.
 func addSubdirs(dir *inode, by int) {
 	if dir.nlink > 1 {
 		dir.nlink = uint32(int(dir.nlink) + by)
@@ -269,7 +269,7 @@ func (f *FS) checkRemove(n *inode) error {
 	return nil
 }
 
-// dropLink lowers the link count of n by one name. At 0 the inode stays until the kernel forgets it.
+// dropLink lowers the link count of the inode n by one. At 0 the inode stays until the kernel forgets it.
 func (f *FS) dropLink(n *inode) {
 	n.ctime = logfile.Now()
 	if n.isDir() || n.nlink <= 1 {

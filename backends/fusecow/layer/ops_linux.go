@@ -33,7 +33,7 @@ type Entry struct {
 	Attr
 }
 
-// inodeByID returns the inode with the FUSE node id, or ESTALE.
+// inodeByID returns the inode to which the kernel refers by the FUSE node id, or ESTALE if there is none.
 func (f *FS) inodeByID(id uint64) (*inode, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -43,7 +43,7 @@ func (f *FS) inodeByID(id uint64) (*inode, error) {
 	return nil, unix.ESTALE
 }
 
-// stat returns the attributes of n. The caller holds mu, unless no other goroutine knows n.
+// stat returns the attributes of the inode n. The caller holds mu, unless no other goroutine knows n.
 func (f *FS) stat(n *inode) Attr {
 	a := Attr{
 		Ino: n.ino, Size: uint64(n.size), Blocks: uint64(n.blocks), Mode: n.mode, UID: n.uid, GID: n.gid,
@@ -70,13 +70,13 @@ func (f *FS) stat(n *inode) Attr {
 	return a
 }
 
-// entry returns n as an Entry, and counts one more kernel reference. The caller holds mu.
+// entry returns the inode n as an [Entry], and counts one more kernel reference to it. The caller holds mu.
 func (f *FS) entry(n *inode) Entry {
 	n.lookups++
 	return Entry{n.id, f.generations[n.id], f.stat(n)}
 }
 
-// Lookup returns the inode called name in the directory id, or an Entry with ID 0. It counts as a reference.
+// Lookup returns the inode called name in the directory id, as one more kernel reference; ID 0 means none.
 func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	if len(name) > unix.NAME_MAX {
 		return Entry{}, unix.ENAMETOOLONG
@@ -109,7 +109,7 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// Relookup returns the known inode id as an Entry, and counts one more kernel reference.
+// Relookup returns the inode id, which the kernel knows, as an Entry, and counts one more kernel reference.
 func (f *FS) Relookup(id uint64) (Entry, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -120,7 +120,7 @@ func (f *FS) Relookup(id uint64) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// Forget subtracts times from the kernel's references to the inode id, which may free it.
+// Forget subtracts times from the count of kernel references to the inode id, and may then free the inode.
 func (f *FS) Forget(id, times uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +132,7 @@ func (f *FS) Forget(id, times uint64) {
 	f.dropUnused(n)
 }
 
-// Attr returns the attributes of an inode.
+// Attr returns the attributes of the inode id, for the kernel's stat(2).
 func (f *FS) Attr(id uint64) (Attr, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -143,7 +143,7 @@ func (f *FS) Attr(id uint64) (Attr, error) {
 	return f.stat(n), nil
 }
 
-// A Change holds new attribute values; its Set says which of them to apply.
+// A Change holds new attribute values for [FS.SetAttr]; its Set says which of them to apply.
 type Change struct {
 	Set            Set
 	Size           int64
@@ -151,10 +151,10 @@ type Change struct {
 	Atime, Mtime   logfile.Time
 }
 
-// A Set is a bit set of attributes of a [Change].
+// A Set is a bit set that says which attributes of an inode a [Change] changes.
 type Set int
 
-// Bits of a Set. SetAtimeNow and SetMtimeNow use the current time. KillSetID with SetSize clears set-id bits.
+// Bits of a [Set]. SetAtimeNow and SetMtimeNow use the present; KillSetID with SetSize clears set-id bits.
 const (
 	SetMode Set = 1 << iota
 	SetUID
@@ -229,7 +229,7 @@ func (n *inode) utimes(c *Change, t logfile.Time) {
 	}
 }
 
-// Readlink returns the target of a symbolic link.
+// Readlink returns the target of the symbolic link with inode id, for readlink(2).
 func (f *FS) Readlink(id uint64) (target string, err error) {
 	n, err := f.inodeByID(id)
 	if err != nil {

@@ -29,7 +29,7 @@ type listing struct {
 	names atomic.Pointer[[]vfs.Entry]
 }
 
-// OpenDir opens the directory id for ReadDir. The caller must pass the result to [FS.CloseDir].
+// OpenDir opens the directory id for [FS.ReadDir] and returns a handle, which [FS.CloseDir] must close.
 func (f *FS) OpenDir(id uint64) uint64 {
 	l := &f.listings
 	l.mu.Lock()
@@ -44,7 +44,7 @@ func (f *FS) OpenDir(id uint64) uint64 {
 	return l.next
 }
 
-// CloseDir closes a directory that OpenDir opened.
+// CloseDir closes the handle list of a directory, which [FS.OpenDir] returned.
 func (f *FS) CloseDir(list uint64) {
 	l := &f.listings
 	l.mu.Lock()
@@ -83,13 +83,13 @@ func (f *FS) snapshotListings(dir *inode) {
 	delete(l.unread, dir.id)
 }
 
-// A Dir is the directory that a running ReadDir lists.
+// A Dir is the directory that [FS.ReadDir] lists; the callback add gets it, to look the names up in it.
 type Dir struct {
 	f *FS
 	n *inode
 }
 
-// Lookup does [FS.Lookup] for a name in d.
+// Lookup looks a name up in the directory that [FS.ReadDir] lists, as [FS.Lookup] does.
 func (d Dir) Lookup(name string) (Entry, error) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()

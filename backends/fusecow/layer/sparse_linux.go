@@ -30,7 +30,7 @@ const frozenDivisor = 64
 // maxSources is how many files may show through one sparse upper. A file that would need more is copied.
 const maxSources = 8
 
-// sparseOf returns the sparse upper of n, or nil if its content is one whole file.
+// sparseOf returns the list of files that show through holes in the content of n, or nil if there is none.
 func (f *FS) sparseOf(n *inode) *sparse.Upper {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -65,7 +65,7 @@ func (f *FS) addAlias(n *inode, dir *lower.Ref, name string) {
 	f.aliases[n] = append(f.aliases[n], &lower.Ref{Dir: dir, Name: name})
 }
 
-// insert adds n to the inode table.
+// insert adds n to the inode table, in which the kernel's requests find inodes by id.
 func (f *FS) insert(n *inode) {
 	f.inodes[n.id] = n
 	if n.lower != nil && n.lower.Ino != 0 && n != f.root && n.id != f.lower.InoOf(&n.lower.Identity) {
@@ -81,7 +81,7 @@ func (f *FS) evict(n *inode) {
 	}
 }
 
-// dropUnused removes n from the inode table if neither the kernel nor a name refers to it.
+// dropUnused removes the inode n from the inode table if neither the kernel nor a name refers to it.
 func (f *FS) dropUnused(n *inode) {
 	switch {
 	case n.lookups > 0 || n == f.root:
@@ -140,7 +140,7 @@ func (f *FS) makeDirty(n *inode) error {
 	return f.makeDirtyUnchecked(n)
 }
 
-// makeDirtyUnchecked is makeDirty for operations that free space: the quota limits no log records.
+// makeDirtyUnchecked is [FS.makeDirty] for operations that free space, so the quota limits no log records.
 func (f *FS) makeDirtyUnchecked(n *inode) error {
 	if f.readOnly {
 		return unix.EROFS
@@ -179,7 +179,7 @@ func (f *FS) lowerParent(n *inode, change func(*inode) error) (*inode, error) {
 	return dir, change(dir)
 }
 
-// dirInode returns the inode of the lower directory o.
+// dirInode returns the inode, in the table of this filesystem, that shows the lower directory o.
 func (f *FS) dirInode(o *lower.Ref) (*inode, error) {
 	if o.Dir == nil {
 		return f.root, nil

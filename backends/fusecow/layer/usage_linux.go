@@ -55,7 +55,7 @@ func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 	return nil
 }
 
-// topSlot returns the counter of the top layer's disk usage.
+// topSlot returns the counter of the top layer's disk usage, which changes of the filesystem increase.
 func (f *FS) topSlot() *quota.Slot { return f.slots[f.top()] }
 
 // newSlot returns a counter for a new top layer at path: of the quota, or without one an unlimited one.
@@ -183,7 +183,7 @@ func (f *FS) recharge(n *inode, fd int, reserved int64) {
 	n.charged = charged
 }
 
-// chargeOf returns the bytes to charge for content of this many blocks of 512 bytes.
+// chargeOf returns the bytes that a quota counts for the content of n, which takes blocks of 512 bytes.
 func (f *FS) chargeOf(n *inode, blocks int64) int64 {
 	if n.preallocated {
 		return blocks * 512
@@ -216,7 +216,7 @@ func (f *FS) checkLogSpace(bytes, inodes int64) error {
 	return nil
 }
 
-// Estimated bytes of the log record of an inode and of that of a name, without their strings.
+// Estimated bytes of the log record of an inode and of that of a name, without the strings in them.
 const (
 	inodeRecordSize = 128
 	nameRecordSize  = 24
@@ -257,7 +257,7 @@ func (n *inode) recordSize() int64 {
 	return int64(size)
 }
 
-// unchargeInode removes the quota charge of n, which is gone. The caller holds mu.
+// unchargeInode subtracts the removed inode n from the usage that the quota limits. The caller holds mu.
 func (f *FS) unchargeInode(n *inode) {
 	if n.recordedIn == f.top() {
 		n.recordedIn = logfile.NoContent
@@ -265,7 +265,7 @@ func (f *FS) unchargeInode(n *inode) {
 	}
 }
 
-// chargeLog charges the blocks that the log of the layer d takes to the slot s.
+// chargeLog makes the slot s, the counter of the layer d, count the disk blocks that the log of d takes.
 func (f *FS) chargeLog(d *stackedLayer, s *quota.Slot) {
 	now := f.alignUp(d.Size)
 	s.Bytes.Add(now - d.charged)

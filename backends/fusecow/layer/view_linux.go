@@ -5,14 +5,13 @@ package layer
 type View uint8
 
 const (
-	// Whole is the one mount that shows the whole lower. As the view of an inode it means that none is
-	// assigned yet.
+	// Whole is the FUSE mount that shows the whole lower. For an inode it means: no view is assigned to it
+	// yet.
 	Whole View = iota
-	// Cached is the view with directories, and with small files that have no extended attributes or further
+	// Cached is the FUSE mount of directories, and of small files without extended attributes or further
 	// links.
 	Cached
-	// Uncached is the view with all other files, and with all entries of directories that only
-	// it has.
+	// Uncached is the FUSE mount of all other files, and of all entries of directories that only it has.
 	Uncached
 )
 
@@ -46,7 +45,8 @@ func (f *FS) View(id uint64) View {
 	return f.setView(n, view)
 }
 
-// PinUncached records that the kernel looked the inode id up in the view Uncached, where it stays.
+// PinUncached assigns the inode id to the view Uncached, the FUSE mount in which the kernel has looked it up.
+// The inode stays there until the kernel forgets it, since overlayfs remembers where it found a name.
 func (f *FS) PinUncached(id uint64) {
 	f.mu.RLock()
 	n := f.inodes[id]
@@ -56,7 +56,7 @@ func (f *FS) PinUncached(id uint64) {
 	}
 }
 
-// setView sets the view of n unless it is already decided, and returns the view.
+// setView sets the view, the FUSE mount that shows the inode n, unless it is decided already, and returns it.
 func (f *FS) setView(n *inode, view View) View {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -40,7 +40,7 @@ func (f *FS) Xattr(id uint64, name string) (string, error) {
 	return value, err
 }
 
-// xattrNames returns the names of all extended attributes of n.
+// xattrNames returns the names of all extended attributes of the inode n.
 func (f *FS) xattrNames(n *inode) (names []string, err error) {
 	f.mu.RLock()
 	changed := n.changed
@@ -61,7 +61,7 @@ func (f *FS) xattrNames(n *inode) (names []string, err error) {
 	return names, err
 }
 
-// SetXattr sets an extended attribute; flags: see setxattr(2). With dropSetGID an ACL clears the set-gid bit.
+// SetXattr does setxattr(2) with flags on the inode id. With dropSetGID an ACL clears the set-gid bit.
 func (f *FS) SetXattr(id uint64, name, value string, flags uint32, dropSetGID bool) error {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -104,7 +104,7 @@ func (f *FS) SetXattr(id uint64, name, value string, flags uint32, dropSetGID bo
 	return nil
 }
 
-// RemoveXattr removes an extended attribute, or returns unix.ENODATA.
+// RemoveXattr removes an extended attribute of the inode id, or returns unix.ENODATA.
 func (f *FS) RemoveXattr(id uint64, name string) error {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -146,7 +146,7 @@ func (f *FS) inherit(dir, n *inode, umask uint32) {
 	}
 }
 
-// chmod sets the permissions of a dirty inode, and of its ACL.
+// chmod sets the permissions of the dirty inode n, in its mode and in its access control list.
 func (n *inode) chmod(mode uint32) {
 	n.mode = n.mode&unix.S_IFMT | mode&0o7777
 	if list, ok := n.xattrs[acl.Access]; ok {
@@ -154,7 +154,7 @@ func (n *inode) chmod(mode uint32) {
 	}
 }
 
-// Xattrs returns the names of all extended attributes.
+// Xattrs returns the names of all extended attributes of the inode id, for listxattr(2).
 func (f *FS) Xattrs(id uint64) ([]string, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {

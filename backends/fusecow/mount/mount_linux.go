@@ -72,7 +72,8 @@ func New(f *layer.FS, view layer.View, attr uint64) (*Server, *os.File, error) {
 	return s, root, nil
 }
 
-// Mount is [New] in the form of a [fusecow.Mounter], for [fusecow.Serve].
+// Mount starts to serve f over FUSE, as [New] does. It has the form of a [fusecow.Mounter], which
+// [fusecow.Serve] needs.
 func Mount(f *layer.FS, view layer.View, attr uint64) (fusecow.MountedFS, *os.File, error) {
 	return New(f, view, attr)
 }
@@ -114,7 +115,7 @@ func (s *Server) Flush() error {
 	return s.f.Commit(false)
 }
 
-// Wait returns after the last mount is gone.
+// Wait returns after the last mount of the served filesystem is gone, so that the server may end.
 func (s *Server) Wait() { s.server.Wait() }
 
 // Close closes the FUSE connection. The caller must have waited with Wait, and cannot use the server

@@ -45,7 +45,8 @@ const (
 	// reading, as programs often open it again; the longest is twice that. A file removed from the lower
 	// occupies its space until then.
 	idleTime = 2 * time.Second
-	// maxIdle bounds the number of closed files that stay registered with the kernel for direct reading.
+	// maxIdle bounds the number of closed files that stay registered with the kernel for direct reading,
+	// since each takes an open descriptor.
 	maxIdle = 4096
 )
 
@@ -122,7 +123,8 @@ func (p *passthrough) oldest() *backing {
 	return p.idle.Back().Value.(*backing) //nolint:errcheck,forcetypeassert // nothing else is in the list
 }
 
-// drop unregisters a file without users from the kernel's direct reading, and closes it. The caller holds mu.
+// drop ends the direct reading of the file o by the kernel, and closes the file. No process may have it open.
+// The caller holds mu.
 func (p *passthrough) drop(o *backing) {
 	p.idle.Remove(o.element)
 	delete(p.backings, o.inode)
@@ -130,8 +132,8 @@ func (p *passthrough) drop(o *backing) {
 	o.content.Close()
 }
 
-// expireIdle unregisters files that nobody has had open for a whole idleTime, and runs again while any are
-// left.
+// expireIdle ends the direct reading by the kernel of files that nobody has had open for a whole idleTime,
+// and runs again later while any are left.
 func (p *passthrough) expireIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,8 +25,8 @@ type raw struct {
 	generation uint64
 }
 
-// served is the filesystem that answers the FUSE requests of a [Server]. Requests hold mu for reading;
-// replacing f takes it for writing.
+// served is the filesystem that answers the FUSE requests of a [Server]. Each request holds mu for reading;
+// to replace f, the filesystem, mu is locked for writing.
 type served struct {
 	mu sync.RWMutex
 	f  *layer.FS
@@ -35,8 +35,9 @@ type served struct {
 	numberPrefix string
 }
 
-// Open opens a file for passthrough, in which the kernel reads the file directly. Without passthrough it
-// answers ENOSYS once, and the kernel then opens files without a request and keeps their pages cached.
+// Open answers the kernel's request to open a file. With passthrough, the kernel then reads the file
+// directly. Without it Open answers ENOSYS once, and the kernel from then on opens files without a request
+// and caches their pages.
 func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if r.pass.server == nil {
 		return fuse.ENOSYS
@@ -50,15 +51,16 @@ func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.St
 
 func (r raw) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { r.pass.close(in.NodeId) }
 
-// Flush answers ENOSYS, so that the kernel sends no more FLUSH requests when files are closed: there is
-// nothing to write then.
+// Flush answers the kernel's request at the close of a file with ENOSYS, so that the kernel sends no more of
+// them: there is nothing to write then.
 func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
 // forever is the time for which the kernel may cache names and attributes of the mount, because only this
 // server changes them.
 const forever = 365 * 24 * time.Hour
 
-// status converts an error to the error number with which a FUSE request is answered.
+// status converts an error of the filesystem to the error number with which a FUSE request of the kernel is
+// answered.
 func status(err error) fuse.Status {
 	var no unix.Errno
 	switch {
@@ -233,7 +235,8 @@ func (r raw) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32,
 	return uint32(n), status(err)
 }
 
-// fsyncData is the flag FUSE_FSYNC_FDATASYNC of linux/fuse.h: the request comes from fdatasync(2).
+// fsyncData is the flag FUSE_FSYNC_FDATASYNC of linux/fuse.h in an FSYNC request: it comes from fdatasync(2),
+// which needs less metadata.
 const fsyncData = 1
 
 func (r raw) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
@@ -262,8 +265,9 @@ func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fu
 	return fuse.OK
 }
 
-// OpenDir opens a directory and lets the kernel cache its list of names. If listing directories needs no
-// state it answers ENOSYS once, and the kernel then opens directories without a request.
+// OpenDir answers the kernel's request to open a directory, and lets the kernel cache its list of names. If
+// listing directories needs no state it answers ENOSYS once, and the kernel then opens directories without a
+// request.
 func (r raw) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -293,7 +297,8 @@ func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList)
 	}))
 }
 
-// ReadDirPlus lists a directory like ReadDir, with a Lookup of each name.
+// ReadDirPlus answers the kernel's READDIRPLUS: it lists a directory like ReadDir, and looks each name up, so
+// that the kernel needs no LOOKUP requests.
 func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return r.listPlus(in, out, func(*layer.Entry) bool { return true })
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// make creates the inode that what describes, owned by the requesting process, and fills the reply out.
+// make creates in a directory the inode that what describes, owned by the requesting process, and fills the
+// reply out with its attributes. h is the header of the request.
 func (r raw) make(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -33,7 +34,8 @@ func (r raw) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, o
 	return r.make(h, layer.New{Name: name, Mode: unix.S_IFLNK | 0o777, Target: target}, out)
 }
 
-// Tmpfile creates a file without a name (O_TMPFILE), which Link may give it later.
+// Tmpfile answers the kernel's request for a file without a name (open(2) with O_TMPFILE). Link may give the
+// file a name later.
 func (r raw) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
 	return r.make(&in.InHeader, layer.New{Mode: unix.S_IFREG | in.Mode&0o7777, Umask: in.Umask}, &out.EntryOut)
 }

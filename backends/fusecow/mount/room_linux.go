@@ -35,8 +35,9 @@ var (
 	full   atomic.Bool   // the answer of the last measurement
 )
 
-// room returns ENOSPC if this process has no memory left for another name or attribute. It measures, at every
-// hundredth call, how much the last garbage collection left.
+// room returns ENOSPC if this process, which serves a fork, has no memory left within its bound for another
+// name or attribute. At every hundredth call it measures how much memory the last garbage collection left in
+// use.
 func room() error {
 	if most := fullAt.Load(); most > 0 && added.Add(1)%100 == 1 {
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

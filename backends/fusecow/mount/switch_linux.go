@@ -51,11 +51,12 @@ func (s *Server) handOver(next *layer.FS, then func() error) (names []logfile.Na
 	return names, stale, err
 }
 
-// forgetWait bounds the wait for the kernel to forget unused inodes, whose content a switch to another state
-// would copy.
+// forgetWait bounds the wait for the kernel to forget unused inodes before the mounts show another state,
+// because the switch copies the content of those that it still knows.
 const forgetWait = 100 * time.Millisecond
 
-// forgetNames makes the kernel drop these names from its cache. Dropping an unknown name does nothing.
+// forgetNames makes the kernel drop these names from its cache, since another state of the tree is served
+// now. Dropping an unknown name does nothing.
 func (s *Server) forgetNames(names []logfile.Name) {
 	for _, n := range names {
 		s.server.EntryNotify(n.Dir, n.Name)

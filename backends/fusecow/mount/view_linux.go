@@ -36,7 +36,8 @@ const whiteout = 1 << 63
 
 var whiteoutAttr = layer.Attr{Ino: whiteout, Mode: unix.S_IFCHR, Nlink: 1}
 
-// Lookup looks a name up; for a file of the uncached view it returns no entry, so that overlayfs looks there.
+// Lookup looks a name up in the cached view, which shows directories and small files. For a file of the
+// uncached view it returns no entry, so that overlayfs looks there.
 func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -51,8 +52,8 @@ func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out
 	return c.entry(out, e, err)
 }
 
-// shows reports whether e, a looked-up inode, is in the cached view, and drops the kernel's reference to it
-// if it is not.
+// shows reports whether the inode e, which the kernel has looked up, is in the cached view. If it is not,
+// shows drops the kernel's reference to the inode.
 func (c cachedView) shows(e *layer.Entry) bool {
 	if c.f.View(e.ID) == layer.Cached {
 		return true
@@ -61,7 +62,8 @@ func (c cachedView) shows(e *layer.Entry) bool {
 	return false
 }
 
-// GetAttr returns the attributes of an inode, also of the whiteout device that stands for missing names.
+// GetAttr answers the kernel's request for the attributes of an inode, also for those of the whiteout device
+// that stands for missing names.
 func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == whiteout {
 		return attr(out, &whiteoutAttr, nil)
@@ -69,24 +71,27 @@ func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fus
 	return c.raw.GetAttr(cancel, in, out)
 }
 
-// ReadDirPlus lists all names of a directory, but returns only the inodes of the cached view.
+// ReadDirPlus lists all names of a directory, but with attributes only for the inodes of the cached view;
+// overlayfs finds the others in the uncached view.
 func (c cachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return c.listPlus(in, out, c.shows)
 }
 
-// Open answers the kernel's open request with ENOSYS, after which the kernel opens files without a request.
+// Open answers the kernel's first OPEN request with ENOSYS. After that the kernel opens files without a
+// request.
 func (cachedView) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
 	return fuse.ENOSYS
 }
 
-// GetXAttr answers ENOSYS, after which the kernel treats all files as having no extended
-// attributes. Programs above the overlay then get EOPNOTSUPP, as on a filesystem without
-// attributes.
+// GetXAttr answers the kernel's request for an extended attribute with ENOSYS. The kernel then treats all
+// files of the cached view as having none. Programs above the overlay get EOPNOTSUPP, as on a filesystem
+// without attributes.
 func (cachedView) GetXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ string, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.ENOSYS
 }
 
-// ListXAttr returns an empty list: files with extended attributes are in the uncached view.
+// ListXAttr answers the kernel's request for the names of extended attributes with an empty list: files that
+// have some are in the uncached view.
 func (cachedView) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.OK
 }
@@ -96,8 +101,8 @@ func (cachedView) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint
 // names.
 type uncachedView struct{ raw }
 
-// Lookup looks a name up and pins its inode to the uncached view, because overlayfs remembers in which layer
-// it found a name.
+// Lookup answers the kernel's request to look up a name in the uncached view. It pins the inode to that view,
+// because overlayfs remembers in which layer it found a name.
 func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	code := a.raw.Lookup(cancel, h, name, out)
 	if code == fuse.OK && out.NodeId != 0 {
@@ -106,7 +111,8 @@ func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name stri
 	return code
 }
 
-// ReadDir lists a directory that only the uncached view has; any other is empty here.
+// ReadDir lists a directory that only the uncached view has. Any other directory is empty here, since the
+// cached view lists its names.
 func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK
@@ -114,7 +120,8 @@ func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse
 	return a.raw.ReadDir(cancel, in, out)
 }
 
-// ReadDirPlus lists a directory like ReadDir, with a Lookup of each name.
+// ReadDirPlus answers the kernel's READDIRPLUS in the uncached view: it lists a directory like ReadDir, and
+// looks each name up.
 func (a uncachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK

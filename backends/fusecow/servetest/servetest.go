@@ -17,8 +17,8 @@ import (
 
 const word = "serve"
 
-// Program returns the command that makes this binary serve a tree, for [fusecow.Driver] and backends built on
-// it.
+// Program returns the command that makes this test binary serve a tree as a process of its own. Tests pass it
+// to [fusecow.Driver] and to backends built on it.
 func Program() ([]string, error) { return []string{"/proc/self/exe", word}, nil }
 
 // Main serves a tree if this process was started by [Program], and runs the tests otherwise. TestMain calls it.

@@ -60,7 +60,8 @@ func (l *redirectFinder) dir(s *Stack, name string) error {
 	return nil
 }
 
-// names adds to the set names the entries that the layer with this index has in its directory dir.
+// names adds to the set names those of the entries in the directory dir of one layer, that with the index
+// layer. The finder then looks each up.
 func (l *redirectFinder) names(layer int, dir string, names map[string]bool) error {
 	f, err := store.OpenIn(l.roots[layer], dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

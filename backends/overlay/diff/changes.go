@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnough ends a search for changes after the caller has stopped the iteration.
+// errEnough ends a search for changed paths after the caller of [ListChanges] has stopped the iteration. No
+// caller sees it.
 var errEnough = errors.New("enough")
 
 // ListChanges yields the changes between two states x and y of tree, each given by the directories of its
@@ -49,7 +50,8 @@ func topmost(trees []string, tree string) string {
 	return tree
 }
 
-// changesIn yields the entries of the layers some, which are part of chain, all layers above the lower tree.
+// changesIn yields the paths that the layers some have changed in an overlay. chain are all its layers above
+// the lower tree, to which some belong.
 func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
@@ -71,8 +73,8 @@ func (m Mode) rootCounts(tree string) bool {
 	return err != nil || int(st.UID) == os.Geteuid()
 }
 
-// sameRoot reports whether the root directories x and y are equal in all that a layer stores of its root.
-// Usually they are, and the caller need not mount the states to compare them.
+// sameRoot reports whether the root directories x and y of two states are equal in all that a layer stores of
+// its root. If they are, as usual, the caller need not mount the states to compare the roots.
 func (m Mode) sameRoot(x, y string) bool {
 	a, err := vfs.Lstat(unix.AT_FDCWD, x)
 	if err != nil {
@@ -90,7 +92,8 @@ func (m Mode) sameRoot(x, y string) bool {
 	return err == nil && maps.Equal(attrs, others)
 }
 
-// xattrs returns the extended attributes of the directory dir, without overlayfs's own.
+// xattrs returns the extended attributes of the directory dir, by name, without those that overlayfs itself
+// sets.
 func (m Mode) xattrs(dir string) (map[string]string, error) {
 	all, err := vfs.Xattrs(unix.AT_FDCWD, dir)
 	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, m.Prefix) })
@@ -113,9 +116,10 @@ func (t *changeLister) layer(tree string) error {
 	return store.Walk(tree, t.visit)
 }
 
-// emit yields the path name as changed, with Tree if everything inside may be, unless it lies in a directory
-// that was yielded with Tree. An entry there is yielded nevertheless if lostFrom, the path that its redirect
-// reads and that is gone, is not "", but not inside another such entry.
+// emit yields the path name as changed; with tree, everything inside may be changed too. It leaves out a path
+// inside a directory that was yielded with tree, with one exception: lostFrom, unless "", is the path in the
+// lower tree that the entry's redirect reads and that is gone. Such an entry is yielded, unless it is inside
+// another one.
 func (t *changeLister) emit(name string, tree bool, lostFrom string) error {
 	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
 	if lostFrom != "" && inside(t.lost) {

@@ -57,7 +57,8 @@ type detacher struct {
 
 type fileID struct{ dev, ino uint64 }
 
-// A linkOf is a name in the upper layer that has to become a hard link to the file first.
+// A linkOf is a file with several hard links that is copied into the upper layer once: name is to become a
+// hard link to the copy, which has the name first.
 type linkOf struct{ name, first string }
 
 // copyAll lets the kernel copy up the entries in what, in a mount of the fork whose root is the descriptor
@@ -118,8 +119,8 @@ func (r *detacher) each(dir int, last, name string, do func(dir int, last, name 
 	return nil
 }
 
-// seen reports whether the file name was found before under another name, because it has several hard links.
-// It notes the name for a later link.
+// seen reports whether the file name, which has several hard links, was found before under another name. It
+// then notes that name must become a link to that file.
 func (r *detacher) seen(name string, st *vfs.Stat) bool {
 	if !st.IsRegular() || st.Nlink < 2 {
 		return false
@@ -134,7 +135,8 @@ func (r *detacher) seen(name string, st *vfs.Stat) bool {
 	return recordCache
 }
 
-// countBytes adds the size of a file that is not in the upper layer yet to the bytes to copy.
+// countBytes adds the size of a file that is not in the upper layer yet to the bytes that a copy up will
+// need, for the check of free space.
 func (r *detacher) countBytes(_ int, _, name string, st *vfs.Stat) error {
 	if !st.IsRegular() || r.seen(name, st) {
 		return nil
@@ -209,7 +211,8 @@ func (r *detacher) removeRedirects(what []snapshot.Borrowed) error {
 	return store.PathError("syncfs", r.tree, unix.Syncfs(int(r.upper.Fd())))
 }
 
-// link makes a hard link to a file in the upper layer under the name that l says, unless the name exists.
+// link makes the hard link l in the upper layer: another name of a file that was copied there once. It does
+// nothing if the name exists.
 func (r *detacher) link(l linkOf) error {
 	dir, err := store.OpenIn(r.upper, path.Dir(l.name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

@@ -73,7 +73,8 @@ func (m *merger) dir(name string, s *Stack) error {
 	return m.finish(name, s)
 }
 
-// names returns the names that any of the merged layers has in the directory whose lookup is s.
+// names returns all names that the layers to merge have in one directory, whose lookup through the layers is
+// s.
 func (m *merger) names(s *Stack) ([]string, error) {
 	seen := map[string]bool{}
 	var names []string

@@ -30,12 +30,12 @@ type Stack struct {
 	Whiteout bool   // the entry in the top layer is a whiteout
 }
 
-// ReachesLower reports whether the overlay shows an entry of the lower tree at this name, or merges one with
-// those of the layers.
+// ReachesLower reports whether the overlay shows, at the name that was looked up, an entry of the lower tree,
+// or a directory in which such entries are merged with those of the layers.
 func (s *Stack) ReachesLower() bool { return s.end == len(s.at) }
 
-// LowerPath returns the path that the entry has in the lower tree; it differs from its path in the overlay
-// after a rename.
+// LowerPath returns the path in the lower tree of the entry that was looked up. After a rename it differs
+// from the entry's path in the overlay.
 func (s *Stack) LowerPath() string { return s.at[len(s.at)-1] }
 
 // A Mode describes who wrote the layers: root's overlay or an ordinary user's, which use other attributes.
@@ -46,14 +46,15 @@ type Mode struct {
 	Unprivileged bool
 }
 
-// Layers are the opened layers of an overlay, in which names are looked up as overlayfs does.
+// Layers are the opened layers of an overlay, in which names are looked up as overlayfs does, without a
+// mount. The caller fills in Mode and calls Open.
 type Layers struct {
 	Mode
 	roots []*os.File
 }
 
-// Open opens the root directories of the layers trees, topmost first. The caller must call Close, also after an
-// error.
+// Open opens the root directories of the layers, whose paths are in trees, topmost first. The caller must
+// call Close, also after an error.
 func (l *Layers) Open(trees []string) error {
 	for _, tree := range trees {
 		f, err := vfs.OpenDir(unix.AT_FDCWD, tree)
@@ -65,7 +66,7 @@ func (l *Layers) Open(trees []string) error {
 	return nil
 }
 
-// Close closes the root directories of the layers.
+// Close closes the root directories of the layers that Open opened.
 func (l *Layers) Close() {
 	for _, f := range l.roots {
 		if f != nil {
@@ -74,7 +75,8 @@ func (l *Layers) Close() {
 	}
 }
 
-// root returns the lookup result for the root directory, which all layers and the lower tree have.
+// root returns the lookup result, a [Stack], for the root directory, which all layers and the lower tree
+// have.
 func (l *Layers) root() Stack {
 	n := len(l.roots)
 	s := Stack{at: make([]string, n+1), end: n + 1, Has: make([]bool, n), data: -1}
@@ -197,7 +199,8 @@ func (l *Layers) isOpaque(dir *os.File, st vfs.Stat) (bool, error) {
 	return value == "y", err
 }
 
-// isComplete reports whether a layer has the content of the file node, and not only its metadata.
+// isComplete reports whether a layer has the content of the file node. Overlayfs may have copied up only its
+// metadata (metacopy); the content is then in a layer below.
 func (l *Layers) isComplete(node *os.File, st vfs.Stat) (bool, error) {
 	if l.Unprivileged || !st.IsRegular() {
 		return true, nil

@@ -208,7 +208,8 @@ func (p Projects) InheritLimit(old, next string) error {
 	return setProject(dir.Name(), id, false)
 }
 
-// noQuotas reports whether err, of a quota call, means that the filesystem's quotas have been turned off.
+// noQuotas reports whether err, which a quota call returned, means that the quotas of the filesystem are
+// turned off, so that no limit applies.
 func noQuotas(err error) bool {
 	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
 }
@@ -254,7 +255,8 @@ func (p Projects) label(ctx context.Context, layer string, id uint32) error {
 	return os.Remove(note)
 }
 
-// setProject sets the quota project id of the directory dir; with inherit, new entries in it get the id too.
+// setProject sets the quota project id of the directory dir, so that it counts for a fork's limit. With
+// inherit, new entries in dir get the id too.
 func setProject(dir string, id uint32, inherit bool) error {
 	f, err := vfs.OpenDir(unix.AT_FDCWD, dir)
 	if err != nil {
@@ -351,7 +353,8 @@ func (p Projects) unlimit(layer string) error {
 	return nil
 }
 
-// UnlimitProject removes the limits of the quota project id; layer is any layer that has that id.
+// UnlimitProject removes the disk limits of the quota project id. layer is any layer that has that id: it
+// leads to the filesystem with the quotas.
 func (p Projects) UnlimitProject(layer string, id uint32) error {
 	dir, err := os.Open(p.Store.LayerPath(layer))
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LiveLayers holds the layers that records of snapshots and forks name; all others can be removed.
+// LiveLayers holds the layers that are in use because the record of a snapshot or fork names them; all others
+// can be removed. [Store.Collect] returns it.
 type LiveLayers struct {
 	Used   map[string]bool // all layers
 	Upper  map[string]bool // the upper layers of forks
@@ -63,7 +64,8 @@ func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer stri
 	return c, errors.Join(s.clearLayers(c, free), s.clearTmp(), s.clearOld())
 }
 
-// count reads all records that the cache k does not have, and returns the layers that all records name.
+// count reads the records of all snapshots and forks, except those that the cache k has, and returns the
+// layers that any record names.
 func (s *Store) count(k recordCache) (*LiveLayers, error) {
 	c := &LiveLayers{Used: map[string]bool{}, Upper: map[string]bool{}}
 	for _, dir := range []string{"snapshots", "forks"} {
@@ -74,7 +76,8 @@ func (s *Store) count(k recordCache) (*LiveLayers, error) {
 	return c, nil
 }
 
-// countIn adds the layers that the records in dir, through the cache k, name to c.
+// countIn adds to c, the layers in use, those that the records in the directory dir name. It reads the
+// records through the cache k.
 func (s *Store) countIn(dir string, k recordCache, c *LiveLayers) error {
 	ids, err := IDs[string](s, dir)
 	if err != nil || len(ids) == 0 {
@@ -144,7 +147,8 @@ func (k recordCache) read(fd int, dir, id string) (cachedRecord, error) {
 	return cachedRecord{st.Ino, st.CTime, now.Sub(st.CTime.Time()) > ctimeResolution, r}, err
 }
 
-// mergedInto returns the merged layer that replaces this layer and all layers below it, or "".
+// mergedInto returns the merged layer that replaces this layer and all layers below it, or "" if Sweep has
+// merged none.
 func (s *Store) mergedInto(layer string) string {
 	to, err := os.Readlink(s.LayerPath(layer) + "/merged")
 	to = strings.TrimPrefix(to, "../")
@@ -187,7 +191,8 @@ func readDir(dir string) ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// clearTmp moves entries of the directory tmp/ that no living process writes into the trash.
+// clearTmp moves those entries of tmp/, the directory for layers that are being copied, into the trash that
+// no living process writes.
 func (s *Store) clearTmp() error {
 	dir := filepath.Join(s.Dir, "tmp")
 	entries, err := readDir(dir)

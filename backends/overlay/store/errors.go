@@ -8,12 +8,13 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Refuse returns an error of this kind about path, with the text why and hints.
+// Refuse returns an error of this kind for a thing that the backend cannot do with path: why is the reason as
+// text, and hints are commands that help.
 func Refuse(kind error, path, why string, hints ...string) error {
 	return &fs.PathError{Op: "overlay", Path: path, Err: errs.New("", "", kind, why, hints...)}
 }
 
-// PathError adds the operation op and the path to err; nil stays nil.
+// PathError returns err as an *fs.PathError with the operation op and the path; nil stays nil.
 func PathError(op, path string, err error) error {
 	if err == nil {
 		return nil

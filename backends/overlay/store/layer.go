@@ -139,7 +139,8 @@ func (s *Store) copyXattrs(fd int, dir, like string) error {
 	return nil
 }
 
-// SetTimes sets the access and modification times of the open file fd to those in st. path is for the error.
+// SetTimes sets the access and modification times of the open file fd to those in st. path is only for the
+// text of an error.
 func SetTimes(fd int, path string, st vfs.Stat) error {
 	ts := []unix.Timespec{
 		{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
@@ -151,8 +152,8 @@ func SetTimes(fd int, path string, st vfs.Stat) error {
 	return nil
 }
 
-// Shorten returns the list layers, topmost first, with fewer layers if it is long: where a merged layer
-// stands for the lowest ones, it replaces them.
+// Shorten returns the list layers, topmost first. If the list is long and a merged layer replaces the lowest
+// ones, that layer stands in place of them.
 func (s *Store) Shorten(layers []string) []string {
 	if len(layers) <= s.MergeAt {
 		return layers
@@ -202,5 +203,5 @@ func (s *Store) MakeLocked(ctx context.Context, home string) (release func(), er
 	return func() { vfs.Unlock(dir) }, nil
 }
 
-// IsGone reports whether path no longer exists.
+// IsGone reports whether nothing exists at path, such as a directory of the store, that this process can see.
 func IsGone(path string) bool { return unix.Access(path, unix.F_OK) != nil }

@@ -13,7 +13,8 @@ import (
 // "held", which the storage makes. The layer's notes are beside that subdirectory, so that
 // they can be written when it is full.
 type QuotaStorage interface {
-	// Make makes an empty directory at path for the content of an upper layer.
+	// Make makes an empty directory at path for the content of an upper layer, to whose size a limit can be
+	// set.
 	Make(path string) error
 	// Destroy deletes the entry name of the directory dir, with its content, if Make made it. It reports
 	// whether it did.
@@ -38,7 +39,8 @@ func (s *Store) Inner() string {
 	return "/held"
 }
 
-// makeInner makes the directory of the QuotaStorage for the content of a layer.
+// makeInner makes, by the QuotaStorage, the directory for the content of a layer in that layer's directory.
+// Without a QuotaStorage it does nothing.
 func (s *Store) makeInner(layer string) error {
 	if s.Storage == nil {
 		return nil

@@ -46,8 +46,8 @@ const (
 	forkV1     = recordMark + "1 fork\n"
 )
 
-// errIncomplete means that a record lacks its last line, because its writer was killed or is
-// still writing.
+// errIncomplete means that a record, the file of a snapshot or fork, lacks its last line, because its writer
+// was killed or is still writing.
 var errIncomplete = errors.New("the record is incomplete")
 
 func (r *Record) text() []byte {
@@ -132,7 +132,8 @@ func (r *Record) check() error {
 	return nil
 }
 
-// layerName returns an error for a layer name in a record that could lead out of the directory of layers.
+// layerName returns an error if name, which a record gives as that of a layer, would lead out of the
+// directory of layers.
 func layerName(name string) error {
 	if len(name) == 0 || name[0] == '.' || strings.ContainsAny(name, "/\x00") {
 		return errors.New("no valid layer name")

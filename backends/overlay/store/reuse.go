@@ -34,8 +34,8 @@ func (s *Store) writeRecord(path string, text []byte) error {
 	return writeNew(path, text)
 }
 
-// takeOld takes the file of a removed record for reuse: it moves one from old/ to a unique name in tmp/, and
-// returns the path, or "" if there is none.
+// takeOld takes the file of a removed record, to be reused for a new one: it moves a file from old/ to a
+// unique name in tmp/ and returns that path, or "" if there is none.
 func (s *Store) takeOld() string {
 	files, _ := os.ReadDir(s.Dir + "/old")
 	for _, f := range files {

@@ -77,7 +77,8 @@ func (s *Store) Replace(ctx context.Context, path string, r *Record) error {
 	return nil
 }
 
-// CheckID returns an error if the id of a snapshot or fork is malformed, or if ctx has ended.
+// CheckID returns an error if the id of a snapshot or fork is malformed, or if ctx has ended. Operations of
+// the backend call it first.
 func CheckID(ctx context.Context, id string) error {
 	if !snapshot.ValidID(id) {
 		return Refuse(errs.ErrNotSupported, "", "an id has 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
@@ -116,7 +117,8 @@ func (s *Store) Forget(ctx context.Context, id, path string) error {
 	return s.Drop(ctx, path)
 }
 
-// Drop removes the file path with a record that the caller has read, if it still exists.
+// Drop removes the file path with the record of a snapshot or fork, which the caller has read. A file that is
+// gone is no error.
 func (s *Store) Drop(ctx context.Context, path string) error {
 	if err := fault.Point(ctx, "remove the record"); err != nil {
 		return err
@@ -186,7 +188,7 @@ func (s *Store) ToTrash(path string) {
 	_ = vfs.RenameNew(path, filepath.Join(s.Dir, "trash", UniqueName("")))
 }
 
-// flock takes the flock(2) lock how on fd. It waits until ctx ends.
+// flock takes the flock(2) lock how on fd, and waits for it until ctx ends, whose error it then returns.
 func flock(ctx context.Context, fd, how int) error {
 	return poll.Until(ctx, 100*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
 		err := vfs.FlockFD(fd, how|unix.LOCK_NB)
@@ -197,7 +199,7 @@ func flock(ctx context.Context, fd, how int) error {
 	})
 }
 
-// EmptyTrash deletes the removed layers and records that are in the trash.
+// EmptyTrash deletes the removed layers and records that are in the trash, and so frees their disk space.
 func (s *Store) EmptyTrash(ctx context.Context) error {
 	var o trash.Options
 	if s.Storage != nil {
@@ -206,5 +208,5 @@ func (s *Store) EmptyTrash(ctx context.Context) error {
 	return trash.Empty(ctx, s.Dir+"/trash", o)
 }
 
-// UniqueName returns a unique name that begins with prefix.
+// UniqueName returns a name that begins with prefix and that no other entry of the store has.
 func UniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }

@@ -46,7 +46,7 @@ func IsDir(dir int, entry []byte, typ uint8) bool {
 	return err == nil && st.IsDir()
 }
 
-// Join joins a path inside a layer, "" for its root, and a name.
+// Join joins dir, a path inside a layer ("" for its root), and the name entry of something in that directory.
 func Join(dir string, entry []byte) string {
 	if dir == "" {
 		return string(entry)

@@ -61,7 +61,8 @@ func tableOf(text string) map[string]bool {
 	return table
 }
 
-// An entry is a key of git's configuration with its value.
+// An entry is a key of git's configuration with its value, as a line of a file sets it. A [Guard] decides for
+// each whether it is harmless.
 type entry struct {
 	section    string // in lower case, with ".*" if there is a subsection
 	subsection string
@@ -105,15 +106,16 @@ func (e *entry) set(line string) (*entry, bool) {
 	return &entry{e.section, e.subsection, strings.ToLower(name), strings.Trim(value, blank)}, true
 }
 
-// blank has the characters that separate words in git's configuration.
+// blank has the characters, space and tab, that separate words in git's configuration.
 const blank = " \t"
 
 func letter(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
 
-// notInKey reports whether a rune cannot be in the name of a section or key of git's configuration.
+// notInKey reports whether a rune cannot be in the name of a section or key of git's configuration, so that a
+// line ends the name there or is invalid.
 func notInKey(r rune) bool { return !letter(r) && (r < '0' || r > '9') && r != '-' }
 
-// comment reports whether a line of git's configuration is empty or a comment.
+// comment reports whether a line of git's configuration is empty or a comment, so that it sets nothing.
 func comment(line string) bool {
 	line = strings.TrimLeft(line, blank)
 	return line == "" || line[0] == '#' || line[0] == ';'
@@ -196,7 +198,7 @@ func scan(text []byte, do func(at int, e *entry)) {
 	}
 }
 
-// printable reports whether a line has no control characters but tabs.
+// printable reports whether a line of git's configuration has no control characters but tabs.
 func printable(line string) bool {
 	return !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
@@ -238,7 +240,8 @@ func (g *Guard) staysOutside(e *entry) bool {
 	return true
 }
 
-// notInPath reports whether a rune separates the words of a shell command, and so cannot be in a path in it.
+// notInPath reports whether a rune separates the words of a shell command, so that it cannot be in the path
+// of a program in one.
 func notInPath(r rune) bool { return strings.ContainsRune(" \t\"'`$(){}<>|&;=,\\", r) }
 
 func exists(path string) bool {

@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-// MaxSize is the size in bytes of the largest file that a [Guard] checks, except for git's index.
+// MaxSize is the size in bytes of the largest file of git's that a [Guard] checks; a larger one the host may
+// not read. Git's index has a limit of its own, [MaxIndex].
 const MaxSize = 1 << 20
 
 // errRefused means that a file of git's names a path outside of the view, or that nobody can know where it
@@ -74,7 +75,8 @@ func (g *Guard) Text(name, path string, text []byte) ([]byte, error) {
 	return g.config(path, text), nil
 }
 
-// real returns the content of the file at the same path of the real workspace, which the user wrote, or nil.
+// real returns the content of the file at this path of the real workspace, which the user and not the
+// container wrote, or nil if there is none that can be compared.
 func (g *Guard) real(path string) []byte {
 	if path == "" || g.Workspace == "" {
 		return nil
@@ -115,8 +117,8 @@ func (g *Guard) pointer(path string, text []byte, prefix string) ([]byte, error)
 	return []byte(to + "\n"), nil
 }
 
-// rest returns the path, relative to the view, of the target to that the file at path names; false if it is
-// outside of the view.
+// rest returns the path, relative to the view, of the target to, which the file of git's at path names; false
+// if the target is outside of the view.
 func (g *Guard) rest(path, to string) (string, bool) {
 	if !filepath.IsAbs(to) {
 		to = filepath.Join(g.View, filepath.Dir(path), to)
@@ -130,7 +132,8 @@ func (g *Guard) rest(path, to string) (string, bool) {
 	return "", false
 }
 
-// todoWords are the instructions of an interrupted git rebase that run no command.
+// todoWords are the instructions in the file of an interrupted git rebase that run no command, so that
+// programs on the host may read them.
 const todoWords = " pick p reword r edit e squash s fixup f drop d label l reset t merge m noop break b update-ref u "
 
 // todo returns the instructions of an interrupted git rebase with a comment sign before those that run a

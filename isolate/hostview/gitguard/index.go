@@ -92,11 +92,12 @@ func (x *index) entry(compressed bool, last string) (string, bool) {
 	return name, x.end <= len(x.text)
 }
 
-// maxName is larger than any path that a system call takes; a git index with a longer one is refused.
+// maxName is larger, in bytes, than any path that a system call takes; a git index with a longer path is
+// refused.
 const maxName = 1 << 13
 
-// varint reads a number of several bytes at the beginning of text, and returns its size in bytes, or 0 if
-// there is none.
+// varint reads a number of a git index, encoded in several bytes, at the beginning of text. It returns the
+// number and its size in bytes, or size 0 if there is none.
 func varint(text []byte) (value uint64, size int) {
 	for i, c := range text[:min(len(text), 8)] {
 		if i > 0 {

@@ -52,7 +52,7 @@ func quotedWords(text string) bool {
 
 func has(list, word string) bool { return word != "" && strings.Contains(list, " "+word+" ") }
 
-// unquote returns a value of one of git's files without quotes and backslashes.
+// unquote returns a value of one of git's files without quotes and backslashes, as git reads it.
 func unquote(value string) string {
 	return strings.NewReplacer(`"`, "", `'`, "", `\`, "").Replace(value)
 }

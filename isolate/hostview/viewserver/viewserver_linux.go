@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server serves one view, a container's directory on the host, from this process.
+// A server serves one view, a container's directory that is shown on the host, from this process. [Serve]
+// makes it.
 type server struct {
 	view *idmap.View
 	end  func()
@@ -71,8 +72,8 @@ func Serve(ctx context.Context, at, control, workspace string, base uint32) erro
 	return errors.Join(err, os.Remove(control))
 }
 
-// awaitEnd ends the view when the pipe ended closes, because the container has ended, unless the view has
-// left hold's directory by then.
+// awaitEnd waits until the pipe ended closes, because the container has ended, and then ends the view, unless
+// the view has left that container's directory. hold is the pipe that came with the directory.
 func (s *server) awaitEnd(ended, hold *os.File) {
 	_, _ = io.Copy(io.Discard, ended) // its end is all that matters
 	ended.Close()
@@ -122,8 +123,8 @@ func (s *server) accept(l *fdsock.Conn) {
 	}
 }
 
-// answer serves the requests of one client of the control socket until the client closes the connection.
-// Others wait. If the client leaves the view without a directory, the view ends.
+// answer serves the requests of one client of the view's control socket until the client closes the
+// connection. Other clients wait. If the client leaves the view without a directory, the view ends.
 func (s *server) answer(client *fdsock.Conn) {
 	for {
 		msg, files, err := client.Receive()

@@ -12,7 +12,8 @@ package filter
 
 //go:generate go run ./generate
 
-// Instruction is one instruction of a seccomp filter: struct sock_filter of linux/filter.h.
+// Instruction is one instruction of the seccomp program that filters a container's system calls: struct
+// sock_filter of linux/filter.h.
 type Instruction struct {
 	Code   uint16
 	JT, JF uint8

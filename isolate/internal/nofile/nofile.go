@@ -7,7 +7,7 @@
 // and this one imports nothing.
 package nofile
 
-// Limit is a struct rlimit of the kernel: the soft and the hard limit.
+// Limit is a limit of open files as a struct rlimit of the kernel: Cur is the soft limit, Max the hard one.
 type Limit struct{ Cur, Max uint64 }
 
 // given is the limit of open files at the program's start, read during initialisation because package syscall
@@ -21,7 +21,8 @@ func ask() (l Limit) {
 	return l
 }
 
-// getrlimit reads the limit of open files into l; it is implemented in getrlimit_*.s.
+// getrlimit reads the limit of open files of this process into l, without package syscall, which changes it.
+// It is implemented in getrlimit_*.s.
 //
 //go:noescape
 func getrlimit(l *Limit) (errno int)

@@ -72,7 +72,8 @@ func rule(b *strings.Builder, what, filter string, paths []string) {
 	b.WriteString(")\n")
 }
 
-// quote quotes a string in the profile's language, in which only backslash and quotation mark are special.
+// quote quotes the string s in the language of macOS's sandbox profiles, in which only backslash and
+// quotation mark are special.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }

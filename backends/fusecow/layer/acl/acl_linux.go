@@ -1,4 +1,5 @@
-// Package acl reads and changes POSIX access control lists in the form of extended attributes.
+// Package acl reads and changes POSIX access control lists in the form of extended attributes, for package
+// layer: chmod(2) changes a list, and a new file inherits one.
 package acl
 
 import "encoding/binary"
@@ -56,7 +57,8 @@ func Mode(list string) (mode uint32, whole, ok bool) {
 	return mode | group<<3, whole, ok
 }
 
-// WithMode returns the access control list with its permissions changed to those of mode, as after chmod(2).
+// WithMode returns the access control list with its permissions changed to those of mode. A file's list must
+// change so after chmod(2).
 func WithMode(list string, mode uint32) string {
 	group := uint16(groupObj)
 	b := []byte(list)

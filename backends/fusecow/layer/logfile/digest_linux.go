@@ -16,7 +16,8 @@ type Digest struct {
 	originalOf map[string]bool
 }
 
-// NewDigest returns the digest of an empty log.
+// NewDigest returns the [Digest], the final state that a log describes, of an empty log. Add then takes the
+// records of a real one.
 func NewDigest() *Digest {
 	return &Digest{
 		inodes: map[uint64]lastInode{}, gone: map[uint64]bool{},
@@ -36,7 +37,8 @@ type lastName struct {
 	to     uint64
 }
 
-// Add updates the digest by the next record of the log; r is at the fields of that record.
+// Add updates the digest, the final state that a log describes, by the next record of the log. r is at the
+// fields of that record.
 func (g *Digest) Add(kind byte, r *Reader) {
 	before := r.rest
 	record := func() []byte { return before[:len(before)-len(r.rest)] }

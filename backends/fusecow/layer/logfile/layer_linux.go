@@ -45,10 +45,11 @@ type Layer struct {
 // sense, or that whole frames follow a broken one.
 var ErrDamaged = errors.New("the log is damaged")
 
-// Magic is the word with which the log of every layer begins.
+// Magic is the word with which the log of every layer begins: it identifies the file and its format version.
 const Magic = "fusecow1"
 
-// checksum returns the CRC-32C of the records of a frame. The first call builds the table.
+// checksum returns the CRC-32C of the records of a frame, by which a frame that a crash has torn is found.
+// The first call builds the table.
 func checksum(records []byte) uint32 {
 	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
 }
@@ -94,8 +95,8 @@ func Open(path string, top bool) (_ *Layer, err error) {
 	return d, nil
 }
 
-// initLog writes the magic word to a new log of the layer, or to one whose creator was killed. A longer log
-// stays as it is, and counts as empty until it is read.
+// initLog writes the magic word, with which every log begins, to a new log of the layer or to one whose
+// creator was killed. A longer log stays as it is, and counts as empty until it is read.
 func (d *Layer) initLog() error {
 	d.Size = int64(len(Magic))
 	st, err := d.Log.Stat()
@@ -124,7 +125,8 @@ func WithExclusive(path string, do func() error) error {
 	return do()
 }
 
-// Close closes the layer's files, which releases its lock.
+// Close closes the files of the layer directory. That also releases the lock by which one process writes the
+// layer.
 func (d *Layer) Close() {
 	if d.Log != nil {
 		d.Log.Close()
@@ -179,7 +181,8 @@ func (d *Layer) Records(do func(kind byte, r *Reader)) error {
 	})
 }
 
-// Append writes one frame with these records to the end of the log. After an error the log is unchanged.
+// Append writes one frame with these records to the end of the layer's log. Either all of them or none take
+// effect after a crash. After an error the log is unchanged.
 func (d *Layer) Append(records []byte) error {
 	frame := encodeFrame(records)
 	if _, err := d.Log.WriteAt(frame, d.Size); err != nil {
@@ -189,7 +192,7 @@ func (d *Layer) Append(records []byte) error {
 	return nil
 }
 
-// Sync writes the whole log of the layer to stable storage.
+// Sync writes the whole log of the layer to stable storage, so that its changes survive a power cut.
 func (d *Layer) Sync() error {
 	if err := d.syncDir(); err != nil {
 		return err
@@ -265,7 +268,8 @@ func (d *Layer) OpenContent(id uint64, flags int, make bool) (int, error) {
 	return n, err
 }
 
-// Contents calls do with the inode number and the attributes of each content file of the layer.
+// Contents calls do with the inode number and the attributes of each content file of the layer, a file with
+// the content of an inode that was changed in it.
 func (d *Layer) Contents(do func(id uint64, st *vfs.Stat) error) error {
 	data, err := vfs.OpenDir(d.FD, "data")
 	if err != nil {
@@ -301,7 +305,8 @@ func (d *Layer) readShard(data int, name string, do func(id uint64, st *vfs.Stat
 	return err
 }
 
-// HasContent reports whether the layer has content files of any inode.
+// HasContent reports whether the layer has any content file, that is, whether the content of any file was
+// changed in it.
 func (d *Layer) HasContent() (bool, error) {
 	some := errors.New("some")
 	err := d.Contents(func(uint64, *vfs.Stat) error { return some })
@@ -311,7 +316,8 @@ func (d *Layer) HasContent() (bool, error) {
 	return false, err
 }
 
-// RemoveContent deletes the file with the content of inode id, if it exists.
+// RemoveContent deletes the layer's file with the content of the inode id, if it exists. No log may refer to
+// it any more.
 func (d *Layer) RemoveContent(id uint64) error {
 	if err := unix.Unlinkat(d.FD, ContentPath(id), 0); err != nil && err != unix.ENOENT {
 		return err

@@ -7,13 +7,14 @@ type Mentions struct {
 	Names  map[Name]struct{}
 }
 
-// A Name is a directory entry: the directory's inode number and the name.
+// A Name is a directory entry of the filesystem that layers make: the directory's inode number and the name.
 type Name struct {
 	Dir  uint64
 	Name string
 }
 
-// NewMentions returns empty Mentions.
+// NewMentions returns empty [Mentions], to which Add adds the inodes and names that the log of a layer
+// mentions.
 func NewMentions() Mentions {
 	return Mentions{map[uint64]struct{}{}, map[Name]struct{}{}}
 }

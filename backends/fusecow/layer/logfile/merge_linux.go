@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Stack lists the layers of a filesystem, the oldest first.
+// A Stack lists the layers (directories with changes) of which a filesystem is made, the oldest first. It is
+// the input of [Merge].
 type Stack struct {
 	Layers []string // paths
 	// Indexes holds, for each of Layers, the highest index that it occupies, in rising order: a layer that
@@ -20,7 +21,8 @@ type Stack struct {
 	Indexes []int
 }
 
-// Index returns the highest layer index that Layers[i] occupies; a merged layer occupies several.
+// Index returns the highest layer index that Layers[i] occupies. Records name a layer by its index; a merged
+// layer occupies those of all layers that it replaces.
 func (s *Stack) Index(i int) Index {
 	if s.Indexes == nil {
 		return Index(i)
@@ -28,7 +30,8 @@ func (s *Stack) Index(i int) Index {
 	return Index(s.Indexes[i])
 }
 
-// Above returns the first layer index that none of the first n layers occupies.
+// Above returns the lowest layer index above the first n layers of s, where the next layer begins. It is n
+// unless one of them is merged, since that occupies the indexes of all layers that it replaces.
 func (s *Stack) Above(n int) Index {
 	if n == 0 {
 		return 0
@@ -117,7 +120,8 @@ func (m *merger) checkSetAside(path string) error {
 	return nil
 }
 
-// records returns the log records of the merged layer, and links the content files into that layer.
+// records returns the log records of the layer that several are merged into, and links the content files to
+// which the records refer into that layer.
 func (m *merger) records() (Writer, error) {
 	needed := NewDigest()
 	for _, path := range m.Layers[:m.from] {
@@ -180,7 +184,8 @@ func (m *merger) linkUnlogged() error {
 	return nil
 }
 
-// layerAt returns the path of the layer to merge that occupies the layer index at.
+// layerAt returns the path of that one among the layers to merge whose indexes include at. A log record names
+// by at the layer that has a file's content.
 func (m *merger) layerAt(at Index) string {
 	i := m.from
 	for m.Index(i) < at {
@@ -207,7 +212,8 @@ func (m *merger) link(layer, name string) error {
 	return err
 }
 
-// write writes the log of the merged layer, marked as clean, after its files are in place.
+// write writes the log of the layer that several are merged into, marked as clean, after its files are in
+// place.
 func (m *merger) write(records Writer) error {
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, m.path)
 	if err != nil {

@@ -28,10 +28,12 @@ type Original struct {
 	Copy uint64
 }
 
-// MaxOriginal is the size in bytes of the largest lower file whose content is saved as an [Original].
+// MaxOriginal is the size in bytes of the largest lower file whose content is saved as an [Original] before
+// the fork changes it. The original bytes of a larger file are not available later.
 const MaxOriginal = 1 << 20
 
-// RemoveOriginal deletes the saved copy of a lower file that no log will record, as after an error.
+// RemoveOriginal deletes from the layer the saved copy o of a lower file. It is for a copy that no log will
+// record, because an error followed.
 func (d *Layer) RemoveOriginal(o *Original) {
 	if o != nil && o.Copy > 0 {
 		_ = unix.Unlinkat(d.FD, o.contentPath(), 0) // a leftover is removed with the layer
@@ -81,7 +83,7 @@ func (d *Layer) SaveOriginal(id uint64, src *os.File) uint64 {
 	return 0
 }
 
-// Original appends a record of the saved state of a lower file.
+// Original appends to w a log record of o, the saved state that a lower file had before the fork changed it.
 func (w *Writer) Original(o *Original) {
 	*w = append(*w, KindOriginal)
 	w.text(o.Path)
@@ -99,7 +101,7 @@ func (w *Writer) Original(o *Original) {
 	w.num(o.Copy)
 }
 
-// Original decodes the record of the saved state of a lower file.
+// Original decodes a log record of the saved state that a lower file had before the fork changed it.
 func (r *Reader) Original() (o Original) {
 	o.Path, o.ID = r.text(), r.num()
 	for _, p := range []*uint32{&o.Stat.Mode, &o.Stat.UID, &o.Stat.GID, &o.Stat.Nlink} {

@@ -31,9 +31,9 @@ type Orphans struct {
 	gone map[uint64]bool // nil if everything is known
 }
 
-// Orphans returns the [Orphans], which disposes of content files without an inode, of a layer whose log was
-// read. Cost: one more read of the log if frames were lost. careful makes it move all content to found/ that
-// is not known to be removed.
+// Orphans returns the [Orphans] of the layer d, which decides about content files without an inode during
+// recovery. The log must have been read. Cost: one more read of the log if frames were lost. With careful it
+// moves all content to found/ that is not known to be removed.
 func (d *Layer) Orphans(careful bool) (*Orphans, error) {
 	i := &Orphans{d: d}
 	if !careful && !d.Torn {
@@ -62,8 +62,8 @@ func (i *Orphans) Dispose(id uint64) error {
 	return i.d.SetAside(id)
 }
 
-// SetAside moves the content file of inode id to the layer's directory found/, if it exists, where no
-// recovery deletes it.
+// SetAside moves the content file of the inode id, if it exists, to the layer's directory found/, where no
+// recovery deletes it and a person can find it.
 func (d *Layer) SetAside(id uint64) error {
 	if err := unix.Mkdirat(d.FD, "found", 0o700); err != nil && err != unix.EEXIST {
 		return &os.PathError{Op: "mkdir", Path: d.Path + "/found", Err: err}
@@ -77,8 +77,8 @@ func (d *Layer) SetAside(id uint64) error {
 	return err
 }
 
-// withFreeName calls do with name, and then with numbered variants for as long as do reports that the name is
-// taken.
+// withFreeName calls do with name, and then with numbered variants of it for as long as do reports that the
+// name is taken. It returns the name that was free, or the error of do.
 func withFreeName(name string, do func(string) error) (string, error) {
 	for at, i := name, 2; ; i++ {
 		if err := do(at); !errors.Is(err, fs.ErrExist) {
@@ -88,8 +88,8 @@ func withFreeName(name string, do func(string) error) (string, error) {
 	}
 }
 
-// backupLog copies a damaged log to log.damaged before it is truncated. After an error a partial copy may
-// remain.
+// backupLog copies a damaged log to the file log.damaged before the log is truncated, so that nothing is
+// lost. After an error a partial copy may remain.
 func (d *Layer) backupLog() error {
 	var to *os.File
 	_, err := withFreeName(d.Path+"/log.damaged", func(name string) (err error) {
@@ -122,7 +122,8 @@ func AsideBytes(path string) (sum int64, err error) {
 	return sum, err
 }
 
-// escapeGlob returns a glob pattern that matches only path.
+// escapeGlob returns a pattern for filepath.Glob that matches only path, whatever special characters are in
+// it.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
@@ -156,7 +157,8 @@ func (d *Layer) ReadLog() ([]byte, error) {
 	return all[:n], err
 }
 
-// damagedAt returns the error of a log of of bytes that is damaged at byte at, before its end.
+// damagedAt returns the error for a log that is damaged at byte at, before its end. of is the length of the
+// log in bytes.
 func damagedAt(at, of int) error { return fmt.Errorf("%w at byte %d of %d", ErrDamaged, at, of) }
 
 // frameAt returns the records of the frame, a group of log records with a checksum, at offset at of the log

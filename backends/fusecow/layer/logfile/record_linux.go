@@ -22,7 +22,8 @@ const (
 	kinds = "ngeucop"
 )
 
-// A Writer is a list of encoded log records, which its methods append to.
+// A Writer is a list of encoded records for the log of a layer. Its methods append records; [Layer.Append]
+// writes them as one frame.
 type Writer []byte
 
 func (w *Writer) num(n uint64)  { *w = binary.AppendUvarint(*w, n) }
@@ -49,10 +50,10 @@ func (w *Writer) file(id Identity) {
 	w.times(id.Born)
 }
 
-// raw appends a log record of that kind whose fields are already encoded.
+// raw appends a log record of that kind whose fields are already encoded, such as one of a [Digest].
 func (w *Writer) raw(kind byte, fields []byte) { *w = append(append(*w, kind), fields...) }
 
-// Inode appends a log record of the whole state of the inode n.
+// Inode appends a log record of the whole state of the inode n: its attributes, and where its content is.
 func (w *Writer) Inode(n *Inode) {
 	*w = append(*w, KindInode)
 	for _, v := range []uint32{n.Mode, n.UID, n.GID, n.Nlink, n.Rdev} {
@@ -73,13 +74,14 @@ func (w *Writer) Inode(n *Inode) {
 	}
 }
 
-// Gone appends a record that the inode id was removed.
+// Gone appends a log record that says that the inode id was removed.
 func (w *Writer) Gone(id uint64) {
 	*w = append(*w, KindGone)
 	w.num(id)
 }
 
-// Name appends a record that the directory dir has name for the inode to, or a whiteout if to is 0.
+// Name appends a log record that says that name in the directory dir leads to the inode to, or is a whiteout
+// if to is 0.
 func (w *Writer) Name(dir uint64, name string, to uint64) {
 	*w = append(*w, KindName)
 	w.num(dir)
@@ -87,7 +89,7 @@ func (w *Writer) Name(dir uint64, name string, to uint64) {
 	w.num(to)
 }
 
-// Unname appends a record that the directory dir shows the lower's entry called name again.
+// Unname appends a log record that says that the directory dir shows the lower's entry called name again.
 func (w *Writer) Unname(dir uint64, name string) {
 	*w = append(*w, KindUnname)
 	w.num(dir)
@@ -118,10 +120,10 @@ type Reader struct {
 	Bad  bool
 }
 
-// NewReader returns a Reader that decodes the records of a log frame.
+// NewReader returns a [Reader] that decodes the records of one frame of a layer's log.
 func NewReader(records []byte) *Reader { return &Reader{rest: records} }
 
-// More reports whether another log record follows.
+// More reports whether another log record follows in the frame.
 func (r *Reader) More() bool { return len(r.rest) > 0 }
 
 // Kind decodes the kind of the next log record, one of the constants KindInode and so on.
@@ -179,7 +181,7 @@ func (r *Reader) time() Time { return At(r.int(), uint32(r.num())) }
 
 func (r *Reader) file() Identity { return Identity{Ino: r.num(), Born: r.time()} }
 
-// Inode decodes a log record of the state of an inode.
+// Inode decodes a log record of the state of an inode: its attributes, and where its content is.
 func (r *Reader) Inode() (n Inode) {
 	for _, p := range []*uint32{&n.Mode, &n.UID, &n.GID, &n.Nlink, &n.Rdev} {
 		*p = uint32(r.num())
@@ -196,17 +198,18 @@ func (r *Reader) Inode() (n Inode) {
 	return n
 }
 
-// Gone decodes the record of a removed inode: its number.
+// Gone decodes the log record that says that an inode was removed, and returns its number.
 func (r *Reader) Gone() (id uint64) { return r.num() }
 
 // Name decodes a record of a directory entry: the inode number of the directory, the name, and the inode it
 // leads to, 0 for a whiteout.
 func (r *Reader) Name() (dir uint64, name string, to uint64) { return r.num(), r.text(), r.num() }
 
-// Unname decodes a record of a name under which the directory dir shows the lower's entry again.
+// Unname decodes a log record that says that the directory dir shows the lower's entry called name again.
 func (r *Reader) Unname() (dir uint64, name string) { return r.num(), r.text() }
 
-// Sparse decodes a record of extent sources: the inode, and the files that show through its holes.
+// Sparse decodes a log record of extent sources: the inode id, and the files p that show through the holes of
+// its content.
 func (r *Reader) Sparse() (id uint64, p Sparse) {
 	id = r.num()
 	p.Own = r.file()
@@ -221,7 +224,7 @@ func (r *Reader) Sparse() (id uint64, p Sparse) {
 	return id, p
 }
 
-// Skip skips the fields of a log record of that kind, whose kind was read already.
+// Skip skips the fields of a log record whose kind was read already and which the caller does not need.
 func (r *Reader) Skip(kind byte) {
 	switch kind {
 	case KindClean:

@@ -34,7 +34,8 @@ func (d *Layer) Replace(records []byte) (err error) {
 	return errors.Join(old.Close(), d.syncDir())
 }
 
-// syncDir puts the directory entry of the log on stable storage.
+// syncDir puts the directory entry of the log on stable storage, so that after a power cut the name leads to
+// the new log.
 func (d *Layer) syncDir() error {
 	if !d.renamed {
 		return nil
@@ -46,7 +47,7 @@ func (d *Layer) syncDir() error {
 	return err
 }
 
-// RemoveTemp removes the file log.new that a killed [Layer.Replace] left.
+// RemoveTemp removes log.new, the unfinished new log that a process left if it was killed in [Layer.Replace].
 func (d *Layer) RemoveTemp() error {
 	if err := os.Remove(d.Path + "/log.new"); !errors.Is(err, fs.ErrNotExist) {
 		return err

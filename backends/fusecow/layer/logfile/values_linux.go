@@ -15,23 +15,23 @@ type Time struct {
 	Nsec uint32
 }
 
-// At returns the Time that is sec seconds and nsec nanoseconds after 1970 began.
+// At returns the [Time] of a file that is sec seconds and nsec nanoseconds after the beginning of 1970.
 func At(sec int64, nsec uint32) Time { return Time{int32(sec >> 32), uint32(sec), nsec} }
 
-// Now returns the present time.
+// Now returns the present time as a [Time], to be set as a file's time.
 func Now() Time {
 	t := time.Now()
 	return At(t.Unix(), uint32(t.Nanosecond()))
 }
 
-// Sec returns the whole seconds since 1970.
+// Sec returns the whole seconds of the file time t since 1970.
 func (t Time) Sec() int64 { return int64(t.high)<<32 | int64(t.low) }
 
 // An Index says where the content of a regular file is: in the layer of that index, counted from the oldest,
 // or one of the constants below.
 type Index int32
 
-// Values of an Index for content that is in no layer.
+// Values of an [Index], which says where the content of a file is, for content that is in no layer.
 const (
 	InLower   Index = -1 // in the lower
 	NoContent Index = -2 // no content: all zeros

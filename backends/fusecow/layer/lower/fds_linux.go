@@ -38,11 +38,11 @@ type FD struct {
 	cached bool
 }
 
-// NewFDCache returns a cache of at most that many open file descriptors.
+// NewFDCache returns a cache of at most that many open descriptors of content files and lower directories.
 func NewFDCache(most int) *FDCache { return &FDCache{limit: most, all: map[Key]*list.Element{}} }
 
-// Get returns an open descriptor of the file that key names, from the cache or from open. The caller must
-// release it with Put.
+// Get returns an open descriptor of the file that key names: from the cache or else by calling open, whose
+// result it caches. The caller must release it with Put.
 func (c *FDCache) Get(key Key, open func() (int, error)) (*FD, error) {
 	if d := c.find(key); d != nil {
 		return d, nil
@@ -90,7 +90,8 @@ func (c *FDCache) use(e *list.Element) *FD {
 	return d
 }
 
-// Put releases a descriptor that Get returned, once for each Get.
+// Put releases a descriptor that Get returned, and must be called once for each Get. A descriptor that the
+// cache has dropped is closed with its last user.
 func (c *FDCache) Put(d *FD) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +109,8 @@ func (c *FDCache) Drop(key Key) {
 	}
 }
 
-// DropAll removes all descriptors from the cache; those without users are closed at once.
+// DropAll removes all descriptors from the cache. Those without users are closed at once, the others when
+// their users release them.
 func (c *FDCache) DropAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

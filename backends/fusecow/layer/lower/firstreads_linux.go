@@ -13,13 +13,15 @@ type firstReads struct {
 	seen map[string]Version
 }
 
-// A Version identifies one state of one lower file by inode number and change time.
+// A Version identifies one state of one lower file, such as the one that the fork has read, by inode number
+// and change time.
 type Version struct {
 	Ino   uint64
 	CTime vfs.Timestamp
 }
 
-// maxReads is how many paths of read files are remembered at most. Each takes about 150 bytes.
+// maxReads is the largest number of paths for which [firstReads] remembers the version that was first read.
+// Each takes about 150 bytes.
 const maxReads = 100_000
 
 // add records the state st of the lower file at path, if this file is opened for the first time.

@@ -31,7 +31,7 @@ type LinkSearch struct {
 	end     time.Time
 }
 
-// wantedLinks is an inode whose further names a [LinkSearch] looks for.
+// wantedLinks is an inode with several hard links whose further names a [LinkSearch] looks for.
 type wantedLinks struct {
 	known   *Ref
 	missing int // names in the lower, among which may be some that layers hide
@@ -60,10 +60,10 @@ func NewLinkSearch(tree *Tree, found func(name *Ref) error) *LinkSearch {
 	}
 }
 
-// Want adds the inode of a known name to those that Run searches for. missing is how many names of it are
-// unknown; it counts only if the known name is gone from the lower, since else the link count there says it.
-// Want returns false if the inode cannot be searched for: its number in the directory differs from the one
-// that stat(2) returns, as on some stacked filesystems.
+// Want adds the inode that has the name known to those whose further names Run searches for. missing is how
+// many names of the inode are unknown; it counts only if the name known is gone from the lower, since
+// otherwise the link count of the file there says it. Want returns false if the inode cannot be searched for:
+// its number in the directory differs from the one that stat(2) returns, as on some stacked filesystems.
 func (s *LinkSearch) Want(known *Ref, missing int) (bool, error) {
 	if w := s.wanted[known.Ino]; w != nil {
 		return w.known.Identity == known.Identity, nil
@@ -189,8 +189,8 @@ func (s *LinkSearch) searchDir(dir *Ref) (below []*Ref, err error) {
 	return below, nil
 }
 
-// check calls the search's found with the entry called name in dir, if it is a further name of the wanted
-// inode w.
+// check calls found, the callback of the search, with the entry called name in dir, if that is a further hard
+// link of the wanted inode w.
 func (s *LinkSearch) check(w *wantedLinks, dir *Ref, name string) error {
 	if w.known.IsEntry(dir, name) {
 		return nil

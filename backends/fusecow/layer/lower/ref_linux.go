@@ -15,12 +15,14 @@ type Ref struct {
 	logfile.Identity
 }
 
-// IsEntry reports whether o refers to the entry called name in dir.
+// IsEntry reports whether o refers to the entry called name in the lower directory dir. It compares names and
+// reads nothing.
 func (o *Ref) IsEntry(dir *Ref, name string) bool {
 	return o.Dir != nil && o.Name == name && (o.Dir == dir || o.Dir.Path() == dir.Path())
 }
 
-// Path returns the path of o relative to the lower's root; "." is the root itself.
+// Path returns the path of the lower inode o relative to the root of the lower directory tree; "." is the
+// root itself.
 func (o *Ref) Path() string {
 	if o.Dir == nil {
 		return "."
@@ -39,8 +41,8 @@ func (o *Ref) Path() string {
 	return b.String()
 }
 
-// IdentityOf returns the identity of the lower inode with these attributes, which tells it from a later inode
-// of the same number.
+// IdentityOf returns the identity of the lower inode with these attributes, by which it differs from a later
+// inode with the same number.
 func (t *Tree) IdentityOf(st *vfs.Stat) logfile.Identity {
 	return t.OmitRootDev(logfile.Identity{Ino: st.Ino, Dev: uint32(st.Dev), Born: logfile.At(st.BTime.Sec, st.BTime.Nsec)})
 }
@@ -69,7 +71,7 @@ func RefAt(refs map[string]*Ref, path string) *Ref {
 	return o
 }
 
-// Readlink returns the target of the symbolic link o.
+// Readlink returns the target of the symbolic link o in the lower directory tree.
 func (t *Tree) Readlink(o *Ref) (target string, err error) {
 	err = t.With(o, func(dir int, name string) error {
 		buf := make([]byte, unix.PathMax)

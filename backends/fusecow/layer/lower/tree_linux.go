@@ -51,7 +51,8 @@ func Open(path string, fds *FDCache, since vfs.Timestamp) (*Tree, vfs.Stat, erro
 	return t, st, nil
 }
 
-// Close closes the descriptor of the root. The owner of the FDCache closes the other descriptors.
+// Close closes the descriptor of the root of the lower directory tree. The owner of the FDCache closes the
+// other descriptors.
 func (t *Tree) Close() { unix.Close(t.root) }
 
 // RootFD returns the O_PATH descriptor of the lower's root directory, which stays open until Close.
@@ -133,8 +134,9 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 	return n, nil
 }
 
-// Hide makes these paths, relative to the root, invisible, now and when they appear later. They replace those
-// of an earlier call. Entries that the kernel has looked up before stay visible.
+// Hide makes these paths, relative to the root of the lower directory tree, invisible, now and when they
+// appear later. The paths replace those of an earlier call. Entries that the kernel has looked up before stay
+// visible.
 func (t *Tree) Hide(paths []string) {
 	hidden := make(map[string][]string, len(paths))
 	for _, p := range paths {
@@ -145,7 +147,8 @@ func (t *Tree) Hide(paths []string) {
 	t.hidden.Store(&hidden)
 }
 
-// Hides reports whether [Tree.Hide] made the entry called name in dir invisible.
+// Hides reports whether [Tree.Hide] made the entry called name in the lower directory dir invisible, so that
+// no lookup may find it.
 func (t *Tree) Hides(dir *Ref, name string) bool {
 	hidden := t.hidden.Load()
 	if hidden == nil {
@@ -176,7 +179,8 @@ func (t *Tree) Names(dir *Ref, name string, id *logfile.Identity, ino uint64) bo
 	return err == nil && t.IdentityOf(&st) == *id && t.InoOf(id) == ino
 }
 
-// Has reports whether a lower directory has an entry called name.
+// Has reports whether the lower directory dir has an entry called name, which a layer has to hide when the
+// name is removed.
 func (t *Tree) Has(dir *Ref, name string) (bool, error) {
 	_, err := t.Stat(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -185,7 +189,8 @@ func (t *Tree) Has(dir *Ref, name string) (bool, error) {
 	return err == nil, err
 }
 
-// With calls do with a descriptor of the directory that contains the lower inode o, and with o's name there.
+// With calls do with a descriptor of the directory that contains the lower inode o, and with o's name there,
+// for a system call that takes both.
 func (t *Tree) With(o *Ref, do func(dirfd int, name string) error) error {
 	dir, name := o.Dir, o.Name
 	if dir == nil {

@@ -40,10 +40,12 @@ func OfLayer(path string, at int) (u Usage, err error) {
 	return u, err
 }
 
-// DefaultBlock is the usual allocation unit of a filesystem, in bytes.
+// DefaultBlock is the usual allocation unit of a filesystem, in bytes. It is used where the real one is
+// smaller or not known.
 const DefaultBlock = 4096
 
-// BlockSize returns the allocation unit, in bytes, of the filesystem of the descriptor fd.
+// BlockSize returns the allocation unit, in bytes, of the filesystem of the descriptor fd. A quota charges
+// files by whole units.
 func BlockSize(fd int) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {

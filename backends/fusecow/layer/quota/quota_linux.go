@@ -80,7 +80,8 @@ func Open(path string) (_ *Quota, err error) {
 	return q, nil
 }
 
-// fillUp extends the quota file f with zeros to quotaSize, so that all its blocks are allocated.
+// fillUp extends the quota file f with zeros to quotaSize bytes, so that all its blocks are allocated before
+// it is mapped into memory.
 func fillUp(f *os.File) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err == nil && end < quotaSize {
@@ -92,18 +93,19 @@ func fillUp(f *os.File) error {
 // Close unmaps the quota file. No slot of the Quota may be used afterwards.
 func (q *Quota) Close() { _ = unix.Munmap(q.mem) } // cannot fail: it is mapped
 
-// SetLimit limits the sum of all layers to most, for all processes at once. 0 means no limit.
+// SetLimit limits the disk usage of all layers that q counts together to most, for all processes at once. 0
+// means no limit.
 func (q *Quota) SetLimit(most Usage) {
 	q.head.maxBytes.Store(most.Bytes)
 	q.head.maxInodes.Store(most.Inodes)
 }
 
-// Limit returns the limit of the sum of all layers; 0 means none.
+// Limit returns the limit, in bytes and inodes, of the sum of all layers that q counts; 0 means none.
 func (q *Quota) Limit() Usage {
 	return Usage{q.head.maxBytes.Load(), q.head.maxInodes.Load()}
 }
 
-// Used returns the disk usage of all layers together.
+// Used returns the disk usage of all layers that q counts, together: what its limit is compared with.
 func (q *Quota) Used() (sum Usage) {
 	for i := range q.inUse() {
 		sum.Bytes += q.slots[i].Bytes.Load()
@@ -114,7 +116,8 @@ func (q *Quota) Used() (sum Usage) {
 
 func (q *Quota) inUse() int64 { return min(q.head.slots.Load(), int64(len(q.slots))) }
 
-// SetUsage sets the counter of the layer at path, which must not be open, to u.
+// SetUsage sets the counter of the layer at path to u. No process may have the layer open, since that would
+// count too.
 func (q *Quota) SetUsage(path string, u Usage) error {
 	s, err := q.Slot(path)
 	if err == nil {
@@ -123,7 +126,8 @@ func (q *Quota) SetUsage(path string, u Usage) error {
 	return err
 }
 
-// Retain frees the slots of all layers except those at paths, once the others are removed.
+// Retain frees the slots, the counters of single layers, of all layers except those at paths. The others must
+// have been removed.
 func (q *Quota) Retain(paths []string) {
 	keys := map[int64]bool{}
 	for _, p := range paths {
@@ -157,23 +161,25 @@ func (q *Quota) Slot(path string) (*Slot, error) {
 	return nil, &os.PathError{Op: "count", Path: path, Err: unix.ENOSPC}
 }
 
-// keyOf returns the key of a layer's slot: a hash of the layer's name. Layer names are never reused.
+// keyOf returns the key by which the counter of the layer at path is found in a quota file: a hash of the
+// layer's name. Layer names are never reused.
 func keyOf(path string) int64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, filepath.Base(path)) // never fails
 	return int64(h.Sum64()>>1) | 1
 }
 
-// Set replaces the disk usage that the slot counts for its layer by u.
+// Set replaces by u the disk usage that the slot, the counter of one layer, holds.
 func (s *Slot) Set(u Usage) {
 	s.Bytes.Store(u.Bytes)
 	s.Inodes.Store(u.Inodes)
 }
 
-// Usage returns the disk usage that the slot counts for its layer.
+// Usage returns the disk usage that the slot, the counter of one layer, holds.
 func (s *Slot) Usage() Usage { return Usage{s.Bytes.Load(), s.Inodes.Load()} }
 
-// Free returns how many bytes and inodes may still be added before the limit is reached.
+// Free returns how many bytes and inodes may still be added to the layers that q counts before its limit is
+// reached.
 func (q *Quota) Free() Usage {
 	left, most := Usage{math.MaxInt64 / 2, math.MaxInt64 / 2}, q.Limit() // halved, so that adding to it cannot overflow
 	if most == (Usage{}) {

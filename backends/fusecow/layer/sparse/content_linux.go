@@ -131,7 +131,8 @@ func (c *Content) NextHole(off, end int64) (int64, error) {
 	return off, nil
 }
 
-// Copy copies the first size bytes of the content, sources included, to the descriptor dst.
+// Copy copies the first size bytes of a sparse upper, with the parts that show through its holes from other
+// files, to the descriptor dst.
 func (c *Content) Copy(dst int, size int64) (err error) {
 	buf := make([]byte, 1<<20)
 	for off := int64(0); off < size && err == nil; off += int64(len(buf)) {

@@ -28,7 +28,7 @@ func ReadAll(fd int, buf []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// WriteAll writes all of buf at offset off of fd.
+// WriteAll writes all of buf at offset off of the file fd, repeating writes that were short.
 func WriteAll(fd int, buf []byte, off int64) error {
 	for len(buf) > 0 {
 		k, err := unix.Pwrite(fd, buf, off)
@@ -110,7 +110,8 @@ func CopyFile(dst, src int, clone bool) error {
 	return err
 }
 
-// Dup returns a file with a duplicate of the descriptor fd, for the caller to close.
+// Dup returns a file with a duplicate of the descriptor fd, for the caller to close. The descriptor fd stays
+// open.
 func Dup(fd int) (*os.File, error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	return os.NewFile(uintptr(dup), "content"), err

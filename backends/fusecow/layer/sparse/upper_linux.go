@@ -17,7 +17,8 @@ type Upper struct {
 	WriteMu *sync.Mutex
 }
 
-// New returns the [Upper] for extent sources that a layer's log records.
+// New returns the [Upper] for p, the extent sources (files that show through a file's holes) that a layer's
+// log records.
 func New(p logfile.Sparse) *Upper { return &Upper{Sparse: p, WriteMu: new(sync.Mutex)} }
 
 // Cut returns an Upper for the file truncated at offset at: all sources end there. It is nil if no source
@@ -37,7 +38,8 @@ func (p *Upper) Cut(at int64) *Upper {
 	return next
 }
 
-// In returns the Upper for fd, a copy of its upper file in another layer.
+// In returns the [Upper], the list of files that show through holes, for fd: a copy in another layer of the
+// file that p describes.
 func (p *Upper) In(fd int) (*Upper, error) {
 	if p == nil {
 		return nil, nil
@@ -46,5 +48,6 @@ func (p *Upper) In(fd int) (*Upper, error) {
 	return New(logfile.Sparse{Own: logfile.FileIdentity(&st), Sources: p.Sources}), err
 }
 
-// Shown returns the offset from which on no source shows through.
+// Shown returns the offset from which on no source shows through the holes of the upper file, so that holes
+// there are zeros.
 func (p *Upper) Shown() int64 { return p.Sources[0].Until }

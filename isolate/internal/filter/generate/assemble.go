@@ -180,10 +180,12 @@ var terminalCalls = []uint32{
 	unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCEXCL, unix.TIOCSETD, unix.TIOCVHANGUP, unix.TIOCCONS, tiocsLockTermios,
 }
 
-// tiocsLockTermios is the number of the ioctl TIOCSLCKTRMIOS of asm-generic/ioctls.h.
+// tiocsLockTermios is the number of the ioctl TIOCSLCKTRMIOS (lock a terminal's modes) of
+// asm-generic/ioctls.h, which package unix lacks.
 const tiocsLockTermios = 0x5457
 
-// harden changes rules to deny those calls that the profile allows but a sandbox must not make.
+// harden changes rules, the filter's decisions by system call number, to deny those calls that the profile
+// allows but a sandbox must not make.
 func (a abi) harden(rules []rule) {
 	ioctl := &rules[a.info.SyscallNames["ioctl"]]
 	ioctl.arg, ioctl.never = 1, append([]uint32{btrfsSnapCreateV2, btrfsSubvolCreateV2}, terminalCalls...)

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Generate writes the tables of package filter, one for each architecture.
+// Generate writes the tables of package filter, the system call filter of a container: one Go file for each
+// architecture.
 package main
 
 import (
@@ -23,7 +24,8 @@ func main() {
 	}
 }
 
-// Source returns the Go file with the system call filter for the architecture goarch.
+// Source returns the text of a Go file with the container's system call filter for the architecture goarch,
+// such as "arm64".
 func Source(goarch string) ([]byte, error) {
 	program, err := assemble(goarch)
 	if err != nil {
