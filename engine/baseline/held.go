@@ -1,13 +1,10 @@
 package baseline
 
 import (
-	"bytes"
-	"io"
 	"path/filepath"
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // latestHeld returns the version of a file that the sandbox began with: of those that the real tree had since the
@@ -46,24 +43,8 @@ func (k *pathRecorder) ownText(path string) []byte {
 
 // realText returns the bytes of a small text of the real tree that is n, nil if it is another file by now.
 func (k *pathRecorder) realText(path string, n *diff.Node) []byte {
-	data, st := readText(&k.base.Real, path)
-	if n == nil || int64(len(data)) != n.Size || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
+	if n == nil {
 		return nil
 	}
-	return data
-}
-
-// readText reads a small text, and returns the state of the file afterwards; nil if it is none, or cannot be read.
-func readText(l *RootedReader, path string) ([]byte, vfs.Stat) {
-	f, err := l.Open(path)
-	if err != nil {
-		return nil, vfs.Stat{}
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	st, serr := vfs.Lstat(int(f.Fd()), "")
-	if err != nil || serr != nil || len(data) > maxText || bytes.IndexByte(data, 0) >= 0 {
-		return nil, vfs.Stat{}
-	}
-	return data, st
+	return textOf(&k.base.Real, path, n)
 }
