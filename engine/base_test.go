@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -88,15 +89,22 @@ func TestWhatTheUserChangedBeforeTheSandboxIsItsBase(t *testing.T) {
 	})
 }
 
-// tooLargeToRead makes the workspace so large that no command waits until it is read.
+// tooLargeToRead notes that the workspace has more files than a manifest holds, so that it is not read.
 func (b *bench) tooLargeToRead() {
-	for i := range 150 {
-		b.write(fmt.Sprint("other", i), "other\n")
+	sum := sha256.Sum256([]byte(b.workspace))
+	dir := filepath.Join(b.state, "manifests", hex.EncodeToString(sum[:16]))
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		note := fmt.Sprintf("snapfs manifest 1\n%s\nsnapfs kept 2\nend\n", time.Now().UTC().Format(time.RFC3339Nano))
+		err = os.WriteFile(filepath.Join(dir, "manifest"), []byte(note), 0o600)
+	}
+	if err != nil {
+		b.t.Fatal(err)
 	}
 }
 
 // What a person changes while the command that changes it, too, is running may be
-// before or after, and the original is gone: the workspace is too large to be read first.
+// before or after, and the original is gone: the workspace is too large to be read.
 func TestWhatIsChangedWhileTheCommandRunsIsAnHonestConflict(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		b.write("text", "base\n")

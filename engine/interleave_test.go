@@ -25,36 +25,48 @@ import (
 var (
 	interleaveSeed   = flag.Uint64("interleave.seed", 0, "play only this seed of TestDisjointWorkNeverConflicts")
 	interleaveBudget = flag.Duration("interleave.for", 0, "how long TestDisjointWorkNeverConflicts plays on each backend")
+	interleaveRounds = flag.Int("interleave.rounds", 0, "how many interleavings TestDisjointWorkNeverConflicts plays on each backend")
 )
 
 // A person and six sandboxes edit one workspace and are promoted in any order, without a pause.
 // Each owns lines of every text and paths of every directory. What they own must arrive as the
 // last one left it, with no conflict. A few files are everybody's: there, a promotion conflicts
 // if the real file is no longer what the sandbox began with, and only then.
-func TestDisjointWorkNeverConflicts(t *testing.T) { crossings(t, false) }
+func TestDisjointWorkNeverConflicts(t *testing.T) {
+	crossings(t, &crossing{}, append(modelPlaces()[:3], servedPlace))
+}
 
 // The same, and in each sandbox a command runs from the beginning to the end: the sandbox stays
 // mounted while the real files under it are replaced.
-func TestDisjointWorkNeverConflictsInWarmSandboxes(t *testing.T) { crossings(t, true) }
+func TestDisjointWorkNeverConflictsInWarmSandboxes(t *testing.T) {
+	crossings(t, &crossing{warm: true}, append(modelPlaces()[:3], servedPlace))
+}
 
-func crossings(t *testing.T, warm bool) {
-	places := modelPlaces()[:3]
-	places = append(places, modelPlace{name: "fusecow", asks: "fusecow"})
+// The same on live bases, in a workspace with 2,000 more files: the sandbox starts while the
+// workspace is read, and the person edits from the first milliseconds on.
+func TestDisjointWorkNeverConflictsInALargeWarmWorkspace(t *testing.T) {
+	crossings(t, &crossing{warm: true, others: 2000}, []modelPlace{modelPlaces()[0], servedPlace})
+}
+
+var servedPlace = modelPlace{name: "fusecow", asks: "fusecow"}
+
+// crossings plays interleavings like the template kind on each backend.
+func crossings(t *testing.T, kind *crossing, places []modelPlace) {
 	for _, place := range places {
 		t.Run(place.name, func(t *testing.T) {
 			treetest.NeedRoot(t)
-			if place.name == "fusecow" {
+			if place.name == servedPlace.name {
 				treetest.NeedDevice(t, "/dev/fuse")
 			}
 			work, state := place.disks(t, 0)
 			treetest.Leaks(t, state)
-			cross(t, place, warm, work, state)
+			cross(t, kind, place, work, state)
 		})
 	}
 	t.Run("overlay, user", func(t *testing.T) {
 		if disks := os.Getenv(modelDisks); disks != "" {
 			work, state, _ := strings.Cut(disks, ":")
-			cross(t, places[0], warm, work, state)
+			cross(t, kind, places[0], work, state)
 			return
 		}
 		treetest.NeedRoot(t) // for the disks
@@ -65,25 +77,37 @@ func crossings(t *testing.T, warm bool) {
 }
 
 // cross plays interleavings on one backend.
-func cross(t *testing.T, place modelPlace, warm bool, work, state string) {
+func cross(t *testing.T, kind *crossing, place modelPlace, work, state string) {
 	budget := *interleaveBudget
 	if budget == 0 {
-		budget = time.Duration(treetest.Budget(t, 1, 24)) * time.Second
+		few := 1
+		if kind.others > 0 {
+			few = 0 // one round
+		}
+		budget = time.Duration(treetest.Budget(t, few, 24)) * time.Second
 	}
 	seed, rounds, promotions, edits := *interleaveSeed, 0, 0, 0
 	for began := time.Now(); ; {
 		if *interleaveSeed == 0 {
 			seed = rand.Uint64()
 		}
-		w := &crossing{b: benchIn(t, filepath.Join(work, fmt.Sprint("w", rounds)), filepath.Join(state, fmt.Sprint("s", rounds))), place: place, warm: warm, r: rand.New(rand.NewPCG(seed, 0))}
+		top, state := filepath.Join(work, fmt.Sprint("w", rounds)), filepath.Join(state, fmt.Sprint("s", rounds))
+		w := &crossing{b: benchIn(t, top, state), place: place, warm: kind.warm, others: kind.others, r: rand.New(rand.NewPCG(seed, 0))}
 		w.play()
 		rounds, promotions, edits = rounds+1, promotions+w.promotions, edits+w.edits
 		if t.Failed() {
 			t.Fatalf("-interleave.seed=%d after %d rounds:\n%s", seed, rounds, strings.Join(w.log, "\n"))
 		}
-		if *interleaveSeed != 0 || time.Since(began) > budget {
+		if *interleaveSeed != 0 || rounds >= *interleaveRounds && time.Since(began) > budget {
 			break
 		}
+		if rounds%100 == 0 {
+			t.Logf("%d interleavings with %d promotions and %d edits", rounds, promotions, edits)
+		}
+		if _, err := w.b.Collect(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_, _ = os.RemoveAll(top), os.RemoveAll(state) // the disk would be full after some hundred rounds
 	}
 	t.Logf("%d interleavings with %d promotions and %d edits", rounds, promotions, edits)
 }
@@ -100,6 +124,7 @@ type crossing struct {
 	b                 *bench
 	place             modelPlace
 	warm              bool
+	others            int // files that nobody edits
 	r                 *rand.Rand
 	log               []string
 	next              int // number of the next value
@@ -138,6 +163,11 @@ func (c *crossing) play() {
 		if err != nil {
 			c.b.t.Fatal(err)
 		}
+	}
+	for i := range c.others {
+		dir := filepath.Join("others", fmt.Sprint(i/50))
+		must(os.MkdirAll(filepath.Join(c.b.workspace, dir), 0o755))
+		c.b.write(filepath.Join(dir, fmt.Sprint(i)), fmt.Sprintln("nobody edits", i))
 	}
 	must(os.Mkdir(filepath.Join(c.b.workspace, "d"), 0o755))
 	for text := range texts {
@@ -213,7 +243,7 @@ func (c *crossing) step() {
 		}
 		c.boxes[a] = &crossingBox{own: map[string]string{}, began: map[string]string{}, mine: map[string]string{}, atFork: map[string]string{}}
 		if c.warm {
-			c.boxes[a].resident = c.b.resident(req.Name)
+			c.boxes[a].resident = c.begin(req.Name)
 		}
 		for i := range contested {
 			c.boxes[a].atFork[contestedFile(i)] = c.real[contestedFile(i)]
@@ -223,6 +253,26 @@ func (c *crossing) step() {
 	default:
 		c.edit(a)
 	}
+}
+
+// begin starts a sandbox. On a busy machine the start does not wait for the reading of a large workspace: then the
+// person does.
+func (c *crossing) begin(name string) *resident {
+	began := time.Now()
+	r := c.b.resident(name)
+	if c.others > 0 && !c.place.frozen {
+		c.b.soon("the workspace is read", func() bool {
+			found, _ := filepath.Glob(filepath.Join(c.b.state, "manifests/*/again"))
+			if len(found) != 1 {
+				return false
+			}
+			data, _ := os.ReadFile(found[0]) // it is replaced now and then
+			_, when, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+			seen, err := time.Parse(time.RFC3339Nano, when)
+			return err == nil && seen.After(began)
+		})
+	}
+	return r
 }
 
 // edit changes one to three things, in the real workspace for the person.

@@ -162,3 +162,33 @@ func (b *bench) staleWrite(backend, edit, write string, later bool, between func
 		r.do(b.t, write)
 	}
 }
+
+// A promotion of the only sandbox records the names of what it replaces, the directory of the text among them. That
+// says nothing of what else the directory held: where the user and the running sandbox edit another text, it merges.
+func TestWhatThePromotionOfTheOnlySandboxReplacedIsNotTakenForAbsent(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.write("text", staleBase)
+		b.write("promoted", staleBase)
+		tick()
+		b.new("s")
+		r := b.resident("s")
+		defer r.end()
+		b.in("s", "sed -i s/one/mine/ promoted")
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		user := exec.CommandContext(t.Context(), "/bin/sed", "-i", "s/six/theirs/", "text")
+		user.Dir = b.workspace
+		if out, err := user.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		tick()
+		b.in("s", `t=$(sed s/one/mine/ text); echo "$t" > text`)
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if text := b.read("text"); text != "mine\n2\n3\n4\n5\ntheirs\n" {
+			t.Errorf("merged: %q", text)
+		}
+	})
+}

@@ -54,6 +54,10 @@ const (
 	maxDisplaced = 256
 )
 
+// onlyName is the reason in the entries of a promotion that recorded only names. Such an entry tells nothing of what
+// the path, or anything in it, was.
+const onlyName = "there was no other sandbox"
+
 // Displace stores the present state of real paths, relative to root, that a promotion of the sandbox name is
 // about to change, for older sandboxes. The caller calls End after the promotion. Cost: a statx and the
 // xattrs of each path, and a copy of a small text. If there is no other sandbox, it stores only the names,
@@ -95,7 +99,7 @@ func (d *Displaced) fill(dir *os.File, paths []string, names bool) error {
 			continue
 		}
 		if names {
-			d.baseline.Set(abs, Entry{})
+			d.baseline.Set(abs, Entry{Unknown: onlyName})
 			d.noteDir(&recorder.base.Real, filepath.Dir(path))
 			continue
 		}
@@ -414,6 +418,8 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 		switch {
 		case d.began.Before(h.since):
 			within = within || listed || d.baseline.Absent(abs)
+		case listed && e.Unknown != "":
+			return e, d, false
 		case listed && e.Node != nil:
 			return e, d, e.Node.CTime.Before(h.since)
 		case within && (listed || d.baseline.Absent(abs)):

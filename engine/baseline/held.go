@@ -1,13 +1,10 @@
 package baseline
 
 import (
-	"bytes"
-	"io"
 	"path/filepath"
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // latestHeld returns which version of a real file the sandbox started from, with its bytes. e is the
@@ -47,25 +44,8 @@ func (k *pathRecorder) ownText(path string) []byte {
 
 // realText returns the bytes of the real file at a path if it is a small text and still the file n, else nil.
 func (k *pathRecorder) realText(path string, n *diff.Node) []byte {
-	data, st := readText(&k.base.Real, path)
-	if n == nil || int64(len(data)) != n.Size || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
+	if n == nil {
 		return nil
 	}
-	return data
-}
-
-// readText reads a file of at most maxText bytes without a NUL, and returns its attributes after that. It
-// returns nil for another file, or one that cannot be read.
-func readText(l *RootedReader, path string) ([]byte, vfs.Stat) {
-	f, err := l.Open(path)
-	if err != nil {
-		return nil, vfs.Stat{}
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	st, serr := vfs.Lstat(int(f.Fd()), "")
-	if err != nil || serr != nil || len(data) > maxText || bytes.IndexByte(data, 0) >= 0 {
-		return nil, vfs.Stat{}
-	}
-	return data, st
+	return textOf(&k.base.Real, path, n)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -30,11 +30,16 @@ import (
 // and then a list as in a baseline; and a file for each text, named by its SHA-256. A list without entries
 // means that the workspace is too large.
 //
-// The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox began to run
-// before that and no later manifest is early enough for it.
+// Beside it lie againFile, the time of a later reading that found no difference, and partialFile while the manifest
+// lacks texts.
+//
+// The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox has a window that no
+// later one is early enough for.
 type manifest struct {
 	dir  string
 	seen time.Time
+	// own means that the manifest was begun before the sandbox's window, while nothing ran in the sandbox.
+	own  bool
 	size int // bytes of its file
 	list Baseline
 }
@@ -42,29 +47,23 @@ type manifest struct {
 const (
 	manifestsDir = "manifests"
 	manifestFile = "manifest"
-	largeFile    = "large" // see NoteLarge
-	slowFile     = "slow"  // the workspace was not read before a command, see startManifest
+	againFile    = "again"   // see readAgain
+	partialFile  = "partial" // the newest manifest lacks texts, see Reading
+	largeFile    = "large"   // see NoteLarge
 	manifestHead = "snapfs manifest 1\n"
 	// The limits of a manifest, the list of a workspace's files: the number of entries, the bytes of one
 	// stored text, and those of all. A larger workspace has no manifest, and further texts are not stored.
 	maxManifest      = 100_000
 	maxManifestText  = 64 << 10
 	maxManifestBytes = 32 << 20
-	// quickNames, quickTexts and quickList are the limits of a workspace whose manifest, the list of its
-	// files, is updated before a command starts, since that delays the command: the number of entries, that
-	// of files that no earlier manifest has, and the bytes of the earlier list.
-	quickNames = 300
-	quickTexts = 100
-	quickList  = 96 << 10
 	// fewEarlier is how many earlier manifests, lists of a workspace's files, stay in any case. Beyond that,
 	// a check of all sandboxes, which takes long, removes those that none needs.
 	fewEarlier = 8
-	// maxEarlier is how many earlier lists of a workspace's files, each of at most quickList bytes, are
-	// stored at most.
-	maxEarlier = 64
-	// manifestPatience is how long an update of a workspace's manifest, the list of its files, waits for
-	// another update; then it does nothing.
-	manifestPatience = 100 * time.Millisecond
+	// maxEarlier and maxEarlierBytes bound the earlier manifests.
+	maxEarlier      = 64
+	maxEarlierBytes = 16 << 20
+	// manifestPatience is how long who needs a manifest waits for one that is being made.
+	manifestPatience = time.Second
 	// manifestRetry is the time after which a workspace that had too many files to list is read again.
 	manifestRetry = time.Hour
 	// manifestUnused is how long the stored list of a workspace's files stays after it was written, if no
@@ -85,12 +84,50 @@ func (bl *Recorder) manifestDir(workspace string) string {
 	return filepath.Join(bl.cat.Dir(), manifestsDir, hex.EncodeToString(sum[:16]))
 }
 
-// readManifest reads the newest manifest of a workspace, the list of its files; one without entries if there
-// is none that can be read.
-func (bl *Recorder) readManifest(workspace string) *manifest {
-	return readManifest(bl.manifestDir(workspace), manifestFile)
+// manifestSeen returns when the last reading began whose entries the newest manifest in a directory has, zero if there
+// is none, and whether it has no entries. Cost: reading its first line.
+func manifestSeen(dir string) (seen time.Time, empty bool) {
+	f, err := os.Open(filepath.Join(dir, manifestFile))
+	if err != nil {
+		return time.Time{}, false
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, int64(len(manifestHead)+len(time.RFC3339Nano)+len(formatHead)+len(formatEnd))))
+	body, ok := strings.CutPrefix(string(data), manifestHead)
+	when, body, whole := strings.Cut(body, "\n")
+	if err != nil || !ok || !whole {
+		return time.Time{}, false
+	}
+	seen, _ = time.Parse(time.RFC3339Nano, when)
+	if _, again := readAgain(dir); again.After(seen) {
+		seen = again
+	}
+	return seen, body == formatHead+formatEnd
 }
 
+// readAgain reads againFile: the hash of the paths of a reading, and when the reading began. The newest manifest has
+// their entries.
+func readAgain(dir string) (sum string, seen time.Time) {
+	data, _ := os.ReadFile(filepath.Join(dir, againFile)) // an error means that there is none
+	sum, when, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), " ")
+	seen, err := time.Parse(time.RFC3339Nano, when)
+	if err != nil {
+		return "", time.Time{}
+	}
+	return sum, seen
+}
+
+// writeAgain replaces againFile.
+func writeAgain(dir, sum string, seen time.Time) {
+	path := filepath.Join(dir, againFile)
+	data := fmt.Sprintf("%s %s\n", sum, seen.UTC().Format(time.RFC3339Nano))
+	if os.WriteFile(path+".new", []byte(data), 0o600) == nil {
+		_ = os.Remove(path) // as of a window, see there
+		_ = os.Rename(path+".new", path)
+	}
+}
+
+// readManifest reads a manifest; one without entries if it cannot be read.
 func readManifest(dir, name string) *manifest {
 	m := &manifest{dir: dir}
 	m.list = Baseline{Dir: m.dir, Nodes: map[string]Entry{}}
@@ -103,98 +140,13 @@ func readManifest(dir, name string) *manifest {
 	seen, err := time.Parse(time.RFC3339Nano, when)
 	if err == nil && m.list.decode([]byte(body)) == nil {
 		m.seen, m.size = seen, len(data)
+		if _, again := readAgain(dir); name == manifestFile && again.After(seen) {
+			m.seen = again
+		}
 	} else {
 		m.list.Nodes = map[string]Entry{}
 	}
 	return m
-}
-
-// UpdateManifest reads the workspace of a sandbox and stores a new manifest, the list of its files, unless
-// the present one was made since the sandbox began to run. A supervisor calls it in the background while a
-// command runs. It reports no error: without a manifest, some originals are not known. Cost: a statx of each
-// file, and reading each changed small text.
-func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
-	bl.updateManifest(ctx, rec, maxManifest, maxManifest)
-}
-
-// startManifest updates the manifest of a small workspace, the list of its files, before a command starts in
-// a container that has just mounted it. Thus the originals of all files that change from now on are known. It
-// does nothing in a larger workspace, so that the command is not delayed. Cost: some ms.
-func (bl *Recorder) startManifest(ctx context.Context, rec *catalog.Record) {
-	if rec.Ephemeral {
-		return // snapfs run; its window is short
-	}
-	dir := bl.manifestDir(rec.Workspace)
-	st, err := os.Stat(filepath.Join(dir, manifestFile))
-	if err == nil && st.Size() > quickList {
-		return
-	}
-	slow := filepath.Join(dir, slowFile)
-	if st, err := os.Stat(slow); err == nil && time.Since(st.ModTime()) < largeRetry {
-		return
-	}
-	if !bl.updateManifest(ctx, rec, quickNames, quickTexts) {
-		_ = os.WriteFile(slow, nil, 0o600) // without it, the next command tries again
-	}
-}
-
-// updateManifest stores a new list of a workspace's files as UpdateManifest does, but only if there are at
-// most names entries, and at most fresh files that the present list does not have. Otherwise it returns
-// false.
-func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, names, fresh int) (fits bool) {
-	t := workspaceTree(rec)
-	if t == nil || t.Frozen {
-		return true
-	}
-	dir := bl.manifestDir(rec.Workspace)
-	if os.MkdirAll(dir, 0o700) != nil {
-		return true
-	}
-	lock, err := os.Open(dir)
-	if err != nil {
-		return true
-	}
-	defer vfs.Unlock(lock)
-	soon, cancel := context.WithTimeout(ctx, manifestPatience)
-	defer cancel()
-	err = poll.Until(soon, time.Millisecond, 10*time.Millisecond, func() (bool, error) {
-		return vfs.Flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
-	})
-	if err != nil {
-		return true // another supervisor reads it
-	}
-	old := bl.readManifest(rec.Workspace)
-	large := !old.seen.IsZero() && len(old.list.Nodes) == 0 && time.Since(old.seen) < manifestRetry
-	if large || old.seen.After(bl.Since(rec, t)) {
-		return true
-	}
-	root, err := OpenRoot(rec.Workspace)
-	if err != nil {
-		return true
-	}
-	defer root.Close()
-	b, err := bl.host.BackendOf(ctx, *t)
-	if err != nil {
-		return true
-	}
-	top, err := vfs.Lstat(int(root.Fd()), "")
-	if err != nil {
-		return true
-	}
-	r := manifestReader{
-		names: names, fresh: fresh,
-		ctx: ctx, root: rec.Workspace, top: top, skip: bl.host.Skip(b, rec.Workspace), old: old,
-		now: manifest{dir: old.dir, seen: vfs.Now(), list: Baseline{Dir: old.dir, Nodes: map[string]Entry{}}}, real: RootedReader{Root: root},
-	}
-	defer r.real.Close()
-	if err := r.readDir("."); errors.Is(err, errTooLarge) && names == maxManifest {
-		r.now.list.Nodes = map[string]Entry{}
-	} else if err != nil {
-		return !errors.Is(err, errTooLarge)
-	}
-	earlier := bl.keepEarlier(rec.Workspace, old)
-	r.now.save(earlier)
-	return true
 }
 
 // keepEarlier retains old, the list of a workspace's files that is about to be replaced, as an earlier one,
@@ -202,32 +154,49 @@ func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, nam
 // that no sandbox needs. The caller holds the lock. Cost: if it removes some, reading the catalogue entries
 // of all sandboxes, which may be thousands.
 func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string) {
-	if old.size > 0 && old.size <= quickList && len(old.list.Nodes) > 0 {
-		name := filepath.Join(old.dir, fmt.Sprint(manifestFile, "-", old.seen.UnixNano()))
-		_ = os.Link(filepath.Join(old.dir, manifestFile), name) // without it, an original is not known
+	if old.size > 0 && old.size <= maxEarlierBytes && len(old.list.Nodes) > 0 {
+		_ = os.Link(filepath.Join(old.dir, manifestFile), filepath.Join(old.dir, earlierName(old.seen.UnixNano()))) // without it, an original is not known
 	}
 	all := earlierManifests(old.dir)
-	if len(all) <= fewEarlier {
-		for _, seen := range all {
-			names = append(names, fmt.Sprint(manifestFile, "-", seen))
-		}
-		return names
+	if len(all) <= fewEarlier && len(all)*old.size <= maxEarlierBytes {
+		return earlierNames(old.dir)
 	}
 	needed := map[int64]bool{}
 	records, failures := bl.cat.List()
 	for _, rec := range records {
 		w := bl.readWindow(rec)
-		if i, _ := slices.BinarySearch(all, w.since.UnixNano()); rec.Workspace == workspace && w.state == "open" && i < len(all) {
-			needed[all[i]] = true
+		if rec.Workspace != workspace || w.state != opened {
+			continue
+		}
+		for _, at := range []int64{w.manifest, w.since.UnixNano()} {
+			if i, _ := slices.BinarySearch(all, at); i < len(all) {
+				needed[all[i]] = true
+			}
 		}
 	}
-	for i, seen := range all {
-		name := fmt.Sprint(manifestFile, "-", seen)
-		if i >= len(all)-maxEarlier && (needed[seen] || len(failures) > 0) {
+	recent := time.Now().Add(-time.Minute).UnixNano() // its window may not be saved yet
+	for i, size := len(all)-1, 0; i >= 0; i-- {
+		name := earlierName(all[i])
+		st, err := os.Lstat(filepath.Join(old.dir, name))
+		if err == nil {
+			size += int(st.Size())
+		}
+		if i >= len(all)-maxEarlier && size <= maxEarlierBytes && (needed[all[i]] || all[i] > recent || len(failures) > 0) {
 			names = append(names, name)
 			continue
 		}
 		_ = os.Remove(filepath.Join(old.dir, name)) // the next update retries
+	}
+	return names
+}
+
+// earlierName returns the name of the manifest of an earlier time, in nanoseconds.
+func earlierName(seen int64) string { return fmt.Sprint(manifestFile, "-", seen) }
+
+// earlierNames returns the names of the manifests in a directory that are not the newest one.
+func earlierNames(dir string) (names []string) {
+	for _, seen := range earlierManifests(dir) {
+		names = append(names, earlierName(seen))
 	}
 	return names
 }
@@ -246,15 +215,38 @@ func earlierManifests(dir string) (all []int64) {
 	return all
 }
 
-// manifestAt reads the earliest list of a workspace's files that was begun at an instant or later; the newest
-// one if there is none.
-func (bl *Recorder) manifestAt(workspace string, since time.Time) *manifest {
-	dir := bl.manifestDir(workspace)
-	all := earlierManifests(dir)
-	if i, _ := slices.BinarySearch(all, since.UnixNano()); i < len(all) {
-		if m := readManifest(dir, fmt.Sprint(manifestFile, "-", all[i])); !m.seen.IsZero() {
-			return m
+// manifestOf reads the manifest that knows most of a sandbox's workspace at an instant: the earliest one that was
+// begun at the instant or later, or while the container started; else the newest one. It waits for one that is being
+// made.
+func (bl *Recorder) manifestOf(ctx context.Context, rec *catalog.Record, since time.Time) *manifest {
+	dir, from, own := bl.manifestDir(rec.Workspace), since.UnixNano(), false
+	if w := bl.readWindow(rec); w.manifest != 0 && w.since.Equal(since) {
+		from, own = w.manifest, true
+	}
+	m := findManifest(dir, from)
+	if m == nil {
+		if lock := lockManifest(ctx, dir, syscall.LOCK_SH, manifestPatience); lock != nil {
+			vfs.Unlock(lock)
 		}
+		m = findManifest(dir, from)
+	}
+	if m == nil {
+		return readManifest(dir, manifestFile)
+	}
+	m.own = own
+	return m
+}
+
+// findManifest reads the earliest manifest in a directory that was begun at an instant or later; nil if there is none.
+func findManifest(dir string, since int64) *manifest {
+	all := earlierManifests(dir)
+	if i, _ := slices.BinarySearch(all, since); i < len(all) {
+		m := readManifest(dir, earlierName(all[i]))
+		m.seen = time.Unix(0, all[i]) // its first line is older if a later reading found the same
+		return m
+	}
+	if seen, _ := manifestSeen(dir); seen.IsZero() || seen.UnixNano() < since {
+		return nil
 	}
 	return readManifest(dir, manifestFile)
 }
@@ -271,122 +263,46 @@ func workspaceTree(rec *catalog.Record) (found *catalog.Tree) {
 	return found
 }
 
-// manifestReader reads a workspace to make its manifest, the list of its files. Files that are as in the old
-// manifest are taken from that.
-type manifestReader struct {
-	ctx context.Context
-	// names and fresh are the limits of updateManifest; fresh counts down.
-	names, fresh int
-
-	root string
-	top  vfs.Stat
-	skip func(string) bool
-	old  *manifest
-	now  manifest
-	real RootedReader
-}
-
-// readDir adds a directory of the workspace, and everything below it, to the manifest, the list of its files.
-// A directory that this user may not read gets no entry: its content counts as unknown.
-func (r *manifestReader) readDir(path string) error {
-	dir, err := r.real.Dir(path)
-	if err != nil {
-		return nil //nolint:nilerr // see above
+// save replaces the manifest, and reports whether it has; partial says that it lacks texts. It removes texts that
+// neither it nor the earlier ones name: if there are earlier ones, only where most texts are such.
+func (m *manifest) save(earlier []string, partial bool) bool {
+	path, note := filepath.Join(m.dir, manifestFile), filepath.Join(m.dir, partialFile)
+	if partial && os.WriteFile(note, nil, 0o600) != nil {
+		return false
 	}
-	list, err := vfs.Entries(int(dir.Fd()))
-	if err != nil {
-		return nil //nolint:nilerr // see above
-	}
-	vfs.SortEntries(list)
-	var below []string
-	for _, e := range list {
-		if err := r.ctx.Err(); err != nil {
-			return err
-		}
-		st, err := vfs.Lstat(int(dir.Fd()), e.Name)
-		at := filepath.Join(path, e.Name)
-		if err != nil || st.Mount != r.top.Mount || st.Dev != r.top.Dev || r.skip(at) {
-			continue
-		}
-		if st.IsDir() {
-			below = append(below, at)
-			continue
-		}
-		if len(r.now.list.Nodes) >= r.names {
-			return errTooLarge
-		}
-		if err := r.add(at, &st); err != nil {
-			return err
-		}
-	}
-	for _, at := range below {
-		if err := r.readDir(at); err != nil {
-			return err
-		}
-	}
-	// Last, so that a name that came meanwhile has changed its time.
-	n, err := r.real.Node(path)
-	if err == nil && n != nil {
-		r.now.list.Set(filepath.Join(r.root, path), Entry{Node: n})
-	}
-	return nil
-}
-
-// add adds a file, which is no directory, to the list of the workspace's files, with the bytes of a small
-// text. Error: errTooLarge.
-func (r *manifestReader) add(path string, st *vfs.Stat) error {
-	abs := filepath.Join(r.root, path)
-	if e, ok := r.old.list.Nodes[abs]; ok && e.Node != nil && e.Node.Ino == st.Ino && e.Node.CTime.Equal(st.CTime.Time()) && e.Node.Size == st.Size {
-		if e.Data != "" {
-			r.now.list.bytes += st.Size
-		}
-		r.now.list.Nodes[abs] = e
-		return nil
-	}
-	if r.fresh--; r.fresh < 0 {
-		return errTooLarge
-	}
-	n, err := r.real.Node(path)
-	if err != nil || n == nil {
-		return nil //nolint:nilerr // it has gone, or this user may not read it
-	}
-	e := Entry{Node: n}
-	if n.Mode.IsRegular() && n.Size <= maxManifestText && r.now.list.bytes+n.Size <= maxManifestBytes {
-		k := pathRecorder{baseline: &r.now.list, base: LiveBase{Real: r.real}}
-		e.Data, _ = k.storeText(path, n) // without the bytes
-	}
-	r.now.list.Nodes[abs] = e
-	return nil
-}
-
-// save replaces the stored list of a workspace's files. It removes stored texts that the list does not name,
-// unless there are earlier lists, which may name them.
-func (m *manifest) save(earlier []string) {
 	data := fmt.Appendf([]byte(manifestHead), "%s\n", m.seen.UTC().Format(time.RFC3339Nano))
-	path := filepath.Join(m.dir, manifestFile)
 	if os.WriteFile(path+".new", append(data, m.list.encode()...), 0o600) != nil || os.Rename(path+".new", path) != nil {
-		return
+		return false
 	}
-	_ = os.Remove(filepath.Join(m.dir, slowFile)) // the next reading finds little that is new
-	if len(earlier) > 0 {
-		return
-	}
-	used := map[string]bool{manifestFile: true, largeFile: true}
+	used := map[string]bool{manifestFile: true, largeFile: true, againFile: true, partialFile: partial}
 	for _, e := range m.list.Nodes {
 		used[e.Data] = true
 	}
 	list, _ := os.ReadDir(m.dir)
+	if len(earlier) > 0 && len(list) < 2*len(used)+1000 {
+		if !partial {
+			_ = os.Remove(note) // the cost is a search for texts
+		}
+		return true
+	}
+	for _, name := range earlier {
+		used[name] = true
+		for _, e := range readManifest(m.dir, name).list.Nodes {
+			used[e.Data] = true
+		}
+	}
 	for _, e := range list {
 		if !used[e.Name()] {
 			_ = os.Remove(filepath.Join(m.dir, e.Name())) // the next update retries
 		}
 	}
+	return true
 }
 
 // original returns the state of a path at an instant from the list of the workspace's files, with the bytes
 // of a small text; false if the list does not show it.
 func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
-	if m.seen.Before(since) {
+	if m.seen.Before(since) && !m.own {
 		return Entry{}, nil, false
 	}
 	if e, ok := m.list.Nodes[abs]; ok {

@@ -120,7 +120,7 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 	recorder := pathRecorder{
 		ctx: ctx, baseline: k, tree: t.Path, originals: originals, holds: bl.holds,
 		history:  bl.latestHistory(bl.Since(rec, t)),
-		manifest: sync.OnceValue(func() *manifest { return bl.manifestAt(rec.Workspace, bl.Since(rec, t)) }),
+		manifest: sync.OnceValue(func() *manifest { return bl.manifestOf(ctx, rec, bl.Since(rec, t)) }),
 		base:     LiveBase{Real: RootedReader{Root: root}, Since: bl.Since(rec, t), OpenFork: view.open, Known: known},
 	}
 	defer recorder.base.Real.Close()

@@ -147,8 +147,10 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 	if err := policy.BoundBySite(&held.Policy); err != nil {
 		return nil, errors.Join(err, slot.Close())
 	}
+	reading := sv.baseline.StartReading(ctx, held.Record)
 	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, slot)
 	if err != nil {
+		reading.Stop()
 		return nil, err
 	}
 	h, _, err := sv.Start(ctx, held.Record, nil, allowed, hostfs.SearchSecrets(), nil)
@@ -156,11 +158,13 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 		err = errors.Join(err, held.Save()) // saves the proof
 	}
 	if err != nil {
+		reading.Stop()
 		return nil, err
 	}
+	h.timers = append(h.timers, reading.Stop)
 	h.record = func() { sv.recordOriginals(ctx, held.Name, held.ID) }
 	if err = fault.Point(ctx, "let commands in"); err == nil {
-		err = sv.baseline.OpenWindow(ctx, held.Record)
+		err = sv.baseline.OpenWindow(ctx, held.Record, reading)
 	}
 	if err == nil {
 		err = h.serve()

@@ -1,0 +1,417 @@
+package baseline
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/internal/poll"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A Reading reads the workspace of a sandbox into a manifest while the sandbox's container starts. The start waits for
+// it only at its end, and only in a workspace of at most quickNames files, see [Recorder.OpenWindow]. So the original
+// of what the user changes from the first command on is known.
+//
+// The methods of a nil Reading do nothing.
+type Reading struct {
+	cancel context.CancelFunc
+	// quick is closed when the states of all files and the newest texts are in memory, or the start need not wait.
+	quick, done chan struct{}
+	enough      func() // closes quick
+	large       atomic.Bool
+	// began is when the reading, or another supervisor's later one, began, in nanoseconds; 0 before that.
+	began atomic.Int64
+}
+
+const (
+	// quickNames is the size of a workspace that a start waits for, quickTexts how many texts it waits for: the newest.
+	quickNames = 5000
+	quickTexts = 500
+	// quickPatience bounds that wait. On a quiet machine the reading ends before the container has started.
+	quickPatience = 10 * time.Millisecond
+	// readingPatience is how long a reading waits in the background for that of another sandbox.
+	readingPatience = 30 * time.Second
+)
+
+// StartReading starts to read the workspace of a sandbox in which nothing runs. It returns nil for a frozen base,
+// which needs no manifest. The caller calls Stop. Cost: that of UpdateManifest, in a goroutine.
+func (bl *Recorder) StartReading(ctx context.Context, rec *catalog.Record) *Reading {
+	if t := workspaceTree(rec); rec.Ephemeral || t == nil || t.Frozen {
+		return nil
+	}
+	own, r := *rec, &Reading{quick: make(chan struct{}), done: make(chan struct{})}
+	r.enough = sync.OnceFunc(func() { close(r.quick) })
+	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(r.done)
+		defer r.enough()
+		bl.readWorkspace(ctx, &own, r)
+	}()
+	return r
+}
+
+// await waits until the states of all files are in memory, for quickPatience at most, and returns when the reading
+// began, 0 if it has not yet.
+func (r *Reading) await(ctx context.Context) int64 {
+	if r == nil {
+		return 0
+	}
+	late := time.NewTimer(quickPatience)
+	defer late.Stop()
+	select {
+	case <-r.quick:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return r.began.Load()
+}
+
+// Stop cancels the reading of a large workspace, or one that still waits for that of another sandbox, and waits until
+// the reading has ended.
+func (r *Reading) Stop() {
+	if r == nil {
+		return
+	}
+	if r.large.Load() || r.began.Load() == 0 {
+		r.cancel()
+	}
+	<-r.done
+	r.cancel()
+}
+
+// UpdateManifest completes the manifest of a sandbox's workspace, or reads the workspace if there is none from the
+// beginning of the sandbox's window or later. It is for the background of a running command. It reports no error:
+// without a manifest, some originals are not known. Cost: a statx of each file, and reading each changed small text.
+func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
+	bl.readWorkspace(ctx, rec, nil)
+}
+
+// readWorkspace reads the workspace for UpdateManifest, or for the start r of a sandbox.
+func (bl *Recorder) readWorkspace(ctx context.Context, rec *catalog.Record, r *Reading) {
+	t := workspaceTree(rec)
+	if t == nil || t.Frozen {
+		return
+	}
+	began, dir := vfs.Now(), bl.manifestDir(rec.Workspace)
+	lock := lockManifest(ctx, dir, syscall.LOCK_EX, readingPatience)
+	if lock == nil {
+		return
+	}
+	defer vfs.Unlock(lock)
+	seen, empty := manifestSeen(dir)
+	if empty && time.Since(seen) < manifestRetry {
+		return // too large
+	}
+	since := began
+	if r == nil {
+		since = bl.Since(rec, t)
+	}
+	if r != nil && !seen.Before(since) {
+		r.began.Store(seen.UnixNano())
+		return
+	}
+	_, err := os.Lstat(filepath.Join(dir, partialFile))
+	partial := err == nil
+	if own := bl.readWindow(rec).manifest; r == nil && (!seen.Before(since) || own != 0 && own <= seen.UnixNano()) {
+		if partial {
+			bl.fillManifest(ctx, rec.Workspace)
+		}
+		return
+	}
+	m := bl.newManifestReader(ctx, rec, t)
+	if m == nil {
+		return
+	}
+	defer m.real.Close()
+	defer m.real.Root.Close()
+	m.partial = partial
+	if r != nil {
+		m.reading, m.texts = r, quickTexts
+		r.began.Store(m.now.seen.UnixNano())
+	}
+	if m.read() && m.now.save(bl.keepEarlier(rec.Workspace, m.old), m.partial) {
+		writeAgain(dir, m.sum(), m.now.seen)
+	}
+}
+
+// lockManifest locks the directory of a manifest; nil if another process has the lock for so long.
+func lockManifest(ctx context.Context, dir string, how int, patience time.Duration) *os.File {
+	if os.MkdirAll(dir, 0o700) != nil {
+		return nil
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = poll.Until(soon, time.Millisecond, 10*time.Millisecond, func() (bool, error) {
+		return vfs.Flock(lock, how|syscall.LOCK_NB) == nil, nil
+	})
+	if err != nil {
+		lock.Close()
+		return nil
+	}
+	return lock
+}
+
+// manifestReader reads a workspace.
+type manifestReader struct {
+	ctx     context.Context
+	reading *Reading // nil for UpdateManifest
+	texts   int      // how many texts it may read
+	partial bool     // it has read no more
+
+	root  string
+	top   vfs.Stat
+	skip  func(string) bool
+	old   *manifest
+	now   manifest
+	real  RootedReader
+	files []foundFile
+	found hash.Hash // of all paths
+}
+
+// A foundFile is a node that is no directory.
+type foundFile struct {
+	path string
+	st   vfs.Stat
+}
+
+// newManifestReader returns a reader of a sandbox's workspace, nil if it cannot be opened.
+func (bl *Recorder) newManifestReader(ctx context.Context, rec *catalog.Record, t *catalog.Tree) *manifestReader {
+	b, err := bl.host.BackendOf(ctx, *t)
+	if err != nil {
+		return nil
+	}
+	root, err := OpenRoot(rec.Workspace)
+	if err != nil {
+		return nil
+	}
+	top, err := vfs.Lstat(int(root.Fd()), "")
+	if err != nil {
+		root.Close()
+		return nil
+	}
+	dir := bl.manifestDir(rec.Workspace)
+	return &manifestReader{
+		ctx: ctx, texts: maxManifest, root: rec.Workspace, top: top, skip: bl.host.Skip(b, rec.Workspace),
+		now: manifest{dir: dir, seen: vfs.Now(), list: Baseline{Dir: dir, Nodes: map[string]Entry{}}}, real: RootedReader{Root: root}, found: sha256.New(),
+	}
+}
+
+// sum returns the hash of all paths that the reader has found.
+func (r *manifestReader) sum() string { return hex.EncodeToString(r.found.Sum(nil)) }
+
+// read reads the workspace, and reports whether there is a manifest to save: one without entries if the workspace is
+// too large. If nothing differs from the last reading, it only notes the new time.
+func (r *manifestReader) read() bool {
+	err := r.readDir(".")
+	if sum, _ := readAgain(r.now.dir); err == nil && sum == r.sum() {
+		writeAgain(r.now.dir, sum, r.now.seen)
+		return false
+	}
+	r.old = readManifest(r.now.dir, manifestFile)
+	if errors.Is(err, errTooLarge) {
+		r.now.list.Nodes, r.partial = map[string]Entry{}, false
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	var fresh []foundFile
+	for _, f := range r.files {
+		if !r.reuse(&f) {
+			fresh = append(fresh, f)
+		}
+	}
+	slices.SortFunc(fresh, func(a, b foundFile) int { return b.st.CTime.Time().Compare(a.st.CTime.Time()) })
+	return r.readTexts(fresh) == nil
+}
+
+// readDir lists a directory and everything below it. A directory that this user
+// may not read gets no entry, so that nothing is known of it.
+func (r *manifestReader) readDir(path string) error {
+	dir, err := r.real.Dir(path)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	list, err := vfs.Entries(int(dir.Fd()))
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	var below []string
+	for _, e := range list {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		st, err := vfs.Lstat(int(dir.Fd()), e.Name)
+		at := filepath.Join(path, e.Name)
+		if err != nil || st.Mount != r.top.Mount || st.Dev != r.top.Dev || r.skip(at) {
+			continue
+		}
+		if st.IsDir() {
+			below = append(below, at)
+			continue
+		}
+		if len(r.files) >= maxManifest {
+			return errTooLarge
+		}
+		r.note(at, &st)
+		if r.files = append(r.files, foundFile{at, st}); len(r.files) > quickNames && r.reading != nil {
+			r.reading.large.Store(true)
+			r.reading.enough()
+		}
+	}
+	for _, at := range below {
+		if err := r.readDir(at); err != nil {
+			return err
+		}
+	}
+	// Last, so that a name that came meanwhile has changed its time.
+	if st, err := statIn(&r.real, path); err == nil {
+		r.note(path, &st)
+	}
+	n, err := r.real.Node(path)
+	if err == nil && n != nil {
+		r.now.list.Nodes[filepath.Join(r.root, path)] = Entry{Node: n}
+	}
+	return nil
+}
+
+// note adds a path to the hash.
+func (r *manifestReader) note(path string, st *vfs.Stat) {
+	size := uint64(st.Size)
+	if st.IsDir() {
+		size = 0
+	}
+	line := append(make([]byte, 0, len(path)+64), path...)
+	for _, n := range []uint64{0, st.Ino, size, uint64(st.CTime.Sec), uint64(st.CTime.Nsec), uint64(st.MTime.Sec), uint64(st.MTime.Nsec)} {
+		line = binary.LittleEndian.AppendUint64(line, n)
+	}
+	r.found.Write(line)
+}
+
+// reuse takes over the old entry of a file that has not changed since, and reports whether there is one.
+func (r *manifestReader) reuse(f *foundFile) bool {
+	abs := filepath.Join(r.root, f.path)
+	e, ok := r.old.list.Nodes[abs]
+	if !ok || e.Node == nil || e.Node.Ino != f.st.Ino || !e.Node.CTime.Equal(f.st.CTime.Time()) || e.Node.Size != f.st.Size {
+		return false
+	}
+	if e.Data != "" {
+		r.now.list.bytes += f.st.Size
+	}
+	r.now.list.Nodes[abs] = e
+	return true
+}
+
+// readTexts adds entries for files, newest first, with the bytes of the first small texts. It stores texts after the
+// start no longer waits, at first only in memory.
+func (r *manifestReader) readTexts(fresh []foundFile) error {
+	texts := map[string][]byte{}
+	for i, f := range fresh {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		n, err := r.real.Node(f.path)
+		if err != nil || n == nil {
+			continue // it has gone, or this user may not read it
+		}
+		abs := filepath.Join(r.root, f.path)
+		r.now.list.Nodes[abs] = Entry{Node: n}
+		switch {
+		case !isSmall(n) || r.now.list.bytes+n.Size > maxManifestBytes:
+		case i >= r.texts:
+			r.partial = true
+		case r.reading == nil:
+			r.now.storeText(abs, textOf(&r.real, f.path, n))
+		default:
+			texts[abs] = textOf(&r.real, f.path, n)
+		}
+	}
+	if r.reading != nil {
+		r.reading.enough()
+	}
+	for abs, data := range texts {
+		r.now.storeText(abs, data)
+	}
+	return nil
+}
+
+// fillManifest adds the texts that the newest manifest lacks, of files that have not changed since. The caller holds
+// the lock.
+func (bl *Recorder) fillManifest(ctx context.Context, workspace string) {
+	m := readManifest(bl.manifestDir(workspace), manifestFile)
+	root, err := OpenRoot(workspace)
+	if err != nil || len(m.list.Nodes) == 0 {
+		return
+	}
+	defer root.Close()
+	real := RootedReader{Root: root}
+	defer real.Close()
+	for abs, e := range m.list.Nodes {
+		if ctx.Err() != nil {
+			return
+		}
+		path, inside := strings.CutPrefix(abs, workspace+"/")
+		if inside && e.Data == "" && e.Node != nil && isSmall(e.Node) && m.list.bytes+e.Node.Size <= maxManifestBytes {
+			m.storeText(abs, textOf(&real, path, e.Node))
+		}
+	}
+	m.save(earlierNames(m.dir), false)
+}
+
+// isSmall reports whether a node may be a text that a manifest holds.
+func isSmall(n *diff.Node) bool { return n.Mode.IsRegular() && n.Size <= maxManifestText }
+
+// textOf returns the bytes of a text of the real tree that is n; nil if it is no text, or another file by now.
+func textOf(real *RootedReader, path string, n *diff.Node) []byte {
+	data, st := readText(real, path)
+	if int64(len(data)) != n.Size || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
+		return nil
+	}
+	return data
+}
+
+// storeText stores the bytes of an entry; none are nil.
+func (m *manifest) storeText(abs string, data []byte) {
+	if data == nil {
+		return
+	}
+	if name, err := m.list.Store(data, nil); err == nil {
+		e := m.list.Nodes[abs]
+		e.Data = name
+		m.list.Nodes[abs] = e
+	}
+}
+
+// readText reads a small text, and returns the state of the file afterwards; nil if it is none, or cannot be read.
+func readText(l *RootedReader, path string) ([]byte, vfs.Stat) {
+	f, err := l.Open(path)
+	if err != nil {
+		return nil, vfs.Stat{}
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxText+1))
+	st, serr := vfs.Lstat(int(f.Fd()), "")
+	if err != nil || serr != nil || len(data) > maxText || slices.Contains(data, 0) {
+		return nil, vfs.Stat{}
+	}
+	return data, st
+}
