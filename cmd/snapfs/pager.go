@@ -26,8 +26,8 @@ func (u *ui) capable(f *os.File) bool {
 	return !u.json && term != "" && term != "dumb" && isTerminal(f)
 }
 
-// colours reports whether text on f may have colours: f is a terminal, and the person has not set NO_COLOR
-// (no-color.org).
+// colours reports whether text on f may have colours: f is a terminal, and the variable of
+// no-color.org is not set.
 func (u *ui) colours(f *os.File) bool {
 	return u.capable(f) && os.Getenv("NO_COLOR") == "" //nolint:misspell // the variable's name
 }

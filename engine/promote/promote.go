@@ -39,7 +39,7 @@ type Base struct {
 	Known map[string]Stamp
 }
 
-// A Stamp, inode and change time, identifies a state of a real file: each change gives another stamp. The
+// A Stamp is an inode number and a change time. It identifies a state of a real file: each change gives another stamp. The
 // zero Stamp means that there is no file.
 type Stamp struct {
 	Ino   uint64

@@ -244,7 +244,7 @@ func ParseTag(data []byte) (ID, Kind, error) {
 }
 
 // Check returns an error for an object that `git fsck --strict` would report. name is a blob's name in its
-// tree, by which Check recognizes a .gitmodules file. Errors: ErrDamaged.
+// tree, by which Check recognises a .gitmodules file. Errors: ErrDamaged.
 func Check(o Object, name string) error {
 	var err error
 	switch o.Kind {

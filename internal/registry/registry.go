@@ -120,12 +120,16 @@ func pip(ctx context.Context) (urls []string, err error) {
 	own := true
 	for line := range strings.Lines(string(out)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		value = strings.Trim(value, `'"`)
+		if value == "" { // pip takes it for not set
+			continue
+		}
 		switch key[strings.LastIndexByte(key, '.')+1:] {
 		case "index-url":
 			own = false
 			fallthrough
 		case "extra-index-url", "find-links":
-			for _, text := range strings.Fields(strings.ReplaceAll(strings.Trim(value, `'"`), `\n`, " ")) {
+			for _, text := range strings.Fields(strings.ReplaceAll(value, `\n`, " ")) {
 				if strings.Contains(text, "://") && !strings.HasPrefix(text, "file:") {
 					urls = append(urls, text)
 				}
@@ -230,8 +234,10 @@ func cargo(context.Context) (urls []string, err error) {
 		urls[i] = strings.TrimPrefix(text, "sparse+")
 	}
 	if len(urls) == 0 {
-		return nil, &errs.Error{Path: home, Kind: errs.ErrNotFound, Err: errors.New("cargo has fetched no package yet, so its registry is not known"),
-			Hints: []string{"cargo fetch   # once, in a project with a dependency; or name the servers with net"}}
+		return nil, &errs.Error{
+			Path: home, Kind: errs.ErrNotFound, Err: errors.New("cargo has fetched no package yet, so its registry is not known"),
+			Hints: []string{"cargo fetch   # once, in a project with a dependency; or name the servers with net"},
+		}
 	}
 	return urls, nil
 }

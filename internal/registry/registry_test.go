@@ -23,11 +23,13 @@ func TestAConfiguredRegistryIsFound(t *testing.T) {
 		{"npm", "npm", map[string]string{"npm_config_registry": "http://packages.example/npm/"}, []string{"packages.example:80"}},
 		{"pip", "python3", map[string]string{"PIP_INDEX_URL": "https://packages.example:8443/simple"}, []string{"packages.example:8443"}},
 		{
-			"pip", "python3", map[string]string{"PIP_INDEX_URL": "https://a.example/simple", "PIP_EXTRA_INDEX_URL": "https://b.example/simple https://c.example/simple"},
+			"pip", "python3",
+			map[string]string{"PIP_INDEX_URL": "https://a.example/simple", "PIP_EXTRA_INDEX_URL": "https://b.example/simple https://c.example/simple"},
 			[]string{"a.example:443", "b.example:443", "c.example:443"},
 		},
 		{
-			"go", "go", map[string]string{"GOPROXY": "https://a.example/path,https://b.example|direct", "GOSUMDB": "sums.example+12345678+AAAA"},
+			"go", "go",
+			map[string]string{"GOPROXY": "https://a.example/path,https://b.example|direct", "GOSUMDB": "sums.example+12345678+AAAA"},
 			[]string{"a.example:443", "b.example:443", "sums.example:443"},
 		},
 		{"go", "go", map[string]string{"GOPROXY": "off", "GOSUMDB": "off"}, nil},
@@ -60,8 +62,7 @@ func TestABuiltInRegistryIsFound(t *testing.T) {
 			}
 			treetest.NeedProgram(t, needs)
 			for _, name := range []string{"npm_config_registry", "NPM_CONFIG_REGISTRY", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "GOPROXY", "GOSUMDB"} {
-				t.Setenv(name, "") // so that it is set back
-				os.Unsetenv(name)
+				t.Setenv(name, "") // as if it were not set
 			}
 			t.Setenv("HOME", t.TempDir())
 			t.Setenv("GOENV", "off")

@@ -8,7 +8,7 @@ import (
 )
 
 // A Screen is the caller's terminal, to which a command's output is written. It notes which states of the
-// terminal, such as colors or mouse reports, the output may have changed, so that [Screen.Reset] can undo
+// terminal, such as colours or mouse reports, the output may have changed, so that [Screen.Reset] can undo
 // that.
 type Screen struct {
 	f *os.File
@@ -42,7 +42,7 @@ func (s *Screen) Reset() {
 	}
 }
 
-// A parser recognizes control sequences in a command's output (ECMA-48, and xterm's private ones of ctlseqs),
+// A parser recognises control sequences in a command's output (ECMA-48, and xterm's private ones of ctlseqs),
 // and notes which states of the terminal they change.
 type parser struct {
 	state   int

@@ -29,7 +29,6 @@ func Shards(m *testing.M) int {
 	if n < 2 || strings.Contains(chosen, "/") || flag.Lookup("test.list").Value.String() != "" {
 		return m.Run()
 	}
-	os.Unsetenv(ShardsEnv) //nolint:errcheck // a plain name; without it the processes of tests run what they are asked for
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -60,6 +59,8 @@ func Shards(m *testing.M) int {
 			args = append([]string{"unshare", "--mount", "--propagation", "slave"}, args...)
 		}
 		shards[i] = exec.Command(args[0], args[1:]...)
+		// A test binary that a test starts again runs its selection in one process.
+		shards[i].Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, ShardsEnv+"=") })
 		shards[i].Stdout, shards[i].Stderr = &later[i], &later[i]
 		if i == 0 {
 			shards[i].Stdout, shards[i].Stderr = os.Stdout, os.Stderr

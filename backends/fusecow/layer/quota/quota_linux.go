@@ -105,7 +105,7 @@ func (q *Quota) Limit() Usage {
 	return Usage{q.head.maxBytes.Load(), q.head.maxInodes.Load()}
 }
 
-// Used returns the disk usage of all layers that q counts, together: what its limit is compared with.
+// Used returns the disk usage of all layers that q counts, together. Its limit is compared with this.
 func (q *Quota) Used() (sum Usage) {
 	for i := range q.inUse() {
 		sum.Bytes += q.slots[i].Bytes.Load()
