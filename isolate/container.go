@@ -175,10 +175,12 @@ func (c *Container) launched(l execResult) (*Process, error) {
 		where, errno := c.builder.Failure()
 		return nil, &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno}
 	}
-	if err := c.builder.outcome(l); err != nil {
+	path, err := c.builder.outcome(l)
+	if err != nil {
 		p.Close() //nolint:errcheck // it never was
 		return nil, err
 	}
+	c.observeStart(p, path, l.dir)
 	return p, nil
 }
 

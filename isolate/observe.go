@@ -4,7 +4,10 @@ package isolate
 
 import (
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -13,10 +16,25 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Observes reports whether this kernel can observe system calls for [Spec.Observe]. Cost: one system call.
+// Observes reports whether system calls can be observed here for [Spec.Observe]: this kernel can, and no program
+// outside observes those of this process, since there is only one observer. Cost: a thread, which loads a filter that
+// stops nothing and ends.
 func Observes() bool {
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, notifier.Flags, 0) // without a filter
-	return errno == unix.EFAULT
+	loaded := make(chan bool)
+	go func() {
+		runtime.LockOSThread() // for good: the thread, which has the filter, ends with the goroutine
+		code := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}}
+		program := unix.SockFprog{Len: 1, Filter: &code[0]}
+		if os.Geteuid() != 0 {
+			unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) //nolint:errcheck // without it there is no filter
+		}
+		listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, notifier.Flags, uintptr(unsafe.Pointer(&program)))
+		if errno == 0 {
+			unix.Close(int(listener))
+		}
+		loaded <- errno == 0
+	}()
+	return <-loaded
 }
 
 // observeCalls adds the steps that load the filter of package notifier and send its descriptor to the supervisor.
@@ -44,21 +62,39 @@ func (c *Container) observe(listener int) {
 	if err != nil {
 		root = -1 // no program is observed
 	}
-	observed := c.builder.spec.Observe
 	go func() {
 		notifier.Serve(listener, func(pid int, path string, exec bool) {
-			if !exec {
-				observed(Observed{PID: pid, Path: path})
-				return
-			}
-			for _, program := range programsAt(root, path) {
-				observed(Observed{PID: pid, Path: program, Exec: true})
+			if exec {
+				c.observeProgram(root, pid, path)
+			} else {
+				c.builder.spec.Observe(Observed{PID: pid, Path: path})
 			}
 		})
 		if root >= 0 {
 			unix.Close(root)
 		}
 	}()
+}
+
+// observeProgram reports the execution of a program at a path in the container with this root.
+func (c *Container) observeProgram(root, pid int, path string) {
+	for _, program := range programsAt(root, path) {
+		c.builder.spec.Observe(Observed{PID: pid, Path: program, Exec: true})
+	}
+}
+
+// observeStart reports the program of a command that pid 1 has just started. The filter cannot: no other process may
+// read the memory of the one that became the command.
+func (c *Container) observeStart(p *Process, path, dir string) {
+	if c.builder.spec.Observe == nil {
+		return
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.observeProgram(c.root, p.HostPID(), path)
 }
 
 // programsAt returns the path, after symbolic links, of a program in the container with this root, and those of
@@ -101,13 +137,16 @@ func interpreter(root int, path string) string {
 		return ""
 	}
 	defer unix.Close(fd)
-	f, err := os.Open(vfs.PathTo(fd))
+	file, err := unix.Open(vfs.PathTo(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // waits for no holder of a lease
 	if err != nil {
 		return "" // it may be executed and not read
 	}
-	defer f.Close()
+	defer unix.Close(file)
 	var head [256]byte
-	n, _ := f.Read(head[:]) // 0 for an empty file
+	n, err := unix.Read(file, head[:])
+	if err != nil {
+		return ""
+	}
 	line, script := strings.CutPrefix(string(head[:n]), "#!")
 	words := strings.Fields(strings.SplitN(line, "\n", 2)[0])
 	if !script || len(words) == 0 || words[0][0] != '/' {

@@ -16,6 +16,8 @@ import (
 // command are.
 type execResult struct {
 	name    string
+	dir     string        // the command's working directory
+	paths   []string      // the candidates
 	reached launch.Cell   // 1 once only execve is left
 	tries   []launch.Cell // execve's error for each candidate, 0 if not tried or successful
 	closed  []launch.Cell // for each candidate, whether its directory can be searched; or 0
@@ -142,13 +144,13 @@ func (b *builder) become(c Command) {
 // execve(2) that tries to run it. The first that succeeds ends the tries.
 func (b *builder) execute(c Command) execResult {
 	b.Stage = "executing the command"
-	l := execResult{name: c.Args[0], reached: b.NewCell(0)}
+	l := execResult{name: c.Args[0], dir: c.Dir, reached: b.NewCell(0)}
 	argv, envp := b.Strs(c.Args), b.Strs(c.Env)
 	b.Do(launch.Load, launch.Num(1)).To(l.reached)
 	for _, p := range candidates(c.Args[0], c.Env) {
 		try := b.NewCell(0)
 		b.Do(unix.SYS_EXECVE, b.Str(p), argv, envp).To(try).IgnoreErrors()
-		l.tries = append(l.tries, try)
+		l.tries, l.paths = append(l.tries, try), append(l.paths, p)
 		closed := launch.Cell(0)
 		if b.spec.IDs == Same && p != c.Args[0] {
 			closed = b.NewCell(0)
@@ -159,19 +161,19 @@ func (b *builder) execute(c Command) execResult {
 	return l
 }
 
-// outcome returns nil if the command that pid 1 was to start runs, and otherwise the error of its start. l
+// outcome returns the path of the command that pid 1 was to start, if it runs, and otherwise the error of its start. l
 // says where in the image the results are.
-func (b *builder) outcome(l execResult) error {
+func (b *builder) outcome(l execResult) (path string, err error) {
 	if b.Get(l.reached) == 0 {
 		where, errno := b.Failure()
-		return &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno}
+		return "", &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno}
 	}
 	missing := &CommandError{Path: l.name, Errno: unix.ENOENT}
 	for i, c := range l.tries {
 		errno := syscall.Errno(-b.Get(c))
 		switch {
 		case errno == 0:
-			return nil
+			return l.paths[i], nil
 		case errno == unix.ENOENT || errno == unix.ENOTDIR:
 		case l.closed[i] != 0 && b.Get(l.closed[i]) == -int(unix.EACCES): // nothing to be found there
 		default:
@@ -180,7 +182,7 @@ func (b *builder) outcome(l execResult) error {
 			}
 		}
 	}
-	return missing
+	return "", missing
 }
 
 // candidates returns the paths that execvp(3) would try for the program name, in its order: those in PATH of

@@ -37,11 +37,11 @@ by --profile, snapfs tests the network and the limits of that profile; a limit t
 would take too long to reach is tested at a smaller value, and the line says so. The
 exit status is 0 if all held, else 7.
 
-With --evidence, --prove goes through the operator's checklist: a sandbox starts with the
-backend, the kernel and the isolation that the profile will use; host files, secrets and
-other sandboxes are out of reach; so are other destinations; each limit holds; and a
-record has a run that succeeded and one that was refused. It writes that record to a file,
-which "snapfs evidence verify" checks, and stores the signed result for "snapfs ready".
+With --evidence, --prove checks five points and signs the result for "snapfs ready": a
+sandbox of the profile starts; host files, secrets and other sandboxes are out of reach; so
+is each destination that the profile does not allow; each limit holds; and the record of
+that sandbox has a run that succeeded and one that was refused. It writes this record to
+FILE, for "snapfs evidence verify".
 
 With a sandbox's name, doctor checks its records on disk and reports damaged or missing
 parts; where the backend supports it (fusecow), it also checks the stored data. Nothing
@@ -92,7 +92,7 @@ else 8.`,
 	}
 	req.add(cmd)
 	cmd.Flags().BoolVar(&proof, "prove", false, "test isolation and limits from inside a sandbox")
-	cmd.Flags().StringVar(&record, "evidence", "", "with --prove, go through the checklist and write its record to this `file`")
+	cmd.Flags().StringVar(&record, "evidence", "", "with --prove, sign the result for snapfs ready and write its record to this `file`")
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair the sandbox's records")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "with --prove, run only the self-tests with these `name`s")
 	return cmd

@@ -126,12 +126,12 @@ func newEvidenceVerify(a *app) *cobra.Command {
   signer        the key that signed it is the one of --key; without, that of this host
   completeness  it runs from the creation of the sandbox to the end statement
   policy        nothing recorded is against the sandbox's policy
-  gate          the recorded checks, run again, end as they did: with --reproduce
+  gate          the recorded checks, run again, end as recorded (only with --reproduce)
 
---reproduce runs the recorded checks again, each in a clone of the recorded base with the
-recorded changes. It needs the host that has the sandbox, still in that state; if that is
-not to be had any more, the verdict is "not run" with the fault no-base, and the exit status
-is 3. It runs nothing unless the bundle is as it was signed, by the trusted key.
+--reproduce runs the recorded checks again, each in a fork of the sandbox. It needs the host
+with the sandbox, unchanged since the checks; otherwise the verdict is "not run" with the
+fault no-base, and the exit status is 3. It runs nothing unless the trusted key signed the
+bundle as it is.
 
 Without --reproduce, verify needs no state directory if --key is given, and no network.
 --earlier names an earlier export of the same sandbox, which the record must continue.
@@ -160,7 +160,7 @@ The exit status is 8 if integrity does not hold, and 1 if another verdict is no.
 		},
 	}
 	cmd.Flags().StringVar(&keyFile, "key", "", "trust the public key in this `file` (default this host's own)")
-	cmd.Flags().BoolVar(&reproduce, "reproduce", false, "run the recorded checks again, in a clone of the recorded state")
+	cmd.Flags().BoolVar(&reproduce, "reproduce", false, "run the recorded checks again, in forks of the recorded state")
 	cmd.Flags().StringVar(&earlier, "earlier", "", "require that the record continues that of this earlier `file`")
 	return cmd
 }

@@ -20,16 +20,17 @@ func newLearn(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "learn [flags] -- command [argument...]",
-		Short: "run a command and write the smallest profile under which it passes",
-		Long: `Runs a command in a new sandbox in which it may reach, write and execute everything but
-secrets, and prints the profile of what it used: the destinations, the paths that it
-changed, and the programs that it executed. What it changed is discarded.
+		Short: "run a command and print a profile that allows what it used",
+		Long: `Runs a command in a new sandbox and prints a profile with the things that it used: the
+network destinations, the paths that it changed and the programs that it executed. Secrets
+stay hidden. The sandbox and its changes are removed.
 
-A destination is known when it was refused: so the command runs again, in a new sandbox,
-until no other one is refused, at most ten times. Read the profile before you use it: it
-allows all that the command reached. A file that the command opened for writing and did
-not change is not in it. The command's output goes to standard error, its input is empty,
-and its status is that of snapfs.`,
+The first run may reach no destination. The command then runs again, in a new sandbox, with
+those that were refused, until no other is refused, at most ten times: its requests over the
+network are real, in each run. Read the profile before you use it: it allows every
+destination that the command tried, and no file that the command opened for writing but did
+not change. This host and its own network stay refused, and are listed. The command gets no input, its output goes to standard error, and snapfs exits
+with its status.`,
 		Example: `  snapfs learn -o build.toml -- make
   snapfs run --profile build.toml -- make
   snapfs profile diff build.toml go-build`,
@@ -45,7 +46,7 @@ and its status is that of snapfs.`,
 			if err != nil {
 				return err
 			}
-			l, err := learn.Of(cmd.Context(), e, req, engine.Command{
+			l, err := learn.Run(cmd.Context(), e, req, engine.Command{
 				Args: args, Env: hostfs.Environ(os.Environ(), req.Policy.Env), Dir: dir, Stdout: a.ui.err, Stderr: a.ui.err,
 			})
 			if err != nil {
@@ -74,8 +75,9 @@ func (a *app) printLearned(l *learn.Learned, file string) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	for _, t := range l.Looked {
-		a.ui.notice("looked for a hidden file: " + pathlist.Printable(t.Path) + " (snapfs run --expose shows one)")
+	a.printAttempts(l.Looked)
+	if len(l.Looked) > 0 {
+		a.ui.hint("snapfs run --expose " + errs.Quoted(l.Looked[0].Path) + " …")
 	}
 	for _, text := range l.NotLearned {
 		a.ui.notice("not learned: " + tame(text))
@@ -93,7 +95,11 @@ func (a *app) printLearned(l *learn.Learned, file string) error {
 		return errs.With("writing", file, err)
 	}
 	a.ui.notice("learned in " + count(l.Passes, "run") + ": " + pathlist.Printable(file))
-	a.ui.hint("snapfs run --profile " + errs.Quoted(file) + " …")
+	path, err := absolute(file) // a bare name would be that of a built-in profile
+	if err != nil {
+		return err
+	}
+	a.ui.hint("snapfs run --profile " + errs.Quoted(path) + " …")
 	return nil
 }
 
@@ -107,7 +113,15 @@ destinations, programs and writable paths, and exits with 1 if something that wa
 not allowed.`,
 		Example: "  snapfs profile diff build.toml go-build",
 		Args:    exactly("used", "profile"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := workdir()
+			if err != nil {
+				return err
+			}
+			workspace, err := hostfs.Workspace(dir)
+			if err != nil {
+				return err
+			}
 			var both [2]*policy.Profile
 			for i, arg := range args {
 				name, err := profileNamed(arg)
@@ -115,6 +129,10 @@ not allowed.`,
 					return err
 				}
 				if both[i], err = policy.Read(name, policy.Named); err != nil {
+					return err
+				}
+				// Registries are compared as the servers that they stand for on this host.
+				if both[i].Sandbox.Net, err = both[i].Sandbox.Network(cmd.Context(), workspace); err != nil {
 					return err
 				}
 			}

@@ -13,9 +13,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/egress"
-	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/network"
 	"github.com/spf13/cobra"
@@ -159,26 +157,5 @@ func (a *app) printRefused(list []egress.RefusedAccess) {
 			what = "allowed but not reached: "
 		}
 		a.ui.notice(what + place(r.Name, r.Addr, r.Port) + ": " + r.Why)
-	}
-}
-
-// printAttempts prints the hidden files that the programs of a sandbox looked for, and the programs that were
-// refused.
-func (a *app) printAttempts(list []attempts.Attempt) {
-	const most = 10
-	for i, t := range list {
-		if i == most {
-			a.ui.notice(fmt.Sprintf("and %d more attempts", len(list)-most))
-			return
-		}
-		what := "looked for a hidden file: "
-		if t.Kind == attempts.Program {
-			what = "may not be executed: "
-		}
-		text := what + pathlist.Printable(t.Path)
-		if t.By != "" {
-			text += " (by " + pathlist.Printable(t.By) + ")"
-		}
-		a.ui.notice(text)
 	}
 }

@@ -186,12 +186,20 @@ func (u *ui) promoted(p reconcile.Promoted, words promotedWords) {
 
 // printLeft prints the changed paths that [result] of the profile leaves in the sandbox.
 func (u *ui) printLeft(left []string) {
+	var texts []string
+	for _, path := range left {
+		texts = append(texts, "outside the result: "+pathlist.Printable(path))
+	}
+	u.noticeSome(texts, "outside the result")
+}
+
+// noticeSome prints the first ten of texts as notices, and the number of the others, which of describes.
+func (u *ui) noticeSome(texts []string, of string) {
 	const most = 10
-	for i, path := range left {
-		if i == most {
-			u.notice(fmt.Sprintf("and %d more outside the result", len(left)-most))
-			return
-		}
-		u.notice("outside the result: " + pathlist.Printable(path))
+	for _, text := range texts[:min(len(texts), most)] {
+		u.notice(text)
+	}
+	if rest := len(texts) - most; rest > 0 {
+		u.notice(fmt.Sprintf("and %d more %s", rest, of))
 	}
 }

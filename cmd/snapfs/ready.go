@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -14,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/readiness"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func newReady(a *app) *cobra.Command {
@@ -21,12 +23,12 @@ func newReady(a *app) *cobra.Command {
 	var maxAge time.Duration
 	cmd := &cobra.Command{
 		Use:   "ready",
-		Short: "say whether this host can serve a profile now",
-		Long: `Answers from the last result of "snapfs doctor --prove --evidence FILE" for the same
-profile and workspace, which that has measured and signed. Nothing is started, so a load
-balancer may ask each second. The answer is no, with the command that makes a new result,
-if there is none, if it is too old, if a point of the checklist did not hold, or if the
-host has booted or the kernel, snapfs or the policy of the profile is another one since.
+		Short: "report whether this host is ready for a profile",
+		Long: `Reports whether "snapfs doctor --prove --evidence FILE", with the same profile, workspace
+and flags, succeeded on this host and still applies. It starts no sandbox, so a load
+balancer can run it every second; only for registries it asks the package manager. The host is not ready if there is no such result; if it is older
+than --max-age, or a point of it did not hold; or if the boot, the kernel, the version of
+snapfs or the policy has changed since. A hint then gives the command for a new result.
 
 The exit status is 0 if the host is ready, else 7.`,
 		Example: "  snapfs ready --profile builds.toml\n  snapfs ready --max-age 1h --json",
@@ -43,11 +45,11 @@ The exit status is 0 if the host is ready, else 7.`,
 			if err != nil {
 				return err
 			}
-			place, err := readiness.PlaceOf(r, ownVersion())
+			now, err := readiness.ConditionsOf(r, ownVersion())
 			if err != nil {
 				return err
 			}
-			answer := readiness.Ask(state, place, maxAge)
+			answer := readiness.Current(state, now, maxAge)
 			word := "ready"
 			if !answer.Ready {
 				a.status, word = exitCannot, "not ready: "+answer.Reason
@@ -55,7 +57,7 @@ The exit status is 0 if the host is ready, else 7.`,
 			return a.ui.result(answer, func(w io.Writer) error {
 				_, err := fmt.Fprintln(w, word+": "+pathlist.Printable(answer.Why))
 				if !answer.Ready {
-					a.ui.hint(proveHint(r))
+					a.ui.hint(proveHint(r, cmd.Flags()))
 				}
 				return err
 			})
@@ -66,16 +68,28 @@ The exit status is 0 if the host is ready, else 7.`,
 	return cmd
 }
 
-// proveHint returns the command that makes a new result for a request.
-func proveHint(r hostfs.Request) string {
+// proveHint returns the command that makes a new result for a request, with the flags that were given.
+func proveHint(r hostfs.Request, given *pflag.FlagSet) string {
 	hint := "snapfs doctor --prove --evidence ready.evidence -C " + errs.Quoted(r.Workspace)
 	if use := r.Policy.Profile; use != nil && !use.Found {
 		hint += " --profile " + errs.Quoted(use.Path)
 	}
+	given.Visit(func(f *pflag.Flag) {
+		if slices.Contains([]string{"max-age", "json", "workspace", "profile"}, f.Name) {
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			hint += " --" + f.Name + "=" + errs.Quoted(v)
+		}
+	})
 	return hint
 }
 
-// checklist goes through the operator's checklist for a request, writes the record to a file, and prints the points.
+// checklist measures the readiness of this host for a request, writes the record to a file, and prints the points.
 func (a *app) checklist(ctx context.Context, req hostfs.Request, file string) error {
 	e, err := a.engine(ctx)
 	if err != nil {
@@ -85,11 +99,11 @@ func (a *app) checklist(ctx context.Context, req hostfs.Request, file string) er
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	place, err := readiness.PlaceOf(req, ownVersion())
+	now, err := readiness.ConditionsOf(req, ownVersion())
 	if err != nil {
 		return err
 	}
-	m := readiness.Measurement{Engine: e, Request: req, Program: self, Place: place, Each: func(r prove.Report) {
+	m := readiness.Measurement{Engine: e, Request: req, Program: self, Conditions: now, Each: func(r prove.Report) {
 		if !a.ui.json {
 			a.probed(r)
 		}

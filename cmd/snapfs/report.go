@@ -23,12 +23,12 @@ func newReport(a *app) *cobra.Command {
 	var file, keyFile string
 	cmd := &cobra.Command{
 		Use:   "report sandbox|file",
-		Short: "write what was done in a sandbox as one page for a person",
+		Short: "write the record of a sandbox as an HTML page",
 		Long: `Writes one HTML page about a sandbox that was made with --evidence, or about an exported
-record: what was asked, what ran, what it touched, what was refused, what was checked and
-promoted, and who approved. The page says whether the record can be believed, as
-"snapfs evidence verify" does. It is one file, which loads nothing and runs nothing, and
-shows no argument and no value of a variable.`,
+record: who created the sandbox and with which policy, which commands ran, and which files
+were changed; the refusals, checks and promotions, and who promoted. The verdicts of
+"snapfs evidence verify" are at its top. The page loads nothing, runs no script, and shows
+no argument and no value of a variable.`,
 		Example:           "  snapfs report fix -o fix.html\n  snapfs report fix.evidence --key host.pub -o fix.html",
 		Args:              exactly("sandbox or file"),
 		ValidArgsFunction: a.completeSandbox,
@@ -58,7 +58,7 @@ shows no argument and no value of a variable.`,
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "write the page to this `file`; - is standard output")
 	cmd.Flags().StringVar(&keyFile, "key", "", "trust the public key in this `file` (default this host's own)")
 	return cmd
 }

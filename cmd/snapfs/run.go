@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/evidence"
@@ -374,4 +375,22 @@ type runDocument struct {
 	// Proof holds the results of the self-test, with --prove.
 	Proof *engine.Proof `json:"proof,omitempty"`
 	changesDocument
+}
+
+// printAttempts prints the hidden files that the programs of a sandbox looked for, and the programs that were
+// refused.
+func (a *app) printAttempts(list []attempts.Attempt) {
+	var texts []string
+	for _, t := range list {
+		text := "looked for a hidden file: "
+		if t.Kind == attempts.Program {
+			text = "may not be executed: "
+		}
+		text += pathlist.Printable(t.Path)
+		if t.By != "" {
+			text += " (by " + pathlist.Printable(t.By) + ")"
+		}
+		texts = append(texts, text)
+	}
+	a.ui.noticeSome(texts, "attempts")
 }

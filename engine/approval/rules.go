@@ -42,7 +42,7 @@ const (
 func PackageDirs() []string {
 	return []string{
 		"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages", "vendor", "*@v[0-9]*",
-		"*.*-????????????????",
+		"*.*-" + strings.Repeat("[0-9a-f]", 16),
 	}
 }
 

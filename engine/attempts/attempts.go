@@ -38,7 +38,7 @@ type Attempt struct {
 
 // Bounds of a Log, which the programs fill.
 const (
-	maxAttempts = 1000
+	maxAttempts = 100 // refused programs
 	maxPrograms = 10_000
 )
 
@@ -53,7 +53,8 @@ type Log struct {
 
 	mu       sync.Mutex
 	list     []Attempt
-	at       map[string]int  // the index in list, by kind and path
+	at       map[string]int  // the index in list, by kind and hidden path or program
+	refusals int             // how many programs were refused, each once
 	programs map[string]bool // that were executed
 }
 
@@ -68,7 +69,7 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 	case !files && !tools:
 		return nil, nil
 	case !isolate.Observes() && files:
-		return nil, []string{"what the command looks for is not reported: that needs seccomp of Linux 5.19"}
+		return nil, []string{"hidden files that the command tries to open are not reported: that needs seccomp (Linux 5.19)"}
 	case !isolate.Observes():
 		return nil, nil
 	}
@@ -103,8 +104,8 @@ func resolved(paths []string) []string {
 // observe adds one system call to the log.
 func (l *Log) observe(o isolate.Observed) {
 	if !o.Exec {
-		if l.secret(o.Path) {
-			l.add(Hidden, o)
+		if hidden := l.hiddenAt(o.Path); hidden != "" {
+			l.add(Hidden, hidden, o)
 		}
 		return
 	}
@@ -114,18 +115,18 @@ func (l *Log) observe(o isolate.Observed) {
 	}
 	l.mu.Unlock()
 	if l.refused(o.Path) {
-		l.add(Program, o)
+		l.add(Program, o.Path, o)
 	}
 }
 
-// secret reports whether a path or a directory above it is hidden.
-func (l *Log) secret(path string) bool {
+// hiddenAt returns the hidden path that is this one or a directory above it, "" if there is none.
+func (l *Log) hiddenAt(path string) string {
 	for ; len(path) > 1; path = path[:strings.LastIndexByte(path, '/')] {
 		if l.secrets[path] {
-			return true
+			return path
 		}
 	}
-	return false
+	return ""
 }
 
 // refused reports whether a program, given by its path after symbolic links, may not be executed.
@@ -138,24 +139,38 @@ func (l *Log) refused(program string) bool {
 	return l.allow != nil && !linker && !slices.ContainsFunc(l.allow, holds)
 }
 
-// add counts an attempt, and announces the first of its kind at its path.
-func (l *Log) add(kind string, o isolate.Observed) {
+// add counts an attempt, and announces the first of its kind at what: a hidden path or a program. So one program that
+// tries all names in a hidden directory is one attempt. Of refused programs, which a sandbox can make in any number,
+// only the first maxAttempts are listed; an event says so.
+func (l *Log) add(kind, what string, o isolate.Observed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := kind + " " + o.Path
+	key := kind + " " + what
 	if i, ok := l.at[key]; ok {
 		l.list[i].Times++
 		return
 	}
-	if len(l.list) == maxAttempts {
-		return
+	if kind == Program {
+		if l.refusals++; l.refusals > maxAttempts {
+			if l.refusals == maxAttempts+1 {
+				l.announce(kind, "", "further programs are refused and not listed")
+			}
+			return
+		}
 	}
 	name, _ := vfs.ReadFile(fmt.Sprintf("/proc/%d/comm", o.PID)) // "" for a process that was killed
 	a := Attempt{Kind: kind, Path: o.Path, By: strings.TrimSpace(string(name)), Times: 1}
 	l.at[key] = len(l.list)
 	l.list = append(l.list, a)
-	d := events.Data{Name: kind, Reason: l.why(a)}
-	d.AddPath(a.Path)
+	l.announce(kind, a.Path, l.why(a))
+}
+
+// announce adds an event about a refusal; path may be "".
+func (l *Log) announce(kind, path, why string) {
+	d := events.Data{Name: kind, Reason: why}
+	if path != "" {
+		d.AddPath(path)
+	}
 	l.events.Append(events.Event{Type: events.AccessRefused, Subject: l.rec.Name, SandboxID: l.rec.ID, Data: d})
 }
 
@@ -163,10 +178,10 @@ func (l *Log) add(kind string, o isolate.Observed) {
 func (l *Log) why(a Attempt) string {
 	by := ""
 	if a.By != "" {
-		by = ", asked by " + a.By
+		by = ", by " + a.By
 	}
 	if a.Kind == Hidden {
-		return "it is hidden" + by
+		return "hidden from the sandbox" + by
 	}
 	rule := l.rec.Policy.Tools.Rule(a.Path)
 	if rule == "" {

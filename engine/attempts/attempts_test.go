@@ -46,8 +46,7 @@ func TestHiddenFilesAndRefusedProgramsAreCounted(t *testing.T) {
 		got[i].By = ""
 	}
 	want := []Attempt{
-		{Hidden, "/srv/key", "", 2},
-		{Hidden, "/srv/key/below", "", 1},
+		{Hidden, "/srv/key", "", 3},
 		{Hidden, "/root/.ssh/id_rsa", "", 1},
 		{Program, "/usr/bin/id", "", 1},
 		{Program, "/usr/bin/ls", "", 1},
@@ -61,12 +60,18 @@ func TestHiddenFilesAndRefusedProgramsAreCounted(t *testing.T) {
 }
 
 func TestTheListIsBounded(t *testing.T) {
-	l := &Log{rec: &catalog.Record{}, at: map[string]int{}, secrets: map[string]bool{"/k": true}}
+	l := &Log{
+		rec: &catalog.Record{Policy: catalog.Policy{Tools: &catalog.Tools{Deny: []string{"/d/*"}}}}, deny: []string{"/d"},
+		at: map[string]int{}, programs: map[string]bool{}, secrets: map[string]bool{"/k": true, "/other": true},
+	}
 	for i := range 2 * maxAttempts {
 		l.observe(isolate.Observed{Path: "/k/" + strconv.Itoa(i)})
+		l.observe(isolate.Observed{Path: "/d/" + strconv.Itoa(i), Exec: true})
 	}
-	if n := len(l.List()); n != maxAttempts {
-		t.Errorf("%d attempts are stored", n)
+	l.observe(isolate.Observed{Path: "/other"}) // which nothing before it crowds out
+	list := l.List()
+	if last := list[len(list)-1]; len(list) != maxAttempts+2 || last.Path != "/other" || list[0].Times != 2*maxAttempts {
+		t.Errorf("%d attempts are listed, the last is %+v", len(list), last)
 	}
 	if (*Log)(nil).List() != nil || (*Log)(nil).Programs() != nil {
 		t.Error("nothing has attempts")

@@ -30,7 +30,7 @@ import (
 // and then a list as in a baseline; and a file for each text, named by its SHA-256. A list without entries
 // means that the workspace is too large.
 //
-// Beside it lie againFile, the time of a later reading that found no difference, and partialFile while the manifest
+// Beside it lie confirmedFile, the time of a later reading that found no difference, and partialFile while the manifest
 // lacks texts.
 //
 // The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox has a window that no
@@ -38,19 +38,17 @@ import (
 type manifest struct {
 	dir  string
 	seen time.Time
-	// own means that the manifest was begun before the sandbox's window, while nothing ran in the sandbox.
-	own  bool
 	size int // bytes of its file
 	list Baseline
 }
 
 const (
-	manifestsDir = "manifests"
-	manifestFile = "manifest"
-	againFile    = "again"   // see readAgain
-	partialFile  = "partial" // the newest manifest lacks texts, see Reading
-	largeFile    = "large"   // see NoteLarge
-	manifestHead = "snapfs manifest 1\n"
+	manifestsDir  = "manifests"
+	manifestFile  = "manifest"
+	confirmedFile = "again"   // see readConfirmed
+	partialFile   = "partial" // the newest manifest lacks texts, see Reading
+	largeFile     = "large"   // see NoteLarge
+	manifestHead  = "snapfs manifest 1\n"
 	// The limits of a manifest, the list of a workspace's files: the number of entries, the bytes of one
 	// stored text, and those of all. A larger workspace has no manifest, and further texts are not stored.
 	maxManifest      = 100_000
@@ -99,16 +97,16 @@ func manifestSeen(dir string) (seen time.Time, empty bool) {
 		return time.Time{}, false
 	}
 	seen, _ = time.Parse(time.RFC3339Nano, when)
-	if _, again := readAgain(dir); again.After(seen) {
+	if _, again := readConfirmed(dir); again.After(seen) {
 		seen = again
 	}
 	return seen, body == formatHead+formatEnd
 }
 
-// readAgain reads againFile: the hash of the paths of a reading, and when the reading began. The newest manifest has
+// readConfirmed reads confirmedFile: the hash of the paths of a reading, and when the reading began. The newest manifest has
 // their entries.
-func readAgain(dir string) (sum string, seen time.Time) {
-	data, _ := os.ReadFile(filepath.Join(dir, againFile)) // an error means that there is none
+func readConfirmed(dir string) (sum string, seen time.Time) {
+	data, _ := os.ReadFile(filepath.Join(dir, confirmedFile)) // an error means that there is none
 	sum, when, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), " ")
 	seen, err := time.Parse(time.RFC3339Nano, when)
 	if err != nil {
@@ -117,9 +115,9 @@ func readAgain(dir string) (sum string, seen time.Time) {
 	return sum, seen
 }
 
-// writeAgain replaces againFile.
-func writeAgain(dir, sum string, seen time.Time) {
-	path := filepath.Join(dir, againFile)
+// writeConfirmed records that a reading which began at seen found the same entries as the newest manifest has.
+func writeConfirmed(dir, sum string, seen time.Time) {
+	path := filepath.Join(dir, confirmedFile)
 	data := fmt.Sprintf("%s %s\n", sum, seen.UTC().Format(time.RFC3339Nano))
 	if os.WriteFile(path+".new", []byte(data), 0o600) == nil {
 		_ = os.Remove(path) // as of a window, see there
@@ -140,7 +138,7 @@ func readManifest(dir, name string) *manifest {
 	seen, err := time.Parse(time.RFC3339Nano, when)
 	if err == nil && m.list.decode([]byte(body)) == nil {
 		m.seen, m.size = seen, len(data)
-		if _, again := readAgain(dir); name == manifestFile && again.After(seen) {
+		if _, again := readConfirmed(dir); name == manifestFile && again.After(seen) {
 			m.seen = again
 		}
 	} else {
@@ -168,10 +166,8 @@ func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string
 		if rec.Workspace != workspace || w.state != opened {
 			continue
 		}
-		for _, at := range []int64{w.manifest, w.since.UnixNano()} {
-			if i, _ := slices.BinarySearch(all, at); i < len(all) {
-				needed[all[i]] = true
-			}
+		if i, _ := slices.BinarySearch(all, w.since.UnixNano()); i < len(all) {
+			needed[all[i]] = true
 		}
 	}
 	recent := time.Now().Add(-time.Minute).UnixNano() // its window may not be saved yet
@@ -216,13 +212,10 @@ func earlierManifests(dir string) (all []int64) {
 }
 
 // manifestOf reads the manifest that knows most of a sandbox's workspace at an instant: the earliest one that was
-// begun at the instant or later, or while the container started; else the newest one. It waits for one that is being
+// begun at the instant or later; else the newest one. It waits for one that is being
 // made.
 func (bl *Recorder) manifestOf(ctx context.Context, rec *catalog.Record, since time.Time) *manifest {
-	dir, from, own := bl.manifestDir(rec.Workspace), since.UnixNano(), false
-	if w := bl.readWindow(rec); w.manifest != 0 && w.since.Equal(since) {
-		from, own = w.manifest, true
-	}
+	dir, from := bl.manifestDir(rec.Workspace), since.UnixNano()
 	m := findManifest(dir, from)
 	if m == nil {
 		if lock := lockManifest(ctx, dir, syscall.LOCK_SH, manifestPatience); lock != nil {
@@ -233,7 +226,6 @@ func (bl *Recorder) manifestOf(ctx context.Context, rec *catalog.Record, since t
 	if m == nil {
 		return readManifest(dir, manifestFile)
 	}
-	m.own = own
 	return m
 }
 
@@ -274,7 +266,7 @@ func (m *manifest) save(earlier []string, partial bool) bool {
 	if os.WriteFile(path+".new", append(data, m.list.encode()...), 0o600) != nil || os.Rename(path+".new", path) != nil {
 		return false
 	}
-	used := map[string]bool{manifestFile: true, largeFile: true, againFile: true, partialFile: partial}
+	used := map[string]bool{manifestFile: true, largeFile: true, confirmedFile: true, partialFile: partial}
 	for _, e := range m.list.Nodes {
 		used[e.Data] = true
 	}
@@ -302,7 +294,7 @@ func (m *manifest) save(earlier []string, partial bool) bool {
 // original returns the state of a path at an instant from the list of the workspace's files, with the bytes
 // of a small text; false if the list does not show it.
 func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
-	if m.seen.Before(since) && !m.own {
+	if m.seen.Before(since) {
 		return Entry{}, nil, false
 	}
 	if e, ok := m.list.Nodes[abs]; ok {

@@ -33,16 +33,20 @@ type Reading struct {
 	// quick is closed when the states of all files and the newest texts are in memory, or the start need not wait.
 	quick, done chan struct{}
 	enough      func() // closes quick
-	large       atomic.Bool
-	// began is when the reading, or another supervisor's later one, began, in nanoseconds; 0 before that.
-	began atomic.Int64
+	// files is how many files have been found.
+	files atomic.Int64
+	// open is closed when the sandbox's window has begun, and stopped when the reading is no longer needed.
+	open, stopped chan struct{}
+	stop          func() // closes stopped
 }
 
 const (
 	// quickNames is the size of a workspace that a start waits for, quickTexts how many texts it waits for: the newest.
 	quickNames = 5000
 	quickTexts = 500
-	// quickPatience bounds that wait. On a quiet machine the reading ends before the container has started.
+	// quickLook is the size of a workspace in which a start waits until the manifest is stored.
+	quickLook = 300
+	// quickPatience bounds each wait. On a quiet machine the reading ends before the container has started.
 	quickPatience = 10 * time.Millisecond
 	// readingPatience is how long a reading waits in the background for that of another sandbox.
 	readingPatience = 30 * time.Second
@@ -54,40 +58,72 @@ func (bl *Recorder) StartReading(ctx context.Context, rec *catalog.Record) *Read
 	if t := workspaceTree(rec); rec.Ephemeral || t == nil || t.Frozen {
 		return nil
 	}
-	own, r := *rec, &Reading{quick: make(chan struct{}), done: make(chan struct{})}
+	own, r := *rec, &Reading{quick: make(chan struct{}), done: make(chan struct{}), open: make(chan struct{}), stopped: make(chan struct{})}
 	r.enough = sync.OnceFunc(func() { close(r.quick) })
+	r.stop = sync.OnceFunc(func() { close(r.stopped) })
 	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		defer close(r.done)
 		defer r.enough()
-		bl.readWorkspace(ctx, &own, r)
+		bl.readStart(ctx, &own, r)
 	}()
 	return r
 }
 
-// await waits until the states of all files are in memory, for quickPatience at most, and returns when the reading
-// began, 0 if it has not yet.
-func (r *Reading) await(ctx context.Context) int64 {
+// opened notes that the sandbox's window has begun. In a small workspace it waits until the manifest is stored, for
+// quickPatience at most, so that commands begin after that.
+func (r *Reading) opened(ctx context.Context) {
 	if r == nil {
-		return 0
+		return
 	}
+	close(r.open)
+	if r.files.Load() <= quickLook {
+		r.wait(ctx, r.done)
+	}
+}
+
+// awaitOpened waits until the sandbox's window has begun; it returns false if that will not happen.
+func (r *Reading) awaitOpened(ctx context.Context) bool {
+	select {
+	case <-r.open:
+		return true
+	case <-r.stopped:
+	case <-ctx.Done():
+	}
+	select {
+	case <-r.open:
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits until the states of all files are in memory, for quickPatience at most.
+func (r *Reading) await(ctx context.Context) {
+	if r != nil {
+		r.wait(ctx, r.quick)
+	}
+}
+
+// wait waits until a channel or the reading's end is reached, for quickPatience at most.
+func (r *Reading) wait(ctx context.Context, until chan struct{}) {
 	late := time.NewTimer(quickPatience)
 	defer late.Stop()
 	select {
-	case <-r.quick:
+	case <-until:
+	case <-r.done:
 	case <-late.C:
 	case <-ctx.Done():
 	}
-	return r.began.Load()
 }
 
-// Stop cancels the reading of a large workspace, or one that still waits for that of another sandbox, and waits until
-// the reading has ended.
+// Stop cancels the reading of a large workspace, and waits until the reading has ended.
 func (r *Reading) Stop() {
 	if r == nil {
 		return
 	}
-	if r.large.Load() || r.began.Load() == 0 {
+	r.stop()
+	if r.files.Load() > quickNames {
 		r.cancel()
 	}
 	<-r.done
@@ -98,36 +134,22 @@ func (r *Reading) Stop() {
 // beginning of the sandbox's window or later. It is for the background of a running command. It reports no error:
 // without a manifest, some originals are not known. Cost: a statx of each file, and reading each changed small text.
 func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
-	bl.readWorkspace(ctx, rec, nil)
-}
-
-// readWorkspace reads the workspace for UpdateManifest, or for the start r of a sandbox.
-func (bl *Recorder) readWorkspace(ctx context.Context, rec *catalog.Record, r *Reading) {
 	t := workspaceTree(rec)
 	if t == nil || t.Frozen {
 		return
 	}
-	began, dir := vfs.Now(), bl.manifestDir(rec.Workspace)
+	dir := bl.manifestDir(rec.Workspace)
 	lock := lockManifest(ctx, dir, syscall.LOCK_EX, readingPatience)
 	if lock == nil {
 		return
 	}
 	defer vfs.Unlock(lock)
-	seen, empty := manifestSeen(dir)
-	if empty && time.Since(seen) < manifestRetry {
-		return // too large
-	}
-	since := began
-	if r == nil {
-		since = bl.Since(rec, t)
-	}
-	if r != nil && !seen.Before(since) {
-		r.began.Store(seen.UnixNano())
+	seen, large := manifestSeen(dir)
+	if large && time.Since(seen) < manifestRetry {
 		return
 	}
-	_, err := os.Lstat(filepath.Join(dir, partialFile))
-	partial := err == nil
-	if own := bl.readWindow(rec).manifest; r == nil && (!seen.Before(since) || own != 0 && own <= seen.UnixNano()) {
+	partial := isPartial(dir)
+	if !seen.Before(bl.Since(rec, t)) {
 		if partial {
 			bl.fillManifest(ctx, rec.Workspace)
 		}
@@ -137,16 +159,89 @@ func (bl *Recorder) readWorkspace(ctx context.Context, rec *catalog.Record, r *R
 	if m == nil {
 		return
 	}
-	defer m.real.Close()
-	defer m.real.Root.Close()
+	defer m.close()
 	m.partial = partial
-	if r != nil {
-		m.reading, m.texts = r, quickTexts
-		r.began.Store(m.now.seen.UnixNano())
-	}
 	if m.read() && m.now.save(bl.keepEarlier(rec.Workspace, m.old), m.partial) {
-		writeAgain(dir, m.sum(), m.now.seen)
+		writeConfirmed(dir, m.sum(), m.now.seen)
 	}
+}
+
+// readStart reads the workspace of a sandbox that starts. A file may change between its reading and the beginning of
+// the sandbox's window, and its state at the latter is the original. So readStart looks at all files once more after
+// that, and leaves out those that have changed: their originals are not known.
+func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Reading) {
+	t, dir := workspaceTree(rec), bl.manifestDir(rec.Workspace)
+	if seen, large := manifestSeen(dir); large && time.Since(seen) < manifestRetry {
+		return
+	}
+	m := bl.newManifestReader(ctx, rec, t)
+	if m == nil {
+		return
+	}
+	defer m.close()
+	m.partial, m.reading, m.texts = isPartial(dir), r, quickTexts
+	err := m.readDir(".")
+	confirmed, _ := readConfirmed(dir)
+	same := err == nil && confirmed == m.sum()
+	var texts map[string][]byte
+	if err == nil && !same {
+		m.old = readManifest(dir, manifestFile)
+		if texts, err = m.readTexts(m.reuseAll()); err != nil {
+			return
+		}
+	}
+	r.enough()
+	if err != nil && !errors.Is(err, errTooLarge) || !r.awaitOpened(ctx) {
+		return
+	}
+	lock := lockManifest(ctx, dir, syscall.LOCK_EX, readingPatience)
+	if lock == nil {
+		return
+	}
+	defer vfs.Unlock(lock)
+	if err != nil { // too large
+		m.now.list.Nodes, m.partial = map[string]Entry{}, false
+		m.now.seen = vfs.Now()
+		m.now.save(bl.keepEarlier(rec.Workspace, readManifest(dir, manifestFile)), m.partial)
+		return
+	}
+	again := bl.newManifestReader(ctx, rec, t)
+	if again == nil {
+		return
+	}
+	defer again.close()
+	if again.readDir(".") != nil {
+		return
+	}
+	m.now.seen = again.now.seen
+	sum := m.sum()
+	confirmed, _ = readConfirmed(dir)
+	if same && confirmed == sum && again.sum() == sum {
+		writeConfirmed(dir, sum, m.now.seen)
+		return
+	}
+	if m.old == nil {
+		m.old = readManifest(dir, manifestFile)
+		m.reuseAll() // of the others, the states at the beginning are not known
+	}
+	if again.sum() != sum {
+		m.leaveOut(again)
+		sum = "" // no later reading finds just these entries
+	}
+	for abs, data := range texts {
+		if _, ok := m.now.list.Nodes[abs]; ok {
+			m.now.storeText(abs, data)
+		}
+	}
+	if m.now.save(bl.keepEarlier(rec.Workspace, readManifest(dir, manifestFile)), m.partial) {
+		writeConfirmed(dir, sum, m.now.seen)
+	}
+}
+
+// isPartial reports whether the newest manifest in a directory lacks texts.
+func isPartial(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, partialFile))
+	return err == nil
 }
 
 // lockManifest locks the directory of a manifest; nil if another process has the lock for so long.
@@ -215,6 +310,32 @@ func (bl *Recorder) newManifestReader(ctx context.Context, rec *catalog.Record, 
 	}
 }
 
+func (r *manifestReader) close() {
+	r.real.Close()
+	r.real.Root.Close()
+}
+
+// leaveOut removes the entries of paths that differ in a later reading.
+func (r *manifestReader) leaveOut(later *manifestReader) {
+	now := make(map[string]vfs.Stat, len(later.files))
+	for _, f := range later.files {
+		now[f.path] = f.st
+	}
+	for _, f := range r.files {
+		if st, ok := now[f.path]; !ok || st.Ino != f.st.Ino || st.Size != f.st.Size || st.CTime != f.st.CTime {
+			delete(r.now.list.Nodes, filepath.Join(r.root, f.path))
+		}
+	}
+	for abs, e := range r.now.list.Nodes {
+		if e.Node == nil || !e.Node.Mode.IsDir() {
+			continue
+		}
+		if n := later.now.list.Nodes[abs].Node; n == nil || n.Ino != e.Node.Ino || !n.CTime.Equal(e.Node.CTime) {
+			delete(r.now.list.Nodes, abs)
+		}
+	}
+}
+
 // sum returns the hash of all paths that the reader has found.
 func (r *manifestReader) sum() string { return hex.EncodeToString(r.found.Sum(nil)) }
 
@@ -222,8 +343,8 @@ func (r *manifestReader) sum() string { return hex.EncodeToString(r.found.Sum(ni
 // too large. If nothing differs from the last reading, it only notes the new time.
 func (r *manifestReader) read() bool {
 	err := r.readDir(".")
-	if sum, _ := readAgain(r.now.dir); err == nil && sum == r.sum() {
-		writeAgain(r.now.dir, sum, r.now.seen)
+	if sum, _ := readConfirmed(r.now.dir); err == nil && sum == r.sum() {
+		writeConfirmed(r.now.dir, sum, r.now.seen)
 		return false
 	}
 	r.old = readManifest(r.now.dir, manifestFile)
@@ -234,14 +355,20 @@ func (r *manifestReader) read() bool {
 	if err != nil {
 		return false
 	}
-	var fresh []foundFile
+	_, err = r.readTexts(r.reuseAll())
+	return err == nil
+}
+
+// reuseAll takes over the old entries of all files that have not changed since, and returns the other files, the
+// newest first.
+func (r *manifestReader) reuseAll() (fresh []foundFile) {
 	for _, f := range r.files {
 		if !r.reuse(&f) {
 			fresh = append(fresh, f)
 		}
 	}
 	slices.SortFunc(fresh, func(a, b foundFile) int { return b.st.CTime.Time().Compare(a.st.CTime.Time()) })
-	return r.readTexts(fresh) == nil
+	return fresh
 }
 
 // readDir lists a directory and everything below it. A directory that this user
@@ -273,9 +400,12 @@ func (r *manifestReader) readDir(path string) error {
 			return errTooLarge
 		}
 		r.note(at, &st)
-		if r.files = append(r.files, foundFile{at, st}); len(r.files) > quickNames && r.reading != nil {
-			r.reading.large.Store(true)
-			r.reading.enough()
+		r.files = append(r.files, foundFile{at, st})
+		if r.reading != nil {
+			r.reading.files.Store(int64(len(r.files)))
+			if len(r.files) > quickNames {
+				r.reading.enough()
+			}
 		}
 	}
 	for _, at := range below {
@@ -321,13 +451,13 @@ func (r *manifestReader) reuse(f *foundFile) bool {
 	return true
 }
 
-// readTexts adds entries for files, newest first, with the bytes of the first small texts. It stores texts after the
-// start no longer waits, at first only in memory.
-func (r *manifestReader) readTexts(fresh []foundFile) error {
-	texts := map[string][]byte{}
+// readTexts adds entries for files, and returns the bytes of small texts among the first of them, by absolute path. For
+// the start of a sandbox they are in memory alone, since storing them takes longer.
+func (r *manifestReader) readTexts(fresh []foundFile) (texts map[string][]byte, err error) {
+	texts = map[string][]byte{}
 	for i, f := range fresh {
 		if err := r.ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		n, err := r.real.Node(f.path)
 		if err != nil || n == nil {
@@ -345,13 +475,7 @@ func (r *manifestReader) readTexts(fresh []foundFile) error {
 			texts[abs] = textOf(&r.real, f.path, n)
 		}
 	}
-	if r.reading != nil {
-		r.reading.enough()
-	}
-	for abs, data := range texts {
-		r.now.storeText(abs, data)
-	}
-	return nil
+	return texts, nil
 }
 
 // fillManifest adds the texts that the newest manifest lacks, of files that have not changed since. The caller holds

@@ -22,18 +22,16 @@ import (
 // anew. The originals of all earlier changes must be stored by then. The file is
 //
 //	snapfs window 1
-//	2026-11-25T03:00:00.123456789Z open 1764039599987654321
+//	2026-11-25T03:00:00.123456789Z open
 //	"/mnt/disk"
 //
 // The second line is the beginning, and "open", or "settled" with the boot during which all originals were
 // stored. Each further line is a tree for which no window may begin: it was not mounted when the others were
-// stored. After "open" stands when the manifest was begun that was read while nothing ran yet; it lists the
-// workspace's files. The file is replaced without a sync: another boot makes "settled" void after a power loss.
+// stored. The file is replaced without a sync: another boot makes "settled" void after a power loss.
 type window struct {
-	since    time.Time
-	state    string
-	manifest int64 // 0 for none
-	without  []string
+	since   time.Time
+	state   string
+	without []string
 }
 
 const (
@@ -57,10 +55,6 @@ func (bl *Recorder) readWindow(rec *catalog.Record) (w window) {
 		return window{}
 	}
 	w.state = state
-	if own, ok := strings.CutPrefix(state, opened+" "); ok {
-		w.state = opened
-		w.manifest, _ = strconv.ParseInt(own, 10, 64) // 0 if it cannot be read
-	}
 	for line := range strings.Lines(body) {
 		tree, err := strconv.Unquote(strings.TrimSuffix(line, "\n"))
 		if err != nil {
@@ -77,11 +71,7 @@ func (bl *Recorder) saveWindow(rec *catalog.Record, w window) error {
 	if err := makeDir(dir); err != nil {
 		return err
 	}
-	state := w.state
-	if w.manifest != 0 && state == opened {
-		state = fmt.Sprint(state, " ", w.manifest)
-	}
-	data := fmt.Appendf([]byte(windowHead), "%s %s\n", w.since.UTC().Format(time.RFC3339Nano), state)
+	data := fmt.Appendf([]byte(windowHead), "%s %s\n", w.since.UTC().Format(time.RFC3339Nano), w.state)
 	for _, tree := range w.without {
 		data = append(strconv.AppendQuote(data, tree), '\n')
 	}
@@ -117,11 +107,15 @@ func (bl *Recorder) OpenWindow(ctx context.Context, rec *catalog.Record, reading
 	w := bl.readWindow(rec)
 	boot, err := proc.BootID()
 	if err == nil && (rec.Untouched || w.state == settled+boot || bl.recordAll(ctx, rec, &w)) {
-		w.manifest = reading.await(ctx)
+		reading.await(ctx)
 		w.since = vfs.Now().Add(-1)
 	}
 	w.state = opened
-	return bl.saveWindow(rec, w)
+	err = bl.saveWindow(rec, w)
+	if err == nil {
+		reading.opened(ctx)
+	}
+	return err
 }
 
 // Settle stores originals as Record does, and notes if those of all changes of the sandbox are stored. The

@@ -349,7 +349,7 @@ func TestRegistriesOfProgramsAreAdded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := p.Sandbox.Network(t.Context()); err != nil || got != c.want {
+		if got, err := p.Sandbox.Network(t.Context(), ""); err != nil || got != c.want {
 			t.Errorf("%q: %q, %v; want %q", c.text, got, err, c.want)
 		}
 	}
@@ -360,11 +360,11 @@ func TestRegistriesOfProgramsAreAdded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := p.Sandbox.Network(t.Context()); err != nil || got != "none" {
+	if got, err := p.Sandbox.Network(t.Context(), ""); err != nil || got != "none" {
 		t.Errorf("without a proxy: %q, %v", got, err)
 	}
 	write(t, path, "[sandbox]\nregistries = [\"gems\"]\n")
-	if _, err := policy.Read(path, policy.Named); err == nil || !strings.Contains(err.Error(), `unknown program "gems"`) {
+	if _, err := policy.Read(path, policy.Named); err == nil || !strings.Contains(err.Error(), `no package manager "gems"`) {
 		t.Errorf("an unknown program: %v", err)
 	}
 }

@@ -13,12 +13,12 @@ import (
 // registries stores the key registries of [sandbox] with the value v in r.sandbox, or records mistakes.
 func (r *reader) registries(name, path string, v any) {
 	if r.site {
-		r.wrong(path, name+": the site's policy names servers", "write them in net")
+		r.wrong(path, name+": not a key of the site's policy", "list the servers in net")
 		return
 	}
 	r.texts(name, path, v, func(text, path string) {
 		if !slices.Contains(registry.Programs, text) {
-			r.wrong(path, fmt.Sprintf("registries: unknown program %q", text), "the programs are "+strings.Join(registry.Programs, ", "))
+			r.wrong(path, fmt.Sprintf("registries: no package manager %q", text), "use "+strings.Join(registry.Programs, ", "))
 			return
 		}
 		r.sandbox.Registries = union(r.sandbox.Registries, []string{text})
@@ -31,7 +31,7 @@ func (r *reader) registries(name, path string, v any) {
 //
 // Cost and errors: those of [registry.Hosts] for each of these programs, which run on the host as this
 // user, with the user's own settings.
-func (s *Sandbox) Network(ctx context.Context) (string, error) {
+func (s *Sandbox) Network(ctx context.Context, workspace string) (string, error) {
 	if len(s.Registries) == 0 || s.Net == "host" {
 		return s.Net, nil
 	}
@@ -40,7 +40,7 @@ func (s *Sandbox) Network(ctx context.Context) (string, error) {
 		list = append(list, own)
 	}
 	for _, program := range s.Registries {
-		hosts, err := registry.Hosts(ctx, program)
+		hosts, err := registry.Hosts(ctx, program, workspace)
 		if err != nil {
 			return "", err
 		}

@@ -9,12 +9,12 @@ import (
 func resultSection() Section {
 	return Section{
 		Header: "[result]",
-		Text: "What a promotion takes of the sandbox's changes where nobody names paths, for a command that runs code of strangers, such as an installation. " +
-			"The rest is named and stays in the sandbox; a path that a person names with snapfs apply or with --only is promoted all the same. " +
-			"snapfs run then reports at its end which hidden files the command looked for, and which programs it was refused. " +
-			"This observes each system call that opens or looks up a file or executes a program (Linux 5.19), which takes some tens of microseconds more, and no program inside can observe others by the same means.",
+		Text: "Which changes a promotion takes if no path is named, for a command that runs code of others, such as an installation. " +
+			"snapfs lists the other changed paths and leaves them in the sandbox; snapfs apply NAME PATH or --only promotes one. " +
+			"snapfs run also lists the hidden files that the command tried to open and the programs that it was refused. " +
+			"That needs seccomp (Linux 5.19), and makes each lookup of a file and each execution of a program some tens of microseconds slower; programs inside cannot use seccomp to observe others.",
 		Keys: []Key{
-			{"only", "list of paths", "every change in the workspace", "The only paths that a promotion takes, with everything below them: relative to the workspace, or patterns, such as \"*.lock\"."},
+			{"only", "list of paths", "every change in the workspace", "The paths that a promotion takes, with everything below them: relative to the workspace, or patterns as in .gitignore, such as *.lock or **/node_modules."},
 		},
 	}
 }

@@ -20,7 +20,7 @@ type Sandbox struct {
 	Limits catalog.Limits `json:"limits,omitzero"`
 	// Net is "none", "host", or "allow:" with rules; "" if the profile does not set it.
 	Net string `json:"net,omitempty"`
-	// Registries are programs of [registry.Programs], whose package registries may be reached besides.
+	// Registries are programs of [registry.Programs], whose package servers may be reached in addition to Net.
 	Registries []string `json:"registries,omitempty"`
 	// Expose and Hide are absolute, clean paths; Env are names of variables.
 	Expose []string `json:"expose,omitempty"`
@@ -59,7 +59,7 @@ func sandboxSection() Section {
 		Text:   "What a sandbox may see and reach, like the flags of these names. Lists add to the flags.",
 		Keys: []Key{
 			{"net", "network, or list of rules", `"none"`, `The network: "none", "host", "allow:RULES", or a list of rules, as ["example.com:443", "*.example.org"]; snapfs net --help has their grammar.`},
-			{"registries", "list of programs", "", "Programs whose package registries may be reached besides: " + strings.Join(registry.Programs, ", ") + ". Which servers these are, snapfs asks your own program when the sandbox is made."},
+			{"registries", "list of programs", "", "Package managers whose servers may be reached in addition to net: " + strings.Join(registry.Programs, ", ") + ". snapfs reads the servers from this user's own settings of the program when it creates the sandbox, mirrors included. The flag --net replaces them."},
 			{"expose", "list of paths", "", "Secrets that are shown all the same. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
 			{"hide", "list of paths", "", "More paths to hide."},
 			{"env", "list of variables", "", "Names of variables to pass besides those that always pass."},

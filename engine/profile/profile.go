@@ -65,7 +65,7 @@ func apply(ctx context.Context, req *hostfs.Request, path string, given func(fla
 	if err != nil {
 		return readingFound(err, named)
 	}
-	u := profiled{p: &req.Policy, use: &catalog.ProfileUse{Path: p.Path, Found: !named}}
+	u := profiled{workspace: req.Workspace, p: &req.Policy, use: &catalog.ProfileUse{Path: p.Path, Found: !named}}
 	if named {
 		if err := u.name(ctx, &p.Sandbox, given); err != nil {
 			return err
@@ -97,8 +97,9 @@ func readingFound(err error, named bool) error {
 // A profiled applies the settings of a profile to the policy p, and notes in use which of them apply and
 // which are ignored.
 type profiled struct {
-	p   *catalog.Policy
-	use *catalog.ProfileUse
+	workspace string
+	p         *catalog.Policy
+	use       *catalog.ProfileUse
 }
 
 func (u *profiled) took(what string) { u.use.Taken = append(u.use.Taken, what) }
@@ -120,9 +121,14 @@ func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(strin
 	switch {
 	case s.Net == "" && s.Registries == nil:
 	case given("net"):
-		u.left("net " + s.Net)
+		if s.Net != "" {
+			u.left("net " + s.Net)
+		}
+		for _, one := range s.Registries {
+			u.left("registries " + one)
+		}
 	default:
-		net, err := s.Network(ctx)
+		net, err := s.Network(ctx, u.workspace)
 		if err != nil {
 			return err
 		}

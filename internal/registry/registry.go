@@ -27,32 +27,36 @@ import (
 // Programs are the names of the package managers whose registries [Hosts] can find.
 var Programs = []string{"cargo", "go", "npm", "pip"}
 
-// patience is how long a package manager may take to print its settings: npm and pip need about a second.
-const patience = 30 * time.Second
+// timeout is how long a package manager may take to print its settings: npm and pip need about a second.
+const timeout = 30 * time.Second
 
 // Hosts returns the servers that a program of [Programs] fetches packages from, each as "HOST:PORT",
 // sorted. An empty result means that it is configured to fetch nothing.
+//
+// The program runs on the host, outside of every sandbox. So none is run from workspace, into which a sandbox may
+// have written: directories of PATH in it do not count, and neither do variables that a virtual environment or a
+// script of npm's has set.
 //
 // Cost: the program runs for 0.1 to 1 second in the directory /, with this process's environment; for cargo
 // only files are read. Errors: errs.ErrNotFound (the program is not installed, or cargo has never
 // fetched and so has not stored where its registry is), errs.ErrInvalid (its settings cannot be
 // understood), those of [run.Run].
-func Hosts(ctx context.Context, program string) ([]string, error) {
-	ask, ok := map[string]func(context.Context) ([]string, error){"cargo": cargo, "go": golang, "npm": npm, "pip": pip}[program]
+func Hosts(ctx context.Context, program, workspace string) ([]string, error) {
+	list, ok := map[string]func(context.Context, string) ([]string, error){"cargo": cargo, "go": golang, "npm": npm, "pip": pip}[program]
 	if !ok {
-		return nil, errs.New("finding the registry", program, errs.ErrInvalid, "the programs are "+strings.Join(Programs, ", "))
+		return nil, errs.New("finding package servers", program, errs.ErrInvalid, "unknown program; use one of "+strings.Join(Programs, ", "))
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	urls, err := ask(ctx)
+	urls, err := list(ctx, workspace)
 	if err != nil {
-		return nil, errs.With("finding the registry of", program, err)
+		return nil, errs.With("finding package servers", program, err)
 	}
 	var hosts []string
 	for _, text := range urls {
 		host, err := hostOf(text)
 		if err != nil {
-			return nil, errs.With("finding the registry of", program, err)
+			return nil, errs.With("finding package servers", program, err)
 		}
 		hosts = append(hosts, host)
 	}
@@ -67,7 +71,7 @@ func hostOf(text string) (string, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" {
-		return "", errs.New("", "", errs.ErrInvalid, fmt.Sprintf("%q is no address of a server", text))
+		return "", errs.New("", "", errs.ErrInvalid, fmt.Sprintf("not the address of a server: %q", text))
 	}
 	port := u.Port()
 	switch {
@@ -80,18 +84,67 @@ func hostOf(text string) (string, error) {
 	return net.JoinHostPort(u.Hostname(), port), nil
 }
 
-// ask runs a package manager in the root directory, where no project's settings apply, and returns its
-// standard output: its settings.
-func ask(ctx context.Context, name string, args ...string) ([]byte, error) {
+// settingsOf runs a program, which prints settings, in the root directory, and returns its output. Errors:
+// errs.ErrNotFound if there is no such program outside the workspace.
+func settingsOf(ctx context.Context, workspace, name string, args ...string) ([]byte, error) {
+	path, err := find(name, workspace)
+	if err != nil {
+		return nil, err
+	}
 	var out strings.Builder
-	err := run.Run(ctx, run.Program{Name: name, Args: args, Dir: "/", Env: append(os.Environ(), "LC_ALL=C", "GOTOOLCHAIN=local"), Stdout: &out})
+	err = run.Run(ctx, run.Program{Name: path, Args: args, Dir: "/", Env: environ(workspace), Stdout: &out})
 	return []byte(out.String()), err
+}
+
+// find returns the path of a program in those directories of PATH that are outside the workspace, also after
+// symbolic links.
+func find(name, workspace string) (string, error) {
+	for _, dir := range outside(workspace) {
+		path := filepath.Join(dir, name)
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil || within(real, workspace) {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", errs.New("", name, errs.ErrNotFound, "not installed outside the workspace")
+}
+
+// outside returns the directories of PATH that are outside the workspace, also after symbolic links.
+func outside(workspace string) []string {
+	return slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool {
+		real, err := filepath.EvalSymlinks(dir)
+		return err != nil || !filepath.IsAbs(dir) || within(dir, workspace) || within(real, workspace)
+	})
+}
+
+// within reports whether a path is the workspace or lies in it.
+func within(path, workspace string) bool {
+	if real, err := filepath.EvalSymlinks(workspace); err == nil && real != workspace && within(path, real) {
+		return true
+	}
+	rel, err := filepath.Rel(workspace, path)
+	return workspace != "" && err == nil && filepath.IsLocal(rel)
+}
+
+// environ returns the environment for a program that prints settings: without the variables of a virtual environment
+// of Python, and of a script that npm runs, which has the settings of its project.
+func environ(workspace string) []string {
+	_, script := os.LookupEnv("npm_lifecycle_event")
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "PATH" || name == "VIRTUAL_ENV" || name == "NODE_OPTIONS" || script && strings.HasPrefix(strings.ToLower(name), "npm_")
+	})
+	path := "PATH=" + strings.Join(outside(workspace), string(filepath.ListSeparator))
+	return append(env, path, "LC_ALL=C", "GOTOOLCHAIN=local")
 }
 
 // npm returns the URLs of the registries in npm's settings: the general one, and those of single scopes
 // (@NAME).
-func npm(ctx context.Context) (urls []string, err error) {
-	out, err := ask(ctx, "npm", "config", "list", "--json")
+func npm(ctx context.Context, workspace string) (urls []string, err error) {
+	out, err := settingsOf(ctx, workspace, "npm", "config", "list", "--json")
 	if err != nil {
 		return nil, err
 	}
@@ -112,12 +165,12 @@ const pipDefault = "from pip._internal.models.index import PyPI; print(PyPI.simp
 
 // pip returns the URLs of the package indexes in pip's settings. An index that the user has configured is
 // taken to serve the files itself; the built-in one has another server for them.
-func pip(ctx context.Context) (urls []string, err error) {
-	out, err := ask(ctx, "python3", "-I", "-m", "pip", "config", "list")
+func pip(ctx context.Context, workspace string) (urls []string, err error) {
+	out, err := settingsOf(ctx, workspace, "python3", "-I", "-m", "pip", "config", "list")
 	if err != nil {
 		return nil, err
 	}
-	own := true
+	builtin := true
 	for line := range strings.Lines(string(out)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		value = strings.Trim(value, `'"`)
@@ -126,7 +179,7 @@ func pip(ctx context.Context) (urls []string, err error) {
 		}
 		switch key[strings.LastIndexByte(key, '.')+1:] {
 		case "index-url":
-			own = false
+			builtin = false
 			fallthrough
 		case "extra-index-url", "find-links":
 			for _, text := range strings.Fields(strings.ReplaceAll(value, `\n`, " ")) {
@@ -136,8 +189,8 @@ func pip(ctx context.Context) (urls []string, err error) {
 			}
 		}
 	}
-	if own {
-		out, err := ask(ctx, "python3", "-I", "-c", pipDefault)
+	if builtin {
+		out, err := settingsOf(ctx, workspace, "python3", "-I", "-c", pipDefault)
 		if err != nil {
 			return nil, err
 		}
@@ -148,8 +201,8 @@ func pip(ctx context.Context) (urls []string, err error) {
 
 // golang returns the URLs of the module proxies (GOPROXY) and of the checksum database (GOSUMDB) that the go
 // command uses.
-func golang(ctx context.Context) (urls []string, err error) {
-	out, err := ask(ctx, "go", "env", "-json", "GOPROXY", "GOSUMDB")
+func golang(ctx context.Context, workspace string) (urls []string, err error) {
+	out, err := settingsOf(ctx, workspace, "go", "env", "-json", "GOPROXY", "GOSUMDB")
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +237,7 @@ type cargoConfig struct {
 
 // cargo returns the URLs of the registries in cargo's configuration, and of those that cargo has fetched
 // from: it stores for each the address of its files. No command of cargo prints the built-in one.
-func cargo(context.Context) (urls []string, err error) {
+func cargo(context.Context, string) (urls []string, err error) {
 	home := os.Getenv("CARGO_HOME")
 	if home == "" {
 		user, err := os.UserHomeDir()
@@ -235,8 +288,8 @@ func cargo(context.Context) (urls []string, err error) {
 	}
 	if len(urls) == 0 {
 		return nil, &errs.Error{
-			Path: home, Kind: errs.ErrNotFound, Err: errors.New("cargo has fetched no package yet, so its registry is not known"),
-			Hints: []string{"cargo fetch   # once, in a project with a dependency; or name the servers with net"},
+			Path: home, Kind: errs.ErrNotFound, Err: errors.New("cargo has stored no registry yet: it has fetched no package"),
+			Hints: []string{"cargo fetch   # in a project with a dependency; or list the servers in net"},
 		}
 	}
 	return urls, nil

@@ -41,7 +41,7 @@ func TestAConfiguredRegistryIsFound(t *testing.T) {
 			for name, value := range c.env {
 				t.Setenv(name, value)
 			}
-			got, err := registry.Hosts(t.Context(), c.program)
+			got, err := registry.Hosts(t.Context(), c.program, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func TestABuiltInRegistryIsFound(t *testing.T) {
 			}
 			t.Setenv("HOME", t.TempDir())
 			t.Setenv("GOENV", "off")
-			got, err := registry.Hosts(t.Context(), program)
+			got, err := registry.Hosts(t.Context(), program, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,12 +93,12 @@ func TestTheRegistryOfCargoIsReadFromItsFiles(t *testing.T) {
 	}
 	want := func(want ...string) {
 		t.Helper()
-		got, err := registry.Hosts(t.Context(), "cargo")
+		got, err := registry.Hosts(t.Context(), "cargo", "")
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
-	_, err := registry.Hosts(t.Context(), "cargo")
+	_, err := registry.Hosts(t.Context(), "cargo", "")
 	if !errors.Is(err, errs.ErrNotFound) || len(errs.HintsOf(err)) == 0 {
 		t.Errorf("of an empty directory: %v", err)
 	}
@@ -107,7 +107,35 @@ func TestTheRegistryOfCargoIsReadFromItsFiles(t *testing.T) {
 	write("config.toml", "[source.crates-io]\nreplace-with = \"near\"\n[source.near]\nregistry = \"sparse+http://near.example:8080/index/\"\n[source.here]\ndirectory = \"/srv\"\n")
 	want("api.example:443", "files.example:443", "index.example:443", "near.example:8080")
 	write("config.toml", "[source")
-	if _, err := registry.Hosts(t.Context(), "cargo"); err == nil || !strings.Contains(err.Error(), "config.toml") {
+	if _, err := registry.Hosts(t.Context(), "cargo", ""); err == nil || !strings.Contains(err.Error(), "config.toml") {
 		t.Errorf("of a damaged configuration: %v", err)
+	}
+}
+
+// Nothing from the workspace is executed, whatever PATH and links say.
+func TestNoProgramOfTheWorkspaceIsAsked(t *testing.T) {
+	treetest.NeedProgram(t, "go")
+	w := t.TempDir()
+	bin, link := filepath.Join(w, "bin"), filepath.Join(t.TempDir(), "link")
+	planted := "#!/bin/sh\ntouch " + filepath.Join(w, "ran") + "\necho '{\"GOPROXY\": \"https://evil.example\", \"registry\": \"https://evil.example\"}'\n"
+	err := errors.Join(os.Mkdir(bin, 0o755), os.WriteFile(filepath.Join(bin, "go"), []byte(planted), 0o755),
+		os.WriteFile(filepath.Join(bin, "npm"), []byte(planted), 0o755), os.Symlink(bin, link), os.Mkdir(link+"s", 0o755),
+		os.Symlink(filepath.Join(bin, "npm"), filepath.Join(link+"s", "npm")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOPROXY", "https://a.example")
+	t.Setenv("GOSUMDB", "off")
+	was := os.Getenv("PATH")
+	t.Setenv("PATH", bin+":bin:"+link+":"+was)
+	if got, err := registry.Hosts(t.Context(), "go", w); err != nil || !slices.Equal(got, []string{"a.example:443"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	t.Setenv("PATH", link+"s:"+bin)
+	if got, err := registry.Hosts(t.Context(), "npm", w); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("of a workspace with the only npm: %q, %v", got, err)
+	}
+	if _, err := os.Lstat(filepath.Join(w, "ran")); err == nil {
+		t.Error("a program of the workspace was executed")
 	}
 }

@@ -8,7 +8,7 @@ import (
 // PathFlags lists the flags of snapfs whose values are file names, which [Place.Command] translates from
 // Windows to Linux.
 var PathFlags = []string{
-	"--allow", "--dir", "--e2b-key", "--earlier", "--expose", "--file", "--have", "--hide", "--html", "--key", "--mine", "--only", "--output",
+	"--allow", "--dir", "--e2b-key", "--earlier", "--evidence", "--expose", "--file", "--have", "--hide", "--html", "--key", "--mine", "--only", "--output",
 	"--profile", "--report", "--socket", "--state", "--target", "--theirs", "--tls-cert", "--tls-key", "--workspace",
 	"--write", "-C", "-o",
 }
@@ -17,8 +17,8 @@ var PathFlags = []string{
 // a separate argument, and must not be translated to a Linux path.
 var ValueFlags = []string{
 	"--after", "--agent", "--as-branch", "--attempts", "--backend", "--base", "--check", "--class", "--close",
-	"--cpu-time", "--cpus", "--disk", "--env", "--every", "--expires", "--files", "--host", "--idle", "--inodes",
-	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--keep-snapshots", "--keep-snapshots-for", "--listen", "--login", "--max-timeout", "--memory",
+	"--cpu-time", "--cpus", "--disk", "--env", "--every", "--expires", "--files", "--format", "--host", "--idle", "--inodes",
+	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--keep-snapshots", "--keep-snapshots-for", "--listen", "--login", "--max-age", "--max-timeout", "--memory",
 	"--message", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after", "--scope", "--score", "--set",
 	"--size", "--snapshot-at", "--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "--when-changed", "--within", "-j", "-m",
 	"-n",
@@ -42,7 +42,7 @@ func (p Place) Command(dir string, args []string) ([]string, error) {
 			list = append(list, arg, args[i+1])
 			i++
 			continue
-		case slices.Contains(PathFlags, arg) && i+1 < len(args):
+		case slices.Contains(PathFlags, arg) && i+1 < len(args) && args[i+1] != "--": // run --evidence has no value
 			list = append(list, arg)
 			i++
 			arg, err = p.linux(args[i])

@@ -59,8 +59,8 @@ func gateOf(records []audit.Record) (last gate) {
 }
 
 // Reproduce runs the recorded checks of a verified bundle again, each in a new fork of the recorded sandbox: of its base
-// with the recorded changes. It returns the verdict on the gate. Its fault is no-base where that state is not to be
-// had any more, and status if a check ends with another exit status than the recorded one. The checks
+// with the recorded changes. It returns the verdict on the gate. Its fault is no-base if the sandbox no longer
+// has that state, and status if a check ends with another exit status than the recorded one. The checks
 // print to out.
 //
 // The checks are commands from the bundle: the caller calls Reproduce only if it trusts the key that signed it.
@@ -90,13 +90,13 @@ func Reproduce(ctx context.Context, e *engine.Engine, text []byte, out io.Writer
 			return bundle.Verdict{}, err
 		}
 		if want := c.Data["status"]; want != float64(status) {
-			return verdict("no", bundle.OtherStatus, fmt.Sprintf("the check of record %d ended with status %d, and %v is recorded", c.Seq, status, want))
+			return verdict("no", bundle.OtherStatus, fmt.Sprintf("check of record %d: status %d now, %v recorded", c.Seq, status, want))
 		}
 	}
-	return verdict("yes", "", fmt.Sprintf("gate reproduced: %d of %d checks ended as recorded, in a clone of the recorded state", len(g.checks), len(g.checks)))
+	return verdict("yes", "", fmt.Sprintf("gate reproduced: all %d checks ended as recorded, in forks of the recorded state", len(g.checks)))
 }
 
-// recordedState returns the sandbox that is still in the state of a gate, or why it is not to be had.
+// recordedState returns the sandbox that is still in the state of a gate, or why there is none.
 func recordedState(ctx context.Context, e *engine.Engine, b *bundle.Bundle, records []audit.Record, g gate) (*catalog.Record, string) {
 	var rec *catalog.Record
 	all, _ := e.Catalog().List() // a damaged record is not this one
@@ -106,7 +106,7 @@ func recordedState(ctx context.Context, e *engine.Engine, b *bundle.Bundle, reco
 		}
 	}
 	if rec == nil {
-		return nil, "the recorded base is not to be had any more: this host has no sandbox " + b.Sandbox
+		return nil, "this host has no sandbox " + b.Sandbox + ", whose state was checked"
 	}
 	bases := map[string]string{}
 	trees, _ := records[0].Data["trees"].([]any)
@@ -118,7 +118,7 @@ func recordedState(ctx context.Context, e *engine.Engine, b *bundle.Bundle, reco
 	}
 	for _, t := range rec.Trees {
 		if base, ok := bases[strings.ToValidUTF8(t.Path, "�")]; ok && base != string(t.Base) {
-			return nil, "the recorded base is not to be had any more: the sandbox was refreshed, and has another base"
+			return nil, "the sandbox was refreshed since the checks: its base is another one"
 		}
 	}
 	own, err := recordsOf(Of(e.Catalog()).Log(rec.ID))
@@ -126,14 +126,14 @@ func recordedState(ctx context.Context, e *engine.Engine, b *bundle.Bundle, reco
 	case err != nil || len(own) < len(records):
 		return nil, "the record on this host is not that of the bundle"
 	case now.after >= 0 || len(now.checks) != len(g.checks) || now.checks[0].Seq != g.checks[0].Seq:
-		return nil, fmt.Sprintf("the recorded state is not to be had any more: record %d changed the sandbox since", max(now.after, g.after))
+		return nil, fmt.Sprintf("record %d changed the sandbox since the checks", max(now.after, g.after))
 	case g.root == "":
 		return nil, "no manifest of the checked state is recorded"
 	}
 	for i, root := range bundle.Roots(records) {
 		if root == g.root && i < len(b.Manifests) {
 			if err := holds(ctx, e, rec, b.Manifests[i]); err != nil {
-				return nil, "the sandbox differs from the recorded manifest: " + err.Error()
+				return nil, "the sandbox differs from the manifest of the checks: " + err.Error()
 			}
 			return rec, ""
 		}

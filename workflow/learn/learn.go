@@ -1,12 +1,12 @@
-// Package learn runs a command in sandboxes where only secrets are refused, and makes the smallest profile
-// under which it passes of what was observed: the destinations that the network proxy decided on, the paths that
-// the command changed, and the programs that it executed.
+// Package learn runs a command in sandboxes and makes a profile from what it used: the destinations that the
+// network proxy decided on, the paths that the command changed, and the programs that it executed.
 package learn
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +19,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/network"
 )
 
 // maxPasses bounds how often a command runs until no destination is refused any more.
@@ -48,10 +49,10 @@ type Learned struct {
 	Profile string `json:"profile"`
 }
 
-// Of runs a command in new sandboxes of a request, until a run was refused no destination that it was not refused
+// Run runs a command in new sandboxes of a request, until a run was refused no destination that it was not refused
 // before, and returns what the last run used. The sandboxes and their changes are removed. Errors: those of
 // [engine.Engine.Run]; errs.ErrNotSupported where system calls cannot be observed.
-func Of(ctx context.Context, e *engine.Engine, req hostfs.Request, command engine.Command) (*Learned, error) {
+func Run(ctx context.Context, e *engine.Engine, req hostfs.Request, command engine.Command) (*Learned, error) {
 	req.Policy.Observe = true
 	rules := []string{unused}
 	for pass := 1; ; pass++ {
@@ -69,7 +70,7 @@ func Of(ctx context.Context, e *engine.Engine, req hostfs.Request, command engin
 			err = &errs.Error{Op: "learning", Kind: errs.ErrNotSupported, Err: errors.New("system calls cannot be observed: that needs seccomp of Linux 5.19")}
 			return nil, errors.Join(err, s.Discard(later))
 		}
-		more := added(rules, s.Refused)
+		more := withRefused(rules, s.Refused)
 		if len(more) > len(rules) && pass < maxPasses {
 			rules = more
 			if err := s.Discard(later); err != nil {
@@ -81,29 +82,22 @@ func Of(ctx context.Context, e *engine.Engine, req hostfs.Request, command engin
 			Command: command.Args, Status: st.ExitCode(), Passes: pass,
 			Net: []string{}, Programs: []string{}, Writable: []string{}, Looked: []attempts.Attempt{}, NotLearned: []string{},
 		}
-		err = errors.Join(l.take(ctx, e, s), s.Discard(later))
+		err = errors.Join(l.fill(ctx, e, s), s.Discard(later))
 		return l, err
 	}
 }
 
-// added returns rules with those that allow what was refused.
-func added(rules []string, refused []egress.RefusedAccess) []string {
+// withRefused returns rules with those that allow the refused destinations. This host, its own network and the metadata
+// service of a cloud machine stay refused: they have what no install script should get.
+func withRefused(rules []string, refused []egress.RefusedAccess) []string {
 	rules = slices.Clone(rules)
 	for _, r := range refused {
-		rule := r.Name
-		switch {
-		case r.Failed:
+		if _, _, special := network.Special(r.Addr); r.Failed || r.Name == hostName || r.Addr.IsValid() && special {
 			continue
-		case rule == "":
-			rule = r.Addr.String()
-			if r.Addr.Is6() {
-				rule = "[" + rule + "]"
-			}
 		}
+		rule := hostOf(r.Name, r.Addr)
 		if r.Port > 0 {
 			rule += ":" + strconv.Itoa(int(r.Port))
-		} else if r.Name == hostName {
-			rule += ":1-65534" // a rule of this host must name ports, and all of them are none
 		}
 		if _, ok, err := hostfs.NetworkRules("allow:" + rule); err == nil && ok && !slices.Contains(rules, rule) {
 			rules = append(rules, rule)
@@ -112,15 +106,16 @@ func added(rules []string, refused []egress.RefusedAccess) []string {
 	return rules
 }
 
-// take fills in l from a session whose command has ended.
-func (l *Learned) take(ctx context.Context, e *engine.Engine, s *engine.Session) error {
+// fill fills in l from a session whose command has ended.
+func (l *Learned) fill(ctx context.Context, e *engine.Engine, s *engine.Session) error {
 	changes, err := e.Compare.Changes(ctx, s.Record)
 	if err != nil {
 		return err
 	}
 	defer changes.Close()
-	made := l.writes(changes)
-	l.executes(s.Attempts.Programs(), made)
+	made := createdIn(changes)
+	l.setWritable(changes, made)
+	l.setPrograms(s.Attempts.Programs(), made)
 	for _, a := range s.Attempts.List() {
 		if a.Kind == attempts.Hidden {
 			l.Looked = append(l.Looked, a)
@@ -128,53 +123,51 @@ func (l *Learned) take(ctx context.Context, e *engine.Engine, s *engine.Session)
 	}
 	for _, r := range s.Refused {
 		if !r.Failed {
-			l.NotLearned = append(l.NotLearned, fmt.Sprintf("net: %s%v: %s", r.Name, addrOf(r), r.Why))
+			l.NotLearned = append(l.NotLearned, fmt.Sprintf("net: %s: %s", hostOf(r.Name, r.Addr), r.Why))
 		}
 	}
-	if err := l.reaches(e, s.Record.Name); err != nil {
+	if err := l.setNet(e, s.Record.Name); err != nil {
 		return err
 	}
 	l.Profile = l.text()
 	return nil
 }
 
-// addrOf returns the address of a refused access that has no name.
-func addrOf(r egress.RefusedAccess) string {
-	if r.Name != "" {
-		return ""
+// hostOf returns a destination as network rules write it: its name, or its address, an IPv6 one in brackets.
+func hostOf(name string, addr netip.Addr) string {
+	switch {
+	case name != "" || !addr.IsValid():
+		return name
+	case addr.Is6():
+		return "[" + addr.String() + "]"
 	}
-	return r.Addr.String()
+	return addr.String()
 }
 
-// reaches sets l.Net to the destinations that were connected to, and the names that were only looked up.
-func (l *Learned) reaches(e *engine.Engine, name string) error {
+// setNet sets l.Net to the destinations that were connected to, and the names that were only looked up.
+func (l *Learned) setNet(e *engine.Engine, name string) error {
 	list, err := e.Supervise.NetworkEvents(name)
 	if err != nil {
 		return err
 	}
-	connected, asked := map[string]bool{}, []string{}
+	connected, lookedUp := map[string]bool{}, []string{}
 	add := func(rule string) {
 		if !slices.Contains(l.Net, rule) {
 			l.Net = append(l.Net, rule)
 		}
 	}
 	for _, ev := range list {
-		host := ev.Name
-		if host == "" && ev.Addr.IsValid() {
-			if host = ev.Addr.String(); ev.Addr.Is6() {
-				host = "[" + host + "]"
-			}
-		}
+		host := hostOf(ev.Name, ev.Addr)
 		switch {
 		case !ev.Allowed || ev.Ended || host == "":
 		case ev.Kind == "dns":
-			asked = append(asked, host)
+			lookedUp = append(lookedUp, host)
 		case ev.Port > 0:
 			connected[host] = true
 			add(host + ":" + strconv.Itoa(int(ev.Port)))
 		}
 	}
-	for _, host := range asked {
+	for _, host := range lookedUp {
 		if !connected[host] {
 			add(host + ":443") // a lookup needs a rule with the name, whatever its port
 		}
@@ -183,41 +176,45 @@ func (l *Learned) reaches(e *engine.Engine, name string) error {
 	return nil
 }
 
-// always are directories of a sandbox's own, where every command may write.
-var always = []string{"/tmp", "/dev", "/run"}
+// alwaysWritable are directories of a sandbox's own, where every command may write.
+var alwaysWritable = []string{"/tmp", "/dev", "/run"}
 
-// writes sets l.Writable to what must be writable for these changes: a changed file, and the directory of a
-// name that was made or removed. It returns the paths that did not exist before.
-func (l *Learned) writes(changes *compare.Changes) (made map[string]bool) {
-	made = map[string]bool{}
+// createdIn returns the paths of changes that did not exist before.
+func createdIn(changes *compare.Changes) map[string]bool {
+	created := map[string]bool{}
 	for _, p := range changes.Parts {
 		for _, c := range p.Changes {
 			if c.Old == nil {
-				made[filepath.Join(p.Root, c.Path)] = true
+				created[filepath.Join(p.Root, c.Path)] = true
 			}
 		}
 	}
+	return created
+}
+
+// setWritable sets l.Writable to the paths that must be writable for these changes: a changed file, and the
+// directory of a name that was created or removed. created are the paths that did not exist before.
+func (l *Learned) setWritable(changes *compare.Changes, created map[string]bool) {
 	for _, p := range changes.Parts {
 		for _, c := range p.Changes {
 			path := filepath.Join(p.Root, c.Path)
 			if c.Old == nil || c.New == nil {
-				path = existing(filepath.Dir(path), made)
+				path = existing(filepath.Dir(path), created)
 			}
 			switch {
 			case path == "/":
-				l.not("data.writable: names directly in / were made or removed, and / as a whole cannot be writable")
-			case slices.ContainsFunc(always, func(dir string) bool { return hostfs.Within(path, dir) }):
+				l.noteNotLearned("data.writable: names directly in / were made or removed, and / as a whole cannot be writable")
+			case slices.ContainsFunc(alwaysWritable, func(dir string) bool { return hostfs.Within(path, dir) }):
 			case !slices.Contains(l.Writable, path):
 				l.Writable = append(l.Writable, path)
 			}
 		}
 	}
 	l.Writable = outermost(l.Writable)
-	return made
 }
 
-// not adds a text to l.NotLearned once.
-func (l *Learned) not(text string) {
+// noteNotLearned adds a text to l.NotLearned once.
+func (l *Learned) noteNotLearned(text string) {
 	if !slices.Contains(l.NotLearned, text) {
 		l.NotLearned = append(l.NotLearned, text)
 	}
@@ -243,20 +240,20 @@ func outermost(paths []string) []string {
 	return list
 }
 
-// executes sets l.Programs to the rules for these programs. One that the command made itself cannot be named before
+// setPrograms sets l.Programs to the rules for these programs. One that the command made itself cannot be named before
 // it exists: its directory is.
-func (l *Learned) executes(programs []string, made map[string]bool) {
+func (l *Learned) setPrograms(programs []string, made map[string]bool) {
 	for _, p := range programs {
 		rule := p
-		if made[p] || slices.ContainsFunc(always, func(dir string) bool { return hostfs.Within(p, dir) }) {
+		if made[p] || slices.ContainsFunc(alwaysWritable, func(dir string) bool { return hostfs.Within(p, dir) }) {
 			dir := existing(filepath.Dir(p), made)
-			if i := slices.IndexFunc(always, func(own string) bool { return hostfs.Within(p, own) }); i >= 0 {
-				dir = always[i]
+			if i := slices.IndexFunc(alwaysWritable, func(own string) bool { return hostfs.Within(p, own) }); i >= 0 {
+				dir = alwaysWritable[i]
 			}
 			rule = strings.TrimSuffix(dir, "/") + "/*"
 		}
 		if strings.ContainsAny(rule, " \t\n:?[") || rule == "/*" {
-			l.not("tools.allow: no rule can name " + strconv.Quote(p))
+			l.noteNotLearned("tools.allow: no rule can name " + strconv.Quote(p))
 		} else if !slices.Contains(l.Programs, rule) {
 			l.Programs = append(l.Programs, rule)
 		}
@@ -266,7 +263,7 @@ func (l *Learned) executes(programs []string, made map[string]bool) {
 // text returns the profile as TOML.
 func (l *Learned) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Learned by snapfs from one command. Read it before you use it: what the command needs\n# under other circumstances is not in it.\n")
+	fmt.Fprintf(&b, "# Learned by snapfs from one command. Read it before you use it: a run of the command\n# that takes another path may need more.\n")
 	fmt.Fprintf(&b, "about = %s\nversion = 1\n\n[sandbox]\n", quoted("learned from "+strings.Join(l.Command, " ")))
 	if len(l.Net) == 0 {
 		b.WriteString("net = \"none\"\n")

@@ -13,16 +13,18 @@ import (
 )
 
 func TestARefusedDestinationBecomesARule(t *testing.T) {
-	got := added([]string{unused}, []egress.RefusedAccess{
+	got := withRefused([]string{unused}, []egress.RefusedAccess{
 		{Name: "a.example.com"},
 		{Name: "a.example.com", Port: 443},
 		{Name: "down.example.com", Failed: true},
 		{Name: "host.snapfs"},
 		{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80},
+		{Addr: netip.MustParseAddr("169.254.169.254"), Port: 80},
+		{Name: "inside.example.com", Addr: netip.MustParseAddr("10.0.0.1"), Port: 80},
 		{Addr: netip.MustParseAddr("2001:db8::1"), Port: 80},
 		{Name: "no name"},
 	})
-	want := []string{unused, "a.example.com", "a.example.com:443", "host.snapfs:1-65534", "192.0.2.1:80", "[2001:db8::1]:80"}
+	want := []string{unused, "a.example.com", "a.example.com:443", "192.0.2.1:80", "[2001:db8::1]:80"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -56,7 +58,7 @@ func TestTheProfileOfAnyNamesIsRead(t *testing.T) {
 func TestAProgramThatDidNotExistIsNamedByItsDirectory(t *testing.T) {
 	l := &Learned{}
 	made := map[string]bool{"/w/build": true, "/w/build/tool": true}
-	l.executes([]string{"/usr/bin/cat", "/w/build/tool", "/tmp/x/y", "/usr/bin/a b"}, made)
+	l.setPrograms([]string{"/usr/bin/cat", "/w/build/tool", "/tmp/x/y", "/usr/bin/a b"}, made)
 	if d := cmp.Diff([]string{"/usr/bin/cat", "/w/*", "/tmp/*"}, l.Programs); d != "" {
 		t.Error(d)
 	}

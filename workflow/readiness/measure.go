@@ -27,31 +27,34 @@ import (
 // and one that was refused.
 var pointNames = []string{"start", selftest.KindIsolation, selftest.KindNetwork, selftest.KindLimit, "log"}
 
-// A Measurement goes through the checklist for one request.
+// A Measurement checks the five points for one request.
 type Measurement struct {
 	Engine  *engine.Engine
 	Request hostfs.Request
 	// Program is the path of snapfs.
-	Program string
-	Place   Place
+	Program    string
+	Conditions Conditions
 	// Each is called with every report of a self-test as soon as it is known.
 	Each func(prove.Report)
 
 	points  map[string]*Point
-	counts  map[string][3]int // of a point: held, busy, all
+	counts  map[string]count // by point
 	held    []string
 	crossed []string
 }
 
-// Run goes through the checklist, stores the signed result for [Ask], and returns it with the bundle of the sandbox in
+// A count has the numbers of the self-tests of one point.
+type count struct{ held, busy, untried, all int }
+
+// Run checks the points, stores the signed result for [Current], and returns it with the bundle of the sandbox in
 // which the runs are recorded. A point that does not hold is no error. After an error there is no
 // stored result, also no earlier one. Cost: that of [selftest.Tester.Prove].
 func (m *Measurement) Run(ctx context.Context) (*Result, []byte, error) {
 	cat := m.Engine.Catalog()
-	if err := os.Remove(pathOf(cat.Dir(), m.Place)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(pathOf(cat.Dir(), m.Conditions)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, errs.With("removing the last result", "", err)
 	}
-	m.points, m.counts = map[string]*Point{}, map[string][3]int{}
+	m.points, m.counts = map[string]*Point{}, map[string]count{}
 	for _, name := range pointNames {
 		m.points[name] = &Point{Name: name, Result: Untried, Why: "nothing was tried"}
 	}
@@ -67,7 +70,7 @@ func (m *Measurement) Run(ctx context.Context) (*Result, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &Result{Place: m.Place}
+	r := &Result{Conditions: m.Conditions}
 	exported, err := m.runs(ctx, r)
 	if err != nil {
 		return nil, nil, err
@@ -80,19 +83,19 @@ func (m *Measurement) Run(ctx context.Context) (*Result, []byte, error) {
 func (m *Measurement) note(r prove.Report) {
 	kind := selftest.KindOf(r.Probe)
 	n := m.counts[kind]
-	n[2]++
+	n.all++
 	p := m.points[kind]
 	switch {
 	case r.Held:
-		n[0]++
+		n.held++
 		m.held = append(m.held, r.Probe)
-	case r.Busy: // it did not get through; a busy machine cannot tell more
-		n[1]++
+	case r.Busy: // the attempt did not succeed, perhaps only because the machine is busy
+		n.busy++
 	case !r.WasTried():
 		if p.Result != NotHeld {
 			p.Result, p.Why = Untried, r.Probe+": "+r.Happened
 		}
-		n[1] = -1 << 20
+		n.untried++
 	default:
 		p.Result, p.Why = NotHeld, r.Probe+": "+r.Tried+": "+r.Happened
 		m.crossed = append(m.crossed, r.Probe)
@@ -105,15 +108,17 @@ func (m *Measurement) judge() {
 	for _, kind := range []string{selftest.KindIsolation, selftest.KindNetwork, selftest.KindLimit} {
 		p, n := m.points[kind], m.counts[kind]
 		switch {
-		case p.Result == NotHeld || n[1] < 0:
-		case n[2] == 0 && kind == selftest.KindNetwork && m.Request.Policy.Network == "host":
-			p.Result, p.Why = Held, "the profile has the host's network: there is no wall to try"
-		case n[2] == 0 && kind == selftest.KindLimit:
-			p.Result, p.Why = Held, "the profile has no limit that can be tried"
-		case n[2] > 0:
-			p.Result, p.Why = Held, fmt.Sprintf("%d of %d self-tests held", n[0], n[2])
-			if n[1] > 0 {
-				p.Why += fmt.Sprintf("; of %d a busy machine could not tell", n[1])
+		case p.Result == NotHeld || n.untried > 0:
+		case n.all > 0 && n.held == 0:
+			p.Why = "no self-test could tell on this busy machine"
+		case n.all == 0 && kind == selftest.KindNetwork && m.Request.Policy.Network == "host":
+			p.Result, p.Why = Held, "the profile uses the host's network: nothing to test"
+		case n.all == 0 && kind == selftest.KindLimit:
+			p.Result, p.Why = Held, "the profile has no limit that a self-test covers"
+		case n.all > 0:
+			p.Result, p.Why = Held, fmt.Sprintf("%d of %d self-tests held", n.held, n.all)
+			if n.busy > 0 {
+				p.Why += fmt.Sprintf("; %d inconclusive on a busy machine", n.busy)
 			}
 		}
 		p.Why = strings.ToValidUTF8(p.Why, "�")
@@ -181,7 +186,7 @@ func (m *Measurement) record(ctx context.Context, s *engine.Session, r *Result) 
 		r.Points = append(r.Points, p)
 		list = append(list, map[string]any{"name": p.Name, "result": p.Result, "why": p.Why})
 	}
-	data := map[string]any{"points": list, "backends": r.Backends, "level": r.Level, "kernel": m.Place.Kernel, "version": m.Place.Version, "profile": m.Place.Profile}
+	data := map[string]any{"points": list, "backends": r.Backends, "level": r.Level, "kernel": m.Conditions.Kernel, "version": m.Conditions.Version, "profile": m.Conditions.Profile}
 	if err := own.Log(s.Record.ID).Append(audit.Checklist, data, true); err != nil {
 		return nil, err
 	}

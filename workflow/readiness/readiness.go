@@ -1,9 +1,7 @@
-// Package readiness measures whether this host can serve a profile, and answers from the last
-// measurement.
+// Package readiness measures whether this host can serve a profile, and reports the last result.
 //
-// [Measure] goes through the operator's checklist of five points with the very sandboxes that the
-// profile describes, and stores a signed result. [Ask] reads that result and says whether it still
-// holds: it starts nothing, and takes a millisecond.
+// [Measurement.Run] checks five points in sandboxes of the profile, and stores a signed result. [Current] reads that
+// result and reports whether it still applies: it starts nothing, and takes a millisecond.
 package readiness
 
 import (
@@ -31,11 +29,11 @@ import (
 // PredicateType is the type of the signed statement of a result.
 const PredicateType = "https://github.com/snapfs/snapfs/evidence/ready/v1"
 
-// MaxAge is the age up to which a result holds, if nobody asks for another one.
+// MaxAge is the age up to which a result applies, without --max-age.
 const MaxAge = 24 * time.Hour
 
-// A Place is what a result depends on.
-type Place struct {
+// Conditions are those that a result depends on: a result of other conditions does not count.
+type Conditions struct {
 	// Boot and Kernel are those of the host, Version that of snapfs.
 	Boot    string `json:"boot"`
 	Kernel  string `json:"kernel"`
@@ -47,13 +45,13 @@ type Place struct {
 	Workspace string `json:"workspace"`
 }
 
-// PlaceOf returns the place of a request on this host as it is now.
-func PlaceOf(req hostfs.Request, version string) (Place, error) {
+// ConditionsOf returns the conditions of a request on this host as it is now.
+func ConditionsOf(req hostfs.Request, version string) (Conditions, error) {
 	boot, err := proc.BootID()
 	if err != nil {
-		return Place{}, err
+		return Conditions{}, err
 	}
-	p := Place{Boot: boot, Kernel: evidence.Kernel(), Version: version, Workspace: strings.ToValidUTF8(req.Workspace, "�")}
+	p := Conditions{Boot: boot, Kernel: evidence.Kernel(), Version: version, Workspace: strings.ToValidUTF8(req.Workspace, "�")}
 	policy := req.Policy
 	if policy.Profile != nil {
 		p.Profile = strings.ToValidUTF8(policy.Profile.Path, "�")
@@ -90,7 +88,7 @@ const (
 
 // A Result is a measurement.
 type Result struct {
-	Place
+	Conditions
 	Measured time.Time `json:"measured"`
 	// Up is the time since the boot, in milliseconds: the clock of the host may be set.
 	Up int64 `json:"up"`
@@ -124,12 +122,12 @@ type Answer struct {
 	Result     *Result `json:"result,omitempty"`
 }
 
-// Ask answers from the stored result of a place, without a lock and without starting anything.
-func Ask(state string, now Place, maxAge time.Duration) Answer {
+// Current reports from the stored result for these conditions, without a lock and without starting anything.
+func Current(state string, now Conditions, maxAge time.Duration) Answer {
 	not := func(reason, why string) Answer { return Answer{Reason: reason, Why: why} }
 	line, err := os.ReadFile(pathOf(state, now))
 	if errors.Is(err, fs.ErrNotExist) {
-		return not("missing", "nobody has measured this profile here")
+		return not("missing", "no result for this profile and workspace")
 	}
 	if err != nil {
 		return not("damaged", err.Error())
@@ -142,15 +140,15 @@ func Ask(state string, now Place, maxAge time.Duration) Answer {
 	a := Answer{AgeSeconds: int64(age.Seconds()), Result: r}
 	switch {
 	case r.Boot != now.Boot:
-		a.Reason, a.Why, a.AgeSeconds = "boot", "the host has booted since it was measured", 0
+		a.Reason, a.Why, a.AgeSeconds = "boot", "the host has rebooted since the result", 0
 	case r.Kernel != now.Kernel:
-		a.Reason, a.Why = "kernel", "it was measured with another kernel: "+r.Kernel
+		a.Reason, a.Why = "kernel", "the result is of kernel "+r.Kernel+", this host runs "+now.Kernel
 	case r.Version != now.Version:
-		a.Reason, a.Why = "version", "it was measured with snapfs "+r.Version+", and this is "+now.Version
+		a.Reason, a.Why = "version", "the result is of snapfs "+r.Version+", this is "+now.Version
 	case r.Profile != now.Profile || r.Policy != now.Policy || r.Workspace != now.Workspace:
-		a.Reason, a.Why = "policy", "the profile, or the policy that follows from it, has changed since it was measured"
+		a.Reason, a.Why = "policy", "the policy has changed since the result (profile, flags or site's policy)"
 	case age < 0 || age > maxAge:
-		a.Reason, a.Why = "age", fmt.Sprintf("it was measured %v ago, and %v is allowed", age.Round(time.Second), maxAge)
+		a.Reason, a.Why = "age", fmt.Sprintf("the result is %v old; the maximum is %v", age.Round(time.Second), maxAge)
 	case !r.Ready():
 		a.Reason, a.Why = "not-held", "not every point held"
 		for _, p := range r.Points {
@@ -166,7 +164,7 @@ func Ask(state string, now Place, maxAge time.Duration) Answer {
 }
 
 // pathOf returns the path of the result of a profile and a workspace.
-func pathOf(state string, p Place) string {
+func pathOf(state string, p Conditions) string {
 	sum := sha256.Sum256([]byte(p.Profile + "\x00" + p.Workspace))
 	return filepath.Join(evidence.Dir(state), "ready-"+hex.EncodeToString(sum[:12])+".json")
 }
@@ -209,6 +207,6 @@ func store(state string, key *statement.Key, r *Result) error {
 	if err != nil {
 		return err
 	}
-	path := pathOf(state, r.Place)
+	path := pathOf(state, r.Conditions)
 	return errs.With("storing the result", path, catalog.ReplaceFile(path, line, true))
 }

@@ -23,11 +23,11 @@ func TestAnAnswerNamesWhatIsInTheWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, err := PlaceOf(hostfs.Request{Workspace: "/w", Policy: catalog.Policy{Network: "none"}}, "v1")
+	now, err := ConditionsOf(hostfs.Request{Workspace: "/w", Policy: catalog.Policy{Network: "none"}}, "v1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := Ask(state, now, MaxAge); a.Ready || a.Reason != "missing" {
+	if a := Current(state, now, MaxAge); a.Ready || a.Reason != "missing" {
 		t.Errorf("without a result: %+v", a)
 	}
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestAnAnswerNamesWhatIsInTheWay(t *testing.T) {
 		{"not-held", func(r *Result) { r.Points[2].Result = Untried }},
 		{"not-held", func(r *Result) { r.Points = r.Points[:3] }},
 	} {
-		r := &Result{Place: now, Up: hostinfo.Uptime().Milliseconds(), Sandbox: "s1", Root: "00"}
+		r := &Result{Conditions: now, Up: hostinfo.Uptime().Milliseconds(), Sandbox: "s1", Root: "00"}
 		for _, name := range pointNames {
 			r.Points = append(r.Points, Point{Name: name, Result: Held})
 		}
@@ -52,7 +52,7 @@ func TestAnAnswerNamesWhatIsInTheWay(t *testing.T) {
 		if err := store(state, key, r); err != nil {
 			t.Fatal(err)
 		}
-		if a := Ask(state, now, MaxAge); a.Ready != (c.reason == "") || a.Reason != c.reason {
+		if a := Current(state, now, MaxAge); a.Ready != (c.reason == "") || a.Reason != c.reason {
 			t.Errorf("%q: %+v", c.reason, a)
 		}
 	}
@@ -64,7 +64,7 @@ func TestAnAnswerNamesWhatIsInTheWay(t *testing.T) {
 	if err := os.WriteFile(pathOf(state, now), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if a := Ask(state, now, MaxAge); a.Reason != "damaged" {
+	if a := Current(state, now, MaxAge); a.Reason != "damaged" {
 		t.Errorf("a changed result: %+v", a)
 	}
 }
@@ -72,7 +72,7 @@ func TestAnAnswerNamesWhatIsInTheWay(t *testing.T) {
 // TestAPolicyHasOneDigest: a value of a variable does not count, a rule does.
 func TestAPolicyHasOneDigest(t *testing.T) {
 	digest := func(p catalog.Policy) string {
-		place, err := PlaceOf(hostfs.Request{Workspace: "/w", Policy: p}, "v1")
+		place, err := ConditionsOf(hostfs.Request{Workspace: "/w", Policy: p}, "v1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestOnePointThatDoesNotHoldIsEnough(t *testing.T) {
 		{"one cannot be tried", "held untried held", []prove.Report{held("masked"), prove.Untried("ipv4", nil, os.ErrNotExist), held("name"), held("memory")}},
 		{"nothing tried", "untried untried held", nil},
 	} {
-		m := Measurement{points: map[string]*Point{}, counts: map[string][3]int{}}
+		m := Measurement{points: map[string]*Point{}, counts: map[string]count{}}
 		for _, name := range pointNames {
 			m.points[name] = &Point{Name: name, Result: Untried}
 		}
@@ -116,20 +116,20 @@ func TestOnePointThatDoesNotHoldIsEnough(t *testing.T) {
 	}
 }
 
-func BenchmarkAsk(b *testing.B) {
+func BenchmarkCurrent(b *testing.B) {
 	state := treetest.Dir(b)
 	key, err := statement.HostKey(evidence.Dir(state))
 	if err != nil {
 		b.Fatal(err)
 	}
-	now, err := PlaceOf(hostfs.Request{Workspace: "/w"}, "v1")
+	now, err := ConditionsOf(hostfs.Request{Workspace: "/w"}, "v1")
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := store(state, key, &Result{Place: now}); err != nil {
+	if err := store(state, key, &Result{Conditions: now}); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		Ask(state, now, MaxAge)
+		Current(state, now, MaxAge)
 	}
 }

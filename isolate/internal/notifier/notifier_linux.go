@@ -37,7 +37,7 @@ func calls(onlyExec bool) []watched {
 		{unix.SYS_FACCESSAT2, 0, 1, -1, false},
 		{unix.SYS_READLINKAT, 0, 1, -1, false},
 		{unix.SYS_EXECVE, -1, 0, -1, true},
-		{unix.SYS_EXECVEAT, 0, 1, 4, true},
+		{unix.SYS_EXECVEAT, 0, 1, -1, true},
 	}
 	list = append(list, older...)
 	if onlyExec {
@@ -136,15 +136,22 @@ func waitFor(listener int) bool {
 }
 
 func ioctl(fd int, request uint, arg unsafe.Pointer) unix.Errno {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(arg))
-	return errno
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(arg))
+		if errno != unix.EINTR || request == unix.SECCOMP_IOCTL_NOTIF_RECV {
+			return errno
+		}
+	}
 }
 
 // path returns the absolute path that the call names, "" if it cannot be read.
 func (n *notification) path(c watched) string {
 	text := readText(int(n.pid), uintptr(n.args[c.path]))
-	if text == "" || text[0] == '/' {
-		return clean(text)
+	if text != "" && text[0] == '/' {
+		return filepath.Clean(text)
+	}
+	if text == "" && n.number != unix.SYS_EXECVEAT { // that takes an empty path for the file itself (AT_EMPTY_PATH)
+		return ""
 	}
 	dir := fmt.Sprintf("/proc/%d/cwd", n.pid)
 	if c.dir >= 0 && int32(n.args[c.dir]) != unix.AT_FDCWD {
@@ -154,14 +161,7 @@ func (n *notification) path(c watched) string {
 	if err != nil || start == "" || start[0] != '/' {
 		return ""
 	}
-	return clean(start + "/" + text)
-}
-
-func clean(text string) string {
-	if text == "" {
-		return ""
-	}
-	return filepath.Clean(text)
+	return filepath.Clean(start + "/" + text)
 }
 
 // readText reads a C string of less than PATH_MAX bytes from the memory of a process, page by page, since

@@ -106,7 +106,7 @@ func Verify(text []byte, o Options) Report {
 		c.signer(o.Key).verdict(Signer, "signed by the key that you trust"),
 		c.complete().verdict(Completeness, "the log runs from the sandbox's creation to the end statement"),
 		c.policy(),
-		{Gate, "not run", "", "the checks run again with --reproduce only"},
+		{Gate, "not run", "", "use --reproduce to run the checks again"},
 	}
 	return r
 }

@@ -125,11 +125,16 @@ func ocsf(r audit.Record, name string) map[string]any {
 		e["actor"] = map[string]any{"user": user, "app_name": "snapfs"}
 		e["api"] = map[string]any{"operation": strings.TrimPrefix(r.Type, "snapfs."), "service": map[string]any{"name": "snapfs"}}
 		e["src_endpoint"] = map[string]any{"name": name, "uid": r.Sandbox}
-		if r.Type == events.ApprovalAsked || r.Type == events.LimitReached || number(d, "status") != 0 {
+		if failedAct(r) {
 			failed()
 		}
 	}
 	return e
+}
+
+// failedAct reports whether a record is of a refusal, a reached limit or a command that failed.
+func failedAct(r audit.Record) bool {
+	return number(r.Data, "status") != 0 || strings.HasSuffix(r.Type, ".refused") || r.Type == events.LimitReached || r.Type == events.ApprovalAsked
 }
 
 // activityOf returns the activity of API Activity for a type of record.
@@ -159,7 +164,7 @@ func otlp(r *Record) map[string]any {
 	logs := []any{}
 	for _, rec := range r.Records {
 		severity, word := 9, "INFO"
-		if number(rec.Data, "status") != 0 || strings.HasSuffix(rec.Type, ".refused") || rec.Type == events.LimitReached || rec.Type == events.ApprovalAsked {
+		if failedAct(rec) {
 			severity, word = 13, "WARN"
 		}
 		attributes := []any{attribute("snapfs.sandbox.id", rec.Sandbox), attribute("snapfs.record.seq", float64(rec.Seq)), attribute("snapfs.record.prev", rec.Prev)}

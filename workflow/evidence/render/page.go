@@ -81,7 +81,7 @@ func Page(r *Record) []byte {
 		"<meta name=\"referrer\" content=\"no-referrer\"><meta name=\"viewport\" content=\"width=device-width\">\n"+
 		"<title>%s</title><style>%s</style></head><body>\n<h1>What was done in the sandbox %s</h1>\n",
 		base64.StdEncoding.EncodeToString(sum[:]), name, style, name)
-	p.asked(r)
+	p.created(r)
 	p.verdicts(r)
 	p.acts(r)
 	p.touched(r)
@@ -91,12 +91,12 @@ func Page(r *Record) []byte {
 	return []byte(p.String())
 }
 
-// asked writes who asked for the sandbox, and under which policy.
-func (p *page) asked(r *Record) {
+// created writes who created the sandbox, and under which policy.
+func (p *page) created(r *Record) {
 	first := r.Records[0]
 	policy := object(first.Data, "policy")
 	rows := [][]string{
-		{"asked by", who(first.Data)},
+		{"created by", who(first.Data)},
 		{"at", when(first).Format(time.RFC1123)},
 		{"workspace", text(first.Data, "workspace")},
 		{"network", text(policy, "network")},
@@ -104,12 +104,12 @@ func (p *page) asked(r *Record) {
 		{"profile", text(object(policy, "profile"), "path")},
 		{"backend", text(first.Data, "backends")},
 	}
-	p.table("What was asked", "", []string{"", ""}, rows)
+	p.table("How the sandbox was created", "", []string{"", ""}, rows)
 }
 
 // verdicts writes what verification said.
 func (p *page) verdicts(r *Record) {
-	p.WriteString("<h2>Can this be believed?</h2>\n<table>\n")
+	p.WriteString("<h2>Verification</h2>\n<table>\n")
 	for _, v := range r.Report.Verdicts {
 		class := ""
 		switch v.Result {
@@ -147,6 +147,8 @@ func (p *page) acts(r *Record) {
 				ran[i][3] = "refused"
 				refused = append(refused, []string{clock(rec), "the command " + ran[i][1], text(d, "reason")})
 			}
+		case events.AccessRefused:
+			refused = append(refused, []string{clock(rec), text(d, "name") + " " + text(d, "paths"), text(d, "reason")})
 		case events.NetworkRefused:
 			refused = append(refused, []string{clock(rec), "a connection to " + text(d, "host") + " port " + text(d, "port"), text(d, "reason")})
 		case events.LimitReached:
@@ -165,10 +167,10 @@ func (p *page) acts(r *Record) {
 			promoted = append(promoted, []string{clock(rec), "done again", text(d, "target"), text(d, "changes"), by[text(d, "promotion")]})
 		}
 	}
-	p.table("What ran", "No command ran.", []string{"at", "program", "arguments", "result", "took"}, ran)
-	p.table("What was refused", "Nothing was refused.", []string{"at", "what", "why"}, refused)
+	p.table("What ran", "No command is recorded.", []string{"at", "program", "arguments", "result", "took"}, ran)
+	p.table("What was refused", "No refusal is recorded.", []string{"at", "what", "why"}, refused)
 	p.table("What was checked", "No check is recorded.", []string{"at", "stage", "when", "check", "result"}, checks)
-	p.table("What was promoted, and who approved", "Nothing was promoted: the real files are as they were.", []string{"at", "what", "target", "changes", "by"}, promoted)
+	p.table("What was promoted, and by whom", "No promotion is recorded.", []string{"at", "what", "target", "changes", "by"}, promoted)
 }
 
 // touched writes the changed files of the last manifest.
