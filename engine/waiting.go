@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/engine/stages"
 )
 
-// A Wait is one thing of a workspace that continues only when a person acts, such as a promotion that needs
-// approval. [Engine.Waiting] lists them.
+// A Wait is one piece of work in a workspace that continues only when a person acts, such as a promotion that
+// needs approval. [Engine.Waiting] lists them.
 type Wait struct {
 	// Sandbox is the sandbox that it is about.
 	Sandbox string   `json:"sandbox"`

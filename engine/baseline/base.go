@@ -29,8 +29,9 @@ type MergeBase struct {
 // Abs returns the absolute path for path, which is relative to the directory that is merged.
 func (c *MergeBase) Abs(path string) string { return filepath.Join(c.Root, path) }
 
-// At returns the node that the merge base has at a path, nil for none. If that is not known, why is the
-// reason, else "". fresh means that n was read from the real tree as it is now, not from the baseline.
+// At returns the node (type, metadata) of the file that the merge base, the common state of sandbox and real
+// tree, has at a path; nil for none. If that is not known, why is the reason, else "". fresh means that n was
+// read from the real tree as it is now, not from the baseline.
 func (c *MergeBase) At(path string) (n *diff.Node, fresh bool, why string, err error) {
 	if k, ok := c.Baseline.Nodes[c.Abs(path)]; ok && (c.Live != nil || k.Promoted) {
 		return k.Node, false, k.Unknown, nil
@@ -46,8 +47,8 @@ func (c *MergeBase) At(path string) (n *diff.Node, fresh bool, why string, err e
 	return n, true, why, err
 }
 
-// Open opens a regular file of the merge base; the caller closes it. Error: errs.ErrNotFound
-// if its bytes are no longer available.
+// Open opens a regular file of the merge base, the common state of sandbox and real tree. The caller closes
+// it. Error: errs.ErrNotFound if its bytes are no longer available.
 func (c *MergeBase) Open(path string) (*os.File, error) {
 	if n, ok := c.Baseline.Nodes[c.Abs(path)]; ok && n.Unknown == "" && (n.Data != "" || n.Promoted || c.Live != nil) {
 		if n.Data == "" && c.Live != nil && n.Node != nil {
@@ -131,8 +132,8 @@ func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*
 	return &ch, nil
 }
 
-// same reports whether the file at path in tree has the content of the merge base. It returns false if the
-// original is no longer available.
+// same reports whether the file at path in tree has the same content as in the merge base, the common state
+// of sandbox and real tree. It returns false if the original is no longer available.
 func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool, error) {
 	if base.Size != now.Size {
 		return false, nil

@@ -104,8 +104,8 @@ func (l *RootedReader) Node(path string) (*diff.Node, error) {
 	return n, Absence(err)
 }
 
-// Open opens a regular file for reading, without blocking on a fifo or device; the caller
-// closes it. Error: errs.ErrNotFound if the path is absent or not a regular file.
+// Open opens the regular file at a path below the root for reading, without blocking on a fifo or device. The
+// caller closes it. Error: errs.ErrNotFound if the path is absent or not a regular file.
 func (l *RootedReader) Open(path string) (*os.File, error) {
 	fd, err := l.OpenFD(path)
 	if err != nil {
@@ -186,8 +186,8 @@ func (b *LiveBase) isPromoted(path string, st *vfs.Stat) bool {
 	return ok && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// At returns the node that the base had at a path, nil for none. If that is not known, why is the reason, and
-// n the node that the real tree has now.
+// At returns the node (type, metadata) of the file that the live base had at a path when the sandbox started,
+// nil for none. If that is not known, why is the reason, and n the node that the real tree has now.
 //
 // The original is known as long as the real tree has not changed since the base was taken:
 //

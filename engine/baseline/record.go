@@ -103,8 +103,9 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 	})
 }
 
-// recordTouches stores the originals at the paths touches in the baseline k, until that is full. known are
-// the stamps of the sandbox's promotions.
+// recordTouches stores the originals of the files at the paths touches, which the sandbox has changed, in its
+// baseline k, until k is full. known are the stamps (inode and change time) of files that the sandbox's
+// promotions wrote.
 func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Candidate, known map[string]promote.Stamp) error {
 	root, err := OpenRoot(t.Path)
 	if err != nil {
@@ -376,8 +377,9 @@ func (k *pathRecorder) recordDescendants(path string, whole bool) error {
 	return nil
 }
 
-// storeText copies a small text of the real tree, the file n, to the baseline and returns the name of the
-// copy. It returns "" for a file that is not text, cannot be read, or changed during the read.
+// storeText copies a small text of the real tree, the file n, to the directory of the baseline and returns
+// the name of the copy. It returns "" for a file that is not text, cannot be read, or changed during the
+// read.
 func (k *pathRecorder) storeText(path string, n *diff.Node) (string, error) {
 	f, err := k.base.Real.Open(path)
 	if err != nil {
@@ -398,9 +400,9 @@ func (k *pathRecorder) storeText(path string, n *diff.Node) (string, error) {
 	return name, nil
 }
 
-// Store writes bytes to a file in the baseline's directory, named by their SHA-256, and returns the name. If
-// same is not nil it is a file with these bytes, and the copy shares its blocks where the filesystem can do
-// so. The caller holds the lock.
+// Store writes the bytes of an original to a file in the baseline's directory, named by their SHA-256, and
+// returns the name. If same is not nil it is a file with these bytes, and the copy shares its blocks if the
+// filesystem can do so. The caller holds the lock of the baseline.
 func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	sum := sha256.Sum256(data)
 	name := hex.EncodeToString(sum[:])
@@ -428,8 +430,8 @@ func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	return name, nil
 }
 
-// hasBytes reports whether a file has exactly the content data. A reflink of a file that
-// another process writes may differ.
+// hasBytes reports whether f, a reflink of a real file, has exactly the content data. Its content may differ
+// if another process wrote the real file meanwhile.
 func hasBytes(f *os.File, data []byte) bool {
 	got := make([]byte, len(data)+1)
 	n, err := f.ReadAt(got, 0)

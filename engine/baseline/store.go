@@ -185,8 +185,8 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// lockDir takes an exclusive flock on a directory and waits for it. Closing the
-// file releases it.
+// lockDir takes an exclusive flock on a directory with stored originals and waits for it. Closing the file
+// releases it.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -209,8 +209,8 @@ func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
 	return bl.cat.WriteFile(name, filepath.Join(rel, baselineFile), k.encode())
 }
 
-// UndoPromotion restores the original state that a promotion replaced at a path of the baseline. It does
-// nothing if nothing was promoted there.
+// UndoPromotion restores in the baseline, at a path, the original state that a promotion replaced there when
+// it made the promoted state the base. It does nothing if nothing was promoted there.
 func (k *Baseline) UndoPromotion(path string) {
 	n, ok := k.Nodes[path]
 	if !ok || !n.Promoted {

@@ -66,9 +66,9 @@ type RefusedAccess struct {
 // command.
 const maxRefused = 100
 
-// OpenProxy starts the proxy process for the network of a container. It returns when the rules are in force,
-// or when the container's command has ended. It returns nil if the policy needs no proxy; otherwise the
-// caller closes the Proxy.
+// OpenProxy starts the proxy process for the network of a container. It returns when the network rules are in
+// force, or when the container's command has ended. It returns nil if the sandbox's policy needs no proxy;
+// otherwise the caller closes the Proxy.
 func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, log *Journal) (*Proxy, error) {
 	tun := container.Tun()
 	if tun == nil {
@@ -147,8 +147,8 @@ func (o *Proxy) reap() {
 	o.conn, o.proc, o.up = nil, nil, false
 }
 
-// sendState sends a new proxy process the traffic counters of earlier ones, and the numbers that stand for
-// names in addresses.
+// sendState sends a new network proxy process the traffic counters of earlier ones, and the numbers of
+// resolved names, from which the proxy makes the addresses that it gives to names.
 func (o *Proxy) sendState() error {
 	o.mu.Lock()
 	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
@@ -299,8 +299,8 @@ func (o *Proxy) handle(m *network.Message) {
 	}
 }
 
-// note adds a refused or failed access to o.refused, for the final report, and the number of an allowed name
-// lookup to o.names.
+// note adds a network access that was refused or failed to o.refused, for the report at the end of a command.
+// For an allowed name lookup it adds the number that the proxy gave to the name to o.names.
 func (o *Proxy) note(ev *network.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -401,12 +401,12 @@ type nameCache struct {
 	last    int
 }
 
-// maxNameBytes is how many bytes of names a nameCache holds, because they must fit into one message to the
-// next proxy process.
+// maxNameBytes is how many bytes of resolved names a nameCache holds, because all must fit into one message
+// to the next proxy process.
 const maxNameBytes = 64 << 10
 
-// note stores the number of the name that an allowed lookup, ev, resolved. It stores none beyond
-// maxNameBytes.
+// note stores the number that the proxy gave to a name, from ev, an allowed lookup of the name. It stores
+// none beyond maxNameBytes.
 func (n *nameCache) note(ev *network.Event) {
 	num, _ := network.NameNumber(ev.Addr)
 	n.last = max(n.last, num)

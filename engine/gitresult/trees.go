@@ -120,8 +120,8 @@ func names(maps ...map[string]gitrepo.TreeEntry) (all []string) {
 	return slices.Compact(all)
 }
 
-// asChanges returns the differences of two git trees in the form of package diff, to which the rules of
-// approval apply.
+// asChanges returns the differences of two git trees in the form of package diff. So package approval can
+// list those that the user must approve.
 func (o *objects) asChanges(all []treeChange) (changes []diff.Change, err error) {
 	node := func(e gitrepo.TreeEntry) *diff.Node {
 		switch e.Mode {
