@@ -95,7 +95,7 @@ func (c *Changes) FindCommits() (problems []string) {
 	return problems
 }
 
-// Elsewhere returns the number of a sandbox's changed paths outside its workspace.
+// Elsewhere returns how many of a sandbox's changed paths lie outside its workspace.
 func (c *Changes) Elsewhere() (n int) {
 	for _, p := range c.Parts {
 		if !p.Workspace {
@@ -266,9 +266,9 @@ func (p Part) closeIfEmpty(err error) (Part, error) {
 	return p, nil
 }
 
-// withoutRootOwner removes from the changes the one of the owner of the tree's root directory. An ordinary
-// user sees one because the fork could not be given the owner or group of the real root. Nothing in the
-// sandbox can change that owner.
+// withoutRootOwner removes one change from the list: that of the owner of the tree's root directory. An
+// ordinary user sees it because the fork could not be given the owner or group of the real root. Nothing in
+// the sandbox can change that owner.
 func withoutRootOwner(changes []diff.Change) []diff.Change {
 	if len(changes) == 0 || changes[0].Path != "." || changes[0].What&diff.Owner == 0 {
 		return changes
@@ -327,13 +327,14 @@ func collect(ctx context.Context, seq iter.Seq2[snapshot.Candidate, error]) (can
 	return candidates, false, nil
 }
 
-// interrupted returns an errs.ErrInterrupted with the operation op and the path if ctx has ended, else nil.
+// interrupted returns an errs.ErrInterrupted with the operation op and the path if ctx has ended, so that a
+// long comparison stops; else nil.
 func interrupted(ctx context.Context, op, path string) error {
 	return errs.With(op, path, ctx.Err())
 }
 
-// Sequence returns an iterator over candidates, in the form that a backend's methods return and diff.At
-// takes. It yields no error.
+// Sequence returns an iterator over candidates, which are paths that may have changed. It has the form that a
+// backend's methods return and diff.At takes. It yields no error.
 func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, error) bool) {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		for _, t := range candidates {

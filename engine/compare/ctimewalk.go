@@ -217,9 +217,9 @@ func (w *ctimeWalk) share(path string) {
 // ones in the queue, so that the process does not run out of file descriptors.
 const maxOpenDirs = 100
 
-// walk reads the directory dir, at path, and collects the entries that changed since. Then it walks the
-// subdirectories itself, or puts them in the queue if a worker waits or depth, the number of open
-// directories, is at its limit.
+// walk reads the directory dir, at path, and collects its entries that changed since the time that the search
+// is for. Then it walks the subdirectories itself, or puts them in the search's queue if another worker waits
+// or depth, the number of open directories, is at its limit.
 func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 	var sub []string
 	// A read error means that the directory is being deleted.

@@ -71,8 +71,8 @@ func (w *worker) compareOnce(p dirPair, name string, deep bool, try int) error {
 	return nil
 }
 
-// recordNothing stores that neither tree has anything at a path, if an earlier try to compare it found
-// something: this result replaces the earlier one.
+// recordNothing stores that neither tree has anything at a path which changed during the comparison, if an
+// earlier try found something there. The number try makes this result replace the earlier one.
 func (w *worker) recordNothing(path string, try int) {
 	if try > 0 {
 		w.found = append(w.found, found{Change: Change{Path: path}, try: try})

@@ -11,7 +11,8 @@ import (
 // op is the name of the operation in the errors of a comparison of two trees ([errs.Error.Op]).
 const op = "comparing"
 
-// fail returns err as an error of a comparison with path and kind, unless it has them already; nil for nil.
+// fail returns err as an error of the comparison of two trees with path and a kind, unless it has them
+// already; nil for nil.
 func fail(path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {

@@ -16,7 +16,7 @@ func (w *worker) linksMayDiffer(st *[2]vfs.Stat) bool {
 	return a.Nlink != b.Nlink || w.opt.SameInodes && a.Ino != b.Ino
 }
 
-// A group is the changed paths that are hard links of one inode, in the order of changes.
+// A group is the changed paths of a tree that are hard links of one inode, in the order of changes.
 type group []string
 
 type inode struct{ dev, ino uint64 }

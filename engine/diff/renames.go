@@ -180,8 +180,8 @@ func (f *finder) unpaired(i int) bool { return f.partner[i] < 0 && f.changes[i].
 
 func (f *finder) pair(from, to int) { f.partner[from], f.partner[to] = to, from }
 
-// A matchSet is a set of changes that may be renames of each other, since they agree in some key, such as the
-// size: from are the deleted, to the added ones.
+// A matchSet is a set of changes that may be renames of each other, since their files agree in some key, such
+// as the size. from are the deleted files and to the added ones, by their numbers in the list of changes.
 type matchSet struct{ from, to []int }
 
 // matchSets groups those changes that are not part of a rename yet by a key; those without a key are left

@@ -8,7 +8,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// The indexes of the old and the new tree in every [2]array of this package.
+// The indexes of the old and the new tree in every array of two of this package, such as the two open
+// directories.
 const (
 	older = iota
 	newer
@@ -51,8 +52,8 @@ type task struct {
 	try int
 }
 
-// A found is a change that a thread found. Without nodes, it is a path that a later try found equal; with no
-// aspect, a node of which only the link count differs.
+// A found is a change that one thread of a comparison found. It has no nodes for a path that a later try
+// found equal, and no aspect for a file of which only the link count differs.
 type found struct {
 	Change
 	try int

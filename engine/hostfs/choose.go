@@ -78,11 +78,12 @@ func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Ch
 	}
 }
 
-// anyPlace is a value of Request.limitAt. It accepts a backend whatever the place, such as a filesystem, at
-// which it counts the disk limit; the caller then checks that all backends share one.
+// anyPlace is a value of Request.limitAt. With it a backend is accepted whichever pool or filesystem it
+// counts the sandbox's disk limit in; the caller then checks that all backends share one.
 const anyPlace = "any"
 
-// oneLimitPlace reports whether all chosen backends count the disk limit in one place, and so can share it.
+// oneLimitPlace reports whether all chosen backends count the space that a sandbox uses in one pool or
+// filesystem, so that one disk limit can apply to all.
 func oneLimitPlace(chosen []Choice) bool {
 	for _, c := range chosen {
 		if at := LimitPlace(c.Backend); at == "" || at != LimitPlace(chosen[0].Backend) {
@@ -92,8 +93,8 @@ func oneLimitPlace(chosen []Choice) bool {
 	return true
 }
 
-// LimitPlace returns the place, such as a pool, in which a backend counts the size of its forks for a disk
-// limit, or "" if its forks cannot share a limit.
+// LimitPlace returns the pool or filesystem in which a backend counts the size of its forks for a disk limit,
+// or "" if its forks cannot share a limit.
 func LimitPlace(b snapshot.Backend) string {
 	if s, ok := b.(snapshot.Limiter); ok {
 		return s.LimitPlace()

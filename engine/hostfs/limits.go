@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// canLimit returns nil if a backend can limit its forks to l, or an error with the reason.
+// canLimit returns nil if a backend can limit the disk space and inodes of its forks to l, or an error with
+// the reason.
 func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) error {
 	p, ok := b.(snapshot.Limiter)
 	if !ok {
@@ -78,7 +79,8 @@ func ForProcesses(l catalog.Limits) limits.Limits {
 	}
 }
 
-// LimitsFit returns an error for limits of processes that contradict each other.
+// LimitsFit returns an error if two of a sandbox's limits on processes, such as memory and their number,
+// contradict each other.
 func LimitsFit(l catalog.Limits) error {
 	return ForProcesses(l).Check()
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// AllowNet is the prefix of a network setting with rules, as in "allow:example.org".
+// AllowNet is the prefix of a sandbox's network setting that has network rules, as in "allow:example.org".
 const AllowNet = "allow:"
 
 // NetworkRules parses the network setting of a policy: "none", "host", or "allow:" with rules (see package

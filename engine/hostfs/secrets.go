@@ -284,8 +284,8 @@ func otherPaths(paths []string, mounts []mount.Point) []string {
 	return others
 }
 
-// under returns those of the sorted paths names that lie under the path first, relative to it. is reports
-// whether first itself is one of names.
+// under returns those of names, a sorted list of paths, that lie under the path first, relative to it. is
+// reports whether first itself is one of names.
 func under(names []string, first string) (rest []string, is bool) {
 	_, is = slices.BinarySearch(names, first)
 	above := first + "/"
@@ -305,7 +305,7 @@ func empty(path string) bool {
 	return err == nil && len(entries) == 0
 }
 
-// absent reports whether an error says that a path does not exist.
+// absent reports whether an error of looking up a secret's path says that the path does not exist.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

@@ -162,7 +162,8 @@ func firstEntries(dir string, n int) []fs.DirEntry {
 	return entries
 }
 
-// boundSockets returns the absolute paths to which the host's programs have bound sockets (proc_net(5)).
+// boundSockets returns the absolute paths of the Unix sockets at which programs of the host listen, as
+// /proc/net/unix lists them (proc_net(5)).
 func boundSockets() (paths []string) {
 	text, err := os.ReadFile("/proc/net/unix")
 	if err != nil {

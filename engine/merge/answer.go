@@ -208,8 +208,8 @@ func (m *merger) mergedLinks() map[*entry][]*entry {
 	return classes
 }
 
-// linksApply reports whether the merged tree takes which names are hard links of the file t from this side,
-// mine (sandbox) or real.
+// linksApply reports whether the merged tree takes from this side, mine (sandbox) or real, the decision which
+// names are hard links of the file t.
 func (m *merger) linksApply(side int, t *entry) bool {
 	switch {
 	case t.withheld || t.outcome.node == nil || t.outcome.node.Mode.IsDir():

@@ -42,8 +42,9 @@ const (
 	Xattrs Kind = "xattrs"
 	Target Kind = "target"
 	Device Kind = "device"
-	// Links means that the sides disagree on which names are hard links of the file, or one
-	// side relinked the file and the other changed it, or the sandbox changed one link alone.
+	// Links means that the sandbox and the real tree disagree on which names are hard links of a file. It
+	// also means that one of them relinked the file and the other changed it, or that the sandbox changed one
+	// link alone.
 	Links Kind = "links"
 	// RenameRename means that sandbox and real tree moved one file to different paths, or two files to one
 	// path. RenameDelete: one of them moved the file, the other deleted it. RenameAdd: one moved a file to a

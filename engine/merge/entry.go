@@ -69,8 +69,8 @@ func (t *entry) asOn(side int) outcome {
 	return outcome{s.path, s.node, []source{mine: fromMine, real: fromReal}[side]}
 }
 
-// occupies reports whether this file or directory is at path in the merged tree, as far as the merge has
-// decided so far.
+// occupies reports whether this file or directory will be at path in the merged tree, by the decisions made
+// so far.
 func (t *entry) occupies(path string) bool {
 	if t.withheld {
 		return t.on[real].path == path

@@ -21,7 +21,8 @@ import (
 // d) of the new one.
 type span struct{ a, b, c, d int }
 
-// A numbering gives equal lines equal numbers, so that the comparison of texts compares integers.
+// A numbering maps each line of the texts of a merge to a number, equal lines to equal numbers, so that the
+// comparison of texts compares integers.
 type numbering map[string]int
 
 func (n numbering) number(lines []string) []int {
@@ -114,7 +115,8 @@ func (s *candidateLines) markChanged(from, to int) {
 // for an edit script leaves it out. git has the same bound.
 const commonMax = 1024
 
-// rarity says how often a line occurs in the other text, as far as the search for an edit script cares.
+// A rarity says how often a line occurs in the other text, as far as the search for an edit script needs it:
+// never (absent), rarely, or often (common).
 type rarity uint8
 
 const (
@@ -162,9 +164,10 @@ func roughRoot(n int) int {
 	return r
 }
 
-// surrounded reports whether the common line at stands among lines that the other text lacks, so that it is
-// left out of the search. There must be absent lines on both sides of it, no rare line between, and fewer
-// than one common line to three absent ones, where the line itself counts twice.
+// surrounded reports whether the line at, which is common in the other text, stands among lines that the
+// other text lacks, so that the search for an edit script leaves it out. There must be absent lines on both
+// sides of it, no rare line between, and fewer than one common line to three absent ones. The line itself
+// counts twice.
 func surrounded(r []rarity, at, head int) bool {
 	const window = 100
 	look := func(step, end int) (absents, commons int) {

@@ -46,7 +46,7 @@ type Input struct {
 	MineName, RealName string
 }
 
-// A Choice is the answer to a conflict, which Input.Choose returns.
+// A Choice is the answer to a conflict of a merge: whose version to take. Input.Choose returns it.
 type Choice int
 
 // The answers that Input.Choose can give to a conflict: which version of the files the merged tree has.

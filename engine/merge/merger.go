@@ -179,7 +179,8 @@ func lostBy(side int) Kind {
 	return ChangeDelete
 }
 
-// unknownBases reports a conflict for each path whose original is unknown and at which the sides differ.
+// unknownBases reports a conflict for each path whose original is unknown and at which sandbox and real tree
+// differ.
 func (m *merger) unknownBases() error {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {

@@ -15,8 +15,8 @@ func isBinary(data []byte) bool {
 	return len(data) > TextMax || diff.IsBinary(data)
 }
 
-// Names are the names that conflict markers give the versions of the sandbox, the base and the real tree. A
-// marker with an empty name stands alone.
+// Names are the names that the conflict markers in a merged text give the versions of the sandbox, the base
+// and the real tree. With an empty name, the marker has no text after it.
 type Names struct{ Mine, Base, Real string }
 
 // Text merges the lines of mine and real, which both come from base. It takes both edits where at least one
@@ -55,7 +55,8 @@ func (all regions) conflicts() (n int) {
 	return n
 }
 
-// A source says from which side the content of a merged file, or of a region of lines in it, comes.
+// A source says whose version of a merged file, or of a region of lines in it, the merge takes: the sandbox's
+// or the real tree's, or another.
 type source int
 
 const (

@@ -133,8 +133,8 @@ func (t *table) replaced(edits []edit) (left int) {
 
 func bare(line string) string { return strings.TrimSuffix(line, "\n") }
 
-// row writes one line of a file with its old number x and new number y, counted from zero; -1 for none. open
-// and end are written around each of spans.
+// row writes one line of a file to the HTML table, with its old number x and new number y, counted from zero;
+// -1 for none. spans are its differing words; open and end are the tags written around each.
 func (t *table) row(begin markup, x, y int, line string, spans []words.Span, open, end markup) {
 	t.shown++
 	t.mark(begin)

@@ -39,8 +39,8 @@ func (b *builder) buildTree(part int) *branch {
 	return root
 }
 
-// dir returns the subdirectory of that name in the tree of paths. It creates it if the last child is another
-// one, because paths come in order.
+// dir returns the subdirectory called name in the page's tree of paths. It creates the subdirectory unless it
+// is the last child, which suffices because paths come in order.
 func (br *branch) dir(name string) *branch {
 	if n := len(br.children); n > 0 && br.children[n-1].name == name {
 		return br.children[n-1]

@@ -85,7 +85,8 @@ func (b *builder) header(s *sheet) {
 		`<output id=seen></output></form>`+"\n</header>\n")
 }
 
-// summary writes the totals: the number of changes of each kind, of lines, and of bytes.
+// summary writes the totals of the comparison to the page: the number of changes of each kind, of lines, and
+// of bytes.
 func (b *builder) summary(s *sheet) {
 	if len(b.all) == 0 {
 		s.mark("Nothing changed")
@@ -124,7 +125,7 @@ func (b *builder) summary(s *sheet) {
 	}
 }
 
-// paths writes the trees of changed paths of all parts, up to pathsMax bytes.
+// paths writes the trees of changed paths of all parts to the page, up to pathsMax bytes.
 func (b *builder) paths(s *sheet) {
 	left, room := 0, s.n+pathsMax
 	for i, p := range b.page.Parts {

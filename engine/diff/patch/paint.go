@@ -185,8 +185,8 @@ func (p *Painter) flush() {
 	p.removed, p.added, p.size = nil, nil, 0
 }
 
-// textOf returns a collected line of a patch without its sign, and without a remark such as "no newline"
-// after it.
+// textOf returns a changed line of a patch without its sign (+ or -), and without a remark such as "no
+// newline" after it.
 func textOf(line string) string {
 	line, _, _ = strings.Cut(line, "\n")
 	return line[1:]

@@ -50,7 +50,7 @@ func (t *Text) Hunks() (hunks []Range) {
 	return hunks
 }
 
-// WriteHunk writes the changes h of the text as one hunk of a patch.
+// WriteHunk writes the consecutive changes h of the text as one hunk of a patch.
 func (t *Text) WriteHunk(w io.Writer, h Range) error {
 	from, to := t.start[h.First]-textContext, t.end[h.Last]+textContext
 	if from = max(from, 0); h.First > 0 {
