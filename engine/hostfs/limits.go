@@ -79,8 +79,8 @@ func ForProcesses(l catalog.Limits) limits.Limits {
 	}
 }
 
-// LimitsFit returns an error if two of a sandbox's limits on processes, such as memory and their number,
-// contradict each other.
+// LimitsFit returns errs.ErrInvalid if one of the sandbox's limits that control groups and rlimits enforce is
+// outside the range that a host can have.
 func LimitsFit(l catalog.Limits) error {
 	return ForProcesses(l).Check()
 }

@@ -21,8 +21,8 @@ const (
 	keepCheckpoints = 50
 )
 
-// checkpoint takes a named snapshot of an agent's sandbox after call and adds it to the lease, for a later
-// undo. A call that has a snapshot already is no error.
+// checkpoint takes a named snapshot of an agent's sandbox after call, a call of a tool, and adds it to the
+// lease, for a later undo. A call that has a snapshot already is no error.
 func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint) error {
 	call.Name = snapshotName(call.Call)
 	call.Time = time.Now()

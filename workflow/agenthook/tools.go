@@ -58,8 +58,9 @@ func (h *Handler) sessionLease(session string) (*Lease, error) {
 	return nil, nil //nolint:nilnil // none is the usual case
 }
 
-// preToolUse answers the event before a call of a tool: it changes the call so that it works on the sandbox.
-// A command runs inside, and a path of the real workspace becomes the path of the view.
+// preToolUse answers the hook event of a coding agent before a call of a tool. It changes the call so that it
+// works on the sandbox: a command runs inside, and a path of the real workspace becomes the path of the view,
+// the host directory that shows the sandbox's files.
 func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	l, err := h.leaseOf(ctx, ev)
 	if err != nil {
@@ -91,16 +92,16 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	return l.intoView(input, ev)
 }
 
-// announceRefusal appends the refusal of a tool to the stream of events. An agent's hook has nowhere to report that an
-// event could not be written.
+// announceRefusal appends an event to the event log: a tool of the coding agent was refused. It returns no
+// error, since an agent's hook has nowhere to report that the event could not be written.
 func (h *Handler) announceRefusal(l *Lease, tool string) {
 	d := events.Data{Name: "hook", Reason: fmt.Sprintf("tools: hook %s", catalog.Refused(l.Refuse, tool))}
 	d.AddPath(tool)
 	events.New(h.State, func(string) {}, nil).Append(events.Event{Type: events.AccessRefused, Subject: l.Sandbox, Data: d})
 }
 
-// refused returns an error, by which the agent must not make the call, if the policy of the agent's sandbox
-// refuses the tool; else nil.
+// refused returns an error if the policy of the coding agent's sandbox forbids the tool, so that the agent
+// does not make the call; else nil.
 func (l *Lease) refused(tool string) error {
 	entry := catalog.Refused(l.Refuse, tool)
 	if entry == "" {

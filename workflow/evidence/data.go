@@ -75,7 +75,8 @@ func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 	return data, nil
 }
 
-// outputDigest returns the digest of a file with output, "" if it cannot be read.
+// outputDigest returns the digest of the file at path, which has the output of a command, for the evidence
+// log; "" if it cannot be read.
 func outputDigest(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -89,7 +90,8 @@ func outputDigest(path string) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// valid returns texts in valid UTF-8, as the evidence log needs: U+FFFD replaces other bytes.
+// valid returns texts in valid UTF-8, because an evidence log must contain no other bytes: U+FFFD replaces
+// them.
 func valid(texts []string) []string {
 	all := make([]string, len(texts))
 	for i, text := range texts {

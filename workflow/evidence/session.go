@@ -20,9 +20,9 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
 )
 
-// RecordChanges records the changed files of a sandbox that keeps evidence: the manifest beside the
-// log, and its root in the log, unless the last record has the same root. For another sandbox it does
-// nothing. The engine calls it before each promotion.
+// RecordChanges adds the changed files of a sandbox to its evidence: it stores their list, the manifest,
+// beside the log, and the root hash of the manifest in the log, unless the last record has the same root. For
+// a sandbox that keeps no evidence it does nothing. The engine calls it before each promotion.
 func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	l := Of(e.Catalog()).Log(rec.ID)
 	if !rec.Policy.Evidence || !l.Exists() {
@@ -147,7 +147,8 @@ func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) erro
 // maxDestinations is how many network destinations one log entry counts at most, so that it stays small.
 const maxDestinations = 1000
 
-// An Exported is the bundle of a sandbox as a file, with the number of records and the root of the log.
+// An Exported is the evidence bundle of a sandbox as the bytes of a file, with the number of records and the
+// root hash of its log.
 type Exported struct {
 	Text    []byte
 	Records int

@@ -84,8 +84,8 @@ func (s *Store) Before(e events.Event) error {
 	return l.Append(e.Type, data, true)
 }
 
-// noteSync remembers err, that an entry could not be put on stable storage. From then on [Store.Before]
-// refuses every operation on the sandbox.
+// noteSync remembers err: an entry of an evidence log could not be put on stable storage. From then on
+// [Store.Before] refuses every operation on the sandbox.
 func (s *Store) noteSync(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,8 @@ func (s *Store) lost() error {
 	return s.failed
 }
 
-// lasting are the types of events whose log entry is on stable storage when [Store.After] returns.
+// lasting are the types of events whose entry in the evidence log is on stable storage when [Store.After]
+// returns.
 var lasting = map[string]bool{
 	events.ChangesPromoted: true, events.PromotionUndone: true, events.PromotionRedone: true,
 	events.SandboxRemoved: true, events.SandboxRolledBack: true,

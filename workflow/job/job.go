@@ -82,7 +82,7 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// Final reports whether a job in this state is over, so that nothing more happens to it.
+// Final reports whether a job in this state has ended, so that nothing more happens to it.
 func (s State) Final() bool { return !slices.Contains([]State{Queued, Running, Promoting, Waiting}, s) }
 
 // A Job is a submitted command with its progress, as stored in the job's directory.

@@ -135,8 +135,8 @@ func (s *Store) throughStages(ctx context.Context, l *locked) error {
 	return s.finish(ctx, l, Done, "")
 }
 
-// lastOf returns the id of the promotion that the last stage of p which promoted something made; "" if none
-// did.
+// lastOf returns the id of the last promotion that p, a promotion through stages, has made; "" if none of its
+// stages promoted anything.
 func lastOf(p *stages.Pipeline) (id string) {
 	for _, run := range p.Stages {
 		if run.Promotion != "" {
@@ -194,8 +194,8 @@ func (s *Store) waiting(op string, number int) (*locked, error) {
 	return l, nil
 }
 
-// shortPlan is how many digits of a plan's fingerprint a person must give at least, to approve a job's result
-// by exactly that plan.
+// shortPlan is how many digits of the fingerprint of a promotion's plan a person must give at least, to
+// approve a job's result by exactly that plan.
 const shortPlan = 12
 
 // Approve promotes the result of a waiting job, by exactly the plan that the job has. plan is the start of

@@ -36,7 +36,8 @@ const (
 	submitting = "new-"
 )
 
-// mostEnded is how many jobs that have ended are stored. Submitting a job removes the oldest beyond that.
+// mostEnded is how many ended jobs the state directory stores. Submitting a job removes the oldest beyond
+// that.
 const mostEnded = 500
 
 // A Store stores the jobs and triggers of a state directory. It is safe for concurrent use, by any number of
@@ -54,7 +55,7 @@ func New(e *engine.Engine) *Store {
 	return &Store{engine: e, dir: filepath.Join(e.StateDir(), "jobs"), events: events.New(e.StateDir(), e.Notice, nil), now: time.Now}
 }
 
-// announce appends an event about the new state of the job j to the event stream.
+// announce appends an event about the new state of the job j to the event log of the state directory.
 func (s *Store) announce(j *Job) {
 	e := events.Event{Type: events.JobChanged, Subject: j.Sandbox, Data: events.Data{Job: j.Number, Name: string(j.State), Reason: j.Why}}
 	if j.State == Queued && j.Tries == 0 {

@@ -51,8 +51,8 @@ type storedTrigger struct {
 	Used   []used `json:"used,omitempty"`
 }
 
-// A used is an accepted request of a webhook, by its signature, with the time from which on it is too old to
-// be repeated.
+// A used is a request that a webhook has accepted, by its signature, with the time from which on it is too
+// old to be repeated. snapfs stores it to recognise a repetition.
 type used struct {
 	ID    string    `json:"id"`
 	Until time.Time `json:"until"`
@@ -60,7 +60,7 @@ type used struct {
 
 const (
 	triggersDir = "triggers"
-	// shortestEvery is the shortest time between two jobs of a schedule that is accepted.
+	// shortestEvery is the shortest time between two jobs that the schedule of a trigger may have.
 	shortestEvery = time.Second
 	mostTriggers  = 1000
 )
@@ -255,7 +255,8 @@ func (s *Store) fire(number int, id string, update func(*storedTrigger) error) (
 	return j, err
 }
 
-// firedAs returns the job that the trigger with this number submitted for the occurrence id, or nil.
+// firedAs returns the job that the trigger with this number submitted for the occurrence id of its condition,
+// such as one time of its schedule; nil if there is none.
 func (s *Store) firedAs(number int, id string) (*Job, error) {
 	jobs, err := s.List()
 	for i := range slices.Backward(jobs) {

@@ -134,7 +134,7 @@ func (w *Worker) notify(l *locked) {
 	}
 }
 
-// textOf returns the text of err with its first hint, to be stored as the reason of a job's state.
+// textOf returns the text of err with its first hint. It is stored as the explanation of the state of a job.
 func textOf(err error) string {
 	if hints := errs.HintsOf(err); len(hints) > 0 {
 		return err.Error() + "; hint: " + hints[0]
@@ -213,8 +213,8 @@ func (w *Worker) request(l *locked) race.Request {
 	return r
 }
 
-// judge stores how the job's command and check ended, as the only attempt of the race contest, and settles a
-// result that passed.
+// judge stores how a job's command and check ended, and continues with the result if the check passed. The
+// job ran as the only attempt of the race contest.
 func (w *Worker) judge(ctx context.Context, l *locked, contest *race.Race) error {
 	a := contest.Attempts[0]
 	if a.Ended != nil {

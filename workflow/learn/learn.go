@@ -1,6 +1,6 @@
-// Package learn runs a command in sandboxes where only secrets are refused, and makes the smallest profile
-// under which it passes of what was observed: the destinations that the network proxy decided on, the paths that
-// the command changed, and the programs that it executed.
+// Package learn observes a command and writes the smallest profile under which the command works. It runs the
+// command in sandboxes in which only secrets are refused, and observes three things: the network destinations
+// that the proxy decided on, the paths that the command changed, and the programs that it executed.
 package learn
 
 import (
@@ -21,16 +21,19 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// maxPasses bounds how often a command runs until no destination is refused any more.
+// maxPasses is how often at most [Of] runs a command to learn its profile. After each run it allows the
+// network destinations that were refused, until none is refused any more.
 const maxPasses = 10
 
-// unused is the destination that a first run may reach: no machine has this name (RFC 6761).
+// unused is the only network destination that the first run of a command to be learned may reach: no machine
+// has this name (RFC 6761). So every real destination is refused and thereby noticed.
 const unused = "learn.invalid:1"
 
-// hostName is the name of this host in a sandbox, see package network.
+// hostName is the name under which programs in a sandbox reach this host, see package network.
 const hostName = "host.snapfs"
 
-// A Learned is what a command used.
+// A Learned lists the network destinations, programs and writable paths that a command used, and the profile
+// made of them. [Of] makes it.
 type Learned struct {
 	Command []string `json:"command"`
 	// Status is the exit status of the last run, and Passes the number of runs.
@@ -48,9 +51,10 @@ type Learned struct {
 	Profile string `json:"profile"`
 }
 
-// Of runs a command in new sandboxes of a request, until a run was refused no destination that it was not refused
-// before, and returns what the last run used. The sandboxes and their changes are removed. Errors: those of
-// [engine.Engine.Run]; errs.ErrNotSupported where system calls cannot be observed.
+// Of learns the destinations, programs and paths that a command uses, by running it in new sandboxes made as
+// req says. It allows the network destinations that a run was refused and runs the command again, until no
+// new ones are refused; the result is that of the last run. The sandboxes and their changes are removed.
+// Errors: those of [engine.Engine.Run]; errs.ErrNotSupported if system calls cannot be observed.
 func Of(ctx context.Context, e *engine.Engine, req hostfs.Request, command engine.Command) (*Learned, error) {
 	req.Policy.Observe = true
 	rules := []string{unused}
@@ -86,7 +90,7 @@ func Of(ctx context.Context, e *engine.Engine, req hostfs.Request, command engin
 	}
 }
 
-// added returns rules with those that allow what was refused.
+// added returns rules, network rules of a profile, with further rules that allow the destinations in refused.
 func added(rules []string, refused []egress.RefusedAccess) []string {
 	rules = slices.Clone(rules)
 	for _, r := range refused {
@@ -112,7 +116,8 @@ func added(rules []string, refused []egress.RefusedAccess) []string {
 	return rules
 }
 
-// take fills in l from a session whose command has ended.
+// take fills in l with the paths, programs and destinations that the command of the session s used, after the
+// command has ended.
 func (l *Learned) take(ctx context.Context, e *engine.Engine, s *engine.Session) error {
 	changes, err := e.Compare.Changes(ctx, s.Record)
 	if err != nil {
@@ -138,7 +143,7 @@ func (l *Learned) take(ctx context.Context, e *engine.Engine, s *engine.Session)
 	return nil
 }
 
-// addrOf returns the address of a refused access that has no name.
+// addrOf returns the address of a refused network access as text, or "" if the access has a name.
 func addrOf(r egress.RefusedAccess) string {
 	if r.Name != "" {
 		return ""
@@ -146,7 +151,8 @@ func addrOf(r egress.RefusedAccess) string {
 	return r.Addr.String()
 }
 
-// reaches sets l.Net to the destinations that were connected to, and the names that were only looked up.
+// reaches sets l.Net to network rules for the destinations that the command in the sandbox called name
+// connected to, and for the names that it only looked up.
 func (l *Learned) reaches(e *engine.Engine, name string) error {
 	list, err := e.Supervise.NetworkEvents(name)
 	if err != nil {
@@ -183,11 +189,12 @@ func (l *Learned) reaches(e *engine.Engine, name string) error {
 	return nil
 }
 
-// always are directories of a sandbox's own, where every command may write.
+// always are directories of which each sandbox has its own, so that every command may write there and a
+// profile need not list them.
 var always = []string{"/tmp", "/dev", "/run"}
 
-// writes sets l.Writable to what must be writable for these changes: a changed file, and the directory of a
-// name that was made or removed. It returns the paths that did not exist before.
+// writes sets l.Writable to the paths that a profile must make writable for these changes: each changed file,
+// and the directory of each name that was made or removed. It returns the paths that did not exist before.
 func (l *Learned) writes(changes *compare.Changes) (made map[string]bool) {
 	made = map[string]bool{}
 	for _, p := range changes.Parts {
@@ -216,14 +223,16 @@ func (l *Learned) writes(changes *compare.Changes) (made map[string]bool) {
 	return made
 }
 
-// not adds a text to l.NotLearned once.
+// not adds a text, for the user, about a part of the command's behaviour that the profile cannot allow to
+// l.NotLearned, once.
 func (l *Learned) not(text string) {
 	if !slices.Contains(l.NotLearned, text) {
 		l.NotLearned = append(l.NotLearned, text)
 	}
 }
 
-// existing returns the nearest directory at or above dir that existed before the command.
+// existing returns the nearest directory at or above dir that existed before the command ran. made has the
+// paths that the command created.
 func existing(dir string, made map[string]bool) string {
 	for made[dir] {
 		dir = filepath.Dir(dir)
@@ -231,7 +240,8 @@ func existing(dir string, made map[string]bool) string {
 	return dir
 }
 
-// outermost returns the paths that lie below none of the others, sorted.
+// outermost returns those of paths that lie below none of the others, sorted, so that a profile lists each
+// writable directory once.
 func outermost(paths []string) []string {
 	slices.Sort(paths)
 	list := []string{}
@@ -243,8 +253,9 @@ func outermost(paths []string) []string {
 	return list
 }
 
-// executes sets l.Programs to the rules for these programs. One that the command made itself cannot be named before
-// it exists: its directory is.
+// executes sets l.Programs to the rules of a profile that allow these programs. For a program that the
+// command made itself, made has its path, and the rule names its directory instead: the file does not exist
+// before the command runs.
 func (l *Learned) executes(programs []string, made map[string]bool) {
 	for _, p := range programs {
 		rule := p
@@ -263,7 +274,7 @@ func (l *Learned) executes(programs []string, made map[string]bool) {
 	}
 }
 
-// text returns the profile as TOML.
+// text returns the learned profile as TOML, the content of a profile file.
 func (l *Learned) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Learned by snapfs from one command. Read it before you use it: what the command needs\n# under other circumstances is not in it.\n")
@@ -291,7 +302,8 @@ func list(key string, values []string) string {
 	return b.String()
 }
 
-// quoted returns a text as a basic string of TOML, in which bytes that are no UTF-8 are replaced.
+// quoted returns a text as a string of TOML (a basic string) for the profile. It replaces bytes that are no
+// UTF-8.
 func quoted(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -310,7 +322,7 @@ func quoted(text string) string {
 	return b.String()
 }
 
-// Check returns an error unless the profile of l is one that snapfs can read.
+// Check returns an error unless l.Profile, the learned profile, is one that snapfs can read.
 func (l *Learned) Check() error {
 	_, err := policy.Parse("/learned.toml", []byte(l.Profile))
 	return err

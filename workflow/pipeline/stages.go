@@ -18,7 +18,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// StageOptions configure a promotion of a sandbox through the stages of a profile. [Runner] takes them.
+// StageOptions configure a promotion of a sandbox through the stages of a profile, such as test and
+// production. [Runner.PromoteStages] takes them.
 type StageOptions struct {
 	stages.PipelineOptions
 	// Profile holds the stages; those up to To are run.
@@ -152,8 +153,8 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 	return p, lock, err
 }
 
-// follow works on the stages of the promotion p until it ends or cannot continue. resumed is set if an
-// earlier process may have begun the current step.
+// follow works on the stages of the promotion p, one after another, until the promotion ends or cannot
+// continue. resumed is set if an earlier process may have begun the current step.
 func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher, resumed bool) (*stages.Pipeline, error) {
 	r := &pipelineRun{e: pl, p: p, w: w, resumed: resumed}
 	for i, more := p.Current(); more; i, more = p.Current() {

@@ -51,8 +51,8 @@ func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err err
 	}
 }
 
-// size measures how much the attempt has changed. It leaves the changes open for the comparison with the
-// other attempts.
+// size measures how much an attempt of a race has changed in its sandbox. It leaves the changes open for the
+// comparison with the other attempts.
 func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	c, err := l.s.Engine.Compare.Changes(ctx, l.s.Record)
 	if err != nil {
@@ -201,8 +201,8 @@ func (t *tally) settle(ctx context.Context, to *Comparison) error {
 	return nil
 }
 
-// groups divides the numbers of attempts into groups that have equal states. A number without a state is in
-// no group.
+// groups divides the numbers of a race's attempts into groups that have equal states at one path. states has
+// the state by number; a number without a state is in no group.
 func groups(numbers []int, states map[int]string) [][]int {
 	var found [][]int
 	place := map[string]int{}

@@ -53,7 +53,7 @@ func (r *Race) Remove(ctx context.Context, number int) error {
 	return err
 }
 
-// Close removes every sandbox of the race that was not made permanent. It may be repeated.
+// Close removes every sandbox of the race's attempts that was not made permanent. It may be repeated.
 func (r *Race) Close(ctx context.Context) error {
 	var rest []*engine.Session
 	for i, s := range r.sessions {

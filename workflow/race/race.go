@@ -135,8 +135,8 @@ type ResultDrift struct {
 	Both int `json:"both"`
 }
 
-// A Race is the result of a finished race. No process runs in its sandboxes, which exist until
-// the caller calls Keep, Promote or Close.
+// A Race is the result of a finished race of several attempts at one task. No process runs in the attempts'
+// sandboxes, which exist until the caller calls Keep, Promote or Close.
 type Race struct {
 	Workspace string `json:"workspace"`
 	// Taken is the instant of the common base, and Frozen whether the base is frozen.

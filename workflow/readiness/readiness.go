@@ -1,9 +1,7 @@
-// Package readiness measures whether this host can serve a profile, and answers from the last
-// measurement.
+// Package readiness measures whether this host can run sandboxes as a profile describes them, and answers
+// that question later from the last measurement.
 //
-// [Measure] goes through the operator's checklist of five points with the very sandboxes that the
-// profile describes, and stores a signed result. [Ask] reads that result and says whether it still
-// holds: it starts nothing, and takes a millisecond.
+// [Measurement.Run] goes through a checklist of five points with the very sandboxes that the profile describes, and stores a signed result. [Ask] reads that result and says whether it still holds: it starts nothing, and takes a millisecond.
 package readiness
 
 import (
@@ -28,13 +26,15 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
 )
 
-// PredicateType is the type of the signed statement of a result.
+// PredicateType is the type of the signed statement in which the result of a readiness measurement is stored.
 const PredicateType = "https://github.com/snapfs/snapfs/evidence/ready/v1"
 
-// MaxAge is the age up to which a result holds, if nobody asks for another one.
+// MaxAge is how old a readiness measurement may be for [Ask] to accept it, unless the caller asks for another
+// age.
 const MaxAge = 24 * time.Hour
 
-// A Place is what a result depends on.
+// A Place holds everything that the result of a readiness measurement depends on: host, kernel, snapfs
+// version, profile and workspace. If one of them differs later, the stored result does not count any more.
 type Place struct {
 	// Boot and Kernel are those of the host, Version that of snapfs.
 	Boot    string `json:"boot"`
@@ -47,7 +47,8 @@ type Place struct {
 	Workspace string `json:"workspace"`
 }
 
-// PlaceOf returns the place of a request on this host as it is now.
+// PlaceOf returns the [Place] (host, kernel, snapfs version, profile, workspace) of a request on this host as
+// it is now.
 func PlaceOf(req hostfs.Request, version string) (Place, error) {
 	boot, err := proc.BootID()
 	if err != nil {
@@ -73,7 +74,7 @@ func PlaceOf(req hostfs.Request, version string) (Place, error) {
 	return p, err
 }
 
-// A Point is a point of the checklist.
+// A Point is the result of one of the five points of the readiness checklist.
 type Point struct {
 	Name string `json:"name"`
 	// Result is "held", "not held" or "untried".
@@ -81,14 +82,15 @@ type Point struct {
 	Why    string `json:"why"`
 }
 
-// Results of a point.
+// The values of Point.Result: a point of the readiness checklist held, did not hold, or could not be tested.
 const (
 	Held    = "held"
 	NotHeld = "not held"
 	Untried = "untried"
 )
 
-// A Result is a measurement.
+// A Result is the result of one readiness measurement, which says whether this host can run a profile's
+// sandboxes. It is stored with a signature.
 type Result struct {
 	Place
 	Measured time.Time `json:"measured"`
@@ -103,7 +105,7 @@ type Result struct {
 	Root    string `json:"root"`
 }
 
-// Ready reports whether every point held.
+// Ready reports whether every point of the readiness checklist held.
 func (r *Result) Ready() bool {
 	for _, p := range r.Points {
 		if p.Result != Held {
@@ -113,7 +115,8 @@ func (r *Result) Ready() bool {
 	return len(r.Points) == len(pointNames)
 }
 
-// An Answer says whether this host can serve a profile now.
+// An Answer says whether this host can run a profile's sandboxes now, by the last readiness measurement.
+// [Ask] returns it.
 type Answer struct {
 	Ready bool `json:"ready"`
 	// Reason is the name of what is in the way: missing, damaged, boot, kernel, version, policy, age or not-held; "" if
@@ -124,7 +127,9 @@ type Answer struct {
 	Result     *Result `json:"result,omitempty"`
 }
 
-// Ask answers from the stored result of a place, without a lock and without starting anything.
+// Ask answers whether this host can run a profile's sandboxes. It reads the stored readiness measurement for
+// now and checks that it is at most maxAge old and that nothing in now has changed since. It takes no lock
+// and starts nothing. state is the state directory.
 func Ask(state string, now Place, maxAge time.Duration) Answer {
 	not := func(reason, why string) Answer { return Answer{Reason: reason, Why: why} }
 	line, err := os.ReadFile(pathOf(state, now))
@@ -165,13 +170,15 @@ func Ask(state string, now Place, maxAge time.Duration) Answer {
 	return a
 }
 
-// pathOf returns the path of the result of a profile and a workspace.
+// pathOf returns the path in the state directory of the stored readiness measurement for the profile and the
+// workspace of p.
 func pathOf(state string, p Place) string {
 	sum := sha256.Sum256([]byte(p.Profile + "\x00" + p.Workspace))
 	return filepath.Join(evidence.Dir(state), "ready-"+hex.EncodeToString(sum[:12])+".json")
 }
 
-// open verifies a stored result with the key of this host.
+// open verifies line, a stored readiness measurement, with the public key of this host, and returns its
+// result.
 func open(state string, line []byte) (*Result, error) {
 	key, err := statement.ReadPublic(filepath.Join(evidence.Dir(state), statement.PublicName))
 	if err != nil {
@@ -192,7 +199,8 @@ func open(state string, line []byte) (*Result, error) {
 	return r, json.Unmarshal(text, r)
 }
 
-// store signs a result and stores it.
+// store signs the result of a readiness measurement with key and stores it in the state directory, where it
+// replaces the last one.
 func store(state string, key *statement.Key, r *Result) error {
 	text, err := json.Marshal(r)
 	if err != nil {

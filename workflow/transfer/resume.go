@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// retention is how long the received part of a broken stream stays on disk for a later resume.
+// retention is how long the received part of a sandbox's stream that broke off stays on disk for a later
+// resume.
 const retention = 7 * 24 * time.Hour
 
 // partialDir returns the directory in the state directory that contains the received parts of broken streams.
@@ -142,9 +143,9 @@ func (s *sending) findReceived(have []string) {
 	}
 }
 
-// rest writes the part of the stream with the header l that the receiver lacks. It returns
-// stream.ErrOtherPrefix, before it writes anything, if the receiver's part is not the beginning of this
-// stream.
+// rest writes the part of the stream with the header l that the receiver lacks, to resume a broken transfer.
+// It returns stream.ErrOtherPrefix, before it writes anything, if the part that the receiver has is not the
+// beginning of this stream.
 func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error {
 	l.From, l.Before = s.received.Bytes, s.received.Sum
 	var p *stream.Writer

@@ -2,8 +2,8 @@ package audit
 
 import "golang.org/x/mod/sumdb/tlog"
 
-// A Tree is a Merkle tree over the lines of a log or manifest (RFC 6962), with all its hashes in memory. It
-// gives short proofs that a line is in it.
+// A Tree is a Merkle tree over the lines of an evidence log or manifest (RFC 6962), with all its hashes in
+// memory. It gives short proofs that a line is one of them.
 type Tree struct {
 	size   int64
 	hashes []tlog.Hash
@@ -23,7 +23,8 @@ func TreeOf(lines [][]byte) (*Tree, error) {
 	return t, nil
 }
 
-// ReadHashes returns the hashes with these indexes. Package tlog calls it to compute roots and proofs.
+// ReadHashes returns the hashes of the Merkle tree with these indexes. Package tlog calls it to compute roots
+// and proofs.
 func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	list := make([]tlog.Hash, len(indexes))
 	for i, at := range indexes {

@@ -13,12 +13,13 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// RevealFormat names the format of a [Revealed], the proof for one file of a bundle, as JSON.
+// RevealFormat names the format of a [Revealed], the JSON text that proves that one changed file is in an
+// evidence bundle.
 const RevealFormat = "https://github.com/snapfs/snapfs/evidence/reveal/v1"
 
-// A Revealed is one changed file of a bundle, with the proof that it is in the manifest, that the manifest is
-// in the log, and that the log was signed. It contains only hashes of the other files, so it can be given to
-// people who must not see these.
+// A Revealed is the entry of one changed file in an evidence bundle, with the proof that it is in the
+// manifest, that the manifest is in the log, and that the log was signed. It contains only hashes of the
+// other files, so it can be given to people who must not see these.
 type Revealed struct {
 	Format string `json:"format"`
 	// Entry is the line of the file in the manifest, which has Entries lines.
@@ -39,8 +40,8 @@ type entry struct {
 	Path string `json:"path"`
 }
 
-// Reveal returns the last entry that a bundle has about path, with the proof that it belongs there. It checks
-// the bundle's integrity first.
+// Reveal returns the last entry about the changed file path in bundleText, an evidence bundle, with the proof
+// that it belongs there. It checks the bundle's integrity first.
 func Reveal(bundleText []byte, path string) (Revealed, error) {
 	c, f := check(bundleText)
 	if f != nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// The names of the verdicts on a bundle, in the order of a report.
+// The names of the verdicts, answers to one question each, on an evidence bundle, in the order of a report.
 const (
 	Integrity    = "integrity"
 	Signer       = "signer"
@@ -29,7 +29,8 @@ const (
 	OtherStatus = "status"
 )
 
-// A Verdict answers one question about a bundle, such as whether it was changed after it was signed.
+// A Verdict answers one question about an evidence bundle, such as whether it was changed after it was
+// signed.
 type Verdict struct {
 	Name string `json:"name"`
 	// Result is "yes", "no", or "not run".
@@ -39,7 +40,7 @@ type Verdict struct {
 	Why   string `json:"why"`
 }
 
-// A Report is the result of verifying a bundle: its sandbox and key, and the verdicts.
+// A Report is the result of verifying an evidence bundle: its sandbox and key, and the verdicts.
 type Report struct {
 	Sandbox string `json:"sandbox,omitempty"`
 	Records int64  `json:"records"`
@@ -49,7 +50,8 @@ type Report struct {
 	Verdicts []Verdict `json:"verdicts"`
 }
 
-// Options say with which key and which earlier bundle a bundle is verified.
+// Options say which key the reader of an evidence bundle trusts, and with which earlier bundle the bundle
+// must agree.
 type Options struct {
 	// Key is the key that the reader trusts, or nil.
 	Key ed25519.PublicKey
@@ -82,8 +84,8 @@ type checked struct {
 	checkpoint statement.Checkpoint
 }
 
-// Verify returns the verdicts on text, the file of a bundle. If it is not as it was signed, the other
-// questions are not examined.
+// Verify returns the verdicts on text, the file of an evidence bundle. If the file was changed after it was
+// signed, Verify does not examine the other questions.
 func Verify(text []byte, o Options) Report {
 	c, f := check(text)
 	if f == nil && o.Earlier != nil {
@@ -186,8 +188,8 @@ func (c *checked) checkChain(records []audit.Record) *fault {
 // clock counts as set.
 const maxSkew = time.Minute
 
-// checkClock checks, by the time since boot in each record, that nobody has set the host's clock between two
-// records.
+// checkClock checks, by the time since boot in each record of the evidence log, that nobody has set the
+// host's clock between two records.
 func (c *checked) checkClock() *fault {
 	var before time.Time
 	for i, r := range c.records {
@@ -324,7 +326,7 @@ func (c *checked) signer(trusted ed25519.PublicKey) *fault {
 	return nil
 }
 
-// complete returns a fault unless the log has everything from the creation of the sandbox to its end
+// complete returns a fault unless the evidence log has everything from the creation of the sandbox to its end
 // statement.
 func (c *checked) complete() *fault {
 	if c.records[0].Type != events.SandboxCreated || c.sizes[0] != 1 {

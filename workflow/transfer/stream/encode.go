@@ -145,8 +145,9 @@ func (e *encoder) change(c *diff.Change) error {
 	return e.s.Err()
 }
 
-// meta writes all metadata of the changed file c. It writes all, because a write clears capabilities, and a
-// change of mode changes an access control list. made is set if the receiver has just created the file.
+// meta writes all metadata of the changed file c to the stream. It writes all, because a write clears
+// capabilities, and a change of mode changes an access control list. made is set if the receiver has just
+// created the file.
 func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Own(c.Path, st)
 	if !made {
@@ -167,8 +168,8 @@ func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Times(c.Path, st)
 }
 
-// content writes the commands that give the file of c its new content: its whole content if made is set, else
-// only the parts that differ from the old tree's.
+// content writes to the stream the commands that give the file of c its new content: its whole content if
+// made is set, else only the parts that differ from the old tree's.
 func (e *encoder) content(c *diff.Change, made bool) error {
 	now, err := diff.OpenFile(int(e.new.Fd()), c.Path)
 	if err != nil {
@@ -211,8 +212,8 @@ func (e *encoder) extent(name string, f *os.File, x diff.Extent) error {
 	return e.s.Err()
 }
 
-// dirs writes the metadata of the changed directories, from the bottom up, because creating a file in a
-// directory changes the directory's time.
+// dirs writes the metadata of the changed directories to the stream, from the bottom up, because creating a
+// file in a directory changes the directory's time.
 func (e *encoder) dirs(changes []diff.Change) error {
 	dirs := map[string]*diff.Change{}
 	for i := range changes {

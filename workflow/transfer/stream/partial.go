@@ -112,8 +112,8 @@ func failPartial(path string, err error) error {
 	return &errs.Error{Op: "storing the partial stream", Path: path, Kind: errs.KindOfFile(err), Err: err}
 }
 
-// locked opens the file at path and locks it, until the caller closes it. ErrBusy: another process has the
-// lock, or has just removed the file.
+// locked opens the file at path, which stores the received part of a stream, and locks it until the caller
+// closes it. ErrBusy: another process has the lock, or has just removed the file.
 func locked(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -130,8 +130,8 @@ func locked(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// checkLinked returns an error unless the path of f still leads to the same file, which another process may
-// have removed before it was locked.
+// checkLinked returns an error unless the path of f, a file with the received part of a stream, still leads
+// to the same file. Another process may have removed it before it was locked.
 func checkLinked(f *os.File) error {
 	mine, err := f.Stat()
 	if err != nil {
@@ -171,8 +171,8 @@ func (k *PartialFile) prepare(l Header) error {
 // never written.
 func noSum() hash.Hash { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
-// truncate cuts the file at the offset k.size and writes k.first there, if k.replacing is set; else it does
-// nothing.
+// truncate cuts the file with the received part of a stream at the offset k.size and writes k.first there, if
+// k.replacing is set; else it does nothing.
 func (k *PartialFile) truncate() error {
 	if !k.replacing {
 		return nil
@@ -375,7 +375,8 @@ func Unknown(dir string) ([]string, error) {
 	return strange, errors.Join(failures...)
 }
 
-// entriesIn lists the directory dir; it returns no entries if dir does not exist or is no directory.
+// entriesIn lists dir, the directory for received parts of streams. It returns no entries if dir does not
+// exist or is no directory.
 func entriesIn(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {

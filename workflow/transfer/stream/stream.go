@@ -31,8 +31,8 @@ import (
 
 const (
 	magic = "snapfs parcel 1\n"
-	// frameSize is the maximum length in bytes of a frame that is written. maxFrame is the maximum length of
-	// a frame that is accepted.
+	// frameSize is the maximum length in bytes of a frame, a piece of the stream with its own checksum, that
+	// is written. maxFrame is the maximum length of a frame that is accepted.
 	frameSize = 256 << 10
 	maxFrame  = 1 << 20
 )
@@ -248,7 +248,8 @@ func (p *Reader) next() error {
 	return nil
 }
 
-// Read reads the payload of the stream. It returns io.EOF only if everything arrived as it was sent.
+// Read reads the payload of the stream, the content of a snapshot. It returns io.EOF only if everything
+// arrived as it was sent.
 func (p *Reader) Read(b []byte) (int, error) {
 	if len(p.rest) == 0 && p.err == nil {
 		if p.err = p.next(); p.err == nil && len(p.rest) == 0 {
