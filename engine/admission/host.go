@@ -157,7 +157,8 @@ func (h *Host) disk(state string) error {
 	return nil
 }
 
-// measureHost measures all resources of the host, with the disk that contains the directory state.
+// measureHost measures all resources of the host, to decide whether a further sandbox fits. The disk is that
+// with the state directory state.
 func measureHost(state string) (h Host, err error) {
 	if h.Memory, h.MemoryFree, err = hostinfo.Memory(); err != nil {
 		return h, err

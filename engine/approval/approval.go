@@ -218,7 +218,8 @@ func (c *Checker) AddKind(change *diff.Change) {
 	}
 }
 
-// Needed returns the collected changes, sorted and without paths below others; nil if there is none.
+// Needed returns the collected changes that the user must approve before a promotion, sorted and without
+// paths below others; nil if there is none.
 func (c *Checker) Needed() *Needed {
 	if len(c.needed.Paths) == 0 {
 		return nil
@@ -236,7 +237,7 @@ func (c *Checker) Needed() *Needed {
 	return &c.needed
 }
 
-// upTo returns the first n elements of the path p, or "." if n is 0.
+// upTo returns the first n elements of the path p, the part that a rule's pattern matched, or "." if n is 0.
 func upTo(p string, n int) string {
 	if n < 1 {
 		return "."

@@ -50,7 +50,8 @@ type dirState struct {
 const (
 	displacedDir = "displaced"
 	dirsFile     = "dirs"
-	// maxDisplaced is of how many promotions the replaced files are stored, at most, the newest ones.
+	// maxDisplaced is for how many promotions, the newest ones, the state directory stores the files that
+	// they replaced in the real tree.
 	maxDisplaced = 256
 )
 

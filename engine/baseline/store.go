@@ -275,7 +275,8 @@ func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	return nil
 }
 
-// A jsonBaseline is a baseline file in the older JSON format, which is only read.
+// A jsonBaseline is the content of a baseline's file, the originals of a sandbox's changed files, in the
+// older JSON format. snapfs reads it and does not write it any more.
 type jsonBaseline struct {
 	Nodes map[string]JSONEntry `json:"nodes"`
 }

@@ -71,7 +71,8 @@ func (bl *Recorder) readWindow(rec *catalog.Record) (w window) {
 	return w
 }
 
-// saveWindow replaces the sandbox's window file, which says since when the real tree has its originals.
+// saveWindow replaces the sandbox's window file, which says from which time on the real tree has the
+// originals of the files that the sandbox changes.
 func (bl *Recorder) saveWindow(rec *catalog.Record, w window) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	if err := makeDir(dir); err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Kind says whether a change added, modified or deleted its path.
+// A Kind says whether a change between two trees added, modified or deleted its path.
 type Kind int
 
 // The kinds of a change of a path between an old and a new tree.
@@ -27,7 +27,7 @@ func (k Kind) Letter() string { return strings.ToUpper(kindNames[k][:1]) }
 // Aspect is a set of properties, such as content or mode, in which a modified path differs.
 type Aspect uint
 
-// The aspects in which two nodes at one path can differ.
+// The values of Aspect: properties in which the file at one path of two trees can differ.
 const (
 	Type Aspect = 1 << iota
 	Content
@@ -81,7 +81,8 @@ type Node struct {
 	NLink uint32
 }
 
-// A Change is the difference between two trees at one path.
+// A Change is the difference between an old and a new tree at one path: the path was added, modified or
+// deleted.
 type Change struct {
 	// Path is relative to the root of both trees, with slashes, "." for the root. It may
 	// contain any byte except NUL.

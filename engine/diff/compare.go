@@ -204,7 +204,8 @@ func targetsDiffer(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	return target[older] != target[newer], nil
 }
 
-// xattrsDiffer reports whether the extended attributes of name in the directory p differ between the trees.
+// xattrsDiffer reports whether the extended attributes of a file, name in the directory p, differ between the
+// two compared trees.
 func (w *worker) xattrsDiffer(p dirPair, name string) (bool, error) {
 	var x [2]xattrs
 	for i := range x {

@@ -108,7 +108,8 @@ func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool)
 	return w.addModified(p, "", st, what, try)
 }
 
-// compareContent compares the entries of a directory, whose sorted names are in w.names, name by name.
+// compareContent compares the entries that a directory has in the old and in the new tree, name by name.
+// w.names has the sorted names.
 func (w *worker) compareContent(p dirPair, t task) error {
 	a, b := w.names[older], w.names[newer]
 	for n := 0; len(a) > 0 || len(b) > 0; n++ {

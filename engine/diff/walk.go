@@ -19,7 +19,7 @@ const (
 // third gains nothing.
 const workerCount = 2
 
-// A walk is one comparison of two trees, by [Trees] or [At].
+// A walk is the state of one comparison of two trees, by [Trees] or [At], which its threads share.
 type walk struct {
 	ctx  context.Context
 	opt  Options
@@ -99,7 +99,8 @@ func (d *walk) push(t task) {
 	d.wake.Signal()
 }
 
-// drain compares all queued directories, including those that are queued meanwhile, on all threads.
+// drain compares all directories that are queued for comparison, including those that are queued meanwhile,
+// on all threads.
 func (d *walk) drain() error {
 	if len(d.tasks) == 0 {
 		return d.err

@@ -149,8 +149,8 @@ func openSecret(s *catalog.Secret) (*os.File, error) {
 }
 
 // publish stores two kinds of data that a new network proxy process sent. The bundle of certificates lets the
-// sandbox's programs trust the proxy, which decrypts their HTTPS requests. The fingerprints of the inserted
-// secrets let snapfs find a secret that leaked into a file.
+// sandbox's programs trust the proxy, which decrypts their HTTPS requests. By the fingerprints of the
+// inserted secrets, snapfs finds a secret that leaked into a changed file before it promotes the file.
 func (o *Proxy) publish(p *network.BrokerPublic) error {
 	b := o.brokered
 	switch {

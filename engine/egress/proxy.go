@@ -176,7 +176,8 @@ func (o *Proxy) Allow(text string) error {
 	return err
 }
 
-// sendRules sends the network rules of the sandbox to its proxy process. The caller holds o.life.
+// sendRules sends the sandbox's network rules, which say which destinations its programs may reach, to the
+// proxy process. The caller holds o.life.
 func (o *Proxy) sendRules() error {
 	rules := strings.TrimPrefix(o.rules, hostfs.AllowNet)
 	msg, err := json.Marshal(network.Message{Rules: &rules})
@@ -340,7 +341,7 @@ func (o *Proxy) Forget() {
 	o.since, o.refused = time.Now(), nil
 }
 
-// Close ends the proxy process and returns the accesses that it refused. o may be nil.
+// Close ends the sandbox's network proxy process and returns the accesses that it refused. o may be nil.
 func (o *Proxy) Close() []RefusedAccess {
 	if o == nil {
 		return nil

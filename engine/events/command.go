@@ -36,7 +36,8 @@ func (l *Log) Starting(name, id string, args, env []string) (*Start, error) {
 	return s, nil
 }
 
-// Refused appends the event that a requested command was not started, and why.
+// Refused appends an event to the event log: the requested command was not started in the sandbox. why is the
+// reason.
 func (s *Start) Refused(why error) {
 	s.log.Append(Event{Type: CommandRefused, Subject: s.seen.Subject, SandboxID: s.seen.SandboxID, Data: Data{
 		Run: s.seen.Data.Run, Command: s.seen.Data.Command[:min(len(s.seen.Data.Command), 1)], Reason: cut(why.Error(), 1024),

@@ -42,7 +42,7 @@ func (o *objects) commit(id gitrepo.ID) (*gitrepo.CommitData, error) {
 	return gitrepo.ParseCommit(got.Data, false)
 }
 
-// tree returns the entries of the git tree id by name; the zero id has none.
+// tree returns the entries of the git tree with this id, by name. The zero id, for no tree, has none.
 func (o *objects) tree(id gitrepo.ID) (map[string]gitrepo.TreeEntry, error) {
 	all := map[string]gitrepo.TreeEntry{}
 	if id.Zero() {

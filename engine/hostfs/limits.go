@@ -71,7 +71,8 @@ func ErrUnlimited() error {
 	}
 }
 
-// ForProcesses returns those limits of a sandbox that control groups and rlimits enforce.
+// ForProcesses returns those limits of a sandbox that control groups and rlimits enforce on its processes, in
+// the form of package limits.
 func ForProcesses(l catalog.Limits) limits.Limits {
 	return limits.Limits{
 		CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Files: l.Files, CPUTime: l.CPUTime,

@@ -111,7 +111,8 @@ func (s *surveyor) whole() error {
 	return nil
 }
 
-// holds reports whether the sandbox's workspace lies at or under the mount point of m.
+// holds reports whether the workspace of the new sandbox lies at or under the mount point of m, a mount of
+// the host.
 func (s *surveyor) holds(m mount.Point) bool { return Within(s.work, m.Path) }
 
 // sort decides how the sandbox sees a mount of the host, by the type of its filesystem: as a copied tree,
@@ -222,7 +223,7 @@ func (s *surveyor) reach(dir string) {
 	}
 }
 
-// mine reports whether a directory belongs to the user of this process.
+// mine reports whether a directory belongs to the user of this process, whose sandbox can then write to it.
 func mine(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -328,7 +329,7 @@ func visible(mounts []mount.Point) []mount.Point {
 	})
 }
 
-// Within reports whether path is dir or lies under it.
+// Within reports whether path is dir or lies under it. Both are absolute and clean.
 func Within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }

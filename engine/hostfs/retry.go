@@ -62,7 +62,8 @@ func (a *MountRetry) Close() {
 	}
 }
 
-// ErrMounted means that filesystems mounted under a tree prevent an overlay of the whole tree.
+// ErrMounted means that filesystems of the host are mounted under a tree, so that the kernel cannot make an
+// overlay of the whole tree.
 var ErrMounted = errors.New("mounted under it")
 
 func mountedError(mounts []string) error {

@@ -17,7 +17,8 @@ import (
 // its inode, in every network namespace and on read-only mounts too (unix_find_bsd in net/unix/af_unix.c). A snapshot,
 // an overlay and a FUSE mount have other inodes, so nothing listens there; a bind mount has the host's.
 
-// maxSocketEntries is how many directory entries [Sockets] looks at, at most, at half a microsecond each.
+// maxSocketEntries is how many directory entries [Environment.Sockets] looks at, at most, to find sockets of
+// the host's programs. Each takes half a microsecond.
 const maxSocketEntries = 2000
 
 // withoutSockets makes sure that a sandbox cannot reach sockets of the host's programs through the host
@@ -50,7 +51,7 @@ func withoutSockets(mounts []isolate.Mount, env *Environment) (all []isolate.Mou
 	return mounts, hide
 }
 
-// holding returns the index of the innermost of mounts in whose target path lies, or -1.
+// holding returns the index of the innermost of mounts, those of a sandbox, in whose target path lies, or -1.
 func holding(mounts []isolate.Mount, path string) int {
 	best := -1
 	for i, m := range mounts {
@@ -98,7 +99,8 @@ func (e *Environment) typeAt(path string) string {
 	return e.mounts[best].Type
 }
 
-// slow reports whether a lookup of path may wait for another machine or a FUSE program.
+// slow reports whether a lookup of path may wait for another machine or a FUSE program, so that the search
+// for sockets leaves it out.
 func (e *Environment) slow(path string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool {
 		return (remote(m.Type) || m.Type == "autofs" || strings.HasPrefix(m.Type, "fuse")) && Within(path, m.Path)

@@ -226,7 +226,8 @@ func linkable(a, b *entry) bool {
 	return a.outcome.node.Size == b.outcome.node.Size && differ(a.outcome.node, b.outcome.node, false)&^diff.Time == 0
 }
 
-// union joins the groups of hard links to which a and b belong in classes.
+// union joins the groups of hard links to which the files a and b belong. classes has the group of each file
+// of the merged tree.
 func union(classes map[*entry][]*entry, a, b *entry) {
 	x, y := classes[a], classes[b]
 	if x == nil {

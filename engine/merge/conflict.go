@@ -114,7 +114,8 @@ func (c *Conflict) absorb(others []*Conflict) {
 	c.Several, c.Marked = true, false
 }
 
-// addPaths adds those of paths to the field Also that the conflict does not cover yet.
+// addPaths adds those of paths that the conflict does not cover yet to its field Also, so that one answer
+// decides about all.
 func (c *Conflict) addPaths(paths []string) {
 	covered := pathSet{}
 	for _, path := range c.Paths() {
@@ -183,7 +184,7 @@ func (c *Conflict) subtrees() []string {
 	return c.Paths()
 }
 
-// pathSet is a set of directories or files with everything below them, by their path.
+// A pathSet is a set of paths of directories and files in a merge; each stands for everything below it, too.
 type pathSet map[string]bool
 
 // add adds path, with all below it, to the set and reports whether the set did not cover path yet.

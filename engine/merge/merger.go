@@ -108,7 +108,8 @@ func (m *merger) run() error {
 	return m.collect()
 }
 
-// decideAll decides on the entries that no conflict covers yet, directories before the entries in them.
+// decideAll decides how each changed file that no conflict covers yet is in the merged tree, directories
+// before the files in them.
 func (m *merger) decideAll() error {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {

@@ -72,7 +72,7 @@ type region struct {
 	base, mine, real run
 }
 
-// A run is consecutive lines of one text, those with the indexes [start, end).
+// A run is consecutive lines of one of the texts of a line merge, those with the indexes [start, end).
 type run struct{ start, end int }
 
 func (r run) of(lines []string) []string { return lines[r.start:r.end] }

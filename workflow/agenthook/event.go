@@ -52,7 +52,8 @@ func (ev *event) turn() string {
 	return ev.Turn
 }
 
-// readers are the agents' tools that change no file, after which no checkpoint is needed.
+// readers are the names of the coding agents' tools that change no file. After a call of one, snapfs takes no
+// checkpoint (snapshot) of the sandbox.
 var readers = []string{
 	"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite", "Task", "Agent", "AskUserQuestion", "ToolSearch", "Skill",
 	"EnterWorktree", "ExitWorktree", "BashOutput", "TaskOutput", "KillShell", "TaskStop", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet",

@@ -131,7 +131,7 @@ func everChanged(ctx context.Context, e *engine.Engine, rec *catalog.Record) (bo
 	return false, nil
 }
 
-// changes returns the number of changes of a sandbox since its base.
+// changes returns in how many paths an agent's sandbox differs from its base.
 func changes(ctx context.Context, e *engine.Engine, sandbox string) (int, error) {
 	c, err := e.Compare.Diff(ctx, sandbox, "", "")
 	if err != nil {

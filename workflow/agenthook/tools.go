@@ -217,7 +217,7 @@ func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) er
 	return err
 }
 
-// shell returns the path of the shell in which agents expect their commands to run.
+// shell returns the path of the shell in which coding agents expect their commands to run.
 func shell() string {
 	if _, err := os.Stat("/bin/bash"); err == nil {
 		return "/bin/bash"

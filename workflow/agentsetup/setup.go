@@ -191,7 +191,8 @@ type handler struct {
 	Timeout int      `json:"timeout,omitempty"`
 }
 
-// group returns the configuration entry by which the agent calls snapfs at the event of h.
+// group returns the entry of a coding agent's configuration file by which the agent calls snapfs at the event
+// of h, such as a tool call.
 func (s Setup) group(h hook) group {
 	words := slices.Concat(s.Program, []string{"hook", "--agent", s.Agent}, s.Flags, []string{h.event})
 	c := handler{Type: "command", Timeout: h.seconds}
@@ -211,7 +212,7 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// splitWords returns the words of a command line that shellWords has written for an agent's configuration.
+// splitWords returns the words of a command line that shellWords wrote into a coding agent's configuration.
 func splitWords(command string) (words []string) {
 	word, quoted, begun := "", false, false
 	for i := 0; i < len(command); i++ {

@@ -204,8 +204,9 @@ func (s *Store) Export(id string) (*Exported, error) {
 	return &Exported{text, len(lines), fmt.Sprintf("%x", root[:])}, err
 }
 
-// Reveal returns the digests in the evidence log of a sandbox that stand for text, which was redacted, with
-// their salts. With these, others can check that the log is about text. Errors: errs.ErrNotFound.
+// Reveal returns the digests in the evidence log of a sandbox that stand for text, such as an argument that
+// the log must not show, with their salts. With these, others can check that the log is about text. Errors:
+// errs.ErrNotFound.
 func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 	id, err := s.Find(name)
 	if err != nil {
@@ -228,7 +229,8 @@ func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 	return all, nil
 }
 
-// split returns the lines of text, which is empty or ends with a line break, without the line breaks.
+// split returns the lines of text, a file of evidence, without the line breaks. text is empty or ends with a
+// line break.
 func split(text []byte) [][]byte {
 	lines := [][]byte{}
 	for line := range bytes.Lines(text) {

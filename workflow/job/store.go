@@ -243,7 +243,7 @@ func (l *locked) become(state State, why string) error {
 
 func (l *locked) unlock() { vfs.Unlock(l.lock) }
 
-// cancelled reports whether another process has requested the end of the job.
+// cancelled reports whether the user has requested the end of the job through another process.
 func (l *locked) cancelled() bool {
 	_, err := os.Lstat(filepath.Join(l.dir, cancelFile))
 	return err == nil

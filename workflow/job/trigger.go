@@ -128,7 +128,8 @@ func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) 
 	return &st.Trigger, st.Secret, err
 }
 
-// check returns ErrInvalid for a trigger that cannot work, such as one with two conditions.
+// check returns ErrInvalid if a field of the trigger, which is to submit jobs automatically, is wrong: for
+// example, if it has two conditions.
 func (t *Trigger) check() error {
 	const op = "storing a trigger"
 	if err := t.Spec.check(); err != nil {

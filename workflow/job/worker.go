@@ -31,9 +31,10 @@ type Worker struct {
 const (
 	// mostTries is how often a job is begun before it fails, if its worker is killed each time.
 	mostTries = 3
-	// pollTime is the time between two checks of a worker for new and cancelled jobs.
+	// pollTime is how long a worker, which runs the queued jobs, waits between two checks for new and
+	// cancelled ones.
 	pollTime = 500 * time.Millisecond
-	// patience is how long a job waits for capacity of the host before it fails.
+	// patience is how long a job waits until the host has the capacity for its sandbox. Then the job fails.
 	patience = 24 * time.Hour
 )
 

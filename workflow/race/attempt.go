@@ -21,7 +21,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// An attemptRunner runs one attempt of a race in its sandbox: command, check and score.
+// An attemptRunner runs one attempt of a race, several attempts at one task, in its sandbox: command, check
+// and score.
 type attemptRunner struct {
 	m   *coordinator
 	i   int

@@ -250,7 +250,8 @@ func describeNode(ctx context.Context, p touchedPath, read bool) (string, error)
 	return b.String(), nil
 }
 
-// contentSum returns a digest of the content of the file path in root, an attempt's workspace.
+// contentSum returns a digest of the content of the file path in root, the workspace of an attempt of a race,
+// by which attempts are compared.
 func contentSum(ctx context.Context, root *os.File, path string) (string, error) {
 	l := baseline.RootedReader{Root: root}
 	defer l.Close()

@@ -18,7 +18,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Request describes a race: the attempts' commands and sandboxes, and how the winner is chosen.
+// A Request describes a race, several attempts at one task: the attempts' commands and sandboxes, and how the
+// winner is chosen.
 type Request struct {
 	// Request describes the sandboxes, one for each attempt. Each queues by itself if
 	// Admission asks for that. Its name is Name, or one made from the workspace's,
@@ -158,7 +159,7 @@ type Race struct {
 	changes  []*compare.Changes // of each attempt, until they are compared; nil where unknown
 }
 
-// Passed returns the numbers of the attempts whose command and check succeeded.
+// Passed returns the numbers of the attempts of the race whose command and check succeeded.
 func (r *Race) Passed() (numbers []int) {
 	for _, a := range r.Attempts {
 		if a.State == Passed {
@@ -340,7 +341,8 @@ func (m *coordinator) passed(i int) {
 	}
 }
 
-// level stores which protections the sandboxes of the race lack, the same for all attempts.
+// level stores which protections of the isolation this host cannot give the sandboxes of the race. They are
+// the same for all attempts.
 func (m *coordinator) level(l engine.Level) {
 	m.mu.Lock()
 	m.Missing = l.Missing

@@ -199,7 +199,8 @@ func sameDevice(a, b os.FileInfo) bool {
 	return ok && too && one.Dev == other.Dev
 }
 
-// firstEntries returns at most n entries of a directory, in the order of the filesystem.
+// firstEntries returns at most n entries of a directory, in the order of the filesystem, so that a search for
+// a path to test stays short.
 func firstEntries(dir string, n int) []os.DirEntry {
 	d, err := os.Open(dir)
 	if err != nil {

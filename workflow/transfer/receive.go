@@ -19,7 +19,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// A ReceiveRequest says which sandbox or named snapshot to make of a received stream.
+// A ReceiveRequest says what to make of a stream that another machine sent: which sandbox, or which named
+// snapshot.
 type ReceiveRequest struct {
 	// Request describes the sandbox that a full stream creates. Without a Name or a
 	// Workspace it has the sender's. Its policy is always the receiver's.
@@ -28,7 +29,7 @@ type ReceiveRequest struct {
 	State string
 }
 
-// Received says which sandbox and named snapshot a received stream became.
+// Received says which sandbox and named snapshot snapfs made of a stream that another machine sent.
 type Received struct {
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`

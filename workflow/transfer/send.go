@@ -32,7 +32,7 @@ type SendRequest struct {
 	Have []string
 }
 
-// Sent says which snapshot was sent, and how much of it the receiver already had.
+// Sent says which snapshot was sent to another machine, and how much of it that machine already had.
 type Sent struct {
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`

@@ -59,7 +59,8 @@ type Part struct {
 	Renames  []diff.Rename
 }
 
-// Written describes a page that [Write] has written: its size, and how much it leaves out.
+// Written describes a page of changes that [Write] has written for a browser: its size, and how much it
+// leaves out.
 type Written struct {
 	// Size is the size of the page in bytes.
 	Size int64

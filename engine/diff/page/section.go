@@ -6,7 +6,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// section writes the HTML section of the changed path number i: its heading, attributes and lines.
+// section writes the HTML section of the page about the changed path number i: its heading, attributes and
+// lines.
 func (b *builder) section(i int) {
 	e := &b.all[i]
 	part := b.page.Parts[e.part]

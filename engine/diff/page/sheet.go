@@ -25,7 +25,7 @@ type sheet struct {
 
 func newSheet(w io.Writer) *sheet { return &sheet{w: bufio.NewWriterSize(w, 64<<10)} }
 
-// mark writes parts, HTML that is constant in the source of this package, without escaping it.
+// mark writes parts to the page without escaping them: HTML that is constant in the source of this package.
 func (s *sheet) mark(parts ...markup) {
 	for _, m := range parts {
 		n, _ := s.w.WriteString(string(m))
@@ -204,7 +204,7 @@ func (s *sheet) blanks(n int) {
 	}
 }
 
-// thousands returns a number for people, with its digits in groups of three.
+// thousands returns a number for the page, with its digits in groups of three, which people read more easily.
 func thousands(n int) string {
 	t := strconv.Itoa(n)
 	for i := len(t) - 3; i > 0 && t[i-1] != '-'; i -= 3 {
@@ -213,7 +213,8 @@ func thousands(n int) string {
 	return t
 }
 
-// many returns a number and a noun, in the plural unless n is 1.
+// many returns a number and a noun for the page, such as "3 files". one is the singular; the noun is in the
+// plural unless n is 1.
 func many(n int, one string) string {
 	if n != 1 {
 		one += "s"

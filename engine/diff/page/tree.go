@@ -113,7 +113,7 @@ func (br *branch) link(s *sheet, as string) {
 	s.mark("</bdi> <em>left out</em>")
 }
 
-// paths returns the number of changed paths at and below a branch of the tree.
+// paths returns the number of changed paths at and below a directory of the page's tree of paths.
 func (br *branch) paths() (n int) {
 	if br.leaf != nil {
 		n = 1

@@ -23,7 +23,8 @@ func hash(m markup) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// document writes the whole page: the head, the header, the tree of paths and the files.
+// document writes the whole page of changes: the head, the header, the tree of paths and the sections of the
+// files.
 func (b *builder) document(s *sheet) {
 	s.mark(Beginning, "<html lang=en><head><meta charset=utf-8>\n",
 		`<meta http-equiv=Content-Security-Policy content="default-src 'none'; base-uri 'none'; form-action 'none'; `,
@@ -51,7 +52,7 @@ func clippedName(t string) string {
 	return t
 }
 
-// keys is the help text for the keys of the page; the script shows it.
+// keys is the help text for the keys of the page of changes; the page's script shows it.
 const keys markup = `<dialog id=help aria-labelledby=help-title><h2 id=help-title>Keys</h2>
 <dl><dt><kbd>j</kbd> <kbd>k</kbd><dd>next and previous file
 <dt><kbd>n</kbd> <kbd>p</kbd><dd>next and previous change
@@ -64,7 +65,7 @@ const keys markup = `<dialog id=help aria-labelledby=help-title><h2 id=help-titl
 <p><button id=close>Close</button></dialog>
 `
 
-// header writes the top of the page: the title, the totals and the controls.
+// header writes the top of the page of changes: the title, the totals and the controls.
 func (b *builder) header(s *sheet) {
 	s.mark("<header>\n<div id=about><h1>")
 	s.name(b.page.Title)

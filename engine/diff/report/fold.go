@@ -52,7 +52,8 @@ func foldWhole(all []Row) []Row {
 	return rows
 }
 
-// foldAt joins rows that follow one another and whose paths share a directory of this depth.
+// foldAt joins rows of a table of changes that follow one another and whose paths share a directory of this
+// depth.
 func foldAt(all []Row, depth int) []Row {
 	var rows []Row
 	for i := 0; i < len(all); {

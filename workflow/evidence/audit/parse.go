@@ -134,7 +134,7 @@ func (s *scanner) next() byte {
 	return s.text[s.at]
 }
 
-// quoted moves past a JSON string in the line and returns the bytes between its quotes.
+// quoted moves past a JSON string in the line of the evidence log and returns the bytes between its quotes.
 func (s *scanner) quoted() []byte {
 	if s.next() != '"' {
 		s.usual = false
@@ -169,7 +169,8 @@ func (s *scanner) name() string {
 	return text
 }
 
-// integer returns the next JSON number in the line if that is a canonical integer of at most 15 digits.
+// integer returns the next JSON number in the line of the evidence log if that is a canonical integer of at
+// most 15 digits.
 func (s *scanner) integer() int64 {
 	negative := s.next() == '-'
 	if negative {
@@ -195,7 +196,8 @@ func (s *scanner) integer() int64 {
 // maxDepth bounds how deep objects and lists may be nested in a line that a scanner parses.
 const maxDepth = 100
 
-// value returns the next JSON value in the line in the types that encoding/json gives it.
+// value returns the next JSON value in the line of the evidence log, in the types that encoding/json gives
+// it. depth is how deep it is nested.
 func (s *scanner) value(depth int) any {
 	switch c := s.next(); {
 	case c == '"':
@@ -230,8 +232,8 @@ func (s *scanner) value(depth int) any {
 	return nil
 }
 
-// object returns the next JSON object in the line. Its names must be in ascending order, as in canonical
-// JSON.
+// object returns the next JSON object in the line of the evidence log. Its names must be in ascending order,
+// as in canonical JSON. depth is how deep it is nested.
 func (s *scanner) object(depth int) map[string]any {
 	s.expect("{")
 	m := map[string]any{}
@@ -260,7 +262,7 @@ func (s *scanner) object(depth int) map[string]any {
 	return m
 }
 
-// list returns the next JSON list in the line.
+// list returns the next JSON list in the line of the evidence log. depth is how deep it is nested.
 func (s *scanner) list(depth int) []any {
 	s.expect("[")
 	l := []any{}

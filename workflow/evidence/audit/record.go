@@ -50,7 +50,8 @@ type Record struct {
 // is none.
 var FirstPrev = strings.Repeat("0", 2*sha256.Size)
 
-// Canonical returns v as canonical JSON (RFC 8785): equal values give equal bytes, which can be signed.
+// Canonical returns v as canonical JSON (RFC 8785), the form of evidence: equal values give equal bytes,
+// which can be signed.
 func Canonical(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -63,7 +64,8 @@ func Canonical(v any) ([]byte, error) {
 	return bytes.TrimSpace(text), err
 }
 
-// IsCanonical reports whether text is JSON in canonical form (RFC 8785).
+// IsCanonical reports whether text is JSON in canonical form (RFC 8785), which each line of an evidence log
+// must have.
 func IsCanonical(text []byte) bool {
 	again := jsontext.Value(bytes.Clone(text))
 	return again.Canonicalize() == nil && bytes.Equal(again, text)

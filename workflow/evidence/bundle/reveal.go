@@ -98,8 +98,8 @@ func decodeProof(all []string) (p tlog.RecordProof, err error) {
 	return p, nil
 }
 
-// Check returns an error unless the proofs of the revealed entry are right and its checkpoint is signed by
-// its key. Whether the key is trusted is for the caller to check.
+// Check returns an error unless the proofs of the revealed file are right and the checkpoint (signed state of
+// the evidence log) is signed by its key. Whether the key is trusted is for the caller to check.
 func (r *Revealed) Check() error {
 	var record audit.Record
 	key, err := base64.StdEncoding.Strict().DecodeString(r.Key)
@@ -134,7 +134,7 @@ func (r *Revealed) Check() error {
 	return nil
 }
 
-// rootOf parses the root hash of a Merkle tree in hexadecimal digits.
+// rootOf parses the root hash of an evidence log's Merkle tree, given in hexadecimal digits.
 func rootOf(digits string) (root tlog.Hash, err error) {
 	var b []byte
 	if n, serr := fmt.Sscanf(digits, "%x", &b); serr != nil || n != 1 || len(b) != len(root) {
@@ -144,7 +144,7 @@ func rootOf(digits string) (root tlog.Hash, err error) {
 	return root, nil
 }
 
-// VerifyFile returns the verdicts on text, which is a bundle or the JSON form of a [Revealed].
+// VerifyFile returns the verdicts on text, which is an evidence bundle or the JSON form of a [Revealed].
 func VerifyFile(text []byte, o Options) Report {
 	var r Revealed
 	if json.Unmarshal(text, &r) != nil || r.Format != RevealFormat {

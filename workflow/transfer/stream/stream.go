@@ -95,7 +95,7 @@ func NewWriter(w io.Writer, l Header) (*Writer, error) {
 	return p, p.header(l)
 }
 
-// header writes the first line of the stream and the frame with the header l.
+// header writes the first line of the stream, which names the format, and the header l as the first frame.
 func (p *Writer) header(l Header) error {
 	text, err := json.Marshal(l)
 	if err == nil {
