@@ -69,8 +69,9 @@ func (c *MergeBase) Open(path string) (*os.File, error) {
 	return c.Live.Real.Open(path)
 }
 
-// openUnchanged opens the real file at a path, whose original was not copied because it is still the same:
-// its inode and change time are those of n. If they are not, it returns errs.ErrNotFound.
+// openUnchanged opens the real file at a path as the version of the merge base. That version was not copied
+// because the real file has not changed: its inode and change time are those of n. If they are not,
+// openUnchanged returns errs.ErrNotFound.
 func (c *MergeBase) openUnchanged(path string, n *diff.Node) (*os.File, error) {
 	f, err := c.Live.Real.Open(path)
 	if err != nil {

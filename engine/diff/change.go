@@ -44,7 +44,7 @@ var aspectNames = []string{"type", "content", "mode", "owner", "time", "target",
 
 func (a Aspect) String() string { return strings.Join(a.Names(), ",") }
 
-// Names returns the names of the aspects in the set, in a fixed order.
+// Names returns the names of the properties in the set, such as "content" and "mode", in a fixed order.
 func (a Aspect) Names() []string {
 	names := []string{}
 	for i, n := range aspectNames {

@@ -11,8 +11,8 @@ import (
 // maxTries is how often a path that changes during the comparison is compared again, before it is an error.
 const maxTries = 8
 
-// runTask opens the directory of a task on the sides that have it, compares it and its entries, and closes
-// it.
+// runTask compares one directory of a task: it opens the directory in those of the two trees that have it,
+// compares it and its entries, and closes it.
 func (w *worker) runTask(t task) error {
 	if err := w.ctx.Err(); err != nil {
 		return fail(t.path, err)

@@ -175,7 +175,7 @@ func (c *Change) node() *Node {
 	return c.New
 }
 
-// unpaired reports whether change i adds or deletes a path and is not part of a rename yet.
+// unpaired reports whether change number i adds or deletes a path and is not yet one half of a found rename.
 func (f *finder) unpaired(i int) bool { return f.partner[i] < 0 && f.changes[i].Kind != Modified }
 
 func (f *finder) pair(from, to int) { f.partner[from], f.partner[to] = to, from }
@@ -296,7 +296,8 @@ func ending(path string, n int) (string, bool) {
 	return path[at+1:], true
 }
 
-// renames returns the found renames in the order of their new paths, with their similarity.
+// renames returns the renames that the search among the changes has found, in the order of their new paths,
+// with their similarity.
 func (f *finder) renames() ([]Rename, error) {
 	var all []Rename
 	for to, from := range f.partner {

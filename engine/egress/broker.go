@@ -55,8 +55,8 @@ func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	return b, nil
 }
 
-// environ returns the environment for the proxy's process: that of this process without the variables that
-// contain secrets. nil means all of this process's. b may be nil.
+// environ returns the environment for the sandbox's network proxy process: that of this process without the
+// variables that contain secrets. nil means all of this process's. b may be nil.
 func (b *brokered) environ() []string {
 	if b == nil {
 		return nil
@@ -165,9 +165,9 @@ func (o *Proxy) publish(p *network.BrokerPublic) error {
 	return errors.Join(hostfs.WriteTrust(b.dir, p.CA), leak.Store(b.dir, p.Prints))
 }
 
-// Variables returns the environment env of a command in the sandbox with two kinds of variables added: the
-// placeholders of the sandbox's secrets, and those that name its bundle of trusted certificates. o may be
-// nil: env unchanged.
+// Variables returns env, the environment of a command in the sandbox, with two kinds of variables added.
+// Placeholders stand for the sandbox's secrets, which the network proxy inserts into requests. Others name
+// the bundle of certificates that programs must trust. o may be nil: env unchanged.
 func (o *Proxy) Variables(env []string) []string {
 	if o == nil || o.brokered == nil {
 		return env

@@ -187,8 +187,8 @@ func (o *Proxy) sendRules() error {
 	return o.conn.Send(msg)
 }
 
-// receiveMessage waits for the next message of a proxy process. If the process reports a failure in it, that
-// is the error, as is a failure of conn.
+// receiveMessage waits for the next message of a sandbox's network proxy process. If the process reports a
+// failure in it, that is the error, as is a failure of conn.
 func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	msg, files, err := conn.Receive()
 	fdsock.CloseAll(files)
@@ -205,12 +205,12 @@ func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	return &m, nil
 }
 
-// startTimeout is how long a proxy process may take from its start to its first message before it is given
-// up.
+// startTimeout is how long a sandbox's network proxy process may take from its start to its first message.
+// After that its start has failed.
 const startTimeout = 30 * time.Second
 
-// awaitRules waits until a started proxy process reports that the network rules are in force. After an error
-// the process does not exist any more.
+// awaitRules waits until a started network proxy process reports that the sandbox's network rules are in
+// force. After an error the process does not exist any more.
 func (o *Proxy) awaitRules() error {
 	conn := o.conn                                                    // from now on only this goroutine changes it
 	stuck := time.AfterFunc(startTimeout, func() { conn.Shutdown() }) //nolint:errcheck // it may have ended
@@ -235,8 +235,8 @@ func (o *Proxy) awaitRules() error {
 	return nil
 }
 
-// supervise handles the messages of the proxy process and restarts the process whenever it ends, until Close.
-// It runs in its own goroutine.
+// supervise handles the messages of the sandbox's network proxy process and restarts the process whenever it
+// ends, until Close. It runs in its own goroutine.
 func (o *Proxy) supervise() {
 	for {
 		began := time.Now()
@@ -285,8 +285,8 @@ func (o *Proxy) restart(lived time.Duration) bool {
 	}
 }
 
-// handle processes a message of the proxy process: it logs the network event and saves the traffic counters,
-// if the message has them.
+// handle processes a message of the sandbox's network proxy process: it logs the network event and saves the
+// traffic counters, if the message has them.
 func (o *Proxy) handle(m *network.Message) {
 	if m.Counters != nil {
 		o.mu.Lock()
@@ -372,8 +372,8 @@ func (o *Proxy) Close() []RefusedAccess {
 	return o.refused
 }
 
-// closeTimeout is how long a proxy process that is to end may take to send its last messages before it is
-// killed.
+// closeTimeout is how long a sandbox's network proxy process that is to end may take to send its last
+// messages before snapfs kills it.
 const closeTimeout = 5 * time.Second
 
 // mayHaveRead reports whether the proxy process may have read packets of the sandbox: it sends its first

@@ -329,8 +329,8 @@ func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend
 	}
 }
 
-// RecordPlace stores in the catalogue the location of a backend whose data lies outside the state directory,
-// so that a garbage collection finds it when no sandbox refers to it any more.
+// RecordPlace stores in the catalogue where a backend's data lies, if that is outside the state directory. So
+// a garbage collection finds the data when no sandbox refers to it any more.
 func (hf *Host) RecordPlace(c Choice) error {
 	if hf.DataPlace(c.Driver, c.Backend) == "" {
 		return nil
@@ -338,8 +338,8 @@ func (hf *Host) RecordPlace(c Choice) error {
 	return hf.cat.AddLocation(catalog.Location{Driver: c.Driver, Path: c.Tree})
 }
 
-// DataPlace returns the directory in which a backend stores its data if that depends on the tree, and "" if
-// it is in the state directory.
+// DataPlace returns the directory in which the backend b of the named driver stores its data if that depends
+// on the tree, for example one on the tree's filesystem. It returns "" if the data is in the state directory.
 func (hf *Host) DataPlace(driver string, b snapshot.Backend) string {
 	where := b.Facts().Hidden
 	if where == filepath.Clean(hf.cat.DataDir(driver)) {

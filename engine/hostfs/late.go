@@ -47,8 +47,8 @@ func later(h hiding, workspace string) (list []absentNames) {
 	return list
 }
 
-// allowed returns those of names, in the directory dir, that may be hidden: not those above or below one of
-// the paths show, which stay visible. The last of show is the workspace.
+// allowed returns those of names, possible secrets in the directory dir, that a sandbox may hide: not those
+// above or below one of the paths show, which stay visible. The last of show is the workspace.
 func allowed(dir string, names, show []string) []string {
 	for _, x := range show {
 		switch {
@@ -61,7 +61,7 @@ func allowed(dir string, names, show []string) []string {
 	return names
 }
 
-// dangling returns those of paths that are symbolic links to a path that does not exist.
+// dangling returns those of paths, secrets to hide, that are symbolic links to a path that does not exist.
 func dangling(paths []string) (list []string) {
 	for _, p := range paths {
 		info, err := os.Lstat(p)

@@ -161,7 +161,8 @@ func (hf *Host) Masks(ctx context.Context, rec *catalog.Record, path string) (bo
 	return slices.ContainsFunc(paths, func(p string) bool { return Within(path, p) }), err
 }
 
-// hiding holds the inputs from which the function hidden computes the paths to mask in a sandbox.
+// A hiding holds the inputs of the function hidden, which computes the paths that are masked in a sandbox:
+// secrets of the host, snapfs's own directories, and the policy's paths.
 type hiding struct {
 	// real are the secrets of the real trees.
 	real SecretPaths

@@ -75,8 +75,9 @@ func (e *Environment) overlays(dir string) bool {
 	return false
 }
 
-// socketless reports whether a filesystem holds no sockets that a program could listen at, because no program can
-// write to a filesystem of that type or because the type has no sockets.
+// socketless reports whether the filesystem of dir has no sockets that a program could listen at. That is so
+// if no program can write to a filesystem of that type, or the type has no sockets. The sandbox then need not
+// hide any there.
 func (e *Environment) socketless(dir string) bool {
 	switch e.typeAt(dir) {
 	case "squashfs", "erofs", "iso9660", "cramfs", "romfs", "vfat", "msdos", "exfat":

@@ -127,7 +127,7 @@ func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapsh
 	return []isolate.Mount{MountOf(dir, v)}, note + ", but for " + pathlist.Printable(dir) + ", is shown as on the host, read-only", nil
 }
 
-// covers reports whether path is one of trees, a set of directories, or lies below one of them.
+// covers reports whether path is one of trees, the trees of a sandbox, or lies below one of them.
 func covers(trees map[string]bool, path string) bool {
 	for t := range trees {
 		if Within(path, t) {

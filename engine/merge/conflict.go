@@ -176,7 +176,8 @@ func joinOverlapping(all []Conflict) []Conflict {
 	return left
 }
 
-// subtrees returns the paths of the conflict, each of which covers everything below it; none if Alone is set.
+// subtrees returns the paths of the conflict if each covers everything below it, and none if Alone is set,
+// that is, if the conflict is about directories themselves.
 func (c *Conflict) subtrees() []string {
 	if c.Alone {
 		return nil

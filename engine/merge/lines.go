@@ -17,8 +17,8 @@ import (
 // Where the edit script gets long, git stops looking for the shortest one. There this
 // package uses znkr.io/diff, which may find another script than git does.
 
-// A span is a run of lines in which two texts differ: the lines [a, b) of the old text became the lines [c,
-// d) of the new one.
+// A span is a run of lines in which two texts of a merge differ: the lines [a, b) of the old text became the
+// lines [c, d) of the new one.
 type span struct{ a, b, c, d int }
 
 // A numbering maps each line of the texts of a merge to a number, equal lines to equal numbers, so that the
@@ -52,8 +52,8 @@ func splitLines(text string) []string {
 	return lines
 }
 
-// A file is one of two texts being compared: a number for each line, and which lines have no partner in the
-// other text.
+// A file is one of two texts that a merge compares by lines: a number for each line, and which lines have no
+// partner in the other text.
 type file struct {
 	ids     []int
 	changed []bool // has no partner on the other side
@@ -84,7 +84,8 @@ func compare(old, new []int, kinds int) []span {
 	return spans
 }
 
-// matchLines marks the lines of two texts that have no partner in the other one as changed.
+// matchLines compares two texts by lines, for a merge, and marks the lines without a partner in the other
+// text as changed. kinds is greater than each line's number.
 func matchLines(a, b *file, kinds int) {
 	head, tail := 0, 0
 	for head < len(a.ids) && head < len(b.ids) && a.ids[head] == b.ids[head] {

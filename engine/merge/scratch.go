@@ -90,8 +90,8 @@ func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	return nil
 }
 
-// asBuilt sets the size, times and inode of n to those of the merged version of the file that was written to
-// Scratch.
+// asBuilt sets the size, times and inode of n to those of the merged version of the file, which the merge
+// wrote to the directory Scratch.
 func asBuilt(n *diff.Node, info fs.FileInfo) {
 	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
 }

@@ -66,7 +66,8 @@ const (
 	built // in Scratch, by the merge or an answer
 )
 
-// A region is a run of lines in which the sandbox's or the real text, or both, differ from the base.
+// A region is a run of lines in which the sandbox's or the real tree's version of a text, or both, differ
+// from the base.
 type region struct {
 	from             source
 	base, mine, real run

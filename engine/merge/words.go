@@ -25,7 +25,8 @@ func quote(path string) string {
 	return path
 }
 
-// abbreviate returns a list of paths for a message: the first one, and how many more there are.
+// abbreviate returns a list of paths for a message about a conflict: the first one, and how many more there
+// are.
 func abbreviate(paths []string) string {
 	if len(paths) == 1 {
 		return quote(paths[0])
@@ -71,7 +72,8 @@ func kindName(k Kind) string {
 	return string(k)
 }
 
-// lines returns in words which lines of the base are in conflict, such as "lines 3 to 5, and 1 more".
+// lines returns in words, for a message, which lines of the base are in conflict, such as "lines 3 to 5, and
+// 1 more".
 func (all regions) lines() string {
 	where, n := "", 0
 	for _, r := range all {

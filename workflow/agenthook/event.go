@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// An event is the JSON message that an agent sends to a hook about its session. Agents differ in the events
-// that they send and agree in these fields; those that an event does not have are empty.
+// An event is the JSON message that a coding agent sends to a hook (a command that the agent runs) about its
+// session. Agents differ in the events that they send and agree in these fields; those that an event does not
+// have are empty.
 type event struct {
 	Name         string          `json:"hook_event_name"`
 	Session      string          `json:"session_id"`

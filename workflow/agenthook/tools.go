@@ -201,8 +201,8 @@ func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	return l.update(ctx, e, func(l *Lease) { l.Owner, l.Ended = owner, false })
 }
 
-// wrap replaces the command in input, the call of a shell tool, by one that runs it in the sandbox of l, in
-// the session's directory.
+// wrap replaces the command in input, a coding agent's call of its shell tool, by one that runs it in the
+// sandbox of l, in the session's directory.
 func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) error {
 	var command string
 	if err := json.Unmarshal(input["command"], &command); err != nil {

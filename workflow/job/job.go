@@ -146,7 +146,8 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// order sorts jobs, in place, as workers begin them: by class, then by number.
+// order sorts jobs (submitted commands), in place, as workers begin them: by class of urgency, then by
+// number.
 func order(jobs []Job) {
 	rank := func(j Job) int { return slices.Index(Classes(), j.Class) }
 	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Number, b.Number)) })
@@ -160,7 +161,8 @@ func whoami() string {
 	return "unknown"
 }
 
-// wrongState returns the ErrInvalid for the operation op, which the state of the job j does not allow.
+// wrongState returns the ErrInvalid for the operation op, such as an approval, which the state of the job j
+// does not allow.
 func wrongState(op string, j *Job) error {
 	text := "it is " + string(j.State)
 	if j.Why != "" {

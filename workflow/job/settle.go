@@ -75,8 +75,9 @@ func (s *Store) promote(ctx context.Context, l *locked) error {
 	return s.finish(ctx, l, Done, "")
 }
 
-// finish ends a job in the given state and removes its sandbox. The state is stored first, so that a job
-// whose process is killed between the two does not begin again; the next worker removes the sandbox.
+// finish ends a job, a submitted command, in the given state and removes its sandbox. It stores the state
+// first. If the process is killed in between, the job does not begin again, and the next worker removes the
+// sandbox.
 func (s *Store) finish(ctx context.Context, l *locked, state State, why string) error {
 	if err := l.become(state, why); err != nil {
 		return err
@@ -180,8 +181,8 @@ func (s *Store) promotionOf(sandbox string) string {
 	return ""
 }
 
-// waiting locks the job with this number, which waits for a person, for the operation op. ErrInvalid: it does
-// not wait.
+// waiting locks the job with this number, which waits until a person approves or rejects its result, for the
+// operation op. ErrInvalid: it does not wait.
 func (s *Store) waiting(op string, number int) (*locked, error) {
 	l, err := s.lock(op, number)
 	if err != nil {

@@ -40,8 +40,8 @@ const (
 // that.
 const mostEnded = 500
 
-// A Store stores the jobs and triggers of a state directory. It is safe for concurrent use, by any number of
-// processes.
+// A Store stores the jobs (submitted commands) of a state directory, and the triggers that submit jobs
+// automatically. It is safe for concurrent use, by any number of processes.
 type Store struct {
 	engine *engine.Engine
 	dir    string
@@ -66,8 +66,8 @@ func (s *Store) announce(j *Job) {
 
 func (s *Store) path(number int) string { return filepath.Join(s.dir, strconv.Itoa(number)) }
 
-// OutputDir returns the directory with the outputs of the job with this number: 1.out of its command, and
-// 1.check of its check.
+// OutputDir returns the directory with the outputs of the job (submitted command) with this number: 1.out of
+// its command, and 1.check of its check.
 func (s *Store) OutputDir(number int) string { return filepath.Join(s.path(number), outputDir) }
 
 // Submit stores a new job, which a worker then carries out. When it returns, the job survives a power loss.
@@ -150,8 +150,8 @@ func (s *Store) numbers() ([]int, error) {
 	return all, nil
 }
 
-// List returns all jobs, sorted by number. The error is about those that cannot be read; the others are
-// returned all the same.
+// List returns all jobs, the submitted commands, sorted by number. The error is about those that cannot be
+// read; the others are returned all the same.
 func (s *Store) List() ([]Job, error) {
 	numbers, err := s.numbers()
 	jobs := make([]Job, 0, len(numbers))
@@ -196,7 +196,7 @@ func save(dir string, j *Job) error {
 	return catalog.ReplaceFile(filepath.Join(dir, recordFile), append(data, '\n'), true)
 }
 
-// A locked is a job that this process works on, with the lock of the job's directory.
+// A locked is a job, a submitted command, that this process works on, with the lock of the job's directory.
 type locked struct {
 	*Job
 	store *Store
@@ -204,8 +204,8 @@ type locked struct {
 	lock  *os.File
 }
 
-// lock locks the job with this number for the operation op, and reads it. Errors: ErrBusy if another process
-// works on it; those of Get.
+// lock locks the job (submitted command) with this number for the operation op, and reads it. Errors: ErrBusy
+// if another process works on it; those of Get.
 func (s *Store) lock(op string, number int) (*locked, error) {
 	if _, err := s.Get(number); err != nil {
 		return nil, err

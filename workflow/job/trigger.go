@@ -40,8 +40,8 @@ type Trigger struct {
 	Last int `json:"last,omitempty"`
 }
 
-// A storedTrigger is the JSON content of a trigger's file: the trigger as the user defined it, with internal
-// state such as the key of a webhook and its used requests.
+// A storedTrigger is the JSON content of the file of a trigger, which submits jobs automatically: the trigger
+// as the user defined it, with internal state such as the key of a webhook and its used requests.
 type storedTrigger struct {
 	Trigger
 	// Seen identifies the state of the files of Changed for which the newest job was submitted.
@@ -69,8 +69,8 @@ func (s *Store) triggerPath(number int) string {
 	return filepath.Join(s.dir, triggersDir, strconv.Itoa(number)+".json")
 }
 
-// withTriggers calls do under the lock of the triggers, so that no other process changes a trigger meanwhile.
-// op is the operation for errors.
+// withTriggers calls do under a lock, so that no other process changes a trigger (which submits jobs
+// automatically) meanwhile. op is the operation for errors.
 func (s *Store) withTriggers(op string, do func() error) error {
 	dir := filepath.Join(s.dir, triggersDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -87,9 +87,9 @@ func (s *Store) withTriggers(op string, do func() error) error {
 	return do()
 }
 
-// AddTrigger stores a new trigger and returns it with its number. secret is the key of a webhook, else "".
-// For a trigger on files, their present state is the one that later states are compared with. When it
-// returns, the trigger survives a power loss. Errors: ErrInvalid.
+// AddTrigger stores a new trigger, which submits jobs automatically, and returns it with its number. secret
+// is the key of a webhook, else "". For a trigger on files, their present state is the one that later states
+// are compared with. When it returns, the trigger survives a power loss. Errors: ErrInvalid.
 func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) {
 	const op = "storing a trigger"
 	if err := t.check(); err != nil {
@@ -197,8 +197,8 @@ func (s *Store) readTrigger(number int) (*storedTrigger, error) {
 	return t, nil
 }
 
-// Triggers returns all triggers, sorted by number. The error is about those that cannot be read; the others
-// are returned all the same.
+// Triggers returns all triggers, which submit jobs at set times or on events, sorted by number. The error is
+// about those that cannot be read; the others are returned all the same.
 func (s *Store) Triggers() ([]Trigger, error) {
 	numbers, err := s.triggerNumbers()
 	list := []Trigger{}
@@ -214,7 +214,8 @@ func (s *Store) Triggers() ([]Trigger, error) {
 	return list, err
 }
 
-// RemoveTrigger removes the trigger with this number. Jobs that it submitted stay. Errors: ErrNotFound.
+// RemoveTrigger removes the trigger with this number, so that it submits no more jobs. Jobs that it submitted
+// stay. Errors: ErrNotFound.
 func (s *Store) RemoveTrigger(number int) error {
 	const op = "removing trigger"
 	return s.withTriggers(op, func() error {
@@ -268,8 +269,8 @@ func (s *Store) firedAs(number int, id string) (*Job, error) {
 	return nil, err
 }
 
-// idle reports whether the newest job of the trigger t neither is queued nor runs, so that another one may
-// follow.
+// idle reports whether the newest job of the trigger t has neither to begin nor runs, so that the trigger may
+// submit another one.
 func (s *Store) idle(t *storedTrigger) bool {
 	if t.Last == 0 {
 		return true

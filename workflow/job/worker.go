@@ -29,7 +29,7 @@ type Worker struct {
 }
 
 const (
-	// mostTries is how often a job is begun before it fails, if its worker is killed each time.
+	// mostTries is how often a worker begins a job whose worker was killed each time, before the job fails.
 	mostTries = 3
 	// pollTime is how long a worker, which runs the queued jobs, waits between two checks for new and
 	// cancelled ones.
@@ -98,8 +98,8 @@ func (w *Worker) Work(ctx context.Context) error {
 	}
 }
 
-// carryOut works on a locked job until it needs no worker any more: it has ended, or waits for a person. If
-// ctx ends it queues the job again.
+// carryOut works on a locked job, a submitted command, until it needs no worker any more: it has ended, or
+// waits for a person. If ctx ends it queues the job again.
 func (w *Worker) carryOut(ctx context.Context, l *locked) {
 	var err error
 	switch {
@@ -143,7 +143,8 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// run runs the command of a job and its check in a new sandbox, and continues with the result.
+// run runs the command of a job and its check in a new sandbox, and continues with the result as the job
+// says, for example by promoting it.
 func (w *Worker) run(ctx context.Context, l *locked) error {
 	if err := w.Store.tidy(ctx, l); err != nil { // of a worker that was killed
 		return err

@@ -83,8 +83,8 @@ func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (
 	return pl.forkOf(ctx, p.Target(i), c.Rec.Policy, c)
 }
 
-// forkOf makes an ephemeral sandbox of the directory dir and, unless c is nil, applies the planned promotion
-// c to its fork. The caller discards the session.
+// forkOf makes an ephemeral sandbox of the directory dir, for the checks of a promotion's stage. Unless c is
+// nil, it applies the planned promotion c to the sandbox's fork. The caller discards the session.
 func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *reconcile.Promotion) (*engine.Session, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -136,16 +136,16 @@ func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Co
 	return ctx, cancel, limit
 }
 
-// variables returns the environment variables that snapfs sets for a command of stage i: the promotion, the
-// stage, and when the command runs (before, after, deploy, rollback).
+// variables returns the environment variables that snapfs sets for a command of stage i of the promotion: the
+// promotion, the stage, and when the command runs (before, after, deploy, rollback).
 func (r *pipelineRun) variables(i int, when string) []string {
 	return []string{
 		r.mark(), "SNAPFS_WHEN=" + when, "SNAPFS_SANDBOX=" + r.p.Sandbox, "SNAPFS_STAGE=" + r.p.Stages[i].Name, "SNAPFS_TARGET=" + r.p.Target(i),
 	}
 }
 
-// inside runs the n-th check of stage i of the promotion in the sandbox sb, logs its output, and ends every
-// process that the check leaves running. Errors: ErrCheck.
+// inside runs the n-th check of stage i of the promotion, the command c, in the sandbox sb. It logs the
+// output, and ends every process that the check leaves running. Errors: ErrCheck.
 func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, c policy.Command) error {
 	log, err := r.openLog(i, "before", n)
 	if err != nil {

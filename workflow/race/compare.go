@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Comparison groups the attempts of a race by their results in the workspace. It includes attempts that
-// ended by themselves, and ignores times and inode numbers.
+// A Comparison groups the attempts of a race (several attempts at one task) by their results in the
+// workspace. It includes attempts that ended by themselves, and ignores times and inode numbers.
 type Comparison struct {
 	// Paths are the paths that at least one attempt changed, sorted.
 	Paths []ComparedPath `json:"paths"`
@@ -125,8 +125,8 @@ func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDri
 	}
 }
 
-// A tally collects, for each changed path, the state that it has in each attempt of a race, to compare the
-// attempts.
+// A tally collects, for each changed path, the state that it has in each attempt of a race, to find attempts
+// with the same result.
 type tally struct {
 	numbers []int
 	paths   []touchedPath

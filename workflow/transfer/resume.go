@@ -19,10 +19,12 @@ import (
 // resume.
 const retention = 7 * 24 * time.Hour
 
-// partialDir returns the directory in the state directory that contains the received parts of broken streams.
+// partialDir returns the directory in the state directory that contains the received parts of streams
+// (snapshots from other machines) whose transfer broke.
 func partialDir(e *engine.Engine) string { return filepath.Join(e.Catalog().Dir(), "begun") }
 
-// Expire removes the received parts of broken streams that have not grown for a week.
+// Expire removes the received parts of streams (snapshots from other machines) whose transfer broke and that
+// have not grown for a week.
 func Expire(e *engine.Engine) error {
 	_, err := stream.DropOlder(partialDir(e), time.Now().Add(-retention))
 	return err
@@ -51,8 +53,8 @@ func (tr *Client) Offers(name string) ([]string, error) {
 	return have, errors.Join(append(failures, err)...)
 }
 
-// Forget removes the received parts of broken streams, except those of transfers in progress.
-// It returns how many it removed.
+// Forget removes the received parts of streams (snapshots from other machines) whose transfer broke, except
+// those of transfers in progress. It returns how many it removed.
 func (tr *Client) Forget() (int, error) {
 	return stream.DropOlder(partialDir(tr.engine), time.Unix(1<<40, 0)) // even with a wrong clock
 }
@@ -61,8 +63,8 @@ func (tr *Client) Forget() (int, error) {
 // not remove them.
 func (tr *Client) Unknown() ([]string, error) { return stream.Unknown(partialDir(tr.engine)) }
 
-// A partialFile stores the bytes of a stream while it is received, so that the transfer can be resumed if it
-// breaks.
+// A partialFile stores the bytes of a stream, a snapshot from another machine, while it is received, so that
+// the transfer can be resumed if it breaks.
 type partialFile struct {
 	x  *receiving
 	in *stream.Reader

@@ -179,8 +179,8 @@ func workIn(rec *catalog.Record) int {
 // this one. It can change if it contains the real tree itself (a live base) and no copy.
 func (s *sending) keepsStill(m catalog.NamedSnapshot) bool { return s.tree.Frozen || m.Sent != "" }
 
-// common returns the newest named snapshot that is in have, the list of the receiver's data, and that can be
-// a base for the stream; nil if there is none.
+// common returns the newest named snapshot of the sandbox that the receiver has too, by have, the list of its
+// data, and on which the stream can build; nil if there is none.
 func (s *sending) common(have []string) *catalog.NamedSnapshot {
 	for _, m := range slices.Backward(s.rec.Snapshots) {
 		if m.Name != s.state.Name && slices.Contains(have, m.Identity()) && s.keepsStill(m) {

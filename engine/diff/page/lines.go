@@ -61,8 +61,8 @@ func lines(s *sheet, all []hunk) (left int) {
 
 func (t *table) full() bool { return t.shown >= LinesMax || t.n-t.start > fileMax }
 
-// span writes the numbers of the first and the last line of a region of changed lines to the page. end is
-// exclusive; the numbers count from one.
+// span writes the numbers of the first and the last line of a region of changed lines to the HTML page. start
+// and end count from 0, end is exclusive; the written numbers count from 1.
 func (t *table) span(start, end int) {
 	switch end - start {
 	case 0:

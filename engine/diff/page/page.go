@@ -49,7 +49,8 @@ type Page struct {
 	Parts []Part
 }
 
-// A Part is the changes below one directory, such as the workspace, which the page shows together.
+// A Part is the changes below one directory, such as the workspace, which the page for a browser shows
+// together.
 type Part struct {
 	// Root is the directory that the paths of Changes are relative to.
 	Root string
@@ -94,8 +95,8 @@ func Write(ctx context.Context, w io.Writer, p Page) (Written, error) {
 	return Written{Size: out.n, Paths: len(b.all), LeftOut: b.leftOut, Unread: b.unread}, nil
 }
 
-// A builder creates one page. It first writes the sections of the files to memory, because the tree of paths
-// above them shows the number of lines added and removed.
+// A builder creates one page of changes for a browser. It first writes the sections of the files to memory,
+// because the tree of paths above them shows the number of lines added and removed.
 type builder struct {
 	ctx  context.Context
 	page Page
@@ -128,7 +129,8 @@ type lineCount struct {
 	known          bool
 }
 
-// rows adds an entry to b.all for each change of a part, one for both changes of a rename.
+// rows adds an entry to b.all, the list of changed paths that the page shows, for each change of a part. Both
+// changes of a rename share one.
 func (b *builder) rows(part Part) {
 	shown := make([]diff.Change, 0, len(part.Changes))
 	gone := map[string]*diff.Node{}

@@ -50,8 +50,8 @@ func (br *branch) dir(name string) *branch {
 	return d
 }
 
-// tree writes the tree of changed paths of a part, until the sheet holds room bytes. It returns the number of
-// paths left out.
+// tree writes the tree of changed paths of a part to the page, until s holds room bytes. It returns the
+// number of paths left out.
 func (b *builder) tree(s *sheet, part int, room int64) (left int) {
 	s.mark("<ul>")
 	for _, br := range b.buildTree(part).children {
@@ -92,8 +92,8 @@ func (br *branch) write(s *sheet, room int64) (left int) {
 	return left
 }
 
-// link writes a line of the tree of paths, with a link to the path's section. as is the name to show, "" for
-// the branch's own.
+// link writes a line of the page's tree of changed paths, with a link to the section about the path. as is
+// the name to show, "" for the branch's own.
 func (br *branch) link(s *sheet, as string) {
 	if as == "" {
 		as = br.name

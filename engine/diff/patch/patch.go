@@ -89,7 +89,7 @@ func movesOf(changes []diff.Change, renames []diff.Rename) moves {
 	return m
 }
 
-// change writes a change to the patch. Git represents a change of a file's type as a deletion and an
+// change writes a changed path to the patch. Git represents a change of a file's type as a deletion and an
 // addition.
 func (p *printer) change(c diff.Change) error {
 	old, new := fits(c.Old), fits(c.New)

@@ -50,8 +50,8 @@ func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.
 	return e.s.End()
 }
 
-// recreated reports whether the change c, of a path that existed, is sent as removing the old file and
-// creating a new one.
+// recreated reports whether the change c, of a path that existed, is sent in the stream as removing the old
+// file and creating a new one.
 func recreated(c *diff.Change) bool {
 	return c.Kind == diff.Modified && c.What&(diff.Type|diff.Target|diff.Device|diff.Links) != 0 &&
 		(c.What&diff.Type != 0 || !c.New.Mode.IsDir())
@@ -71,7 +71,7 @@ type encoder struct {
 }
 
 // findUnchanged finds the unchanged names of files that got further hard links, so that these can be sent as
-// links. It walks the new tree if there may be any.
+// links in the stream. It walks the new tree if there may be any.
 func (e *encoder) findUnchanged(changes []diff.Change) error {
 	names, wanted, changed := map[uint64]uint32{}, map[uint64]bool{}, map[string]bool{}
 	for i := range changes {

@@ -74,7 +74,7 @@ type PartialFile struct {
 	first     []byte
 }
 
-// spaceStep is how many bytes of a stream are stored between two checks of the free disk space.
+// spaceStep is how many bytes of a received stream are stored between two checks of the free disk space.
 const spaceStep = 16 << 20
 
 // OpenPartial opens the file, in the directory dir, that stores the received part of the stream with the
@@ -167,8 +167,8 @@ func (k *PartialFile) prepare(l Header) error {
 	return k.truncate()
 }
 
-// noSum returns a cheap hash in place of SHA-256, for a stream in a partial file, whose end with the hash is
-// never written.
+// noSum returns a cheap hash in place of SHA-256 for writing a received part of a stream to a file. The hash
+// stands at the end of a stream, which such a file never has.
 func noSum() hash.Hash { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
 // truncate cuts the file with the received part of a stream at the offset k.size and writes k.first there, if
@@ -240,8 +240,8 @@ func (k *PartialFile) Received() (io.Reader, error) {
 	return io.LimitReader(r, k.earlier.Bytes), nil
 }
 
-// Write stores the next bytes of the payload. It never fails: without disk space, the transfer continues and
-// the partial file is emptied. See [PartialFile.Close].
+// Write stores the next bytes of the received stream's payload. It never fails: without disk space, the
+// transfer continues and the partial file is emptied. See [PartialFile.Close].
 func (k *PartialFile) Write(b []byte) (int, error) {
 	if k.err == nil {
 		k.err = k.store(b)
@@ -261,9 +261,8 @@ func (k *PartialFile) store(b []byte) error {
 	return nil
 }
 
-// Close ends an interrupted transfer and returns the size of the stored payload, of this attempt
-// or of an earlier one. It is 0 if there is none, or if storing it failed, with that error.
-// Cost: one sync.
+// Close ends an interrupted transfer of a stream and returns the size of the stored payload, of this attempt
+// or of an earlier one. It is 0 if there is none, or if storing it failed, with that error. Cost: one sync.
 func (k *PartialFile) Close() (bytes int64, err error) {
 	defer k.f.Close()
 	err = k.err
@@ -409,8 +408,8 @@ func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
 	return f, err
 }
 
-// checkMagic returns errUnknown unless the file f starts like a stream of snapfs, as far as it was written:
-// after a power loss the start may be missing or zeros.
+// checkMagic returns errUnknown unless the file f, a received part of a snapshot's stream, starts like a
+// stream of snapfs, as far as it was written: after a power loss the start may be missing or zeros.
 func checkMagic(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {

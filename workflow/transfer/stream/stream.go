@@ -37,8 +37,8 @@ const (
 	maxFrame  = 1 << 20
 )
 
-// A Header says which snapshot a stream contains, and on which base. Its content is not trusted: [Open]
-// checks only that names are valid.
+// A Header says which snapshot a stream to another machine contains, and on which base. Its content is not
+// trusted: [Open] checks only that names are valid.
 type Header struct {
 	// Sandbox and State are the sender's names. ID is the snapshot's identity, the same on
 	// every machine: [catalog.NamedSnapshot.Identity].
@@ -149,7 +149,8 @@ func (p *Writer) flushRest() error {
 	return p.flush()
 }
 
-// Close writes the end of the stream, with the checksum of everything. Without it the stream is incomplete.
+// Close writes the end of the stream, with the checksum of everything. The receiver accepts no stream without
+// it.
 func (p *Writer) Close() error {
 	if err := p.flushRest(); err != nil {
 		return err
@@ -175,8 +176,8 @@ type Reader struct {
 	broken         bool
 }
 
-// Open reads the header of the stream r, and returns a reader of its payload. Errors: errs.ErrCorrupt, and
-// those of r.
+// Open reads the header of the stream r, in which another machine sends a snapshot, and returns a reader of
+// its payload. Errors: errs.ErrCorrupt, and those of r.
 func Open(r io.Reader) (*Reader, Header, error) {
 	p := &Reader{r: r, sum: sha256.New()}
 	var l Header
@@ -266,8 +267,8 @@ func (p *Reader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Broken reports whether the stream ended early or was damaged, so that the transfer can be resumed: the
-// payload read so far is the beginning of the sent one.
+// Broken reports whether the stream with the snapshot ended early or was damaged, so that the transfer can be
+// resumed: the payload read so far is the beginning of the sent one.
 func (p *Reader) Broken() bool { return p.broken }
 
 func (p *Reader) verify() error {
