@@ -26,7 +26,8 @@ type MergeBase struct {
 	Frozen RootedReader
 }
 
-// Abs returns the absolute path for path, which is relative to the directory that is merged.
+// Abs returns the absolute path for path, which is relative to the directory in which the sandbox and the
+// real tree are merged.
 func (c *MergeBase) Abs(path string) string { return filepath.Join(c.Root, path) }
 
 // At returns the node (type, metadata) of the file that the merge base, the common state of sandbox and real
@@ -88,9 +89,9 @@ func (c *MergeBase) openUnchanged(path string, n *diff.Node) (*os.File, error) {
 	return f, nil
 }
 
-// Between returns how now, the node at a path in the real or the sandbox's tree, differs from
-// base, the node of the merge base; nil for no difference. tree is the tree of now, read for
-// the content. Times of directories are ignored: a change in a directory sets them anyway.
+// Between returns how now, a file of the real or the sandbox's tree, differs from base, its version in the
+// merge base; nil for no difference. tree is the tree of now, read for the content. Times of directories are
+// ignored: a change in a directory sets them anyway.
 func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*diff.Change, error) {
 	switch {
 	case base == nil && now == nil:

@@ -359,8 +359,8 @@ func (k JSONEntry) node() *diff.Node {
 	return n
 }
 
-// EscapePath returns s as a string that JSON can hold. Valid UTF-8 stays unchanged. Other bytes become a NUL
-// followed by their base 64; so does a string that starts with NUL.
+// EscapePath returns s, a path or another text of a file, as a string that JSON can hold. Valid UTF-8 stays
+// unchanged. Other bytes become a NUL followed by their base 64; so does a string that starts with NUL.
 func EscapePath(s string) string {
 	if utf8.ValidString(s) && !strings.HasPrefix(s, "\x00") {
 		return s

@@ -176,8 +176,8 @@ func (cm *Comparer) changesAt(ctx context.Context, rec *catalog.Record, from, to
 	return c, nil
 }
 
-// workspaceFirst moves the part that is the workspace to the front of parts, in place. The order of the
-// others stays.
+// workspaceFirst moves the part of a comparison that covers the workspace to the front of parts, in place.
+// The order of the others stays.
 func workspaceFirst(parts []Part) {
 	for i, p := range parts {
 		if p.Workspace {
@@ -248,8 +248,9 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	return parts, nil
 }
 
-// find returns the differences between the old and the new state of a part. It looks only at the candidates,
-// or at the whole trees if walk is set.
+// find returns the differences between the old and the new state of a part of the sandbox's files, such as
+// the workspace. It looks only at the candidates, paths that may differ, or at the whole trees if walk is
+// set.
 func (p *Part) find(ctx context.Context, candidates []snapshot.Candidate, walk bool) ([]diff.Change, error) {
 	if walk {
 		return diff.Trees(ctx, p.Old, p.New, p.Opt)

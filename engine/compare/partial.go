@@ -169,8 +169,8 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 	return parts, nil
 }
 
-// placeCandidates are the paths of one place of a tree that may have changed, relative to that place, for one
-// comparison.
+// A placeCandidates holds, for one comparison, a part of a tree (place) and its paths that may have changed,
+// relative to that part.
 type placeCandidates struct {
 	place
 	candidates []snapshot.Candidate

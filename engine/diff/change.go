@@ -10,7 +10,7 @@ import (
 // A Kind says whether a change between two trees added, modified or deleted its path.
 type Kind int
 
-// The kinds of a change of a path between an old and a new tree.
+// The values of Kind: how a path differs between an old and a new tree.
 const (
 	Added Kind = iota + 1
 	Modified
@@ -133,7 +133,8 @@ func ComparePaths(a, b string) int {
 // pathChunk is the number of bytes that [ComparePaths] compares at once, to be faster than byte by byte.
 const pathChunk = 64
 
-// Inside reports whether path is below dir. Both are relative to one root, which is ".".
+// Inside reports whether path, of a file in a tree, is below dir. Both are relative to the tree's root, which
+// is ".".
 func Inside(path, dir string) bool {
 	return dir == "." && path != "." || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }

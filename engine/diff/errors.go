@@ -34,7 +34,8 @@ func kindOf(err error) error {
 	return errs.ErrCorrupt // EIO and its like
 }
 
-// keepsChanging returns the error for a path that changed during every try to compare it.
+// keepsChanging returns the error for a path of a tree that other processes changed during every try to
+// compare it.
 func keepsChanging(path string) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("the path keeps changing")}
 }

@@ -80,5 +80,5 @@ func sameGroup(of [2]*group, known map[[2]*group]bool) bool {
 
 func (c *Change) nodes() [2]*Node { return [2]*Node{c.Old, c.New} }
 
-// shared reports whether the inode of a node may have more than one name (hard link); n may be nil.
+// shared reports whether the file of the node n may have more than one name (hard link); n may be nil.
 func (n *Node) shared() bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }

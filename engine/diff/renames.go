@@ -51,15 +51,17 @@ func (r *Rename) Differs(old, new *Node) Aspect {
 
 // Bounds that limit the cost of [Renames], which finds renamed files by their content.
 const (
-	// SimilarMin is the part of a text's content, in percent, that must be equal for it to count as renamed.
+	// SimilarMin is how much of a text, in percent, must be equal for a deleted and an added file to count as
+	// one renamed file.
 	SimilarMin = 50
 	// SimilarMax is the maximum size in bytes of a text that is compared with others, to find out whether it
 	// is a renamed file.
 	SimilarMax = 1 << 20
-	// SimilarRead is the maximum number of bytes that one call of Renames reads to compare texts.
+	// SimilarRead is the maximum number of bytes that one call of Renames, which looks for renamed files,
+	// reads to compare texts.
 	SimilarRead = 64 << 20
-	// SimilarPairs is the maximum number of pairs of texts that one call of Renames compares. Beyond it, only
-	// files of the same name are compared.
+	// SimilarPairs is the maximum number of pairs of texts that one call of Renames, which looks for renamed
+	// files, compares. Beyond it, only files of the same name are compared.
 	SimilarPairs = 1 << 18
 )
 

@@ -53,8 +53,8 @@ func (f *finder) byIdentity() {
 	}
 }
 
-// byDigest pairs deleted and added files of equal content as renames, among several files of one size, by
-// their digests.
+// byDigest pairs deleted and added files of equal content as renames. sized has those of one size; it
+// compares them by their digests.
 func (f *finder) byDigest(sized *matchSet) error {
 	sums := make(map[int]digest, len(sized.from)+len(sized.to))
 	for _, list := range [][]int{sized.from, sized.to} {

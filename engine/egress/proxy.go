@@ -160,8 +160,8 @@ func (o *Proxy) sendState() error {
 	return o.conn.Send(msg)
 }
 
-// Allow replaces the network rules of the running sandbox by those in text, in the present proxy process and
-// in each that is started later.
+// Allow replaces the network rules of the running sandbox by those in text. They apply in the present network
+// proxy process and in each that is started later.
 func (o *Proxy) Allow(text string) error {
 	o.life.Lock()
 	defer o.life.Unlock()

@@ -16,8 +16,8 @@ type Tip struct {
 	To   string `json:"to"`
 }
 
-// Tips lists the old and new values of the real repository's refs that the plan changes, to be stored with
-// the promotion.
+// Tips lists the old and new values of those refs of the real git repository that the plan changes. The
+// promotion stores them, so that a redo can check that the commits still exist.
 func (p *Result) Tips() (all []Tip) {
 	for _, r := range p.Report.Refs {
 		all = append(all, Tip{r.From, r.Result})

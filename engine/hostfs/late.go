@@ -142,8 +142,8 @@ func standIn(p string) (one isolate.StandIn, ok bool) {
 	return one, err == nil
 }
 
-// finish completes m, a mount of a tree in which names are hidden from the sandbox: it passes the names to
-// the server of a served tree, and sets the options of an overlay that depend on them.
+// finish completes m, a mount of a tree in which names are hidden from the sandbox. It passes the names to
+// the FUSE server if one serves the tree, and sets the options of an overlay that depend on them.
 func finish(m *isolate.Mount, s surveyor) {
 	if len(m.Hidden) == 0 {
 		return

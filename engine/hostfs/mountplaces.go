@@ -26,7 +26,7 @@ type MountStub struct {
 }
 
 // error returns an error about restoring p, a mount point in a fork's workspace. kind is its kind, such as
-// errs.ErrNotSupported, and err the cause.
+// errs.ErrNotSupported, and err its cause.
 func (p MountStub) error(kind, err error) error {
 	return &errs.Error{Op: "restoring a mount point", Path: p.Path, Kind: kind, Err: err}
 }

@@ -298,9 +298,9 @@ func (s *surveyor) hasMountsBelow(dir string) bool {
 	return (&Environment{mounts: s.mounts}).HasMountsBelow(dir)
 }
 
-// automounted reports whether a mount is a snapshot that ZFS mounted by itself under .zfs when
-// a process opened it. ZFS unmounts it some minutes later (zfs_expire_snapshot in zfs(4)), so
-// an environment ignores it.
+// automounted reports whether a mount of the host is a snapshot that ZFS mounted by itself under .zfs when a
+// process opened it. ZFS unmounts it some minutes later (zfs_expire_snapshot in zfs(4)), so a sandbox does
+// not get it as a tree.
 func automounted(m mount.Point) bool {
 	return m.Type == "zfs" && strings.Contains(m.Path, "/.zfs/snapshot/")
 }

@@ -78,8 +78,8 @@ func (s *search) look(dir string, names []string) {
 	}
 }
 
-// one looks for one path that may contain a secret, name in dir, and adds it to the results found or unsure
-// of the search.
+// one looks for one path that may hold a secret, name in the directory dir, and adds it to found if it
+// exists, or to unsure.
 func (s *search) one(dir, name string) {
 	path := filepath.Join(dir, name)
 	_, err := os.Lstat(s.at(path))
@@ -118,7 +118,8 @@ func (r resolver) resolve(dir string) string {
 	return to
 }
 
-// maxLinks is how many symbolic links in one path [firstMissing] follows; the kernel has the same bound.
+// maxLinks is how many symbolic links in one path [firstMissing] follows to find a secret; the kernel has the
+// same bound.
 const maxLinks = 40
 
 // firstMissing follows path with all symbolic links in it, also those that lead nowhere. It returns the path,

@@ -172,9 +172,9 @@ func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	return s
 }
 
-// copies returns a function that maps a path in a sandbox to where the host can read it: in the sandbox's
-// copy of the tree if that is a plain directory, else in the real tree, which is an overlay's lower. roots
-// has the copy of each tree, "" for an overlay.
+// copies returns a function that maps a path in a sandbox to a path at which the host can read the file: in
+// the sandbox's copy of the tree if that is a plain directory, else in the real tree, which is an overlay's
+// lower. roots has the copy of each tree, "" for an overlay.
 func copies(roots map[string]string) func(string) string {
 	return func(path string) string {
 		for t := path; ; t = filepath.Dir(t) {

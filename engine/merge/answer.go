@@ -71,8 +71,8 @@ func (m *merger) outcomes() (is map[string]*entry, needed map[string]bool, paths
 	return is, needed, slices.Compact(paths)
 }
 
-// change returns how the merged tree differs from the real one at path. was is the real tree's entry there
-// and is that of the merged tree; nil for none. Kind is 0 where nothing differs.
+// change returns how the merged tree differs from the real one at path. was is the file that the real tree
+// has there and is the one of the merged tree; nil for none. Kind is 0 where nothing differs.
 func (m *merger) change(path string, was, is *entry) (diff.Change, error) {
 	c := diff.Change{Path: path}
 	if was != nil {

@@ -46,7 +46,8 @@ func (m *merger) avoidConflicts() error {
 }
 
 // findCollisions looks for two files that would have the same path in the merged tree, and reports the
-// conflict. It fills in taken with the file at each path. changed is true if it changed an outcome.
+// conflict. It fills in taken with the file at each path. changed is true if it changed how a file will be in
+// that tree.
 func (m *merger) findCollisions(taken map[string]*entry) (changed bool, err error) {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {

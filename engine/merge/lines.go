@@ -198,8 +198,8 @@ type lineSearch struct {
 	zero              int
 }
 
-// farMax is the number of steps from each end of the search after which git accepts an edit script that may
-// not be the shortest. Then a diff library compares the rest.
+// farMax is the number of steps from each end of the two texts after which git accepts an edit script that
+// may not be the shortest. Then a diff library compares the rest of the texts.
 const farMax = 256
 
 // search finds the shortest edit script between the lines x[a:b] of the old and y[c:d] of the new text, and

@@ -53,8 +53,8 @@ type Choice int
 const (
 	// Ask leaves the conflict open, for the user to answer later: the result of the merge lists it.
 	Ask Choice = iota
-	// Mine takes the sandbox's version of everything that the conflict covers, Theirs the real tree's
-	// version.
+	// Mine takes, as the answer to a conflict, the sandbox's version of everything that the conflict covers,
+	// Theirs the real tree's version.
 	Mine
 	Theirs
 	// Built takes, as the answer to a conflict, the file that Choose has written to the conflict's path in

@@ -96,7 +96,8 @@ func asBuilt(n *diff.Node, info fs.FileInfo) {
 	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
 }
 
-// unbuild removes the merged version of the file t that build wrote to the directory Scratch, if any.
+// unbuild removes the merged version of the file t, if any, from the directory Scratch, to which build wrote
+// it.
 func (m *merger) unbuild(t *entry) error {
 	if t.outcome.from != built {
 		return nil

@@ -131,8 +131,8 @@ func (t *triple) merge() regions {
 	return all
 }
 
-// overlap returns the conflict of two edits, x of the sandbox and y of the real tree, that overlap in the
-// base. Each side's lines include the base lines that only the other edit covers.
+// overlap returns the conflict of two edits of the same lines of the base, x of the sandbox and y of the real
+// tree. For each of the two it includes the base lines that only the other edit covers.
 func overlap(x, y span) region {
 	start, end := min(x.a, y.a), max(x.b, y.b)
 	own := func(s span) run { return run{s.c - (s.a - start), s.d + (end - s.b)} }

@@ -28,7 +28,8 @@ type Setup struct {
 	Program, Flags []string
 }
 
-// An Edit is a change of one configuration file of an agent, to be shown to the user before Write makes it.
+// An Edit is a change of one configuration file of a coding agent, to be shown to the user before Write makes
+// it.
 type Edit struct {
 	Path string
 	// Before is the content, nil if the file does not exist; After is the new content, nil to remove the file.

@@ -50,7 +50,8 @@ func (s *Store) begin(e events.Event) error {
 	return nil
 }
 
-// madeData returns the content of the log entry about a new sandbox: user, host, policy and trees.
+// madeData returns the data of the evidence log's entry about the creation of a sandbox: user, host, policy
+// and trees.
 func (s *Store) madeData(l *audit.Log, rec *catalog.Record, e events.Event) (map[string]any, error) {
 	data, err := dataOf(l, e)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// dataOf returns the content of the log entry about the event e. The arguments of a command except the name
-// of the program, and the values of its variables, are redacted.
+// dataOf returns the data of the evidence log's entry about the event e. The arguments of a command except
+// the name of the program, and the values of its variables, are redacted.
 func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 	d := e.Data
 	data := map[string]any{}

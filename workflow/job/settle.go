@@ -306,8 +306,8 @@ func (s *Store) Cancel(number int) (*Job, error) {
 	return j, f.Close()
 }
 
-// Remove removes a job that has ended from the store, with its output. Errors: ErrInvalid for one that has
-// not ended.
+// Remove removes a job (submitted command) that has ended, with its output, from the state directory. Errors:
+// ErrInvalid for one that has not ended.
 func (s *Store) Remove(ctx context.Context, number int) error {
 	const op = "removing job"
 	l, err := s.lock(op, number)

@@ -167,7 +167,8 @@ func (s *Store) List() ([]Job, error) {
 	return jobs, err
 }
 
-// Get returns the job with this number in its last stored state. Errors: ErrNotFound, ErrCorrupt.
+// Get returns the job (submitted command) with this number in its last stored state. Errors: ErrNotFound,
+// ErrCorrupt.
 func (s *Store) Get(number int) (*Job, error) {
 	const op = "reading job"
 	path := filepath.Join(s.path(number), recordFile)

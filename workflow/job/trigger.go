@@ -60,7 +60,8 @@ type used struct {
 
 const (
 	triggersDir = "triggers"
-	// shortestEvery is the shortest time between two jobs that the schedule of a trigger may have.
+	// shortestEvery is the shortest time between two jobs that the schedule of a trigger, which submits jobs
+	// automatically, may have.
 	shortestEvery = time.Second
 	mostTriggers  = 1000
 )
@@ -226,9 +227,9 @@ func (s *Store) RemoveTrigger(number int) error {
 	})
 }
 
-// fire submits the job of a trigger for one occurrence of its condition, named id, and stores the trigger as
-// update changes it. If a killed process has submitted that job already, it is not submitted again: jobs
-// contain the id.
+// fire submits the job of the trigger with this number for one occurrence of its condition, such as a time of
+// its schedule, named id. It stores the trigger as update changes it. If a killed process has submitted that
+// job already, it is not submitted again: jobs contain the id.
 func (s *Store) fire(number int, id string, update func(*storedTrigger) error) (j *Job, err error) {
 	err = s.withTriggers("submitting the job of trigger", func() error {
 		t, err := s.readTrigger(number)

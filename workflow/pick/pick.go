@@ -231,8 +231,8 @@ func (p *picker) pick(part compare.Part, c *diff.Change, move *diff.Rename, base
 	return nil
 }
 
-// mergeBase opens the state that the sandbox and the real tree have in common, with which hunks are made. The
-// caller closes Frozen, and the root of Live if it is set.
+// mergeBase opens the common state of the sandbox and the real tree. The hunks that a person picks from are
+// differences to that state. The caller closes Frozen, and the root of Live if it is set.
 func (p *picker) mergeBase(part compare.Part) (*baseline.MergeBase, error) {
 	base := &baseline.MergeBase{Root: part.Root, Baseline: p.base, Frozen: baseline.RootedReader{Root: part.Old}}
 	if part.Frozen {
@@ -254,8 +254,8 @@ func (p *picker) mergeBase(part compare.Part) (*baseline.MergeBase, error) {
 	return base, nil
 }
 
-// sinceBase returns how the sandbox's file at c.Path, in tree, differs from the state that it has in common
-// with the real tree; nil for no difference. If that state is not known it returns c.
+// sinceBase returns how the sandbox's file at c.Path, in tree, differs from the version in base, the common
+// state of the sandbox and the real tree; nil for no difference. If that version is not known it returns c.
 func sinceBase(c *diff.Change, base *baseline.MergeBase, tree *os.File) (*diff.Change, error) {
 	old, _, why, err := base.At(c.Path)
 	if err != nil || why != "" {

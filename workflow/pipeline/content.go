@@ -77,7 +77,8 @@ func digestOf(n *diff.Node) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// openWorkspace opens the workspace, as it is in the sandbox's fork, for reading; the caller closes it.
+// openWorkspace opens the workspace, as it is in the fork of the sandbox to be promoted, for reading; the
+// caller closes it.
 func (pl *Runner) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.File, error) {
 	t, ok := compare.WorkspaceTree(rec)
 	if !ok {

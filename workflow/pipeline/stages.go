@@ -167,8 +167,8 @@ func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher
 	return p, pl.engine.Stages.Save(p)
 }
 
-// stopped returns err, the error of stage i, as a StageError with the commands by which the user can
-// continue.
+// stopped returns err, the error at which stage i of the promotion stopped, as a StageError, with the
+// commands by which the user can continue.
 func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	p, s := r.p, &r.p.Stages[i]
 	again, cancel := "snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID

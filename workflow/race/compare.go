@@ -30,8 +30,8 @@ type Comparison struct {
 	Identical [][]int `json:"identical"`
 }
 
-// A ComparedPath is a path that some attempts of a race have changed, with the attempts grouped by its new
-// state.
+// A ComparedPath is a path that some attempts of a race (several attempts at one task) have changed, with the
+// attempts grouped by its new state.
 type ComparedPath struct {
 	// Path is relative to the workspace.
 	Path string `json:"path"`
@@ -101,9 +101,9 @@ func (r *Race) compare(ctx context.Context) error {
 	return t.settle(ctx, &r.Compared)
 }
 
-// drift detects the drift of the real workspace once for all attempts. The function that it returns says how
-// many paths have drifted, and how many of these one attempt has changed too. That function returns nil if
-// the drift is unknown.
+// drift detects the drift of the real workspace once for all attempts of the race. It returns a function that
+// counts the drifted paths, and those of them that one attempt, with the changes mine, has changed too. That
+// function returns nil if the drift is unknown.
 func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDrift {
 	rec := r.sessions[0].Record
 	unknown := func(*compare.Changes) *ResultDrift { return nil }

@@ -1,7 +1,9 @@
 // Package readiness measures whether this host can run sandboxes as a profile describes them, and answers
 // that question later from the last measurement.
 //
-// [Measurement.Run] goes through a checklist of five points with the very sandboxes that the profile describes, and stores a signed result. [Ask] reads that result and says whether it still holds: it starts nothing, and takes a millisecond.
+// A measurement ([Measurement.Run]) goes through a checklist of five points with the very sandboxes that the
+// profile describes, and stores a signed result. [Ask] reads that result and says whether it still holds: it
+// starts nothing, and takes a millisecond.
 package readiness
 
 import (

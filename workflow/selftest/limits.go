@@ -45,8 +45,8 @@ func tryableLimits() map[string]limitTrial {
 	}
 }
 
-// limitTrials returns the tests of limits, each in a separate sandbox: of the limits that l sets and, unless
-// p.own is set, of default values for the others.
+// limitTrials returns the self-tests that try to exceed limits, each in a separate sandbox: of the limits
+// that l sets and, unless p.own is set, of default values for the others.
 func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 	how := tryableLimits()
 	for _, f := range l.Fields() {
@@ -65,8 +65,9 @@ func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 	return trials
 }
 
-// fieldTrials appends to trials the test of the limit called name, as h describes it. own is the value that
-// the policy sets, or "". A value that would take too long to test is replaced by a smaller one.
+// fieldTrials appends to trials the self-test that tries to exceed the limit called name in a sandbox, as h
+// describes it. own is the value that the policy sets, or "". A value that would take too long to test is
+// replaced by a smaller one.
 func (p *prover) fieldTrials(trials []trial, name, own string, h limitTrial) []trial {
 	small := p.limitTrial(name, h, h.small)
 	switch {

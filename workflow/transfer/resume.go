@@ -124,8 +124,8 @@ func (k partialFile) end(err error) error {
 	}
 }
 
-// findReceived looks in have, the list of the receiver's data, for the part of this stream that the receiver
-// already has, and notes it. The sender needs the base of that part, too.
+// findReceived looks in have, the list of the receiver's data, for a part of this stream that the receiver
+// got in an earlier, broken transfer, and notes it. The sender needs the base of that part, too.
 func (s *sending) findReceived(have []string) {
 	for _, text := range have {
 		b, ok := stream.ParsePartial(text)
@@ -165,7 +165,8 @@ func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error 
 	return p.Close()
 }
 
-// failed returns err, the error of a broken transfer, with hints that say how to resume it.
+// failed returns err, the error by which sending the stream broke off, with hints that say how to resume the
+// transfer.
 func (s *sending) failed(err error) error {
 	state := s.rec.Name + "@" + s.state.Name
 	return errs.With("sending", state, err, "ssh HOST snapfs receive --have | snapfs send "+state+" --have - | ssh HOST snapfs receive")

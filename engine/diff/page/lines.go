@@ -78,8 +78,9 @@ func (t *table) span(start, end int) {
 	}
 }
 
-// hunk writes the lines of one differing region: unchanged lines one by one, and each run of removed and
-// added lines together, so that their words can be compared. It returns the number of lines left out.
+// hunk writes the lines of one differing region of a file to the page: unchanged lines one by one, and each
+// run of removed and added lines together, so that their words can be compared. It returns the number of
+// lines left out.
 func (t *table) hunk(edits []edit) (left int) {
 	for len(edits) > 0 {
 		n := 0
@@ -101,8 +102,8 @@ func (t *table) hunk(edits []edit) (left int) {
 	return left
 }
 
-// replaced writes the removed lines of one run of changes, then the added ones, with the differing words
-// marked. It returns the number of lines left out.
+// replaced writes the removed lines of one run of changes to the page, then the added ones, with the
+// differing words marked. It returns the number of lines left out.
 func (t *table) replaced(edits []edit) (left int) {
 	var gone, came []edit
 	for _, e := range edits {

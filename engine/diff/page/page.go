@@ -73,8 +73,8 @@ type Written struct {
 	Unread int
 }
 
-// Write writes the page to w. It leaves out directories of which only the time differs, as tables of changes
-// do, because some name in them was added or removed.
+// Write writes p, a page of changes for a browser, to w. It leaves out directories of which only the time
+// differs, as tables of changes do, because some name in them was added or removed.
 //
 // Cost: reads and compares the files that are shown. Memory: Max, two files of TextMax, a hundred bytes for
 // each of their lines, and some words for each change. A file that cannot be read, or is gone, is no error:

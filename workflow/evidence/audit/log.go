@@ -248,7 +248,8 @@ func (l *Log) Last() (r Record, err error) {
 	return end.last, err
 }
 
-// bootID returns the kernel's identifier of this boot of the host, or "". It reads it once in each process.
+// bootID returns the kernel's identifier of this boot of the host, which each record of an evidence log
+// contains; "" if it cannot be read. It reads the identifier once in each process.
 var bootID = sync.OnceValue(func() string {
 	id, _ := proc.BootID()
 	return id

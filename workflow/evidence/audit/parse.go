@@ -193,7 +193,8 @@ func (s *scanner) integer() int64 {
 	return n
 }
 
-// maxDepth bounds how deep objects and lists may be nested in a line that a scanner parses.
+// maxDepth bounds how deep objects and lists may be nested in a line of an evidence log that a scanner
+// parses.
 const maxDepth = 100
 
 // value returns the next JSON value in the line of the evidence log, in the types that encoding/json gives

@@ -19,11 +19,11 @@ const (
 	sandboxRenamed = events.SandboxRenamed
 )
 
-// maxRows is how many rows a table of an evidence page shows at most, so that a browser can show it; the page
-// says how many more there are.
+// maxRows is how many rows a table of the evidence page has at most. The page says how many more there are.
 const maxRows = 1000
 
-// style is the style sheet of a page. The policy of the page names its digest.
+// style is the CSS of the evidence page, which the page contains. The page's content security policy names
+// its digest.
 //
 //go:embed style.css
 var style string

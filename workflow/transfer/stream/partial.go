@@ -33,8 +33,8 @@ func (b Partial) String() string {
 	return strings.Join([]string{b.ID, b.Base, strconv.FormatInt(b.Bytes, 10), b.Sum}, ":")
 }
 
-// ParsePartial parses the text form of a Partial, which comes from another machine; ok is false for malformed
-// text.
+// ParsePartial parses the text form of a Partial, by which another machine says which part of a stream it has
+// received. ok is false for malformed text.
 func ParsePartial(text string) (b Partial, ok bool) {
 	f := strings.Split(text, ":")
 	if len(f) != 4 || !snapshot.ValidID(f[0]) || f[1] != "" && !snapshot.ValidID(f[1]) || !validSum(f[3]) {
@@ -446,8 +446,8 @@ type Skipper struct {
 // has, so that it must be sent from the beginning.
 var ErrOtherPrefix = errors.New("the payload starts differently now")
 
-// NewSkipper returns a Skipper that drops the part b of a payload, which the receiver has, then calls begin
-// and writes the rest of the payload to its result.
+// NewSkipper returns a Skipper for a resumed stream. It drops the part b of the payload, which the receiver
+// has, then calls begin and writes the rest of the payload to its result.
 func NewSkipper(b Partial, begin func() (io.Writer, error)) *Skipper {
 	return &Skipper{prefix: b, begin: begin, sum: sha256.New(), left: b.Bytes}
 }
