@@ -11,8 +11,8 @@ func (e *Engine) announce(kind string, rec *catalog.Record, data events.Data) {
 	e.events.Append(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witness shows an act on a sandbox, such as a rollback, to Config.Witness before it happens. An error
-// forbids it.
+// witness passes an act on a sandbox, such as a rollback, to Config.Witness before it happens, to be stored
+// in the sandbox's signed evidence log. After an error the caller must not act.
 func (e *Engine) witness(kind string, rec *catalog.Record, data events.Data) error {
 	return e.events.Before(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }

@@ -181,10 +181,11 @@ func (e *Engine) Catalog() *catalog.Catalog { return e.cat }
 // Events returns the log of events, such as started commands, of the state directory, to append to or read.
 func (e *Engine) Events() *events.Log { return e.events }
 
-// Notice passes a sentence for the user to the callback Config.Notice.
+// Notice passes a sentence for the user, such as that something was repaired, to the callback Config.Notice.
 func (e *Engine) Notice(text string) { e.notice(text) }
 
-// Probe returns Config.Probe: the program of the isolation self-test inside a sandbox, and its arguments.
+// Probe returns Config.Probe: the command line of the program that tries, inside a sandbox, to break out of
+// it in a self-test.
 func (e *Engine) Probe() []string { return e.probe }
 
 // StateDir returns the usual state directory, in which snapfs stores everything about its sandboxes:

@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// lastState is the name of the last snapshot of an expired sandbox whose policy has keep-end.
+// lastState is the name of the last snapshot of an expired sandbox whose policy has keep-end, that is, whose
+// final files the user wants.
 const lastState = "end"
 
 // reap ends expired sandboxes in which nothing runs, or whose supervisor was killed. Those that it cannot end

@@ -186,7 +186,8 @@ func newestOfEachTree(ctx context.Context, b snapshot.Backend) (map[string]snaps
 	return found, nil
 }
 
-// AwaitSweeper waits until no other process does a garbage collection. Errors: ErrInterrupted (ctx ended).
+// AwaitSweeper waits until no other process does a garbage collection in the state directory. Errors:
+// ErrInterrupted (ctx ended).
 func (e *Engine) AwaitSweeper(ctx context.Context) error {
 	for {
 		lock, err := e.Sandboxes.SweepLock()

@@ -116,7 +116,8 @@ type listing struct {
 	now          catalog.Instant
 }
 
-// Show describes one sandbox in full: also its conflicts and masked paths, which List leaves out.
+// Show describes one sandbox in full. In addition to the description in [Engine.List] it has the sandbox's
+// conflicts and the paths that its policy masks.
 func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {

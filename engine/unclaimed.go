@@ -23,8 +23,8 @@ const (
 	MaxUnclaimedSize = snapshot.Bytes(4 << 30)
 )
 
-// KeepRun makes the session's sandbox permanent because a person asked for it, and notes that a run left it.
-// After an error the sandbox still belongs to the session.
+// KeepRun makes the session's sandbox permanent because a person asked for it. Its catalogue entry then says
+// that a snapfs run made it. After an error the sandbox still belongs to the session.
 func (s *Session) KeepRun(ctx context.Context) error {
 	s.Record.Run = &catalog.KeptRun{Ended: time.Now()}
 	return s.Keep(ctx, "")
@@ -56,8 +56,8 @@ func (s *Session) KeepUnclaimed(ctx context.Context, named bool) (time.Time, err
 	return now.Wall.Add(l.RemovalAge() - age), err
 }
 
-// pruneUnclaimed removes the oldest unclaimed sandboxes beyond MaxUnclaimed and MaxUnclaimedSize. It reports
-// as notices those that it cannot remove.
+// pruneUnclaimed removes the oldest unclaimed sandboxes (runs left them, and nobody asked to keep them)
+// beyond MaxUnclaimed and MaxUnclaimedSize. It reports as notices those that it cannot remove.
 func (e *Engine) pruneUnclaimed(ctx context.Context) {
 	records, _ := e.cat.List() // one that cannot be read stays
 	records = slices.DeleteFunc(records, func(r *catalog.Record) bool { return r.Run == nil || !r.Run.Unclaimed })

@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/engine/stages"
 )
 
-// A Wait is one thing of a workspace that continues only when a person acts, such as a promotion that needs
-// approval. [Engine.Waiting] lists them.
+// A Wait is one piece of work in a workspace that continues only when a person acts, such as a promotion that
+// needs approval. [Engine.Waiting] lists them.
 type Wait struct {
 	// Sandbox is the sandbox that it is about.
 	Sandbox string   `json:"sandbox"`
@@ -23,7 +23,7 @@ type Wait struct {
 // WaitKind says which kind of action a Wait needs, such as an approval or the resolution of conflicts.
 type WaitKind string
 
-// The values of WaitKind: why a promotion, refresh or run waits for a person.
+// The values of WaitKind: why a promotion, refresh or run has stopped until a person acts.
 const (
 	WaitApproval    WaitKind = "approval"    // a stage of a promotion needs approval
 	WaitInterrupted WaitKind = "interrupted" // a promotion through stages was interrupted

@@ -28,8 +28,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// errNoRoom is the ErrBusy for a sandbox that the host has no capacity for. Its exit status, 123,
-// distinguishes it from other errors.
+// errNoRoom is the ErrBusy that snapfs returns when the host has no capacity for a further sandbox. Its exit
+// status, 123, distinguishes it from other errors.
 var errNoRoom = errs.NewStatus(123, "no room")
 
 // A Request holds how much memory, disk and processor time a sandbox may use, by its limits, for the decision

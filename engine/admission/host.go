@@ -37,8 +37,8 @@ const (
 	muchDisk   = 50
 )
 
-// reserve returns how many bytes, of all bytes of memory or disk, sandboxes never get: a twentieth, at most 1
-// GiB.
+// reserve returns how much of a host's memory or disk snapfs never assigns to sandboxes: a twentieth of all,
+// at most 1 GiB. all and the result are in bytes.
 func reserve(all int64) int64 { return min(all/20, 1<<30) }
 
 // estimate returns the resources that a sandbox with the limits a counts for: those limits, and an assumed
@@ -57,7 +57,8 @@ func (h Host) estimate(a Request) Request {
 	return a
 }
 
-// limited returns the limits a without those above the host's resources, because these have no effect.
+// limited returns the limits a of a sandbox, with 0 (no limit) for each that exceeds the resources of the
+// host, because such a limit has no effect.
 func (h Host) limited(a Request) Request {
 	if a.Memory > h.Memory {
 		a.Memory = 0
@@ -156,7 +157,8 @@ func (h *Host) disk(state string) error {
 	return nil
 }
 
-// measureHost measures all resources of the host, with the disk that contains the directory state.
+// measureHost measures all resources of the host, to decide whether a further sandbox fits. The disk is that
+// with the state directory state.
 func measureHost(state string) (h Host, err error) {
 	if h.Memory, h.MemoryFree, err = hostinfo.Memory(); err != nil {
 		return h, err

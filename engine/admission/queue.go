@@ -198,8 +198,9 @@ func (c *Controller) waiting() ([]uint64, error) {
 	return slices.DeleteFunc(list, c.stale), err
 }
 
-// before returns how many tickets precede t in the queue. It checks only the last of them: if its process is
-// dead, it removes that ticket and continues with the one before.
+// before returns how many sandboxes wait for capacity before the one with the ticket t, which is its numbered
+// file in the queue. It checks only the ticket directly before t: if its process is dead, it removes that
+// ticket and continues with the one before.
 func (c *Controller) before(t *ticket) (int, error) {
 	for {
 		list, err := c.numbers()
@@ -213,9 +214,9 @@ func (c *Controller) before(t *ticket) (int, error) {
 	}
 }
 
-// stale removes the ticket with this number from the queue if no process holds its lock, and reports whether
-// the ticket does not exist any more. A process locks its ticket before it releases the gate, so an older
-// ticket without a lock belongs to a dead process.
+// stale removes the ticket with this number, the file of a waiting sandbox, from the queue for capacity if no
+// process holds its lock. It reports whether the ticket does not exist any more. A process locks its ticket
+// before it releases [Controller.gate], so an older ticket without a lock belongs to a dead process.
 func (c *Controller) stale(number uint64) bool {
 	path := c.ticket(number)
 	f, err := os.Open(path)

@@ -195,8 +195,8 @@ func (s *Slot) Close() error {
 	return err
 }
 
-// given returns the limits of all running sandboxes, from the files of their slots. An unreadable file counts
-// as a sandbox without limits, because another process is just writing it.
+// given returns the limits of all running sandboxes, which it reads from the files of their slots. An
+// unreadable file counts as a sandbox without limits, because another process is just writing it.
 func (c *Controller) given() ([]Request, error) {
 	names, err := c.names(placePrefix)
 	if err != nil {
@@ -224,7 +224,8 @@ func (c *Controller) given() ([]Request, error) {
 	return list, nil
 }
 
-// names lists the names in the directory of the slots that begin with prefix.
+// names lists the files with the prefix "place-" (the slots of running sandboxes) or "wait-" (the tickets of
+// waiting ones) in the directory of the controller.
 func (c *Controller) names(prefix string) ([]string, error) {
 	dir, err := os.Open(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -66,8 +66,9 @@ func (n *Needed) String() string {
 	return strings.Join(reasons, "\n")
 }
 
-// byPath returns why the change c needs approval because of its absolute path abs, "" if it does not, and how
-// many elements of the path the matching pattern covers. A change of only the time needs no approval.
+// byPath returns why a promotion of the change c needs approval because of its absolute path abs, such as a
+// shell's start file; "" if it does not. It also returns how many elements of the path the matching pattern
+// covers. A change of only the time needs no approval.
 func byPath(c *diff.Change, abs string, by *finder) (string, int) {
 	if c.Kind == diff.Modified && c.What&^diff.Time == 0 {
 		return "", 0
@@ -77,8 +78,9 @@ func byPath(c *diff.Change, abs string, by *finder) (string, int) {
 
 const capability = "security.capability"
 
-// byKind returns why the change c needs approval at any path, such as a set-uid bit, and the Allow that
-// approves it; "" if it does not. A directory's set-group-id bit grants nothing.
+// byKind returns why a promotion of the change c needs approval at any path, such as a set-uid bit, and the
+// Allow that approves it; "" if it does not. A directory's set-group-id bit needs none, as it grants no
+// rights.
 func byKind(c *diff.Change) (why string, by Allow) {
 	n, what := c.New, c.What
 	if n == nil {
@@ -125,9 +127,9 @@ func (a Allow) Args() (args []string) {
 	return args
 }
 
-// Check returns those of the changes that need approval which a does not give, or nil if there is none. It
-// leaves out paths below one that it lists. root is the tree's absolute path; at opens the changed files and
-// may be nil.
+// Check returns those of the changes to be promoted that need approval which a does not give, or nil if there
+// is none. It leaves out paths below one that it lists. root is the tree's absolute path; at opens the
+// changed files and may be nil.
 func (a Allow) Check(root string, changes []diff.Change, at At) *Needed {
 	c := a.Checker(at, root)
 	c.Add(changes)
@@ -153,8 +155,9 @@ type root struct {
 	finder
 }
 
-// Checker returns a checker for a tree whose root has these absolute paths. The paths in a are relative to
-// the first. at may be nil, see [At].
+// Checker returns a checker, which collects the changes of one tree that need more approval than a gives.
+// roots are the absolute paths of the tree's root; the paths in a are relative to the first. at may be nil,
+// see [At].
 func (a Allow) Checker(at At, roots ...string) *Checker {
 	c := &Checker{allow: a, at: at}
 	for _, path := range roots {
@@ -163,8 +166,8 @@ func (a Allow) Checker(at At, roots ...string) *Checker {
 	return c
 }
 
-// Add collects those of changes that need approval under any name of the root. They must be all changes of
-// the tree: some rules depend on several.
+// Add collects those of changes that need approval before their promotion, by the path that they have below
+// any of the tree's roots. They must be all changes of the tree: some rules depend on several.
 func (c *Checker) Add(changes []diff.Change) {
 	for _, dir := range newEnvironments(changes) {
 		for i := range c.roots {
@@ -215,7 +218,8 @@ func (c *Checker) AddKind(change *diff.Change) {
 	}
 }
 
-// Needed returns the collected changes, sorted and without paths below others; nil if there is none.
+// Needed returns the collected changes that the user must approve before a promotion, sorted and without
+// paths below others; nil if there is none.
 func (c *Checker) Needed() *Needed {
 	if len(c.needed.Paths) == 0 {
 		return nil
@@ -233,7 +237,7 @@ func (c *Checker) Needed() *Needed {
 	return &c.needed
 }
 
-// upTo returns the first n elements of the path p, or "." if n is 0.
+// upTo returns the first n elements of the path p, the part that a rule's pattern matched, or "." if n is 0.
 func upTo(p string, n int) string {
 	if n < 1 {
 		return "."

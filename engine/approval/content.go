@@ -118,8 +118,8 @@ func (c *Checker) resolve(change *diff.Change, root *root) (abs string, inside b
 	return path.Join(root.path, at), true
 }
 
-// inRoot reports whether the absolute path *abs lies in the tree, and if so makes it relative to the tree's
-// root.
+// inRoot reports whether the absolute path *abs, to which a symbolic link leads, lies in the sandbox's tree.
+// If so it makes *abs relative to the tree's root.
 func (c *Checker) inRoot(abs *string) bool {
 	clean := path.Clean(*abs) // a link on the way to the tree is a leaving one of its own, or the user's
 	for i := range c.roots {

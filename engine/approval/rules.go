@@ -58,7 +58,8 @@ func isPackageDir(element string) bool {
 // Rules returns all rules that say by name which changed files need approval. docs/held.md prints this list.
 func Rules() []Rule { return slices.Concat(machineRules(), toolRules()) }
 
-// machineRules returns the rules for files that a shell, the machine or a login runs or reads.
+// machineRules returns the rules of approval for files that a shell, the machine or a login runs or reads,
+// such as .bashrc: their changes are not promoted until the user approves them.
 func machineRules() []Rule {
 	return []Rule{
 		{"it belongs to a repository, whose hooks and settings run programs", []string{
@@ -122,7 +123,8 @@ func machineRules() []Rule {
 	}
 }
 
-// toolRules returns the rules for files that editors, AI agents, languages and build servers run or read.
+// toolRules returns the rules of approval for files that editors, AI agents, languages and build servers run
+// or read: their changes are not promoted until the user approves them.
 func toolRules() []Rule {
 	return []Rule{
 		{"an editor or developer tool runs commands from it when it opens the directory", []string{
@@ -183,8 +185,8 @@ type pattern struct {
 	begin, end string
 }
 
-// An index finds the rule that a path matches. It holds the patterns of all rules by their first path
-// element.
+// An index finds the rule of approval that the path of a changed file matches. It holds the patterns of all
+// rules by their first path element.
 type index struct {
 	anchored map[string][]pattern // absolute
 	named    map[string][]pattern // at any depth
@@ -193,8 +195,9 @@ type index struct {
 	globs [256][]pattern
 }
 
-// Indexes of the rules' patterns. patterns has all of them; the others have those that apply in PackageDirs,
-// in new virtual environments, and in PackageDirs of these. Each is built on first use.
+// Indexes of the patterns of files whose changes need approval. patterns has all of them; the others have
+// those that apply in directories of installed packages (PackageDirs), in new virtual environments, and in
+// PackageDirs of these. Each is built on first use.
 var (
 	patterns        = sync.OnceValue(func() *index { return newIndex() })
 	inPackages      = sync.OnceValue(func() *index { return newIndex(OutsidePackages) })
@@ -202,8 +205,8 @@ var (
 	inPackagesOfNew = sync.OnceValue(func() *index { return newIndex(OutsidePackages, OutsideNewEnvironments) })
 )
 
-// newIndex returns an index of the patterns of all rules, without those that have a place in without and so
-// do not apply there.
+// newIndex returns an index of the patterns of all rules of approval, except rules whose Place is one of
+// without: these do not apply in such directories.
 func newIndex(without ...Place) *index {
 	all := &index{anchored: map[string][]pattern{}, named: map[string][]pattern{}}
 	for _, rule := range Rules() {
@@ -263,8 +266,8 @@ func (all *index) find(abs string, link bool) (why string, depth int) {
 	return "", 0
 }
 
-// at returns a pattern that matches a path from the first of these elements on, or nil. With link, the path
-// is a symbolic link, and a pattern for paths below it matches, too.
+// at returns the pattern of a rule of approval that matches a path from the first of these elements on, or
+// nil. With link, the path is a symbolic link, and a pattern for paths below it matches, too.
 func (all *index) at(elements []string, link bool) *pattern {
 	first := elements[0]
 	if first == "" {
@@ -280,8 +283,8 @@ func (all *index) at(elements []string, link bool) *pattern {
 	return nil
 }
 
-// ordinary reports whether no pattern begins inside the path of the directory dir. Files directly in the
-// directory then need to be matched by their own name alone, which is fast.
+// ordinary reports whether no pattern of the rules of approval begins inside the path of the directory dir.
+// Files directly in such a directory need to be matched by their own name alone, which is fast.
 func (all *index) ordinary(dir string) bool {
 	elements := strings.Split(strings.Trim(strings.ToLower(dir), "/"), "/")
 	if elements[0] == "" {
@@ -300,8 +303,9 @@ func (all *index) ordinary(dir string) bool {
 	return true
 }
 
-// A finder looks up paths in an index of rules, one after another. It remembers whether the last directory is
-// ordinary, because most paths share the directory of the one before.
+// A finder looks up, for one changed path after another, the rule of approval that the path matches. It
+// remembers whether the last directory is ordinary, that is, inside no rule's pattern, because most paths
+// share the directory of the one before.
 type finder struct {
 	*index
 	// top is the root of the tree: only directories below it are PackageDirs.
@@ -314,8 +318,8 @@ type finder struct {
 	news []string
 }
 
-// indexFor returns the index of the patterns that apply in the directory dir, which depends on whether it
-// lies in an installed package or a new virtual environment.
+// indexFor returns the index of the approval rules that apply in the directory dir, which depends on whether
+// dir lies in an installed package or a new virtual environment.
 func (f *finder) indexFor(dir string) *index {
 	return f.indexOf(hasPackageDir(strings.TrimPrefix(dir, f.top)), f.inNewEnvironment(dir))
 }
@@ -331,9 +335,9 @@ func hasPackageDir(dir string) bool {
 	return false
 }
 
-// enter makes dir, which ends with a slash, the directory of the next lookups. If dir lies below the
-// directory before, enter checks only the new path elements, so that its cost does not grow with the depth of
-// the tree.
+// enter sets the directory of the next changed paths that the finder matches against the rules of approval to
+// dir, which ends with a slash. If dir lies below the directory before, enter checks only the new path
+// elements, so that its cost does not grow with the depth of the tree.
 func (f *finder) enter(dir string) {
 	rest, below := strings.CutPrefix(dir, f.dir)
 	if below = below && f.dir != "" && strings.HasPrefix(f.dir, f.top); below {
@@ -351,8 +355,9 @@ func (f *finder) enter(dir string) {
 	f.dir = dir
 }
 
-// ordinaryBelow reports whether no pattern begins inside the path of a directory, of which rest is the part
-// below a directory that is ordinary. Only rest must be checked, as no pattern began above it.
+// ordinaryBelow reports whether no pattern of the approval rules begins inside the path of a directory. rest
+// is the part of that path below a directory of which this is already known, so that only rest must be
+// checked.
 func (all *index) ordinaryBelow(rest string) bool {
 	elements := strings.Split(strings.Trim(strings.ToLower(rest), "/"), "/")
 	for i := range elements {
@@ -363,8 +368,8 @@ func (all *index) ordinaryBelow(rest string) bool {
 	return true
 }
 
-// indexOf returns the index of the patterns that apply in installed packages if packages is set, and in new
-// virtual environments if fresh is set.
+// indexOf returns the index of the approval rules that apply in installed packages if packages is set, and in
+// new virtual environments if fresh is set.
 func (f *finder) indexOf(packages, fresh bool) *index {
 	switch {
 	case packages && fresh:

@@ -1,7 +1,9 @@
-// Package attempts collects what the programs in one sandbox tried and did not get: files that are hidden from
-// them, and programs that [tools] of the profile refuses. It also lists the programs that they executed.
+// Package attempts collects what the programs in one sandbox tried and did not get: files that are hidden
+// from them, and programs that the section [tools] of the profile forbids. It also lists the programs that
+// they executed.
 //
-// It only reports: mounts and Landlock hide and refuse, whatever is observed.
+// The package only reports. Mounts and Landlock hide the files and forbid the programs, whether or not a Log
+// observes that.
 package attempts
 
 import (
@@ -18,15 +20,16 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Kinds of attempts.
+// The values of Attempt.Kind: what a program in a sandbox tried in vain to open or execute.
 const (
-	// Hidden is a file that a sandbox does not show, whether the host has it or not.
+	// Hidden is the kind of an attempt to open a file that the sandbox does not show, whether or not the host
+	// has it.
 	Hidden = "hidden"
-	// Program is a program that may not be executed.
+	// Program is the kind of an attempt to execute a program that the profile of the sandbox forbids.
 	Program = "program"
 )
 
-// An Attempt is one path that programs of a sandbox tried in vain.
+// An Attempt is one path that programs of a sandbox tried in vain to open or execute.
 type Attempt struct {
 	Kind string `json:"kind"`
 	Path string `json:"path"`
@@ -36,14 +39,16 @@ type Attempt struct {
 	Times int `json:"times"`
 }
 
-// Bounds of a Log, which the programs fill.
+// How many different failed attempts and executed programs a Log stores at most. The programs of a sandbox
+// cause the entries, so without a bound they could fill the memory.
 const (
 	maxAttempts = 100 // refused programs
 	maxPrograms = 10_000
 )
 
-// A Log collects the attempts of one sandbox while its container lives. Its methods are safe for concurrent use,
-// and those of a nil Log return nothing.
+// A Log collects the paths that programs of one sandbox tried in vain, and the programs that they executed,
+// while the sandbox's container lives. [Attach] makes it. Its methods are safe for concurrent use. List and
+// Programs of a nil Log return nil.
 type Log struct {
 	rec     *catalog.Record
 	events  *events.Log
@@ -58,9 +63,10 @@ type Log struct {
 	programs map[string]bool // that were executed
 }
 
-// Attach has the system calls of a container observed, where the policy of its sandbox needs that, and returns
-// their log, or nil. spec is complete but for that. note is a notice for a person where the kernel cannot
-// observe them, which takes nothing from the walls.
+// Attach makes the container that spec describes report which files its programs open and which programs they
+// execute, if the policy of the sandbox rec asks for that. It returns the Log that collects the reports, or
+// nil. The caller starts the container from spec afterwards. note is a message for the user if the kernel
+// cannot observe this; the isolation is the same without it.
 func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, note []string) {
 	p := &rec.Policy
 	tools := p.Tools != nil && (p.Tools.Allow != nil || p.Tools.Deny != nil)
@@ -87,7 +93,8 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 	return l, nil
 }
 
-// resolved returns paths with their symbolic links followed on the host, where the sandbox's copy began; nil for nil.
+// resolved returns paths of programs with their symbolic links followed on the host, whose files the sandbox
+// copies. It drops paths that do not exist, and returns nil for nil.
 func resolved(paths []string) []string {
 	if paths == nil {
 		return nil
@@ -101,7 +108,8 @@ func resolved(paths []string) []string {
 	return list
 }
 
-// observe adds one system call to the log.
+// observe evaluates one system call of a sandbox's program, which opens a file or executes a program. It adds
+// an executed program to the log, and an attempt if the file is hidden or the program is forbidden.
 func (l *Log) observe(o isolate.Observed) {
 	if !o.Exec {
 		if hidden := l.hiddenAt(o.Path); hidden != "" {
@@ -129,7 +137,8 @@ func (l *Log) hiddenAt(path string) string {
 	return ""
 }
 
-// refused reports whether a program, given by its path after symbolic links, may not be executed.
+// refused reports whether the profile of the sandbox forbids executing a program. program is its path after
+// symbolic links.
 func (l *Log) refused(program string) bool {
 	holds := func(rule string) bool { return hostfs.Within(program, rule) }
 	if slices.ContainsFunc(l.deny, holds) {
@@ -139,9 +148,8 @@ func (l *Log) refused(program string) bool {
 	return l.allow != nil && !linker && !slices.ContainsFunc(l.allow, holds)
 }
 
-// add counts an attempt, and announces the first of its kind at what: a hidden path or a program. So one program that
-// tries all names in a hidden directory is one attempt. Of refused programs, which a sandbox can make in any number,
-// only the first maxAttempts are listed; an event says so.
+// add counts a failed attempt of a program in the sandbox. It also appends the first attempt of each kind at
+// each path to the event log of the state directory.
 func (l *Log) add(kind, what string, o isolate.Observed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +182,8 @@ func (l *Log) announce(kind, path, why string) {
 	l.events.Append(events.Event{Type: events.AccessRefused, Subject: l.rec.Name, SandboxID: l.rec.ID, Data: d})
 }
 
-// why returns the reason of an attempt's failure for its event.
+// why returns why the attempt a failed, for the event in the event log: the file is hidden, or which rule of
+// the profile forbids the program; and the process that tried.
 func (l *Log) why(a Attempt) string {
 	by := ""
 	if a.By != "" {
@@ -190,7 +199,8 @@ func (l *Log) why(a Attempt) string {
 	return "tools: " + rule + by
 }
 
-// List returns the attempts so far, in their order.
+// List returns the paths that programs of the sandbox have tried in vain so far, in the order of their first
+// attempts.
 func (l *Log) List() []Attempt {
 	if l == nil {
 		return nil
@@ -200,7 +210,8 @@ func (l *Log) List() []Attempt {
 	return slices.Clone(l.list)
 }
 
-// Programs returns the paths of the programs that were executed, sorted.
+// Programs returns the paths of the programs that were executed in the sandbox, sorted. It leaves out those
+// that the profile forbids.
 func (l *Log) Programs() []string {
 	if l == nil {
 		return nil

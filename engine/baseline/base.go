@@ -26,11 +26,13 @@ type MergeBase struct {
 	Frozen RootedReader
 }
 
-// Abs returns the absolute path for path, which is relative to the directory that is merged.
+// Abs returns the absolute path for path, which is relative to the directory in which the sandbox and the
+// real tree are merged.
 func (c *MergeBase) Abs(path string) string { return filepath.Join(c.Root, path) }
 
-// At returns the node that the merge base has at a path, nil for none. If that is not known, why is the
-// reason, else "". fresh means that n was read from the real tree as it is now, not from the baseline.
+// At returns the node (type, metadata) of the file that the merge base, the common state of sandbox and real
+// tree, has at a path; nil for none. If that is not known, why is the reason, else "". fresh means that n was
+// read from the real tree as it is now, not from the baseline.
 func (c *MergeBase) At(path string) (n *diff.Node, fresh bool, why string, err error) {
 	if k, ok := c.Baseline.Nodes[c.Abs(path)]; ok && (c.Live != nil || k.Promoted) {
 		return k.Node, false, k.Unknown, nil
@@ -46,8 +48,8 @@ func (c *MergeBase) At(path string) (n *diff.Node, fresh bool, why string, err e
 	return n, true, why, err
 }
 
-// Open opens a regular file of the merge base; the caller closes it. Error: errs.ErrNotFound
-// if its bytes are no longer available.
+// Open opens a regular file of the merge base, the common state of sandbox and real tree. The caller closes
+// it. Error: errs.ErrNotFound if its bytes are no longer available.
 func (c *MergeBase) Open(path string) (*os.File, error) {
 	if n, ok := c.Baseline.Nodes[c.Abs(path)]; ok && n.Unknown == "" && (n.Data != "" || n.Promoted || c.Live != nil) {
 		if n.Data == "" && c.Live != nil && n.Node != nil {
@@ -68,8 +70,9 @@ func (c *MergeBase) Open(path string) (*os.File, error) {
 	return c.Live.Real.Open(path)
 }
 
-// openUnchanged opens the real file at a path, whose original was not copied because it is still the same:
-// its inode and change time are those of n. If they are not, it returns errs.ErrNotFound.
+// openUnchanged opens the real file at a path as the version of the merge base. That version was not copied
+// because the real file has not changed: its inode and change time are those of n. If they are not,
+// openUnchanged returns errs.ErrNotFound.
 func (c *MergeBase) openUnchanged(path string, n *diff.Node) (*os.File, error) {
 	f, err := c.Live.Real.Open(path)
 	if err != nil {
@@ -86,9 +89,9 @@ func (c *MergeBase) openUnchanged(path string, n *diff.Node) (*os.File, error) {
 	return f, nil
 }
 
-// Between returns how now, the node at a path in the real or the sandbox's tree, differs from
-// base, the node of the merge base; nil for no difference. tree is the tree of now, read for
-// the content. Times of directories are ignored: a change in a directory sets them anyway.
+// Between returns how now, a file of the real or the sandbox's tree, differs from base, its version in the
+// merge base; nil for no difference. tree is the tree of now, read for the content. Times of directories are
+// ignored: a change in a directory sets them anyway.
 func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*diff.Change, error) {
 	switch {
 	case base == nil && now == nil:
@@ -131,8 +134,8 @@ func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*
 	return &ch, nil
 }
 
-// same reports whether the file at path in tree has the content of the merge base. It returns false if the
-// original is no longer available.
+// same reports whether the file at path in tree has the same content as in the merge base, the common state
+// of sandbox and real tree. It returns false if the original is no longer available.
 func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool, error) {
 	if base.Size != now.Size {
 		return false, nil

@@ -50,12 +50,14 @@ type dirState struct {
 const (
 	displacedDir = "displaced"
 	dirsFile     = "dirs"
-	// maxDisplaced is of how many promotions the replaced files are stored, at most, the newest ones.
+	// maxDisplaced is for how many promotions, the newest ones, the state directory stores the files that
+	// they replaced in the real tree.
 	maxDisplaced = 256
 )
 
-// onlyName is the reason in the entries of a promotion that recorded only names. Such an entry tells nothing of what
-// the path, or anything in it, was.
+// onlyName is the reason in an entry for which a promotion recorded only the name of a file, as there was no
+// other sandbox that could need the original. The former state of that path, and of everything in it, is not
+// known.
 const onlyName = "there was no other sandbox"
 
 // Displace stores the present state of real paths, relative to root, that a promotion of the sandbox name is
@@ -131,7 +133,7 @@ func (d *Displaced) noteDir(real *RootedReader, path string) {
 	}
 }
 
-// statIn returns the inode metadata of a real path, which may be "." for the root.
+// statIn returns the inode metadata of a path in the real tree, which may be "." for the root.
 func statIn(real *RootedReader, path string) (vfs.Stat, error) {
 	if path == "." {
 		return vfs.Lstat(int(real.Root.Fd()), "")
@@ -174,8 +176,8 @@ func (d *Displaced) End() error {
 	return d.finish()
 }
 
-// finish stores the inode and time that each changed directory has after the promotion. It does the same as
-// End, without releasing the lock.
+// finish stores the inode and modification time that each changed real directory has after the promotion. It
+// does the same as End, but does not release the lock.
 func (d *Displaced) finish() error {
 	dir, err := OpenRoot(d.root)
 	if err != nil {
@@ -328,8 +330,8 @@ func (h *history) stale(bl *Recorder) bool {
 // stored so far.
 const patience = 10 * time.Second
 
-// readDirs reads the stored states of the directories that the promotion changed from their file; if it is
-// missing, none is known.
+// readDirs reads from the file dirsFile the stored inodes and times of the directories that the promotion
+// changed. If the file is missing, none is known.
 func (d *Displaced) readDirs() {
 	d.dirs = map[string]dirChange{}
 	data, _ := os.ReadFile(filepath.Join(d.baseline.Dir, dirsFile)) // see above
@@ -460,7 +462,8 @@ func (h *history) sameNames(root, path string, absent bool, real *RootedReader) 
 	}
 }
 
-// text returns the stored bytes of the replaced file that e describes, nil if there are none.
+// text returns the stored bytes of the file that e describes, which a promotion replaced in the real tree;
+// nil if there are none.
 func (d *Displaced) text(e *Entry) []byte {
 	if d == nil {
 		return nil

@@ -80,7 +80,8 @@ func (n *Entry) encode(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decode reads the content of a baseline's file, the originals that [Baseline.encode] wrote, into k.
+// decode reads data, the content of a baseline's file that [Baseline.encode] wrote, into k: the original of
+// each file that a sandbox changed.
 func (k *Baseline) decode(data []byte) error {
 	body, ok := strings.CutPrefix(string(data), formatHead)
 	if !ok {

@@ -30,11 +30,11 @@ import (
 // and then a list as in a baseline; and a file for each text, named by its SHA-256. A list without entries
 // means that the workspace is too large.
 //
-// Beside it lie confirmedFile, the time of a later reading that found no difference, and partialFile while the manifest
-// lacks texts.
+// Beside it lie againFile, the time of a later reading that found no difference, and partialFile while the
+// manifest lacks texts.
 //
-// The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox has a window that no
-// later one is early enough for.
+// The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox has a window
+// that no later one is early enough for.
 type manifest struct {
 	dir  string
 	seen time.Time
@@ -57,17 +57,20 @@ const (
 	// fewEarlier is how many earlier manifests, lists of a workspace's files, stay in any case. Beyond that,
 	// a check of all sandboxes, which takes long, removes those that none needs.
 	fewEarlier = 8
-	// maxEarlier and maxEarlierBytes bound the earlier manifests.
+	// maxEarlier is how many earlier manifests, older lists of a workspace's files, are stored at most, and
+	// maxEarlierBytes is their size in bytes together.
 	maxEarlier      = 64
 	maxEarlierBytes = 16 << 20
-	// manifestPatience is how long who needs a manifest waits for one that is being made.
+	// manifestPatience is how long a command waits for another process that is making the manifest, the list
+	// of a workspace's files. Then it continues with an older one or none.
 	manifestPatience = time.Second
-	// manifestRetry is the time after which a workspace that had too many files to list is read again.
+	// manifestRetry is the time after which snapfs again tries to list the files of a workspace that had too
+	// many (maxManifest).
 	manifestRetry = time.Hour
 	// manifestUnused is how long the stored list of a workspace's files stays after it was written, if no
 	// sandbox has the workspace, because a next run may use it.
 	manifestUnused = time.Hour
-	// largeRetry is how long no command searches a workspace for drift after a search took too long; see
+	// largeRetry is how long no command searches a workspace for drift after such a search took too long; see
 	// NoteLarge.
 	largeRetry = 10 * time.Minute
 )
@@ -75,15 +78,16 @@ const (
 // errTooLarge ends the reading of a workspace that has too many files to be listed for later comparison.
 var errTooLarge = errors.New("too many files")
 
-// manifestDir returns the directory, in the state directory, for the manifests of a workspace, the lists of
-// its files.
+// manifestDir returns the directory in the state directory for the manifests, the lists of files, of a
+// workspace.
 func (bl *Recorder) manifestDir(workspace string) string {
 	sum := sha256.Sum256([]byte(workspace))
 	return filepath.Join(bl.cat.Dir(), manifestsDir, hex.EncodeToString(sum[:16]))
 }
 
-// manifestSeen returns when the last reading began whose entries the newest manifest in a directory has, zero if there
-// is none, and whether it has no entries. Cost: reading its first line.
+// manifestSeen returns the time of the newest manifest in dir, the list of a workspace's files: when the last
+// reading of the workspace began that found these files. It is zero if there is no manifest. empty means that
+// the manifest has no entries because the workspace is too large. Cost: reading the first line.
 func manifestSeen(dir string) (seen time.Time, empty bool) {
 	f, err := os.Open(filepath.Join(dir, manifestFile))
 	if err != nil {
@@ -125,7 +129,8 @@ func writeConfirmed(dir, sum string, seen time.Time) {
 	}
 }
 
-// readManifest reads a manifest; one without entries if it cannot be read.
+// readManifest reads the manifest, the list of a workspace's files, from the file name in dir. It returns one
+// without entries if the file cannot be read.
 func readManifest(dir, name string) *manifest {
 	m := &manifest{dir: dir}
 	m.list = Baseline{Dir: m.dir, Nodes: map[string]Entry{}}
@@ -149,8 +154,8 @@ func readManifest(dir, name string) *manifest {
 
 // keepEarlier retains old, the list of a workspace's files that is about to be replaced, as an earlier one,
 // and returns the names of all earlier lists that stay. If there are more than fewEarlier, it removes those
-// that no sandbox needs. The caller holds the lock. Cost: if it removes some, reading the catalogue entries
-// of all sandboxes, which may be thousands.
+// that no sandbox needs. The caller holds the lock of the directory of these lists. Cost: if it removes some,
+// reading the catalogue entries of all sandboxes, which may be thousands.
 func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string) {
 	if old.size > 0 && old.size <= maxEarlierBytes && len(old.list.Nodes) > 0 {
 		_ = os.Link(filepath.Join(old.dir, manifestFile), filepath.Join(old.dir, earlierName(old.seen.UnixNano()))) // without it, an original is not known
@@ -186,10 +191,12 @@ func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string
 	return names
 }
 
-// earlierName returns the name of the manifest of an earlier time, in nanoseconds.
+// earlierName returns the file name of an earlier manifest, a list of a workspace's files that was read at
+// the time seen, in Unix nanoseconds.
 func earlierName(seen int64) string { return fmt.Sprint(manifestFile, "-", seen) }
 
-// earlierNames returns the names of the manifests in a directory that are not the newest one.
+// earlierNames returns the file names of all manifests, lists of a workspace's files, in a directory except
+// the newest one.
 func earlierNames(dir string) (names []string) {
 	for _, seen := range earlierManifests(dir) {
 		names = append(names, earlierName(seen))
@@ -211,9 +218,9 @@ func earlierManifests(dir string) (all []int64) {
 	return all
 }
 
-// manifestOf reads the manifest that knows most of a sandbox's workspace at an instant: the earliest one that was
-// begun at the instant or later; else the newest one. It waits for one that is being
-// made.
+// manifestOf reads the manifest that shows best how a sandbox's workspace was at the instant since. That is
+// the earliest list of the workspace's files that was begun then or later, or while the container started;
+// else the newest one. It waits for one that another process is making.
 func (bl *Recorder) manifestOf(ctx context.Context, rec *catalog.Record, since time.Time) *manifest {
 	dir, from := bl.manifestDir(rec.Workspace), since.UnixNano()
 	m := findManifest(dir, from)
@@ -229,7 +236,8 @@ func (bl *Recorder) manifestOf(ctx context.Context, rec *catalog.Record, since t
 	return m
 }
 
-// findManifest reads the earliest manifest in a directory that was begun at an instant or later; nil if there is none.
+// findManifest reads the earliest manifest in a directory, a list of a workspace's files, that was begun at
+// an instant (Unix nanoseconds) or later; nil if there is none.
 func findManifest(dir string, since int64) *manifest {
 	all := earlierManifests(dir)
 	if i, _ := slices.BinarySearch(all, since); i < len(all) {
@@ -255,8 +263,9 @@ func workspaceTree(rec *catalog.Record) (found *catalog.Tree) {
 	return found
 }
 
-// save replaces the manifest, and reports whether it has; partial says that it lacks texts. It removes texts that
-// neither it nor the earlier ones name: if there are earlier ones, only where most texts are such.
+// save writes the manifest, the list of a workspace's files, in place of the newest one, and reports whether
+// it has. partial means that some texts are not stored yet. It removes stored texts that neither this
+// manifest nor those named in earlier refer to; if there are earlier ones, only when most texts are such.
 func (m *manifest) save(earlier []string, partial bool) bool {
 	path, note := filepath.Join(m.dir, manifestFile), filepath.Join(m.dir, partialFile)
 	if partial && os.WriteFile(note, nil, 0o600) != nil {

@@ -32,8 +32,8 @@ func (l *RootedReader) Close() {
 	}
 }
 
-// Dir opens a directory below the root. The reader owns the file, which is valid until the
-// next call.
+// Dir opens a directory below the root for the caller to read. The reader owns the file, which is valid until
+// the next call.
 func (l *RootedReader) Dir(path string) (*os.File, error) {
 	if path == "." {
 		return l.Root, nil
@@ -50,7 +50,7 @@ func (l *RootedReader) Dir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// stat returns the inode metadata of a path; of a symbolic link, not its target.
+// stat returns the inode metadata of a path below the root; of a symbolic link, not its target.
 func (l *RootedReader) stat(path string) (vfs.Stat, error) {
 	dir, err := l.Dir(filepath.Dir(path))
 	if err != nil {
@@ -59,8 +59,8 @@ func (l *RootedReader) stat(path string) (vfs.Stat, error) {
 	return vfs.Lstat(int(dir.Fd()), filepath.Base(path))
 }
 
-// Present returns the node at a path without link target and extended attributes,
-// at the cost of one statx. It returns nil if the path does not exist.
+// Present returns the node (type, metadata) of the file at a path below the root, without link target and
+// extended attributes, at the cost of one statx. It returns nil if the path does not exist.
 func (l *RootedReader) Present(path string) (*diff.Node, error) {
 	st, err := l.stat(path)
 	if err != nil {
@@ -73,8 +73,8 @@ func (l *RootedReader) Present(path string) (*diff.Node, error) {
 	return n, nil
 }
 
-// Node returns the node at a path in the form of package diff, or nil if the path
-// does not exist.
+// Node returns the node (type, metadata, link target, extended attributes) of the file at a path below the
+// root, or nil if the path does not exist.
 func (l *RootedReader) Node(path string) (*diff.Node, error) {
 	n, err := l.Present(path)
 	if n == nil || err != nil {
@@ -104,8 +104,8 @@ func (l *RootedReader) Node(path string) (*diff.Node, error) {
 	return n, Absence(err)
 }
 
-// Open opens a regular file for reading, without blocking on a fifo or device; the caller
-// closes it. Error: errs.ErrNotFound if the path is absent or not a regular file.
+// Open opens the regular file at a path below the root for reading, without blocking on a fifo or device. The
+// caller closes it. Error: errs.ErrNotFound if the path is absent or not a regular file.
 func (l *RootedReader) Open(path string) (*os.File, error) {
 	fd, err := l.OpenFD(path)
 	if err != nil {
@@ -186,8 +186,8 @@ func (b *LiveBase) isPromoted(path string, st *vfs.Stat) bool {
 	return ok && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// At returns the node that the base had at a path, nil for none. If that is not known, why is the reason, and
-// n the node that the real tree has now.
+// At returns the node (type, metadata) of the file that the live base had at a path when the sandbox started,
+// nil for none. If that is not known, why is the reason, and n the node that the real tree has now.
 //
 // The original is known as long as the real tree has not changed since the base was taken:
 //

@@ -23,9 +23,10 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Reading reads the workspace of a sandbox into a manifest while the sandbox's container starts. The start waits for
-// it only at its end, and only in a workspace of at most quickNames files, see [Recorder.OpenWindow]. So the original
-// of what the user changes from the first command on is known.
+// A Reading lists the files of a sandbox's workspace in a manifest, in the background, while the sandbox's
+// container starts. From the manifest snapfs later knows the original of a file that the user changes while
+// the command runs. The start waits for the Reading only at its end, and only in a workspace of at most
+// quickNames files, see [Recorder.OpenWindow].
 //
 // The methods of a nil Reading do nothing.
 type Reading struct {
@@ -41,19 +42,23 @@ type Reading struct {
 }
 
 const (
-	// quickNames is the size of a workspace that a start waits for, quickTexts how many texts it waits for: the newest.
+	// quickNames is the number of files up to which the start of a sandbox waits until its workspace is
+	// listed. quickTexts is how many small texts, the newest, the start waits for.
 	quickNames = 5000
 	quickTexts = 500
 	// quickLook is the size of a workspace in which a start waits until the manifest is stored.
 	quickLook = 300
-	// quickPatience bounds each wait. On a quiet machine the reading ends before the container has started.
+	// quickPatience is how long the start of a sandbox waits at most until its workspace is listed. On a
+	// quiet machine the listing ends before the container has started.
 	quickPatience = 10 * time.Millisecond
-	// readingPatience is how long a reading waits in the background for that of another sandbox.
+	// readingPatience is how long the listing of a workspace's files, in the background, waits for another
+	// sandbox's process that lists the same workspace.
 	readingPatience = 30 * time.Second
 )
 
-// StartReading starts to read the workspace of a sandbox in which nothing runs. It returns nil for a frozen base,
-// which needs no manifest. The caller calls Stop. Cost: that of UpdateManifest, in a goroutine.
+// StartReading starts to list the files of a sandbox's workspace in a manifest, while nothing runs in the
+// sandbox. It returns nil for a frozen base, which needs no manifest. The caller calls Stop. Cost: that of
+// UpdateManifest, in a goroutine.
 func (bl *Recorder) StartReading(ctx context.Context, rec *catalog.Record) *Reading {
 	if t := workspaceTree(rec); rec.Ephemeral || t == nil || t.Frozen {
 		return nil
@@ -98,7 +103,8 @@ func (r *Reading) awaitOpened(ctx context.Context) bool {
 	}
 }
 
-// await waits until the states of all files are in memory, for quickPatience at most.
+// await waits until the states of all files of the workspace are in memory, for quickPatience at most. It
+// returns when the reading began, in Unix nanoseconds, 0 if it has not yet.
 func (r *Reading) await(ctx context.Context) {
 	if r != nil {
 		r.wait(ctx, r.quick)
@@ -117,7 +123,8 @@ func (r *Reading) wait(ctx context.Context, until chan struct{}) {
 	}
 }
 
-// Stop cancels the reading of a large workspace, and waits until the reading has ended.
+// Stop waits until the reading of the workspace has ended. It cancels the reading of a large workspace, and
+// one that still waits for another sandbox's process that reads the same workspace.
 func (r *Reading) Stop() {
 	if r == nil {
 		return
@@ -130,9 +137,10 @@ func (r *Reading) Stop() {
 	r.cancel()
 }
 
-// UpdateManifest completes the manifest of a sandbox's workspace, or reads the workspace if there is none from the
-// beginning of the sandbox's window or later. It is for the background of a running command. It reports no error:
-// without a manifest, some originals are not known. Cost: a statx of each file, and reading each changed small text.
+// UpdateManifest lists the files of a sandbox's workspace in a manifest, from which snapfs later knows their
+// originals. If the newest manifest is recent enough for the sandbox, it only adds missing texts. A
+// supervisor calls it in the background of a running command. It reports no error: without a manifest, some
+// originals are not known. Cost: a statx of each file, and reading each changed small text.
 func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
 	t := workspaceTree(rec)
 	if t == nil || t.Frozen {
@@ -244,7 +252,9 @@ func isPartial(dir string) bool {
 	return err == nil
 }
 
-// lockManifest locks the directory of a manifest; nil if another process has the lock for so long.
+// lockManifest locks the directory with the manifests (lists of files) of a workspace; closing the file
+// releases the lock. how is the kind of lock of flock(2). It returns nil if another process still has the
+// lock after patience.
 func lockManifest(ctx context.Context, dir string, how int, patience time.Duration) *os.File {
 	if os.MkdirAll(dir, 0o700) != nil {
 		return nil
@@ -265,7 +275,8 @@ func lockManifest(ctx context.Context, dir string, how int, patience time.Durati
 	return lock
 }
 
-// manifestReader reads a workspace.
+// A manifestReader reads a workspace once and makes its manifest, the list of its files with the bytes of
+// small texts. readWorkspace makes it.
 type manifestReader struct {
 	ctx     context.Context
 	reading *Reading // nil for UpdateManifest
@@ -282,13 +293,15 @@ type manifestReader struct {
 	found hash.Hash // of all paths
 }
 
-// A foundFile is a node that is no directory.
+// A foundFile is a file of the workspace, other than a directory, that a manifestReader has found, with its
+// metadata.
 type foundFile struct {
 	path string
 	st   vfs.Stat
 }
 
-// newManifestReader returns a reader of a sandbox's workspace, nil if it cannot be opened.
+// newManifestReader returns a reader that lists the files of a sandbox's workspace, which lies in the tree t;
+// nil if the workspace cannot be opened. The caller closes its real.Root.
 func (bl *Recorder) newManifestReader(ctx context.Context, rec *catalog.Record, t *catalog.Tree) *manifestReader {
 	b, err := bl.host.BackendOf(ctx, *t)
 	if err != nil {
@@ -336,11 +349,13 @@ func (r *manifestReader) leaveOut(later *manifestReader) {
 	}
 }
 
-// sum returns the hash of all paths that the reader has found.
+// sum returns the hash, in hexadecimal, of the paths and metadata of all files that the reader has found in
+// the workspace. Two readings with the same hash found the same files.
 func (r *manifestReader) sum() string { return hex.EncodeToString(r.found.Sum(nil)) }
 
-// read reads the workspace, and reports whether there is a manifest to save: one without entries if the workspace is
-// too large. If nothing differs from the last reading, it only notes the new time.
+// read reads the workspace, and reports whether there is a new manifest to save: one without entries if the
+// workspace has too many files. If no file differs from the last reading, read only stores the new time in
+// againFile and returns false.
 func (r *manifestReader) read() bool {
 	err := r.readDir(".")
 	if sum, _ := readConfirmed(r.now.dir); err == nil && sum == r.sum() {
@@ -371,8 +386,8 @@ func (r *manifestReader) reuseAll() (fresh []foundFile) {
 	return fresh
 }
 
-// readDir lists a directory and everything below it. A directory that this user
-// may not read gets no entry, so that nothing is known of it.
+// readDir adds a directory of the workspace, and everything in it, to the files that the reader has found. A
+// directory that this user may not read gets no entry, so that snapfs assumes no original in it.
 func (r *manifestReader) readDir(path string) error {
 	dir, err := r.real.Dir(path)
 	if err != nil {
@@ -424,7 +439,8 @@ func (r *manifestReader) readDir(path string) error {
 	return nil
 }
 
-// note adds a path to the hash.
+// note adds the path and metadata of a file to the hash of the reading, by which the next reading recognises
+// that no file has changed.
 func (r *manifestReader) note(path string, st *vfs.Stat) {
 	size := uint64(st.Size)
 	if st.IsDir() {
@@ -437,7 +453,8 @@ func (r *manifestReader) note(path string, st *vfs.Stat) {
 	r.found.Write(line)
 }
 
-// reuse takes over the old entry of a file that has not changed since, and reports whether there is one.
+// reuse copies the entry of a file from the last manifest, the list of the workspace's files, into the new
+// one if the file has not changed since. It reports whether it has.
 func (r *manifestReader) reuse(f *foundFile) bool {
 	abs := filepath.Join(r.root, f.path)
 	e, ok := r.old.list.Nodes[abs]
@@ -451,8 +468,9 @@ func (r *manifestReader) reuse(f *foundFile) bool {
 	return true
 }
 
-// readTexts adds entries for files, and returns the bytes of small texts among the first of them, by absolute path. For
-// the start of a sandbox they are in memory alone, since storing them takes longer.
+// readTexts adds the files fresh, which are new or changed and sorted newest first, to the manifest, with the
+// bytes of the first small texts. While a sandbox's start waits for the reading, it holds the texts in
+// memory; it writes them to disk afterwards.
 func (r *manifestReader) readTexts(fresh []foundFile) (texts map[string][]byte, err error) {
 	texts = map[string][]byte{}
 	for i, f := range fresh {
@@ -478,8 +496,8 @@ func (r *manifestReader) readTexts(fresh []foundFile) (texts map[string][]byte, 
 	return texts, nil
 }
 
-// fillManifest adds the texts that the newest manifest lacks, of files that have not changed since. The caller holds
-// the lock.
+// fillManifest adds small texts that the newest manifest of a workspace lacks, because a sandbox's start
+// could not wait for them, if the files have not changed since. The caller holds the lock of the manifest.
 func (bl *Recorder) fillManifest(ctx context.Context, workspace string) {
 	m := readManifest(bl.manifestDir(workspace), manifestFile)
 	root, err := OpenRoot(workspace)
@@ -501,10 +519,12 @@ func (bl *Recorder) fillManifest(ctx context.Context, workspace string) {
 	m.save(earlierNames(m.dir), false)
 }
 
-// isSmall reports whether a node may be a text that a manifest holds.
+// isSmall reports whether a file is regular and small enough that a manifest, the list of a workspace's
+// files, stores its bytes.
 func isSmall(n *diff.Node) bool { return n.Mode.IsRegular() && n.Size <= maxManifestText }
 
-// textOf returns the bytes of a text of the real tree that is n; nil if it is no text, or another file by now.
+// textOf returns the bytes of the file at path in the real tree. It returns nil if the file is no small text,
+// or is not the file n any more (by inode, size and change time).
 func textOf(real *RootedReader, path string, n *diff.Node) []byte {
 	data, st := readText(real, path)
 	if int64(len(data)) != n.Size || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
@@ -513,7 +533,8 @@ func textOf(real *RootedReader, path string, n *diff.Node) []byte {
 	return data
 }
 
-// storeText stores the bytes of an entry; none are nil.
+// storeText stores data, the bytes of the file at the absolute path abs, for its entry in the manifest. It
+// does nothing if data is nil.
 func (m *manifest) storeText(abs string, data []byte) {
 	if data == nil {
 		return
@@ -525,7 +546,8 @@ func (m *manifest) storeText(abs string, data []byte) {
 	}
 }
 
-// readText reads a small text, and returns the state of the file afterwards; nil if it is none, or cannot be read.
+// readText reads a small text file and returns its bytes, with its metadata after the read. It returns nil if
+// the file is no text, is larger than maxText, or cannot be read.
 func readText(l *RootedReader, path string) ([]byte, vfs.Stat) {
 	f, err := l.Open(path)
 	if err != nil {

@@ -103,8 +103,9 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 	})
 }
 
-// recordTouches stores the originals at the paths touches in the baseline k, until that is full. known are
-// the stamps of the sandbox's promotions.
+// recordTouches stores the originals of the files at the paths touches, which the sandbox has changed, in its
+// baseline k, until k is full. known are the stamps (inode and change time) of files that the sandbox's
+// promotions wrote.
 func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Candidate, known map[string]promote.Stamp) error {
 	root, err := OpenRoot(t.Path)
 	if err != nil {
@@ -206,9 +207,9 @@ func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[
 	return all, nil
 }
 
-// record stores the original at a path. If that was a directory and the sandbox deleted it, it also stores
-// everything in the directory; so it does with whole, if the sandbox's directory there shows none of the
-// original entries.
+// record stores the original at a path that the sandbox changed. If that was a directory and the sandbox
+// deleted it, it also stores everything in the directory. With whole it does so, too, if the sandbox's
+// directory there shows none of the original entries.
 func (k *pathRecorder) record(path string, whole bool) error {
 	abs := filepath.Join(k.tree, path)
 	if _, recorded := k.baseline.Nodes[abs]; recorded || k.baseline.Absent(abs) || k.baseline.full() {
@@ -285,9 +286,9 @@ func (k *pathRecorder) recordKnown(abs string, e Entry, data []byte) (err error)
 	return nil
 }
 
-// stored returns the original that the backend has stored for a path. It does so if the real tree no longer
-// shows the original (why is the reason, else ""), or if the sandbox read the file before the real one
-// changed. It returns nil if there is none.
+// stored returns the original of a file, its state in the base, that the backend has copied; nil if there is
+// none. It does so in two cases: the real tree no longer shows the original (why is the reason, else ""), or
+// the sandbox read the file before the real one changed.
 func (k *pathRecorder) stored(path, why string) *snapshot.Original {
 	if o, ok := k.originals[path]; ok && (why != "" || o.OnlyRead) {
 		return &o
@@ -328,8 +329,9 @@ func (k *pathRecorder) recordOriginal(abs string, now *diff.Node, o *snapshot.Or
 	return nil
 }
 
-// version returns the version of a file that the sandbox read, and the bytes of a small text: from files that
-// promotions replaced, or from the stored list of the workspace's files; false if neither has it.
+// version returns the version of a real file that the sandbox read, and the bytes of a small text. o is the
+// backend's record of it. version looks among the files that promotions replaced, and in the stored list of
+// the workspace's files; false if neither has it.
 func (k *pathRecorder) version(abs string, o *snapshot.Original) (Entry, []byte, bool) {
 	is := func(e Entry) bool { return e.Node != nil && e.Node.Ino == o.Ino && e.Node.CTime.Equal(o.CTime) }
 	for _, d := range k.history().all {
@@ -343,8 +345,8 @@ func (k *pathRecorder) version(abs string, o *snapshot.Original) (Entry, []byte,
 }
 
 // recordDescendants stores the originals of everything in a real directory that the sandbox has deleted or,
-// with whole, replaced. If the sandbox otherwise has a directory there, it does nothing, because the changed
-// entries are listed by themselves.
+// with whole, replaced. If the sandbox otherwise has a directory there, it does nothing, because the backend
+// lists the changed entries one by one.
 func (k *pathRecorder) recordDescendants(path string, whole bool) error {
 	tree, err := k.base.OpenFork()
 	if err != nil {
@@ -376,8 +378,9 @@ func (k *pathRecorder) recordDescendants(path string, whole bool) error {
 	return nil
 }
 
-// storeText copies a small text of the real tree, the file n, to the baseline and returns the name of the
-// copy. It returns "" for a file that is not text, cannot be read, or changed during the read.
+// storeText copies a small text of the real tree, the file n, to the directory of the baseline and returns
+// the name of the copy. It returns "" for a file that is not text, cannot be read, or changed during the
+// read.
 func (k *pathRecorder) storeText(path string, n *diff.Node) (string, error) {
 	f, err := k.base.Real.Open(path)
 	if err != nil {
@@ -398,9 +401,9 @@ func (k *pathRecorder) storeText(path string, n *diff.Node) (string, error) {
 	return name, nil
 }
 
-// Store writes bytes to a file in the baseline's directory, named by their SHA-256, and returns the name. If
-// same is not nil it is a file with these bytes, and the copy shares its blocks where the filesystem can do
-// so. The caller holds the lock.
+// Store writes the bytes of an original to a file in the baseline's directory, named by their SHA-256, and
+// returns the name. If same is not nil it is a file with these bytes, and the copy shares its blocks if the
+// filesystem can do so. The caller holds the lock of the baseline.
 func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	sum := sha256.Sum256(data)
 	name := hex.EncodeToString(sum[:])
@@ -428,8 +431,8 @@ func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	return name, nil
 }
 
-// hasBytes reports whether a file has exactly the content data. A reflink of a file that
-// another process writes may differ.
+// hasBytes reports whether f, a reflink of a real file, has exactly the content data. Its content may differ
+// if another process wrote the real file meanwhile.
 func hasBytes(f *os.File, data []byte) bool {
 	got := make([]byte, len(data)+1)
 	n, err := f.ReadAt(got, 0)

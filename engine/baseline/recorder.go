@@ -14,7 +14,8 @@ type Recorder struct {
 	holds  Holds
 }
 
-// Holds reports whether the text mine already has all changes that lead from the text base to the text next.
+// Holds is a function that compares three texts. It reports whether the text mine already has all changes
+// that lead from the text base to the text next. Package merge provides it.
 type Holds func(base, mine, next []byte) bool
 
 // New returns the recorder of originals for the sandboxes of a catalogue. holds compares texts (package

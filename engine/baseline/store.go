@@ -185,8 +185,8 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// lockDir takes an exclusive flock on a directory and waits for it. Closing the
-// file releases it.
+// lockDir takes an exclusive flock on a directory with stored originals and waits for it. Closing the file
+// releases it.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -209,8 +209,8 @@ func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
 	return bl.cat.WriteFile(name, filepath.Join(rel, baselineFile), k.encode())
 }
 
-// UndoPromotion restores the original state that a promotion replaced at a path of the baseline. It does
-// nothing if nothing was promoted there.
+// UndoPromotion restores in the baseline, at a path, the original state that a promotion replaced there when
+// it made the promoted state the base. It does nothing if nothing was promoted there.
 func (k *Baseline) UndoPromotion(path string) {
 	n, ok := k.Nodes[path]
 	if !ok || !n.Promoted {
@@ -275,7 +275,8 @@ func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	return nil
 }
 
-// A jsonBaseline is a baseline file in the older JSON format, which is only read.
+// A jsonBaseline is the content of a baseline's file, the originals of a sandbox's changed files, in the
+// older JSON format. snapfs reads it and does not write it any more.
 type jsonBaseline struct {
 	Nodes map[string]JSONEntry `json:"nodes"`
 }
@@ -358,8 +359,8 @@ func (k JSONEntry) node() *diff.Node {
 	return n
 }
 
-// EscapePath returns s as a string that JSON can hold. Valid UTF-8 stays unchanged. Other bytes become a NUL
-// followed by their base 64; so does a string that starts with NUL.
+// EscapePath returns s, a path or another text of a file, as a string that JSON can hold. Valid UTF-8 stays
+// unchanged. Other bytes become a NUL followed by their base 64; so does a string that starts with NUL.
 func EscapePath(s string) string {
 	if utf8.ValidString(s) && !strings.HasPrefix(s, "\x00") {
 		return s

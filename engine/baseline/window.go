@@ -65,7 +65,8 @@ func (bl *Recorder) readWindow(rec *catalog.Record) (w window) {
 	return w
 }
 
-// saveWindow replaces the sandbox's window file, which says since when the real tree has its originals.
+// saveWindow replaces the sandbox's window file, which says from which time on the real tree has the
+// originals of the files that the sandbox changes.
 func (bl *Recorder) saveWindow(rec *catalog.Record, w window) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	if err := makeDir(dir); err != nil {
@@ -96,10 +97,11 @@ func (bl *Recorder) Since(rec *catalog.Record, t *catalog.Tree) time.Time {
 	return t.Taken
 }
 
-// OpenWindow begins a window, unless originals of earlier changes are missing and
-// cannot be recorded. The caller holds the sandbox's lock, and nothing has run
-// yet in the container that it has mounted. It waits for reading, for at most quickPatience. Cost: a small file;
-// that of Record after a supervisor that was killed.
+// OpenWindow begins a window: from now on the real tree has the originals of the files that the sandbox
+// changes. It does not if originals of earlier changes are missing and cannot be recorded. The caller holds
+// the sandbox's lock and has mounted the container, in which nothing has run yet. It waits for reading, the
+// listing of the workspace, for at most quickPatience. Cost: a small file; that of Record after a supervisor
+// that was killed.
 func (bl *Recorder) OpenWindow(ctx context.Context, rec *catalog.Record, reading *Reading) error {
 	if !live(rec) {
 		return nil
@@ -135,8 +137,8 @@ func (bl *Recorder) Settle(ctx context.Context, rec *catalog.Record) {
 	}
 }
 
-// recordAll stores originals as Record does. It returns true if the originals of all changes are stored, in
-// all trees but those that it adds to w.without.
+// recordAll stores the originals of all files that the sandbox has changed, as Record does. It returns true
+// if all are stored, in all trees but those that it adds to w.without.
 func (bl *Recorder) recordAll(ctx context.Context, rec *catalog.Record, w *window) bool {
 	changed, err := bl.TryRecord(ctx, rec)
 	if err != nil {

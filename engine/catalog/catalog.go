@@ -60,7 +60,8 @@ func Open(dir string) (*Catalog, error) {
 	return c, nil
 }
 
-// Is reports whether dir contains a catalogue, that is, whether it is a state directory of snapfs.
+// Is reports whether dir contains a catalogue of sandboxes, that is, whether it is a state directory of
+// snapfs.
 func Is(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, format))
 	return err == nil
@@ -147,9 +148,9 @@ func (c *Catalog) Create(r *Record) error {
 	return nil
 }
 
-// newDir provides the directory DIR/spare/ID in which a new sandbox's record is written before it gets its
-// name, and returns its path. It renames the directory of a removed sandbox if there is one, because that is
-// cheaper than making one.
+// newDir provides the directory DIR/spare/ID of the state directory, in which a new sandbox's record is
+// written before the sandbox gets its name, and returns its path. It renames the directory of a removed
+// sandbox if there is one, because that is cheaper than making one.
 func (c *Catalog) newDir(id string) (string, error) {
 	if err := c.plan.Point("make a directory"); err != nil {
 		return "", err
@@ -201,8 +202,8 @@ func taken(name string) error {
 	}
 }
 
-// Unclaim removes the unnamed directory that a process left when it died in [Catalog.Create]. id is the id of
-// the sandbox that it was creating.
+// Unclaim removes the directory, not yet named for the sandbox, that a process left when it died in
+// [Catalog.Create]. id is the id of the sandbox that it was creating.
 func (c *Catalog) Unclaim(id string) error {
 	if bad := CheckName(id); bad != nil || len(id) < 2 { // one letter is the number of a spare directory
 		return nil //nolint:nilerr //nolint:nilerr // no sandbox has such an id

@@ -33,8 +33,8 @@ func (c *Catalog) NoteEnd(r *Record, now Instant) error {
 	return err
 }
 
-// RenoteEnd replaces the outdated entry e by one for r's present removal time, or only removes e if r has
-// none.
+// RenoteEnd replaces e, an outdated file whose name says when a sandbox will be removed, by one for the
+// removal time that r has now. If r has none, it only removes e.
 func (c *Catalog) RenoteEnd(e *End, r *Record, now Instant) error {
 	path, err := c.noteEnd(r, now)
 	if err != nil || path == e.path {

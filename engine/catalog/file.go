@@ -29,7 +29,8 @@ func ReplaceFile(path string, data []byte, lasting bool) error {
 	return nil
 }
 
-// write writes a file that no other process reads yet, and with lasting waits until it is on stable storage.
+// write writes the content of a new file for the catalogue that no other process reads yet. With lasting it
+// waits until the file is on stable storage.
 func write(path string, data []byte, lasting bool) error {
 	// Not O_TRUNC: ext4 syncs a truncated file when it is closed (mount option
 	// auto_da_alloc, ext4(5)).

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Names of the key points: the moments at which snapfs takes a snapshot of a sandbox without being asked, if
-// the sandbox's [KeyPoints] list them.
+// The key points: names of the moments at which snapfs takes a snapshot of a sandbox by itself, if the
+// sandbox's [KeyPoints] list them.
 const (
 	AtExec      = "exec"      // before and after each command
 	AtLimit     = "limit"     // when a limit was hit

@@ -50,8 +50,8 @@ const (
 	beyondTime   = "no effect"
 )
 
-// Ranges of values that the limits accept. The lower ends are the least values with which a container works,
-// and the reason follows each.
+// The ranges of values that the limits of a sandbox accept. The lower ends are the least values with which a
+// container works, and the reason follows each.
 var (
 	cpusBounds   = Bounds{"0.01", "the kernel divides a processor into hundredths", "8192", beyondSaid}
 	memoryBounds = Bounds{"1M", "a command needs that to start", "1E", beyondSaid}
@@ -64,8 +64,8 @@ var (
 	timeBounds   = Bounds{"1ms", "less is over before a command starts", "36500d", beyondTime}
 )
 
-// Fields returns one [Limit] for each limit that exists. Its Value refers to the field of l: setting it
-// changes l.
+// Fields returns one [Limit], with name, value and valid range, for each resource limit that a sandbox can
+// have. Its Value refers to the field of l: setting it changes l.
 func (l *Limits) Fields() []Limit {
 	size := func(to *int64, b *Bounds) LimitValue {
 		return &limitValue[int64]{to, "size", b, units.ParseSize, units.FormatSize}

@@ -108,9 +108,9 @@ func (r *Record) OwnRemoval() bool {
 	return r.Run != nil && r.Run.RemoveAfter > 0 && r.Policy.Limits.RemoveAfter == r.Run.RemoveAfter
 }
 
-// A LiveRollback in a record says that a rollback of the running sandbox is under way, to the named snapshot
-// To or, for "", to the base. Before holds snapshots of the state before it, in the order of the trees. Saved
-// is set once all of them exist; only then does the rollback change anything.
+// A LiveRollback in the record of a running sandbox says that a rollback of its files is under way, to the
+// named snapshot To or, for "", to the base. Before holds snapshots of the files before the rollback, in the
+// order of the trees. Saved is set once all of them exist; only then does the rollback change anything.
 type LiveRollback struct {
 	To     string        `json:"mark"`
 	Before []snapshot.ID `json:"before"`
@@ -239,8 +239,9 @@ func (r *Record) Bases() iter.Seq[snapshot.ID] {
 	}
 }
 
-// Generations returns the numbers of all bases that the sandbox or one of its named snapshots still uses, so
-// that data of others can be removed. A base's number is how many refreshes preceded it (Record.Refreshed).
+// Generations returns the numbers of all bases that the sandbox or one of its named snapshots still uses. The
+// caller removes the stored originals of other bases. A base's number is how many refreshes preceded it
+// (Record.Refreshed).
 func (r *Record) Generations() []int {
 	all := []int{r.Refreshed}
 	for _, m := range r.Snapshots {
@@ -300,7 +301,7 @@ type Data struct {
 	ReadOnly []string `json:"read_only,omitempty"`
 }
 
-// A SiteUse says which settings of a sandbox the site's policy, a file by the host's administrator, made
+// A SiteUse says which settings of a sandbox the administrator's policy (/etc/snapfs/policy.toml) made
 // stricter. It is part of the sandbox's policy.
 type SiteUse struct {
 	// Path is the path of the site's policy.
@@ -385,15 +386,15 @@ func (r *Record) Numbers() iter.Seq2[snapshot.ID, snapshot.ForkID] {
 	}
 }
 
-// Owner returns the id of the sandbox for which a snapshot id or fork id was made. The sandbox's id is a part
-// of it.
+// Owner returns the id of the sandbox for which the snapshot or fork with this id was made. The sandbox's id
+// is a part of it.
 func Owner(id string) string {
 	owner, _, _ := strings.Cut(id, "-")
 	return owner
 }
 
-// Owns reports whether the snapshot id was made for this sandbox, rather than for one whose snapshot it
-// shares.
+// Owns reports whether the snapshot with this id was made for this sandbox. Otherwise it belongs to another
+// sandbox, and this one shares it.
 func (r *Record) Owns(id snapshot.ID) bool { return Owner(string(id)) == r.ID }
 
 func encode(r *Record) ([]byte, error) {

@@ -34,11 +34,13 @@ func Refused(list []string, tool string) string {
 	return list[i]
 }
 
-// ProgramDirs are the directories in which a rule that names a program without a path looks for it.
+// ProgramDirs are the usual directories of programs. A rule of [Tools] with the name of a program without a
+// path applies to the program in each of them.
 var ProgramDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/games", "/snap/bin"}
 
-// Rule returns the rule of t that refuses to execute program, as the user wrote it, or "" if program may run.
-// program is a name or an absolute path; Rule follows no links. t may be nil: everything may run.
+// Rule returns the rule of t, as the user wrote it, that forbids a sandbox to execute program, or "" if
+// program may run. program is a name or an absolute path; Rule follows no links. t may be nil: everything may
+// run.
 func (t *Tools) Rule(program string) string {
 	if t == nil {
 		return ""

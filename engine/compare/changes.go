@@ -95,7 +95,7 @@ func (c *Changes) FindCommits() (problems []string) {
 	return problems
 }
 
-// Elsewhere returns the number of a sandbox's changed paths outside its workspace.
+// Elsewhere returns how many of a sandbox's changed paths lie outside its workspace.
 func (c *Changes) Elsewhere() (n int) {
 	for _, p := range c.Parts {
 		if !p.Workspace {
@@ -176,8 +176,8 @@ func (cm *Comparer) changesAt(ctx context.Context, rec *catalog.Record, from, to
 	return c, nil
 }
 
-// workspaceFirst moves the part that is the workspace to the front of parts, in place. The order of the
-// others stays.
+// workspaceFirst moves the part of a comparison that covers the workspace to the front of parts, in place.
+// The order of the others stays.
 func workspaceFirst(parts []Part) {
 	for i, p := range parts {
 		if p.Workspace {
@@ -248,8 +248,9 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	return parts, nil
 }
 
-// find returns the differences between the old and the new state of a part. It looks only at the candidates,
-// or at the whole trees if walk is set.
+// find returns the differences between the old and the new state of a part of the sandbox's files, such as
+// the workspace. It looks only at the candidates, paths that may differ, or at the whole trees if walk is
+// set.
 func (p *Part) find(ctx context.Context, candidates []snapshot.Candidate, walk bool) ([]diff.Change, error) {
 	if walk {
 		return diff.Trees(ctx, p.Old, p.New, p.Opt)
@@ -266,9 +267,9 @@ func (p Part) closeIfEmpty(err error) (Part, error) {
 	return p, nil
 }
 
-// withoutRootOwner removes from the changes the one of the owner of the tree's root directory. An ordinary
-// user sees one because the fork could not be given the owner or group of the real root. Nothing in the
-// sandbox can change that owner.
+// withoutRootOwner removes one change from the list: that of the owner of the tree's root directory. An
+// ordinary user sees it because the fork could not be given the owner or group of the real root. Nothing in
+// the sandbox can change that owner.
 func withoutRootOwner(changes []diff.Change) []diff.Change {
 	if len(changes) == 0 || changes[0].Path != "." || changes[0].What&diff.Owner == 0 {
 		return changes
@@ -327,13 +328,14 @@ func collect(ctx context.Context, seq iter.Seq2[snapshot.Candidate, error]) (can
 	return candidates, false, nil
 }
 
-// interrupted returns an errs.ErrInterrupted with the operation op and the path if ctx has ended, else nil.
+// interrupted returns an errs.ErrInterrupted with the operation op and the path if ctx has ended, so that a
+// long comparison stops; else nil.
 func interrupted(ctx context.Context, op, path string) error {
 	return errs.With(op, path, ctx.Err())
 }
 
-// Sequence returns an iterator over candidates, in the form that a backend's methods return and diff.At
-// takes. It yields no error.
+// Sequence returns an iterator over candidates, which are paths that may have changed. It has the form that a
+// backend's methods return and diff.At takes. It yields no error.
 func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, error) bool) {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		for _, t := range candidates {

@@ -77,7 +77,8 @@ func changedSince(ctx context.Context, dir string, since time.Time, skip func(st
 // (BenchmarkWalkBesideFind).
 const walkThreads = 4
 
-// walkSince does the same as [changedSince] with the given number of threads, which a benchmark varies.
+// walkSince searches a directory for paths with a change time at or after since, as [changedSince] does, with
+// the given number of threads. A benchmark varies that number.
 func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
 	fail := func(err error) ([]changedPath, error) {
 		return nil, errs.With("walking", dir, err)
@@ -164,7 +165,8 @@ type ctimeWorker struct {
 	names int // looked at
 }
 
-// run takes directories from the search's queue and walks them, until no worker has one left.
+// run takes directories from the queue of the search for changed files and reads them, until no worker has
+// one left.
 func (w *ctimeWorker) run() {
 	for {
 		path, ok := w.next()
@@ -205,7 +207,7 @@ func (w *ctimeWalk) next() (string, bool) {
 	return path, true
 }
 
-// share adds the directory path to the search's queue, for a worker that waits.
+// share adds the directory path to the queue of the search for changed files, for a worker that waits.
 func (w *ctimeWalk) share(path string) {
 	w.mu.Lock()
 	w.dirs = append(w.dirs, path)
@@ -217,9 +219,9 @@ func (w *ctimeWalk) share(path string) {
 // ones in the queue, so that the process does not run out of file descriptors.
 const maxOpenDirs = 100
 
-// walk reads the directory dir, at path, and collects the entries that changed since. Then it walks the
-// subdirectories itself, or puts them in the queue if a worker waits or depth, the number of open
-// directories, is at its limit.
+// walk reads the directory dir, at path, and collects its entries that changed since the time that the search
+// is for. Then it walks the subdirectories itself, or puts them in the search's queue if another worker waits
+// or depth, the number of open directories, is at its limit.
 func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 	var sub []string
 	// A read error means that the directory is being deleted.

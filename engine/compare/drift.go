@@ -152,15 +152,15 @@ func (cm *Comparer) ReadSince(ctx context.Context, rec *catalog.Record) map[stri
 	return all
 }
 
-// A TreeMonitor asks the server process of one tree of a sandbox about the tree, such as which changed files
-// were read.
+// A TreeMonitor asks the FUSE server process of one tree of a sandbox about the tree, such as which files the
+// sandbox read after they had changed on the host.
 type TreeMonitor struct {
 	snapshot.ServerMonitor
 	tree catalog.Tree
 }
 
-// MonitorsOf returns, for each tree of a sandbox that a FUSE server process serves, a monitor that notices
-// changed files. Trees of other backends have none.
+// MonitorsOf returns a monitor for each tree of a sandbox that a FUSE server process serves. Through it the
+// caller learns which files of the tree change on the host. Trees of other backends have none.
 func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []TreeMonitor) {
 	for _, t := range rec.Trees {
 		if b, err := cm.host.BackendOf(ctx, t); err == nil {
@@ -334,8 +334,8 @@ func isRealFile(p *Part, c diff.Change, path string) bool {
 	return err == nil && c.New.CTime.Equal(st.CTime.Time()) && c.New.MTime.Equal(st.MTime.Time())
 }
 
-// CountFiles returns the number of paths, without directories of which only the entries changed and one of
-// these entries is in the list.
+// CountFiles returns the number of drifted paths. It leaves out a directory whose entries changed if paths
+// also lists one of these entries.
 func CountFiles(paths []DriftPath) int {
 	parents := map[string]bool{}
 	for _, p := range paths {

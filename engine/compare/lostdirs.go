@@ -35,7 +35,8 @@ func lostDirs(tree string, candidates []snapshot.Candidate) (lost []LostDir) {
 	return lost
 }
 
-// addLost adds to p.LostDirs those of lost, directories with lost entries, at or below which p has a change.
+// addLost adds to p.LostDirs those of lost, directories whose entries were lost after a rename, at or below
+// which p has a change.
 func (p *Part) addLost(lost []LostDir) {
 	for _, l := range lost {
 		if slices.ContainsFunc(p.Changes, func(c diff.Change) bool { return !c.TimeOnly() && hostfs.Within(filepath.Join(p.Root, c.Path), l.Path) }) {

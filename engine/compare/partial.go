@@ -21,8 +21,8 @@ type place struct {
 	layers    bool
 }
 
-// A state is one of the states of a tree that a comparison opens: a view of the backend b, or the real tree
-// with its mounts if real is set.
+// A state is one of the two states of a tree that a comparison opens: a snapshot or fork (a view of the
+// backend b), or the real tree with its mounts if real is set.
 type state struct {
 	b    snapshot.Backend
 	view snapshot.View
@@ -92,8 +92,9 @@ func openStates(ctx context.Context, at string, states []state, mounts []isolate
 	return dirs, nil
 }
 
-// A compareAtFunc compares two states of a tree at a place: at the candidates touches, or everywhere if walk
-// is set. If it returns an error or no changes, it has closed everything.
+// A compareAtFunc is a function that compares two states of a tree in one part of it, at: only the paths
+// touches, or everything if walk is set. If it returns an error or no changes, it has closed all files that
+// it opened.
 type compareAtFunc func(at place, touches []snapshot.Candidate, walk bool) (Part, error)
 
 // compareIn compares two states of a tree with the function look, first as a whole. If mounts in the tree
@@ -122,7 +123,7 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 	}
 }
 
-// appendPart appends p, the changes in one directory tree, to parts unless it has no changes.
+// appendPart appends p, the changes of a sandbox in one directory tree, to parts unless it has no changes.
 func appendPart(parts []Part, p Part) []Part {
 	if len(p.Changes) == 0 {
 		return parts
@@ -168,8 +169,8 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 	return parts, nil
 }
 
-// placeCandidates are the paths of one place of a tree that may have changed, relative to that place, for one
-// comparison.
+// A placeCandidates holds, for one comparison, a part of a tree (place) and its paths that may have changed,
+// relative to that part.
 type placeCandidates struct {
 	place
 	candidates []snapshot.Candidate

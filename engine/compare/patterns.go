@@ -38,8 +38,9 @@ func PatternsOf(workspace string, list []string) (*Patterns, error) {
 	return p, nil
 }
 
-// Selection returns the patterns of a person, or without any those of [result] in the sandbox's profile, which
-// need not match anything. Errors: those of PatternsOf.
+// Selection returns the patterns by which the changes of a sandbox are selected: those of list, which the
+// user gave, or if it is empty those of the section [result] in the sandbox's profile. The latter need not
+// match anything. Errors: those of PatternsOf.
 func Selection(rec *catalog.Record, list []string) (*Patterns, error) {
 	if len(list) > 0 || len(rec.Policy.Result) == 0 {
 		return PatternsOf(rec.Workspace, list)
@@ -54,11 +55,13 @@ func Selection(rec *catalog.Record, list []string) (*Patterns, error) {
 	return p, err
 }
 
-// Ruled reports whether the patterns are those of [result], by which commits stay in the sandbox.
+// Ruled reports whether the patterns come from the section [result] of the sandbox's profile. Then git
+// commits of the sandbox are not promoted.
 func (p *Patterns) Ruled() bool { return p.rule }
 
-// Left returns the absolute paths that [result] leaves in the sandbox, of a new or removed directory only its
-// own; nil for patterns of a person.
+// Left returns the absolute paths of the changes that the section [result] of the sandbox's profile does not
+// select, so that they stay in the sandbox. Of a new or removed directory it lists only the directory. It
+// returns nil for patterns that the user gave.
 func (p *Patterns) Left(parts []Part) (left []string) {
 	if !p.rule {
 		return nil
@@ -83,7 +86,8 @@ func (p *Patterns) Left(parts []Part) (left []string) {
 	return left
 }
 
-// below reports whether a pattern may select something below an absolute path, which no pattern selects itself.
+// below reports whether a pattern may select a path below the absolute path dir, although no pattern selects
+// dir itself.
 func (p *Patterns) below(dir string) bool {
 	return slices.ContainsFunc(p.list, func(one string) bool {
 		return strings.HasPrefix(filepath.Join(p.workspace, one), dir+"/") || strings.ContainsAny(one, "*?[") && hostfs.Within(dir, p.workspace)
@@ -121,8 +125,8 @@ func (p *Patterns) Part(part Part, elsewhere *int) (Part, bool) {
 	return part, true
 }
 
-// Pick returns those changes below root that the patterns select, and the changes that create directories
-// above them.
+// Pick returns those changes below the directory root that the user's patterns select, and the changes that
+// create directories above them.
 func (p *Patterns) Pick(root string, changes []diff.Change) []diff.Change {
 	if len(p.list) == 0 && root == p.workspace {
 		return changes

@@ -6,15 +6,16 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// Places finds the part of a comparison that changed a path or something below it. It maps the absolute path
-// of each change, and of all its parents, to the part. itself is set if the path itself is changed.
+// Places is a lookup table by which a caller finds the [Part] of a comparison that changed a path or
+// something below it. It maps the absolute path of each change, and of all its parents, to the part. itself
+// is set if the path itself is changed.
 type Places map[string]struct {
 	part   *Part
 	itself bool
 }
 
-// At returns the part with a change at one of the absolute paths places or, unless alone is set, below one;
-// nil if there is none.
+// At returns the part of a comparison with a change at one of the absolute paths places or, unless alone is
+// set, below one; nil if there is none.
 func (all Places) At(places []string, alone bool) *Part {
 	for _, place := range places {
 		if found, ok := all[place]; ok && (found.itself || !alone) {

@@ -93,8 +93,8 @@ func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, 
 	return c, true
 }
 
-// workspacePart returns a part for the sandbox's workspace without changes, with base and fork open, to which
-// the caller adds changes. The caller closes it.
+// workspacePart returns a [Part] for the sandbox's workspace with no changes yet, to which the caller adds
+// some. Base and fork are open in it; the caller closes it.
 func (cm *Comparer) workspacePart(ctx context.Context, rec *catalog.Record) (Part, error) {
 	t, ok := WorkspaceTree(rec)
 	if !ok {

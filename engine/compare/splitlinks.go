@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a search for the other names (hard links) of changed files: directory entries read, and time. A
-// search only improves a warning.
+// Bounds of a search for the other names (hard links) of changed files: directory entries read, and time.
+// They may be small, since the search only adds names to a warning.
 const (
 	maxLinkEntries = 200_000
 	maxLinkTime    = 2 * time.Second

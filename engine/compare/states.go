@@ -142,7 +142,8 @@ type treeState struct {
 	real bool
 }
 
-// stateOf returns tree number i of the operand s, with its backend.
+// stateOf returns tree number i of s, one of the two operands (sandboxes or the real tree) of a comparison,
+// with its backend.
 func (cm *Comparer) stateOf(ctx context.Context, s side, i int) (treeState, error) {
 	t := treeState{tree: s.rec.Trees[i], base: s.bases[i], real: s.Sandbox == ""}
 	if s.ids != nil {

@@ -118,8 +118,8 @@ func (t *treeState) state(ctx context.Context) (state, error) {
 	return state{b: t.b, view: view}, err
 }
 
-// TreeOptions returns the options for comparing the whole tree that contains p, which differ from those of p
-// in the paths to skip.
+// TreeOptions returns the options for comparing the whole tree that contains the part p, such as the
+// workspace. Its paths to skip are relative to the tree, not to p.
 func (p Part) TreeOptions(e *Comparer, b snapshot.Backend) diff.Options {
 	o := p.Opt
 	o.Skip = e.host.Skip(b, p.Tree)

@@ -105,8 +105,8 @@ func (d *walk) visit(places []snapshot.Candidate) error {
 	return d.listDenied()
 }
 
-// listDenied compares the names of those directories that were not listed, although the list of paths has a
-// name in them that this process may not stat.
+// listDenied compares the names of some directories completely, at the end of a comparison at listed paths.
+// These are directories in which this process may not stat one of the listed names.
 func (d *walk) listDenied() error {
 	for _, w := range d.workers {
 		d.unlisted = append(d.unlisted, w.unlisted...)
@@ -153,8 +153,8 @@ func (w *worker) visit(places []snapshot.Candidate) error {
 	return nil
 }
 
-// skippedIn returns the directories that contain a name of places which Options.Skip excludes. For these the
-// found changes do not show whether both trees have the same names.
+// skippedIn returns the directories that contain a name of places, the paths to compare, which Options.Skip
+// excludes. For these directories the found changes do not show whether both trees have the same names.
 func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	dirs := map[string]bool{}
 	for _, t := range places {
@@ -166,8 +166,8 @@ func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	return dirs
 }
 
-// compareTouched compares the nodes of both trees at the path of t, which is below the root. open caches the
-// parent directories.
+// compareTouched compares the files of the old and the new tree at the path of t, a path that may have
+// changed and is not the root. open caches the parent directories.
 func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 	dir, name := split(t.Path)
 	parent, failures := open.get(w, dir)

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Kind says whether a change added, modified or deleted its path.
+// A Kind says whether a change between two trees added, modified or deleted its path.
 type Kind int
 
-// The kinds of a change of a path between an old and a new tree.
+// The values of Kind: how a path differs between an old and a new tree.
 const (
 	Added Kind = iota + 1
 	Modified
@@ -27,7 +27,7 @@ func (k Kind) Letter() string { return strings.ToUpper(kindNames[k][:1]) }
 // Aspect is a set of properties, such as content or mode, in which a modified path differs.
 type Aspect uint
 
-// The aspects in which two nodes at one path can differ.
+// The values of Aspect: properties in which the file at one path of two trees can differ.
 const (
 	Type Aspect = 1 << iota
 	Content
@@ -44,7 +44,7 @@ var aspectNames = []string{"type", "content", "mode", "owner", "time", "target",
 
 func (a Aspect) String() string { return strings.Join(a.Names(), ",") }
 
-// Names returns the names of the aspects in the set, in a fixed order.
+// Names returns the names of the properties in the set, such as "content" and "mode", in a fixed order.
 func (a Aspect) Names() []string {
 	names := []string{}
 	for i, n := range aspectNames {
@@ -81,7 +81,8 @@ type Node struct {
 	NLink uint32
 }
 
-// A Change is the difference between two trees at one path.
+// A Change is the difference between an old and a new tree at one path: the path was added, modified or
+// deleted.
 type Change struct {
 	// Path is relative to the root of both trees, with slashes, "." for the root. It may
 	// contain any byte except NUL.
@@ -132,7 +133,8 @@ func ComparePaths(a, b string) int {
 // pathChunk is the number of bytes that [ComparePaths] compares at once, to be faster than byte by byte.
 const pathChunk = 64
 
-// Inside reports whether path is below dir. Both are relative to one root, which is ".".
+// Inside reports whether path, of a file in a tree, is below dir. Both are relative to the tree's root, which
+// is ".".
 func Inside(path, dir string) bool {
 	return dir == "." && path != "." || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }

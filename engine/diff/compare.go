@@ -10,9 +10,9 @@ import (
 
 func (w *worker) skipped(path string) bool { return w.opt.Skip != nil && w.opt.Skip(path) }
 
-// compare compares the name in the directory p in both trees and stores the difference. If both have a
-// directory there, deep also walks it; otherwise only its names are compared. try is the number of retries so
-// far.
+// compare compares the old and the new tree at name in the directory p, and stores the difference. If both
+// have a directory there, deep also walks it; otherwise only its names are compared. try is the number of
+// retries so far.
 func (w *worker) compare(p dirPair, name string, deep bool, try int) error {
 	if w.opt.Skip != nil && w.skipped(p.join(name)) {
 		return nil
@@ -28,8 +28,8 @@ func (w *worker) compare(p dirPair, name string, deep bool, try int) error {
 	}
 }
 
-// compareOnce compares a name in p once, as compare does. If gone(err) is true for its error, the node was
-// replaced meanwhile and the caller tries again.
+// compareOnce compares the old and the new tree at name in the directory p once, as compare does. If
+// gone(err) is true for its error, the file was replaced meanwhile and the caller tries again.
 func (w *worker) compareOnce(p dirPair, name string, deep bool, try int) error {
 	var st [2]vfs.Stat
 	var has [2]bool
@@ -71,8 +71,8 @@ func (w *worker) compareOnce(p dirPair, name string, deep bool, try int) error {
 	return nil
 }
 
-// recordNothing stores that neither tree has anything at a path, if an earlier try to compare it found
-// something: this result replaces the earlier one.
+// recordNothing stores that neither tree has anything at a path which changed during the comparison, if an
+// earlier try found something there. The number try makes this result replace the earlier one.
 func (w *worker) recordNothing(path string, try int) {
 	if try > 0 {
 		w.found = append(w.found, found{Change: Change{Path: path}, try: try})
@@ -85,8 +85,8 @@ func (w *worker) markCovered(path string) {
 	}
 }
 
-// addOneSided stores a name that only one tree, old or new by side, has as deleted or added, and queues the
-// subtree below it to be walked.
+// addOneSided stores that only the old or only the new tree (side) has the file name in the directory p: it
+// is deleted or added. It queues the subtree below a directory to be walked.
 func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try int) error {
 	n, err := w.newNode(p.fd(side), name, st)
 	if err != nil {
@@ -112,8 +112,8 @@ func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	}
 }
 
-// compareBoth compares a name in p that both trees have, unless it is a directory in both, and stores the
-// difference. st has the stat of each.
+// compareBoth compares a file, name in the directory p, that both trees have, and stores the difference. It
+// is not for a directory in both trees. st has the stat of each.
 func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) error {
 	what, err := Type, error(nil)
 	if st[older].Mode&unix.S_IFMT == st[newer].Mode&unix.S_IFMT {
@@ -132,8 +132,8 @@ func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) e
 	return w.addModified(p, name, st, what, try)
 }
 
-// addModified stores a name that both trees have as modified, with what, the aspects (such as content) that
-// differ.
+// addModified stores that a file, name in the directory p, is modified. Both trees have it; what are the
+// aspects (such as content) that differ.
 func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspect, try int) error {
 	c := Change{Path: p.join(name), Kind: Modified, What: what}
 	var err error
@@ -204,7 +204,8 @@ func targetsDiffer(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	return target[older] != target[newer], nil
 }
 
-// xattrsDiffer reports whether the extended attributes of name in the directory p differ between the trees.
+// xattrsDiffer reports whether the extended attributes of a file, name in the directory p, differ between the
+// two compared trees.
 func (w *worker) xattrsDiffer(p dirPair, name string) (bool, error) {
 	var x [2]xattrs
 	for i := range x {

@@ -72,8 +72,8 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]vfs.Stat) (bool, error) {
 	}
 }
 
-// readAt reads up to len(buf) bytes of a file from the offset at, and returns them; fewer only at the end of
-// the file.
+// readAt reads up to len(buf) bytes of a compared file from the offset at, and returns them; fewer only at
+// the end of the file.
 func readAt(fd int, buf []byte, at int64) ([]byte, error) {
 	n := 0
 	for n < len(buf) {

@@ -11,8 +11,8 @@ import (
 // maxTries is how often a path that changes during the comparison is compared again, before it is an error.
 const maxTries = 8
 
-// runTask opens the directory of a task on the sides that have it, compares it and its entries, and closes
-// it.
+// runTask compares one directory of a task: it opens the directory in those of the two trees that have it,
+// compares it and its entries, and closes it.
 func (w *worker) runTask(t task) error {
 	if err := w.ctx.Err(); err != nil {
 		return fail(t.path, err)
@@ -63,8 +63,8 @@ func (w *worker) compareUnreadable(t task) error {
 	return fail(t.path, w.compareDir(p, &st, t.try, true))
 }
 
-// listNames reads the names of a directory in each tree into w.names. With settled, the directory is proven
-// equal and has the same names in both, so only one is read.
+// listNames reads the names that a directory has in the old and in the new tree into w.names. settled means
+// that the directory is proven equal and has the same names in both, so that only one is read.
 func (w *worker) listNames(p dirPair, settled bool) error {
 	for i, has := range p.has {
 		var err error
@@ -95,8 +95,8 @@ func (w *worker) align() bool {
 	return slices.EqualFunc(a, b, same)
 }
 
-// compareDir compares the metadata of a directory that both trees have, not its entries. Its time counts only
-// with sameNames.
+// compareDir compares the metadata of a directory that both trees have, not its entries. sameNames says
+// whether it has the same names in both: only then its time counts.
 func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool) error {
 	what, err := w.differences(p, "", st)
 	if !sameNames {
@@ -108,7 +108,8 @@ func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool)
 	return w.addModified(p, "", st, what, try)
 }
 
-// compareContent compares the entries of a directory, whose sorted names are in w.names, name by name.
+// compareContent compares the entries that a directory has in the old and in the new tree, name by name.
+// w.names has the sorted names.
 func (w *worker) compareContent(p dirPair, t task) error {
 	a, b := w.names[older], w.names[newer]
 	for n := 0; len(a) > 0 || len(b) > 0; n++ {

@@ -11,7 +11,8 @@ import (
 // op is the name of the operation in the errors of a comparison of two trees ([errs.Error.Op]).
 const op = "comparing"
 
-// fail returns err as an error of a comparison with path and kind, unless it has them already; nil for nil.
+// fail returns err as an error of the comparison of two trees with path and a kind, unless it has them
+// already; nil for nil.
 func fail(path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -33,7 +34,8 @@ func kindOf(err error) error {
 	return errs.ErrCorrupt // EIO and its like
 }
 
-// keepsChanging returns the error for a path that changed during every try to compare it.
+// keepsChanging returns the error for a path of a tree that other processes changed during every try to
+// compare it.
 func keepsChanging(path string) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("the path keeps changing")}
 }

@@ -16,7 +16,7 @@ func (w *worker) linksMayDiffer(st *[2]vfs.Stat) bool {
 	return a.Nlink != b.Nlink || w.opt.SameInodes && a.Ino != b.Ino
 }
 
-// A group is the changed paths that are hard links of one inode, in the order of changes.
+// A group is the changed paths of a tree that are hard links of one inode, in the order of changes.
 type group []string
 
 type inode struct{ dev, ino uint64 }
@@ -80,5 +80,5 @@ func sameGroup(of [2]*group, known map[[2]*group]bool) bool {
 
 func (c *Change) nodes() [2]*Node { return [2]*Node{c.Old, c.New} }
 
-// shared reports whether the inode of a node may have more than one name (hard link); n may be nil.
+// shared reports whether the file of the node n may have more than one name (hard link); n may be nil.
 func (n *Node) shared() bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }

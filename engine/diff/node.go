@@ -37,7 +37,7 @@ func (w *worker) newNode(dir int, name string, st *vfs.Stat) (*Node, error) {
 	return n, err
 }
 
-// xattrs holds the extended attributes of a node: readable ones with their values, and the names of others.
+// xattrs holds the extended attributes of a file: readable ones with their values, and the names of others.
 type xattrs struct {
 	values map[string]string
 	denied []string // names whose value this process may not read, sorted

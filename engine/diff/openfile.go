@@ -26,7 +26,7 @@ func OpenFile(root int, path string) (*os.File, error) {
 // IsBinary reports whether data is not text by git's rule: there is a NUL among the first 8000 bytes.
 func IsBinary(data []byte) bool { return bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 }
 
-// Reader returns a reader that reads from r, and returns an error once ctx has ended.
+// Reader returns a reader that reads from r, a file of a compared tree, and fails once ctx has ended.
 func Reader(ctx context.Context, r io.Reader) io.Reader { return &ctxReader{ctx, r} }
 
 type ctxReader struct {

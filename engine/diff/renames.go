@@ -51,15 +51,17 @@ func (r *Rename) Differs(old, new *Node) Aspect {
 
 // Bounds that limit the cost of [Renames], which finds renamed files by their content.
 const (
-	// SimilarMin is the part of a text's content, in percent, that must be equal for it to count as renamed.
+	// SimilarMin is how much of a text, in percent, must be equal for a deleted and an added file to count as
+	// one renamed file.
 	SimilarMin = 50
 	// SimilarMax is the maximum size in bytes of a text that is compared with others, to find out whether it
 	// is a renamed file.
 	SimilarMax = 1 << 20
-	// SimilarRead is the maximum number of bytes that one call of Renames reads to compare texts.
+	// SimilarRead is the maximum number of bytes that one call of Renames, which looks for renamed files,
+	// reads to compare texts.
 	SimilarRead = 64 << 20
-	// SimilarPairs is the maximum number of pairs of texts that one call of Renames compares. Beyond it, only
-	// files of the same name are compared.
+	// SimilarPairs is the maximum number of pairs of texts that one call of Renames, which looks for renamed
+	// files, compares. Beyond it, only files of the same name are compared.
 	SimilarPairs = 1 << 18
 )
 
@@ -175,13 +177,13 @@ func (c *Change) node() *Node {
 	return c.New
 }
 
-// unpaired reports whether change i adds or deletes a path and is not part of a rename yet.
+// unpaired reports whether change number i adds or deletes a path and is not yet one half of a found rename.
 func (f *finder) unpaired(i int) bool { return f.partner[i] < 0 && f.changes[i].Kind != Modified }
 
 func (f *finder) pair(from, to int) { f.partner[from], f.partner[to] = to, from }
 
-// A matchSet is a set of changes that may be renames of each other, since they agree in some key, such as the
-// size: from are the deleted, to the added ones.
+// A matchSet is a set of changes that may be renames of each other, since their files agree in some key, such
+// as the size. from are the deleted files and to the added ones, by their numbers in the list of changes.
 type matchSet struct{ from, to []int }
 
 // matchSets groups those changes that are not part of a rename yet by a key; those without a key are left
@@ -296,7 +298,8 @@ func ending(path string, n int) (string, bool) {
 	return path[at+1:], true
 }
 
-// renames returns the found renames in the order of their new paths, with their similarity.
+// renames returns the renames that the search among the changes has found, in the order of their new paths,
+// with their similarity.
 func (f *finder) renames() ([]Rename, error) {
 	var all []Rename
 	for to, from := range f.partner {

@@ -53,8 +53,8 @@ func (f *finder) byIdentity() {
 	}
 }
 
-// byDigest pairs deleted and added files of equal content as renames, among several files of one size, by
-// their digests.
+// byDigest pairs deleted and added files of equal content as renames. sized has those of one size; it
+// compares them by their digests.
 func (f *finder) byDigest(sized *matchSet) error {
 	sums := make(map[int]digest, len(sized.from)+len(sized.to))
 	for _, list := range [][]int{sized.from, sized.to} {
@@ -74,7 +74,8 @@ func (f *finder) byDigest(sized *matchSet) error {
 	return nil
 }
 
-// matchExact pairs the changes of a set, whose files are known to be equal, as exact renames.
+// matchExact pairs the deleted with the added changes of the set b, whose files are known to be equal, as
+// exact renames.
 func (f *finder) matchExact(b *matchSet) {
 	f.match(b)
 	for _, i := range b.from {
@@ -127,8 +128,8 @@ func (f *finder) same(from, to int) (bool, error) {
 	return !differ && err == nil, fail(f.changes[to].Path, err)
 }
 
-// digest returns the digest of the content of the file that change i adds or deletes; ok is false if the file
-// is not readable.
+// digest returns the digest of the content of the file that change i adds or deletes, to find renamed files.
+// ok is false if the file is not readable.
 func (f *finder) digest(i int) (d digest, ok bool, err error) {
 	file, st, err := f.openNode(i)
 	if err != nil || file == nil {

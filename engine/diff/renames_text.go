@@ -138,7 +138,7 @@ func (f *finder) bySimilarity() error {
 	return nil
 }
 
-// pairSimilar pairs deleted and added texts of a set as renames, the most similar ones first.
+// pairSimilar pairs the deleted and added texts in the set b as renames, the most similar ones first.
 func (f *finder) pairSimilar(b *matchSet) error {
 	if len(b.from)*len(b.to) > f.texts.pairs {
 		return nil

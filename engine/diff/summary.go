@@ -10,7 +10,7 @@ type Summary struct {
 	Grown, Shrunk snapshot.Bytes
 }
 
-// Summarise counts changes by kind, and the bytes by which files grew and shrank.
+// Summarise counts the changes between two trees by kind, and the bytes by which files grew and shrank.
 func Summarise(changes []Change) Summary {
 	var s Summary
 	for _, c := range changes {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile opens name in dir for reading, without an update of its access time if the kernel
-// permits that. The caller closes the descriptor.
+// openFile opens the file name in the directory dir, of one of the compared trees, for reading. The access
+// time stays as it is if the kernel permits that. The caller closes the descriptor.
 func openFile(dir int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(dir, name, flags|vfs.ONoatime, 0)
@@ -18,8 +18,8 @@ func openFile(dir int, name string) (int, error) {
 	return fd, err
 }
 
-// openSame opens the file name in dir; the caller closes it. Error: ESTALE if it is no longer
-// the regular file that st describes.
+// openSame opens the file name in the directory dir, of one of the compared trees; the caller closes it.
+// Error: ESTALE if it is no longer the regular file that st describes.
 func openSame(dir int, name string, st *vfs.Stat) (int, error) {
 	fd, err := openFile(dir, name)
 	if err != nil {
@@ -50,15 +50,16 @@ func readlink(dir int, name string, size int64) (string, error) {
 	}
 }
 
-// errno returns the number of the system call error that err wraps, or 0 if it wraps none.
+// errno returns the number of the system call error that err, an error of reading a tree, wraps; 0 if it
+// wraps none.
 func errno(err error) unix.Errno {
 	var e unix.Errno
 	errors.As(err, &e)
 	return e
 }
 
-// gone reports whether an error means that a node does not exist any more, or was replaced by one of another
-// type.
+// gone reports whether an error of comparing a path means that the file does not exist any more, or was
+// replaced by one of another type, so that it must be compared again.
 func gone(err error) bool {
 	switch errno(err) {
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ESTALE:

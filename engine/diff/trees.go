@@ -62,8 +62,8 @@ func Trees(ctx context.Context, old, new *os.File, opt Options) ([]Change, error
 	return d.changes(), nil
 }
 
-// changes returns the changes that all threads found, in order: one for each path, with hard links named, and
-// without paths that proved equal.
+// changes returns the differences that all threads of the comparison found, in order: one for each path, with
+// hard links named, and without paths that proved equal.
 func (d *walk) changes() []Change {
 	all := d.workers[0].found
 	for _, w := range d.workers[1:] {

@@ -8,7 +8,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// The indexes of the old and the new tree in every [2]array of this package.
+// The indexes of the old and the new tree in every array of two of this package, such as the two open
+// directories.
 const (
 	older = iota
 	newer
@@ -18,7 +19,7 @@ const (
 // third gains nothing.
 const workerCount = 2
 
-// A walk is one comparison of two trees, by [Trees] or [At].
+// A walk is the state of one comparison of two trees, by [Trees] or [At], which its threads share.
 type walk struct {
 	ctx  context.Context
 	opt  Options
@@ -51,8 +52,8 @@ type task struct {
 	try int
 }
 
-// A found is a change that a thread found. Without nodes, it is a path that a later try found equal; with no
-// aspect, a node of which only the link count differs.
+// A found is a change that one thread of a comparison found. It has no nodes for a path that a later try
+// found equal, and no aspect for a file of which only the link count differs.
 type found struct {
 	Change
 	try int
@@ -98,7 +99,8 @@ func (d *walk) push(t task) {
 	d.wake.Signal()
 }
 
-// drain compares all queued directories, including those that are queued meanwhile, on all threads.
+// drain compares all directories that are queued for comparison, including those that are queued meanwhile,
+// on all threads.
 func (d *walk) drain() error {
 	if len(d.tasks) == 0 {
 		return d.err

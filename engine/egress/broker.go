@@ -22,8 +22,8 @@ import (
 // A proxy that reads requests gets the values of the secrets by descriptors, at each start of its process. They are
 // in no message, and this process holds only what its own environment has anyway.
 
-// A brokered is the additional state of a [Proxy] whose process reads the sandbox's requests, to insert
-// secrets or to count a budget.
+// A brokered is the additional state of a [Proxy] whose process reads the sandbox's HTTP requests, to insert
+// secrets into them or to count them against a budget.
 type brokered struct {
 	dir    string // of the sandbox
 	policy catalog.Policy
@@ -31,9 +31,10 @@ type brokered struct {
 	public network.BrokerPublic
 }
 
-// newBrokered returns the additional state for a sandbox whose proxy reads requests, or nil if its policy
-// needs none. It creates the sandbox's ledger, the file that counts its requests. In an existing ledger it
-// lowers the limits to those of the site's policy, which may have changed since.
+// newBrokered returns the additional state for a sandbox whose network proxy reads its HTTP requests, or nil
+// if the sandbox's policy needs none. It creates the sandbox's ledger, the file that counts its requests. In
+// an existing ledger it lowers the limits to those that the administrator's policy (/etc/snapfs/policy.toml)
+// now has.
 func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	need, err := hostfs.Brokered(rec.Policy)
 	if err != nil || !need {
@@ -54,8 +55,8 @@ func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	return b, nil
 }
 
-// environ returns the environment for the proxy's process: that of this process without the variables that
-// contain secrets. nil means all of this process's. b may be nil.
+// environ returns the environment for the sandbox's network proxy process: that of this process without the
+// variables that contain secrets. nil means all of this process's. b may be nil.
 func (b *brokered) environ() []string {
 	if b == nil {
 		return nil
@@ -66,8 +67,8 @@ func (b *brokered) environ() []string {
 	})
 }
 
-// sendBroker sends a new proxy process the secrets that it inserts into requests, with a file descriptor for
-// the value of each. The caller holds o.life.
+// sendBroker sends a new network proxy process the secrets that it inserts into the sandbox's HTTP requests,
+// with a file descriptor for the value of each. The caller holds o.life.
 func (o *Proxy) sendBroker() error {
 	b := o.brokered
 	if b == nil {
@@ -101,11 +102,12 @@ func (o *Proxy) sendBroker() error {
 	return o.conn.Send(msg, values...)
 }
 
-// secretTime bounds how long a command that prints a secret may run.
+// secretTime bounds how long a command may run that the user set to print a secret, which the network proxy
+// inserts into requests.
 const secretTime = 20 * time.Second
 
-// openSecret returns a file from which the value of the secret s can be read once; the caller closes it. It
-// runs the secret's command if it has one.
+// openSecret returns a file from which the value of s, a secret that the network proxy inserts into requests,
+// can be read once. The caller closes it. It runs the secret's command if it has one.
 func openSecret(s *catalog.Secret) (*os.File, error) {
 	refuse := func(err error, hints ...string) error {
 		return &errs.Error{Op: "reading the secret", Subject: s.Name, Kind: errs.ErrInvalid, Err: err, Hints: hints}
@@ -146,8 +148,9 @@ func openSecret(s *catalog.Secret) (*os.File, error) {
 	return r, nil
 }
 
-// publish stores the data that a new proxy process sent about the requests it reads. It writes the bundle of
-// certificates that the sandbox's programs trust, and the fingerprints by which leaked secrets are found.
+// publish stores two kinds of data that a new network proxy process sent. The bundle of certificates lets the
+// sandbox's programs trust the proxy, which decrypts their HTTPS requests. By the fingerprints of the
+// inserted secrets, snapfs finds a secret that leaked into a changed file before it promotes the file.
 func (o *Proxy) publish(p *network.BrokerPublic) error {
 	b := o.brokered
 	switch {
@@ -162,9 +165,9 @@ func (o *Proxy) publish(p *network.BrokerPublic) error {
 	return errors.Join(hostfs.WriteTrust(b.dir, p.CA), leak.Store(b.dir, p.Prints))
 }
 
-// Variables returns the environment env of a command in the sandbox with two kinds of variables added: the
-// placeholders of the sandbox's secrets, and those that name its bundle of trusted certificates. o may be
-// nil: env unchanged.
+// Variables returns env, the environment of a command in the sandbox, with two kinds of variables added.
+// Placeholders stand for the sandbox's secrets, which the network proxy inserts into requests. Others name
+// the bundle of certificates that programs must trust. o may be nil: env unchanged.
 func (o *Proxy) Variables(env []string) []string {
 	if o == nil || o.brokered == nil {
 		return env

@@ -36,9 +36,9 @@ type Journal struct {
 	announced map[announcement]bool // the decisions that are in events
 }
 
-// An announcement is a decision on a destination that is in the stream of events. Each is there
-// once in the life of a container, of refused HTTP requests once for each reason, and at most
-// maxAnnounced of them.
+// An announcement is a network decision, a destination that was allowed or refused, that is already in the
+// event log. The log gets each decision once in the life of a container (of refused HTTP requests, once for
+// each reason), and at most maxAnnounced of them.
 type announcement struct {
 	host    string
 	port    uint16
@@ -76,8 +76,8 @@ func (j *Journal) Put(ev network.Event) {
 	_, _ = f.Write(append(line, '\n')) // best effort
 }
 
-// announce appends the first decision on each destination to the event stream: a refused name or connection,
-// or an allowed connection. The caller holds j.mu.
+// announce appends the first decision of the network proxy on each destination to the event log of the state
+// directory: a refused name or connection, or an allowed connection. The caller holds j.mu.
 func (j *Journal) announce(ev network.Event) {
 	if ev.Kind == network.Edge || ev.Kind == network.Port || ev.Allowed && (ev.Ended || ev.Kind == network.DNS) {
 		return

@@ -8,8 +8,9 @@ import (
 	"github.com/snapfs/snapfs/network/budget"
 )
 
-// boundBySite lowers the limits of a request budget to those of the site's policy. It returns the lowered
-// ones by their names, and the path of the policy's file. Errors: those of [policy.ReadSite].
+// boundBySite lowers the limits of a sandbox's request budget to those of the administrator's policy
+// (/etc/snapfs/policy.toml). It returns the lowered ones by their names, and the path of that file. Errors:
+// those of [policy.ReadSite].
 func boundBySite(limits *budget.Count) (lowered map[string]int64, path string, err error) {
 	site, err := policy.ReadSite()
 	if err != nil || site == nil || site.Sandbox.Budget == nil {
@@ -26,7 +27,8 @@ func boundBySite(limits *budget.Count) (lowered map[string]int64, path string, e
 	return lowered, site.Path, nil
 }
 
-// lower lowers the limits in the budget ledger of the sandbox directory dir to those of the site's policy.
+// lower lowers the limits in the request budget of the sandbox with the directory dir to those of the
+// administrator's policy (/etc/snapfs/policy.toml).
 func lower(dir string) error {
 	s, err := budget.Read(dir)
 	if err != nil {
@@ -39,8 +41,9 @@ func lower(dir string) error {
 	return budget.SetLimits(dir, s.Limits)
 }
 
-// SetLimits replaces the limits of the request budget of the sandbox called name, whose ledger is in dir.
-// what names the limit that changes. Errors: errs.ErrDenied if it would exceed that of the site's policy.
+// SetLimits replaces the limits of the request budget of the sandbox called name. dir contains its ledger,
+// the file that counts its requests. what names the limit that changes. Errors: errs.ErrDenied if it would
+// exceed that of the administrator's policy (/etc/snapfs/policy.toml).
 func SetLimits(name, dir, what string, limits budget.Count) error {
 	allowed := limits
 	lowered, path, err := boundBySite(&allowed)

@@ -66,9 +66,9 @@ type RefusedAccess struct {
 // command.
 const maxRefused = 100
 
-// OpenProxy starts the proxy process for the network of a container. It returns when the rules are in force,
-// or when the container's command has ended. It returns nil if the policy needs no proxy; otherwise the
-// caller closes the Proxy.
+// OpenProxy starts the proxy process for the network of a container. It returns when the network rules are in
+// force, or when the container's command has ended. It returns nil if the sandbox's policy needs no proxy;
+// otherwise the caller closes the Proxy.
 func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, log *Journal) (*Proxy, error) {
 	tun := container.Tun()
 	if tun == nil {
@@ -147,8 +147,8 @@ func (o *Proxy) reap() {
 	o.conn, o.proc, o.up = nil, nil, false
 }
 
-// sendState sends a new proxy process the traffic counters of earlier ones, and the numbers that stand for
-// names in addresses.
+// sendState sends a new network proxy process the traffic counters of earlier ones, and the numbers of
+// resolved names, from which the proxy makes the addresses that it gives to names.
 func (o *Proxy) sendState() error {
 	o.mu.Lock()
 	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
@@ -160,8 +160,8 @@ func (o *Proxy) sendState() error {
 	return o.conn.Send(msg)
 }
 
-// Allow replaces the network rules of the running sandbox by those in text, in the present proxy process and
-// in each that is started later.
+// Allow replaces the network rules of the running sandbox by those in text. They apply in the present network
+// proxy process and in each that is started later.
 func (o *Proxy) Allow(text string) error {
 	o.life.Lock()
 	defer o.life.Unlock()
@@ -176,7 +176,8 @@ func (o *Proxy) Allow(text string) error {
 	return err
 }
 
-// sendRules sends the network rules of the sandbox to its proxy process. The caller holds o.life.
+// sendRules sends the sandbox's network rules, which say which destinations its programs may reach, to the
+// proxy process. The caller holds o.life.
 func (o *Proxy) sendRules() error {
 	rules := strings.TrimPrefix(o.rules, hostfs.AllowNet)
 	msg, err := json.Marshal(network.Message{Rules: &rules})
@@ -186,8 +187,8 @@ func (o *Proxy) sendRules() error {
 	return o.conn.Send(msg)
 }
 
-// receiveMessage waits for the next message of a proxy process. If the process reports a failure in it, that
-// is the error, as is a failure of conn.
+// receiveMessage waits for the next message of a sandbox's network proxy process. If the process reports a
+// failure in it, that is the error, as is a failure of conn.
 func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	msg, files, err := conn.Receive()
 	fdsock.CloseAll(files)
@@ -204,12 +205,12 @@ func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	return &m, nil
 }
 
-// startTimeout is how long a proxy process may take from its start to its first message before it is given
-// up.
+// startTimeout is how long a sandbox's network proxy process may take from its start to its first message.
+// After that its start has failed.
 const startTimeout = 30 * time.Second
 
-// awaitRules waits until a started proxy process reports that the network rules are in force. After an error
-// the process does not exist any more.
+// awaitRules waits until a started network proxy process reports that the sandbox's network rules are in
+// force. After an error the process does not exist any more.
 func (o *Proxy) awaitRules() error {
 	conn := o.conn                                                    // from now on only this goroutine changes it
 	stuck := time.AfterFunc(startTimeout, func() { conn.Shutdown() }) //nolint:errcheck // it may have ended
@@ -234,8 +235,8 @@ func (o *Proxy) awaitRules() error {
 	return nil
 }
 
-// supervise handles the messages of the proxy process and restarts the process whenever it ends, until Close.
-// It runs in its own goroutine.
+// supervise handles the messages of the sandbox's network proxy process and restarts the process whenever it
+// ends, until Close. It runs in its own goroutine.
 func (o *Proxy) supervise() {
 	for {
 		began := time.Now()
@@ -284,8 +285,8 @@ func (o *Proxy) restart(lived time.Duration) bool {
 	}
 }
 
-// handle processes a message of the proxy process: it logs the network event and saves the traffic counters,
-// if the message has them.
+// handle processes a message of the sandbox's network proxy process: it logs the network event and saves the
+// traffic counters, if the message has them.
 func (o *Proxy) handle(m *network.Message) {
 	if m.Counters != nil {
 		o.mu.Lock()
@@ -299,8 +300,8 @@ func (o *Proxy) handle(m *network.Message) {
 	}
 }
 
-// note adds a refused or failed access to o.refused, for the final report, and the number of an allowed name
-// lookup to o.names.
+// note adds a network access that was refused or failed to o.refused, for the report at the end of a command.
+// For an allowed name lookup it adds the number that the proxy gave to the name to o.names.
 func (o *Proxy) note(ev *network.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -340,7 +341,7 @@ func (o *Proxy) Forget() {
 	o.since, o.refused = time.Now(), nil
 }
 
-// Close ends the proxy process and returns the accesses that it refused. o may be nil.
+// Close ends the sandbox's network proxy process and returns the accesses that it refused. o may be nil.
 func (o *Proxy) Close() []RefusedAccess {
 	if o == nil {
 		return nil
@@ -371,8 +372,8 @@ func (o *Proxy) Close() []RefusedAccess {
 	return o.refused
 }
 
-// closeTimeout is how long a proxy process that is to end may take to send its last messages before it is
-// killed.
+// closeTimeout is how long a sandbox's network proxy process that is to end may take to send its last
+// messages before snapfs kills it.
 const closeTimeout = 5 * time.Second
 
 // mayHaveRead reports whether the proxy process may have read packets of the sandbox: it sends its first
@@ -401,12 +402,12 @@ type nameCache struct {
 	last    int
 }
 
-// maxNameBytes is how many bytes of names a nameCache holds, because they must fit into one message to the
-// next proxy process.
+// maxNameBytes is how many bytes of resolved names a nameCache holds, because all must fit into one message
+// to the next proxy process.
 const maxNameBytes = 64 << 10
 
-// note stores the number of the name that an allowed lookup, ev, resolved. It stores none beyond
-// maxNameBytes.
+// note stores the number that the proxy gave to a name, from ev, an allowed lookup of the name. It stores
+// none beyond maxNameBytes.
 func (n *nameCache) note(ev *network.Event) {
 	num, _ := network.NameNumber(ev.Addr)
 	n.last = max(n.last, num)

@@ -22,7 +22,8 @@ const (
 	AfterPromotion  = "after"
 )
 
-// CheckEnded appends the end of a check of the sandbox with this name and identifier.
+// CheckEnded appends the event that a check, a command that tests the changes of the sandbox with this name
+// and identifier, has ended.
 func (l *Log) CheckEnded(name, id string, c Check) {
 	if l == nil {
 		return

@@ -11,16 +11,17 @@ type Usage struct {
 	MemoryBytes int64
 }
 
-// A Start is a command that is about to start in a sandbox, for which the log will get two events.
-// [Log.Starting] makes it.
+// A Start is a command that is about to start in a sandbox. The event log will get two events for it, its
+// start and its end. [Log.Starting] makes it.
 type Start struct {
 	log  *Log
 	seen Event
 	from time.Time
 }
 
-// Starting prepares the events of a command in the sandbox with this name and id, and stores the start as
-// evidence if the sandbox keeps evidence. The caller starts the command only if there is no error.
+// Starting prepares the events of a command in the sandbox with this name and id. If the sandbox keeps
+// evidence (a signed log of everything done with it), Starting stores the start there. The caller starts the
+// command only if there is no error.
 func (l *Log) Starting(name, id string, args, env []string) (*Start, error) {
 	s := &Start{log: l, from: time.Now()}
 	run := strconv.FormatInt(s.from.UnixNano(), 36)
@@ -35,7 +36,8 @@ func (l *Log) Starting(name, id string, args, env []string) (*Start, error) {
 	return s, nil
 }
 
-// Refused appends the event that a requested command was not started, and why.
+// Refused appends an event to the event log: the requested command was not started in the sandbox. why is the
+// reason.
 func (s *Start) Refused(why error) {
 	s.log.Append(Event{Type: CommandRefused, Subject: s.seen.Subject, SandboxID: s.seen.SandboxID, Data: Data{
 		Run: s.seen.Data.Run, Command: s.seen.Data.Command[:min(len(s.seen.Data.Command), 1)], Reason: cut(why.Error(), 1024),

@@ -57,7 +57,7 @@ func (e *encoder) number(name string, value float64) {
 	}
 }
 
-// encode returns an event as one line of JSON, whose first field is the event's number.
+// encode returns an event as one line of JSON for the event log. Its first field is the event's number.
 func encode(ev *Event) []byte {
 	e := new(encoder)
 	e.WriteByte('{')

@@ -34,7 +34,8 @@ const (
 	EventsLost = "snapfs.events.lost"
 )
 
-// Types of events that only a [Witness] gets, as evidence, before the operation starts.
+// Types of events that only a [Witness] gets, before the operation starts: it stores them in the sandbox's
+// signed evidence log.
 const (
 	ChangesPromoting   = "snapfs.changes.promoting"
 	PromotionUndoing   = "snapfs.promotion.undoing"
@@ -136,7 +137,8 @@ const (
 	maxBytes = 256
 )
 
-// cut returns text if it has at most most bytes, and otherwise its first most bytes and "…".
+// cut shortens text for an event: it returns text if it has at most most bytes, and otherwise its first most
+// bytes and "…".
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -144,7 +146,8 @@ func cut(text string, most int) string {
 	return text[:most] + "…"
 }
 
-// AddPath adds a path to d.Paths: its first 1,024 bytes, and nothing once there are [MaxPaths].
+// AddPath adds a path that an event is about to d.Paths: its first 1,024 bytes, and nothing once there are
+// [MaxPaths].
 func (d *Data) AddPath(path string) {
 	if len(d.Paths) < MaxPaths {
 		d.Paths = append(d.Paths, cut(path, 1024))

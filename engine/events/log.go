@@ -49,8 +49,8 @@ type Log struct {
 }
 
 // New returns the log of events of a state directory. No file stays open between two events. An event that
-// cannot be written is left out, and notice gets the first such error. witness stores the evidence of
-// sandboxes that keep it; it may be nil.
+// cannot be written is left out, and notice gets the first such error. witness stores the events of sandboxes
+// that have a signed evidence log; it may be nil.
 func New(state string, notice func(string), witness Witness) *Log {
 	return &Log{state: state, notice: notice, witness: witness, bytes: maxFile}
 }
@@ -130,15 +130,15 @@ func (l *Log) lock() error {
 	}
 }
 
-// leave unlocks and closes the log's file, which is not the newest of the stream any more, and forgets its
-// position.
+// leave unlocks and closes a file of the event log that is not the newest any more, and forgets the position
+// in it.
 func (l *Log) leave() {
 	l.newest, l.end, l.next = 0, 0, 0
 	vfs.Unlock(l.file)
 }
 
-// open opens the newest file of the stream, and creates the first one. It tries the file of the last append
-// before it lists the directory, since that is mostly still the newest.
+// open opens the newest file of the event log, and creates the first one. It tries the file of the last
+// append before it lists the directory, since that is mostly still the newest.
 func (l *Log) open() (err error) {
 	dir := filepath.Join(l.state, dirName)
 	if l.newest > 0 {
@@ -235,8 +235,8 @@ func (l *Log) catchUp() (int64, error) {
 	return size, nil
 }
 
-// tail returns the end of the log's file of this size that contains the last complete line: mostly the last 4
-// KiB.
+// tail returns the end of the event log's newest file, which has this size in bytes. The end contains the
+// last complete line; mostly it is the last 4 KiB.
 func (l *Log) tail(size int64) ([]byte, error) {
 	for length := int64(4 << 10); ; length = 2 * maxLine {
 		tail := make([]byte, min(size, length))
@@ -249,8 +249,8 @@ func (l *Log) tail(size int64) ([]byte, error) {
 	}
 }
 
-// files returns the numbers of the first events of the stream's files in dir, ascending, which are the files'
-// names; none if the directory does not exist.
+// files lists the files of the event log in dir by their names, which are the numbers of their first events,
+// ascending. It returns none if the directory does not exist.
 func files(dir string) ([]uint64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -266,14 +266,15 @@ func files(dir string) ([]uint64, error) {
 	return all, errs.With("reading", dir, err)
 }
 
-// firstOf returns the number of the first event of the stream's file with this name; false for another file.
+// firstOf returns the number of the first event in a file of the event log, which is the file's name; false
+// if name is not such a number.
 func firstOf(name string) (uint64, bool) {
 	digits, ok := strings.CutSuffix(name, suffix)
 	first, err := strconv.ParseUint(digits, 10, 64)
 	return first, ok && err == nil && first > 0
 }
 
-// fileOf returns the path of the stream's file in dir whose first event has the number first.
+// fileOf returns the path of the event log's file in dir whose first event has the number first.
 func fileOf(dir string, first uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%020d%s", first, suffix))
 }

@@ -112,7 +112,7 @@ func (r *reader) wait(ctx context.Context, changed <-chan struct{}) error {
 	}
 }
 
-// size returns the size of all files of the stream together, which differs after an append.
+// size returns the size in bytes of all files of the event log together. Each append changes it.
 func (r *reader) size() (size int64) {
 	entries, _ := os.ReadDir(r.dir) // an empty list counts as an empty stream
 	for _, e := range entries {
@@ -181,7 +181,8 @@ func (r *reader) lose(last uint64, yield func(Event) error) error {
 	return yield(lost)
 }
 
-// read yields the events in the complete lines of the open file that it has not read before.
+// read yields the events in the complete lines of the event log's open file that the reader has not read
+// before.
 func (r *reader) read(yield func(Event) error) error {
 	for {
 		line, err := r.lines.ReadBytes('\n')

@@ -16,8 +16,8 @@ type Tip struct {
 	To   string `json:"to"`
 }
 
-// Tips lists the old and new values of the real repository's refs that the plan changes, to be stored with
-// the promotion.
+// Tips lists the old and new values of those refs of the real git repository that the plan changes. The
+// promotion stores them, so that a redo can check that the commits still exist.
 func (p *Result) Tips() (all []Tip) {
 	for _, r := range p.Report.Refs {
 		all = append(all, Tip{r.From, r.Result})
@@ -48,8 +48,8 @@ func Complete(repository string, tips []Tip) error {
 	return nil
 }
 
-// complete reads all objects that tip has beyond its earlier value, and returns an error if one is missing.
-// seen holds the objects read before, for other tips.
+// complete reads all git objects that a promotion brought with tip, the new value of a ref, and returns an
+// error if one is missing. seen holds the objects read before, for other tips.
 func (r *Repository) complete(tip Tip, seen map[gitrepo.ID]bool) error {
 	to, ok := gitrepo.ParseID(tip.To)
 	if !ok {
@@ -98,8 +98,8 @@ func (r *Repository) complete(tip Tip, seen map[gitrepo.ID]bool) error {
 	return nil
 }
 
-// before returns the commit from which a promotion moved the ref of tip, or for a new ref the commit of the
-// current branch; zero for none.
+// before returns the commit from which a promotion moved the ref of tip. For a new ref it returns the commit
+// of the real repository's current branch; zero for none.
 func (r *Repository) before(tip Tip) (gitrepo.ID, error) {
 	if from, ok := gitrepo.ParseID(tip.From); ok {
 		if o, err := r.real.Object(from, 0); err == nil && o.Kind == gitrepo.Commit {

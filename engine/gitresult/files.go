@@ -111,8 +111,8 @@ func (p *Result) write(name string, data []byte, mtime time.Time) error {
 	return nil
 }
 
-// makeDirs adds the creation of the directory dir, and of its missing parents, in the real repository to the
-// changes that the promotion will make.
+// makeDirs plans the creation of the directory dir, and of its missing parents, in the real repository: it
+// adds them to p.Changes.
 func (p *Result) makeDirs(dir string) error {
 	st, err := p.realDir().Stat(dir)
 	switch {
@@ -207,8 +207,8 @@ func moveEntries(x *gitrepo.Index, changed []treeChange) (staged []string) {
 	return staged
 }
 
-// holds reports whether have, the index entries of one path, say exactly that the path has the file e: no
-// entry if e is empty, else one unconflicted entry with its mode and id.
+// holds reports whether have, the entries of one path in a git index, say exactly that the path has the file
+// e: no entry if e is empty, else one unconflicted entry with the mode and id of e.
 func holds(have []gitrepo.IndexEntry, e gitrepo.TreeEntry) bool {
 	if len(have) == 0 || e.Mode == 0 {
 		return len(have) == 0 && e.Mode == 0

@@ -60,10 +60,10 @@ func (m *Moved) Branch() string {
 	return strings.TrimPrefix(strings.TrimPrefix(m.Name, "refs/heads/"), "refs/")
 }
 
-// Inspect opens the git repository at dir, which Split found, in the states of t, and lists the refs that the
-// sandbox moved. The caller closes it. Cost: reads all refs of the three states, and the new commits. Errors:
-// ErrCorrupt, naming the repository, for objects that are damaged or missing; ErrNotSupported for formats
-// that are not read.
+// Inspect opens the git repository at dir in the base, the real and the sandbox's tree of t, and lists the
+// refs that the sandbox moved. [Split] finds dir. The caller closes the result. Cost: reads all refs of the
+// three trees, and the new commits. Errors: ErrCorrupt, naming the repository, for objects that are damaged
+// or missing; ErrNotSupported for repository formats that snapfs does not read.
 func Inspect(t Trees, dir string) (*Repository, error) {
 	r := &Repository{trees: t, dir: dir}
 	err := r.open()

@@ -37,8 +37,8 @@ type Options struct {
 	Now time.Time
 }
 
-// FilesStay reports whether the promotion brings only commits and leaves the files of the workspace as they
-// are.
+// FilesStay reports whether the promotion brings only the sandbox's commits and leaves the real files of the
+// workspace as they are.
 func (o *Options) FilesStay() bool { return o.FetchOnly || o.AsBranch != "" }
 
 // A Conflict is a file of the real git repository that the promotion cannot change, with the reason.
@@ -127,8 +127,8 @@ func (p *Result) planRef(m *Moved) error {
 	return p.store(m, why)
 }
 
-// asBranch plans that the real repository gets the branch o.AsBranch, which the user named, at the sandbox's
-// commit of m. ErrExists: the branch is checked out or has other commits.
+// asBranch plans that the real repository gets the branch o.AsBranch, which the user named, at the commit
+// that the sandbox has in m. ErrExists: the branch is checked out or has other commits.
 func (p *Result) asBranch(m *Moved) error {
 	name := "refs/heads/" + p.o.AsBranch
 	if !gitrepo.ValidRef(name) {
@@ -149,8 +149,8 @@ func (p *Result) asBranch(m *Moved) error {
 	return p.setRef(p.repo.dir, name, m.Mine)
 }
 
-// store plans that the real repository gets the ref refs/snapfs/SANDBOX/BRANCH at the sandbox's commit of m,
-// because the branch itself cannot be moved. why is the reason, for the report.
+// store plans that the real repository gets the ref refs/snapfs/SANDBOX/BRANCH at the commit that the sandbox
+// has in m, because the branch itself cannot be moved. why is the reason, for the report.
 func (p *Result) store(m *Moved, why string) error {
 	name := "refs/snapfs/" + p.o.Sandbox + "/" + m.Branch()
 	p.tips = append(p.tips, m.Mine)
@@ -158,8 +158,8 @@ func (p *Result) store(m *Moved, why string) error {
 	return p.setRef(p.repo.dir, name, m.Mine)
 }
 
-// moveCurrent plans to move the branch that m's worktree has checked out in the real repository, together
-// with the index. If it cannot, it returns false and the reason why, and has planned nothing.
+// moveCurrent plans to move the branch that is checked out in the real worktree of m to the sandbox's commit,
+// together with the git index. If it cannot, it returns false and the reason why, and has planned nothing.
 func (p *Result) moveCurrent(m *Moved) (moved bool, why string, err error) {
 	to, how, why, err := p.target(m)
 	if err != nil || why != "" {
@@ -219,8 +219,9 @@ func (p *Result) treeOf(commit gitrepo.ID) (gitrepo.ID, error) {
 	return c.Tree, nil
 }
 
-// target returns the commit to which the real repository's current branch moves, and in which way, or in why
-// the reason that it does not move. The commit may be new, in p.objects.
+// target returns the commit to which a promotion moves the current branch of the real repository, and in
+// which way; or in why the reason that the branch does not move. A merge or rebase makes a new commit, in
+// p.objects.
 func (p *Result) target(m *Moved) (to gitrepo.ID, how How, why string, err error) {
 	forward := m.Real.Zero() || len(m.Bases) == 1 && m.Bases[0] == m.Real
 	name := m.Branch()

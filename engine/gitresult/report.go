@@ -35,7 +35,7 @@ type RefReport struct {
 	Why    string `json:"why,omitempty"`
 }
 
-// A CommitReport describes one new commit of the sandbox in a report.
+// A CommitReport describes one new git commit of the sandbox in a report for the user.
 type CommitReport struct {
 	ID      string    `json:"id"`
 	Subject string    `json:"subject"`
@@ -57,7 +57,8 @@ func reportOf(m *Moved) RefReport {
 	return r
 }
 
-// Report lists the refs that the sandbox moved, without a decision how a promotion brings them.
+// Report lists the git refs that the sandbox moved, for the user. It does not decide how a promotion brings
+// them.
 func (r *Repository) Report() Report {
 	all := Report{Repository: r.Path(), Refs: []RefReport{}}
 	for i := range r.Moved {

@@ -48,10 +48,10 @@ func isOwnName(rel string) bool {
 		strings.HasSuffix(first, ".lock") && slices.Contains(ownNames, strings.TrimSuffix(first, ".lock"))
 }
 
-// Split separates the changes of files that only git writes from the others, which are rest. repos are the
-// repositories of the former, as paths relative to the directory, sorted. A repository that only one side has
-// is not among them, and its files stay in rest. So do those of a repository in a format that package gitrepo
-// does not read, which problems names.
+// Split separates the changes of files that only git writes from all others, which it returns as rest. repos
+// are the repositories with such files, as paths relative to the directory, sorted. A repository that only
+// the sandbox or only the real tree has is not among them, and its files stay in rest. So do those of a
+// repository in a format that snapfs does not read, which problems names.
 func Split(t Trees, changes []diff.Change) (rest []diff.Change, repos, problems []string) {
 	known := map[string]bool{}
 	isRepo := func(dir string) bool {
@@ -79,8 +79,8 @@ func Split(t Trees, changes []diff.Change) (rest []diff.Change, repos, problems 
 	return rest, repos, problems
 }
 
-// newWorktree reports whether rel, a path in the repository dir, belongs to a linked worktree that the real
-// repository does not have.
+// newWorktree reports whether rel, a path in the git repository dir, belongs to a linked worktree that the
+// sandbox made and the real repository does not have.
 func (t Trees) newWorktree(dir, rel string) bool {
 	rest, ok := strings.CutPrefix(rel, "worktrees")
 	if !ok || rest != "" && rest[0] != '/' {
@@ -157,8 +157,8 @@ func linkedRepo(file string) string {
 	return ""
 }
 
-// resolve returns the absolute path of p, a path that a file in the directory dir contains and that may be
-// relative to dir.
+// resolve returns the absolute form of p, a path that a git file in the directory dir contains and that may
+// be relative to dir.
 func resolve(dir, p string) string {
 	if p = strings.TrimSpace(p); filepath.IsAbs(p) {
 		return filepath.Clean(p)

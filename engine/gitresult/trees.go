@@ -42,7 +42,7 @@ func (o *objects) commit(id gitrepo.ID) (*gitrepo.CommitData, error) {
 	return gitrepo.ParseCommit(got.Data, false)
 }
 
-// tree returns the entries of the git tree id by name; the zero id has none.
+// tree returns the entries of the git tree with this id, by name. The zero id, for no tree, has none.
 func (o *objects) tree(id gitrepo.ID) (map[string]gitrepo.TreeEntry, error) {
 	all := map[string]gitrepo.TreeEntry{}
 	if id.Zero() {
@@ -120,8 +120,8 @@ func names(maps ...map[string]gitrepo.TreeEntry) (all []string) {
 	return slices.Compact(all)
 }
 
-// asChanges returns the differences of two git trees in the form of package diff, to which the rules of
-// approval apply.
+// asChanges returns the differences of two git trees in the form of package diff. So package approval can
+// list those that the user must approve.
 func (o *objects) asChanges(all []treeChange) (changes []diff.Change, err error) {
 	node := func(e gitrepo.TreeEntry) *diff.Node {
 		switch e.Mode {

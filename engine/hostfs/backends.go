@@ -9,9 +9,9 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// EveryBackend opens each backend that may hold data of sandboxes, for a garbage collection: once if its data
-// lies in the state directory, else once for each location in the catalogue. A backend that cannot be opened
-// is left out.
+// EveryBackend opens each backend that may hold data of sandboxes, so that a garbage collection finds all
+// data. It opens a backend once if its data lies in the state directory, else once for each location in the
+// catalogue. A backend that cannot be opened is left out.
 func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
 	records, failures := hf.cat.List()
 	places, err := hf.cat.Locations()

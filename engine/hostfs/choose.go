@@ -78,11 +78,12 @@ func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Ch
 	}
 }
 
-// anyPlace is a value of Request.limitAt. It accepts a backend whatever the place, such as a filesystem, at
-// which it counts the disk limit; the caller then checks that all backends share one.
+// anyPlace is a value of Request.limitAt. With it a backend is accepted whichever pool or filesystem it
+// counts the sandbox's disk limit in; the caller then checks that all backends share one.
 const anyPlace = "any"
 
-// oneLimitPlace reports whether all chosen backends count the disk limit in one place, and so can share it.
+// oneLimitPlace reports whether all chosen backends count the space that a sandbox uses in one pool or
+// filesystem, so that one disk limit can apply to all.
 func oneLimitPlace(chosen []Choice) bool {
 	for _, c := range chosen {
 		if at := LimitPlace(c.Backend); at == "" || at != LimitPlace(chosen[0].Backend) {
@@ -92,8 +93,8 @@ func oneLimitPlace(chosen []Choice) bool {
 	return true
 }
 
-// LimitPlace returns the place, such as a pool, in which a backend counts the size of its forks for a disk
-// limit, or "" if its forks cannot share a limit.
+// LimitPlace returns the pool or filesystem in which a backend counts the size of its forks for a disk limit,
+// or "" if its forks cannot share a limit.
 func LimitPlace(b snapshot.Backend) string {
 	if s, ok := b.(snapshot.Limiter); ok {
 		return s.LimitPlace()
@@ -328,8 +329,8 @@ func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend
 	}
 }
 
-// RecordPlace stores in the catalogue the location of a backend whose data lies outside the state directory,
-// so that a garbage collection finds it when no sandbox refers to it any more.
+// RecordPlace stores in the catalogue where a backend's data lies, if that is outside the state directory. So
+// a garbage collection finds the data when no sandbox refers to it any more.
 func (hf *Host) RecordPlace(c Choice) error {
 	if hf.DataPlace(c.Driver, c.Backend) == "" {
 		return nil
@@ -337,8 +338,8 @@ func (hf *Host) RecordPlace(c Choice) error {
 	return hf.cat.AddLocation(catalog.Location{Driver: c.Driver, Path: c.Tree})
 }
 
-// DataPlace returns the directory in which a backend stores its data if that depends on the tree, and "" if
-// it is in the state directory.
+// DataPlace returns the directory in which the backend b of the named driver stores its data if that depends
+// on the tree, for example one on the tree's filesystem. It returns "" if the data is in the state directory.
 func (hf *Host) DataPlace(driver string, b snapshot.Backend) string {
 	where := b.Facts().Hidden
 	if where == filepath.Clean(hf.cat.DataDir(driver)) {

@@ -19,8 +19,9 @@ import (
 // something to cover. So these names are hidden in the tree itself: by a layer directly above the host's tree, or by
 // the server of the tree. A frozen tree needs nothing.
 
-// later returns the names to hide as soon as they exist, with the directories they may appear in, without
-// symbolic links: the places of secrets and the paths that the policy hides, but not those that it exposes.
+// later returns the names that a sandbox must not see but that do not exist on the host yet, with the
+// directories they may appear in, without symbolic links. These are the places of secrets and the paths that
+// the policy hides, but not those that it exposes. The sandbox's trees hide them as soon as they exist.
 func later(h hiding, workspace string) (list []absentNames) {
 	r := resolver{}
 	missing := make([]absentNames, 0, len(h.real.missing)+16)
@@ -46,8 +47,8 @@ func later(h hiding, workspace string) (list []absentNames) {
 	return list
 }
 
-// allowed returns those of names, in the directory dir, that may be hidden: not those above or below one of
-// the paths show, which stay visible. The last of show is the workspace.
+// allowed returns those of names, possible secrets in the directory dir, that a sandbox may hide: not those
+// above or below one of the paths show, which stay visible. The last of show is the workspace.
 func allowed(dir string, names, show []string) []string {
 	for _, x := range show {
 		switch {
@@ -60,7 +61,7 @@ func allowed(dir string, names, show []string) []string {
 	return names
 }
 
-// dangling returns those of paths that are symbolic links to a path that does not exist.
+// dangling returns those of paths, secrets to hide, that are symbolic links to a path that does not exist.
 func dangling(paths []string) (list []string) {
 	for _, p := range paths {
 		info, err := os.Lstat(p)
@@ -73,9 +74,9 @@ func dangling(paths []string) (list []string) {
 	return list
 }
 
-// hideLater makes the live trees among mounts hide the names in missing as soon as they exist. Below the mask
-// of each path in hide it puts an empty stand-in, so that no rename in an earlier command leads to the masked
-// file.
+// hideLater makes the live trees among mounts, which show the real files, hide the names in missing as soon
+// as they exist. A mask covers each path in hide; below the mask hideLater puts an empty stand-in, so that no
+// rename in an earlier command leads to the masked file.
 func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point) {
 	s := surveyor{mounts: points}
 	live := func(m isolate.Mount) bool {
@@ -119,8 +120,8 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNam
 	}
 }
 
-// standIn returns an empty file or directory, or the same link, to put below the mask of the hidden path p.
-// It returns false if p is none of these.
+// standIn returns an empty file or directory, or the same link, to put below the mask that covers the hidden
+// path p. It returns false if p is none of these.
 func standIn(p string) (one isolate.StandIn, ok bool) {
 	info, err := os.Lstat(p)
 	if err != nil {
@@ -141,8 +142,8 @@ func standIn(p string) (one isolate.StandIn, ok bool) {
 	return one, err == nil
 }
 
-// finish completes m, a mount of a tree in which names are hidden from the sandbox: it passes the names to
-// the server of a served tree, and sets the options of an overlay that depend on them.
+// finish completes m, a mount of a tree in which names are hidden from the sandbox. It passes the names to
+// the FUSE server if one serves the tree, and sets the options of an overlay that depend on them.
 func finish(m *isolate.Mount, s surveyor) {
 	if len(m.Hidden) == 0 {
 		return
@@ -163,7 +164,8 @@ func finish(m *isolate.Mount, s surveyor) {
 	}
 }
 
-// onOne reports whether the directories a and b lie on one filesystem, on btrfs also in different subvolumes.
+// onOne reports whether the directories a and b lie on one filesystem. Different subvolumes of one btrfs
+// count as one.
 func onOne(a, b string, s surveyor) bool {
 	var x, y syscall.Stat_t
 	if syscall.Stat(a, &x) == nil && syscall.Stat(b, &y) == nil && x.Dev == y.Dev {

@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// canLimit returns nil if a backend can limit its forks to l, or an error with the reason.
+// canLimit returns nil if a backend can limit the disk space and inodes of its forks to l, or an error with
+// the reason.
 func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) error {
 	p, ok := b.(snapshot.Limiter)
 	if !ok {
@@ -70,7 +71,8 @@ func ErrUnlimited() error {
 	}
 }
 
-// ForProcesses returns those limits of a sandbox that control groups and rlimits enforce.
+// ForProcesses returns those limits of a sandbox that control groups and rlimits enforce on its processes, in
+// the form of package limits.
 func ForProcesses(l catalog.Limits) limits.Limits {
 	return limits.Limits{
 		CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Files: l.Files, CPUTime: l.CPUTime,
@@ -78,7 +80,8 @@ func ForProcesses(l catalog.Limits) limits.Limits {
 	}
 }
 
-// LimitsFit returns an error for limits of processes that contradict each other.
+// LimitsFit returns errs.ErrInvalid if one of the sandbox's limits that control groups and rlimits enforce is
+// outside the range that a host can have.
 func LimitsFit(l catalog.Limits) error {
 	return ForProcesses(l).Check()
 }

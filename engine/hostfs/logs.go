@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// logDir is the directory with the machine's logs, which sandboxes do not see.
+// logDir is the directory of the host with the machine's logs, which snapfs hides from sandboxes.
 const logDir = "/var/log"
 
 // logs returns the machine's logs to hide from a sandbox: those that the caller may read. They are the files

@@ -25,7 +25,8 @@ type MountStub struct {
 	attrs map[string]string
 }
 
-// error returns an error about restoring a mount point in a fork's workspace.
+// error returns an error about restoring p, a mount point in a fork's workspace. kind is its kind, such as
+// errs.ErrNotSupported, and err its cause.
 func (p MountStub) error(kind, err error) error {
 	return &errs.Error{Op: "restoring a mount point", Path: p.Path, Kind: kind, Err: err}
 }
@@ -63,8 +64,8 @@ func (hf *Host) stubPaths(rec *catalog.Record) ([]string, error) {
 	return slices.Compact(places), nil
 }
 
-// PlacesAt returns the mount points that the snapshot lists from which a sandbox's files last started; see
-// [catalog.NamedSnapshot.MountPoints].
+// PlacesAt returns the paths of the mount points in the workspace that the snapshot lists from which a
+// sandbox's files last started; see [catalog.NamedSnapshot.MountPoints].
 func PlacesAt(rec *catalog.Record) []string {
 	m, _ := rec.Snapshot(rec.At)
 	return m.MountPoints
@@ -234,7 +235,8 @@ func clearIn(root *os.Root, dir string, kept map[string]MountStub) error {
 	return undo()
 }
 
-// removeAll removes a name and everything in it, whatever the modes of its directories.
+// removeAll removes a name in the workspace of a fork and everything in it, whatever the modes of its
+// directories.
 func removeAll(root *os.Root, name string) error {
 	err := root.RemoveAll(name)
 	if !errors.Is(err, fs.ErrPermission) || Privileged() {

@@ -36,7 +36,7 @@ type Environment struct {
 	mounts []mount.Point
 }
 
-// replaced lists the directories for which every sandbox has new ones instead of the host's.
+// replaced lists the directories that a sandbox does not share with the host: every sandbox has new ones.
 var replaced = []string{"/proc", "/sys", "/dev", "/run", "/tmp"}
 
 // ownViews is true on a system whose processes can see different files at one path (mount
@@ -94,8 +94,8 @@ type surveyor struct {
 	env    Environment
 }
 
-// whole makes each mount of the host a tree of its own, or shows or omits it. It serves a privileged user,
-// whose overlay of "/" does not include the mounts under it.
+// whole goes through all mounts of the host and makes each a tree of the sandbox, shows it read-only, or
+// omits it. It serves a privileged user, whose overlay of "/" does not include the mounts under it.
 func (s *surveyor) whole() error {
 	for _, m := range s.mounts {
 		switch {
@@ -111,10 +111,12 @@ func (s *surveyor) whole() error {
 	return nil
 }
 
-// holds reports whether the sandbox's workspace lies at or under the mount point of m.
+// holds reports whether the workspace of the new sandbox lies at or under the mount point of m, a mount of
+// the host.
 func (s *surveyor) holds(m mount.Point) bool { return Within(s.work, m.Path) }
 
-// sort adds a mount to the environment's trees, or to the shown or omitted paths, as suits its filesystem.
+// sort decides how the sandbox sees a mount of the host, by the type of its filesystem: as a copied tree,
+// read-only, or not at all.
 func (s *surveyor) sort(m mount.Point) {
 	switch {
 	case m.Path == "/":
@@ -129,8 +131,8 @@ func (s *surveyor) sort(m mount.Point) {
 	}
 }
 
-// split makes dir a tree if nothing is mounted under it. Otherwise it makes dir a frame, a directory that
-// only holds mount points, and splits its entries.
+// split makes dir a tree, which the sandbox copies, if nothing is mounted under it. Otherwise it makes dir a
+// frame, a directory that only holds mount points, and splits its entries.
 func (s *surveyor) split(dir string) error {
 	if !s.hasMountsBelow(dir) || s.canServe(dir) {
 		if m := s.at(dir); m != nil {
@@ -191,10 +193,10 @@ func (s *surveyor) show(dir string) error {
 // server reads the directory by its paths, so the kernel makes no overlay of it.
 func (s *surveyor) canServe(dir string) bool { return s.fuse && mine(dir) }
 
-// Writable reports whether this user may write in a directory.
+// Writable reports whether the user of this process may write in a directory.
 func Writable(dir string) bool { return syscall.Access(dir, 2) == nil }
 
-// enterable reports whether this user may enter a directory. One that this user cannot enter
+// enterable reports whether the user of this process may enter a directory. One that this user cannot enter
 // is empty in the sandbox.
 func enterable(dir string) bool { return syscall.Access(dir, 1) == nil }
 
@@ -221,7 +223,7 @@ func (s *surveyor) reach(dir string) {
 	}
 }
 
-// mine reports whether a directory belongs to the user of this process.
+// mine reports whether a directory belongs to the user of this process, whose sandbox can then write to it.
 func mine(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -296,9 +298,9 @@ func (s *surveyor) hasMountsBelow(dir string) bool {
 	return (&Environment{mounts: s.mounts}).HasMountsBelow(dir)
 }
 
-// automounted reports whether a mount is a snapshot that ZFS mounted by itself under .zfs when
-// a process opened it. ZFS unmounts it some minutes later (zfs_expire_snapshot in zfs(4)), so
-// an environment ignores it.
+// automounted reports whether a mount of the host is a snapshot that ZFS mounted by itself under .zfs when a
+// process opened it. ZFS unmounts it some minutes later (zfs_expire_snapshot in zfs(4)), so a sandbox does
+// not get it as a tree.
 func automounted(m mount.Point) bool {
 	return m.Type == "zfs" && strings.Contains(m.Path, "/.zfs/snapshot/")
 }
@@ -327,7 +329,7 @@ func visible(mounts []mount.Point) []mount.Point {
 	})
 }
 
-// Within reports whether path is dir or lies under it.
+// Within reports whether path is dir or lies under it. Both are absolute and clean.
 func Within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// AllowNet is the prefix of a network setting with rules, as in "allow:example.org".
+// AllowNet is the prefix of a sandbox's network setting that has network rules, as in "allow:example.org".
 const AllowNet = "allow:"
 
-// NetworkRules parses the network setting of a policy: "none", "host", or "allow:" with rules (see package
-// network). allowed is true for the last.
+// NetworkRules parses text, the network setting of a sandbox's policy: "none", "host", or "allow:" with
+// network rules (see package network). allowed is true for the last.
 func NetworkRules(text string) (rules network.Rules, allowed bool, err error) {
 	list, allowed := strings.CutPrefix(text, AllowNet)
 	switch {
@@ -27,8 +27,8 @@ func NetworkRules(text string) (rules network.Rules, allowed bool, err error) {
 	return rules, true, err
 }
 
-// connect sets in s, from which a container is started, the network that a policy's network setting text,
-// which must be valid, allows.
+// connect sets in s, the spec from which a container is started, which network the container has. text is the
+// network setting of the sandbox's policy, and must be valid.
 func connect(s *isolate.Spec, text string) {
 	s.Network = isolate.Network(text)
 	if !strings.HasPrefix(text, AllowNet) {

@@ -13,7 +13,7 @@ func OpenBeneath(dir *os.File, path string) (*os.File, error) {
 	return vfs.OpenBeneath(int(dir.Fd()), path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 }
 
-// Relative returns path relative to prefix, which is path or one of its parents.
+// Relative returns path relative to prefix, which is path or one of its parents; "." if they are equal.
 func Relative(path, prefix string) string {
 	if path == prefix {
 		return "."

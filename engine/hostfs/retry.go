@@ -62,7 +62,8 @@ func (a *MountRetry) Close() {
 	}
 }
 
-// ErrMounted means that filesystems mounted under a tree prevent an overlay of the whole tree.
+// ErrMounted means that filesystems of the host are mounted under a tree, so that the kernel cannot make an
+// overlay of the whole tree.
 var ErrMounted = errors.New("mounted under it")
 
 func mountedError(mounts []string) error {
@@ -117,8 +118,8 @@ func (e *Environment) Clear(tree, path string) string {
 	}
 }
 
-// MountsNow returns an environment without trees that holds only the current mounts of this process, for
-// questions about them.
+// MountsNow returns an environment without trees. It holds the current mounts of this process, so that a
+// caller can ask which directories contain mounts.
 func MountsNow() (*Environment, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -205,8 +206,8 @@ func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at
 	return OpenViews(ctx, open, at, mounts...)
 }
 
-// inside opens the directory dir in each of roots, the open directories at, a parent of dir, and closes
-// roots. If dir is at, it returns roots.
+// inside opens the directory dir in each of roots, open forks or snapshots of the directory at, which is a
+// parent of dir. It closes roots. If dir is at, it returns roots.
 func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	prefix, err := filepath.Rel(at, dir)
 	if err == nil && prefix == "." {

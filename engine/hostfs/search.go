@@ -18,16 +18,16 @@ type search struct {
 	missing       []absentNames
 }
 
-// absentNames are names that do not exist in a directory that does. A live tree hides them in case they
-// appear.
+// absentNames are names of possible secrets that do not exist yet in the directory dir, which does exist. A
+// sandbox's live tree, which shows the real files, hides them in case they appear.
 type absentNames struct {
 	dir   string
 	names []string
 }
 
-// look looks for the places names, relative to dir and sorted, and adds them to found, missing or unsure. It
-// lists dir, and each directory in it that several names lie in, only once. An element * of a name stands for
-// every entry; such a name is never missing as long as its directory exists.
+// look looks for the paths names of possible secrets, relative to dir and sorted, and adds them to found,
+// missing or unsure. It lists dir, and each directory in it that several names lie in, only once. An element
+// * of a name stands for every entry; such a name is never missing as long as its directory exists.
 func (s *search) look(dir string, names []string) {
 	if len(names) == 1 && !strings.Contains(names[0], "*") {
 		s.one(dir, names[0])
@@ -78,8 +78,8 @@ func (s *search) look(dir string, names []string) {
 	}
 }
 
-// one looks for one path that may contain a secret, name in dir, and adds it to the results found or unsure
-// of the search.
+// one looks for one path that may hold a secret, name in the directory dir, and adds it to found if it
+// exists, or to unsure.
 func (s *search) one(dir, name string) {
 	path := filepath.Join(dir, name)
 	_, err := os.Lstat(s.at(path))
@@ -118,7 +118,8 @@ func (r resolver) resolve(dir string) string {
 	return to
 }
 
-// maxLinks is how many symbolic links in one path [firstMissing] follows; the kernel has the same bound.
+// maxLinks is how many symbolic links in one path [firstMissing] follows to find a secret; the kernel has the
+// same bound.
 const maxLinks = 40
 
 // firstMissing follows path with all symbolic links in it, also those that lead nowhere. It returns the path,

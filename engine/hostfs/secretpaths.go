@@ -42,8 +42,9 @@ func HiddenRows() []HiddenRow {
 	return slices.Concat(keyRows(), cloudRows(), codeRows(), agentRows(), dataRows(), sessionRows(), historyRows(), settingRows(), machineRows(), serviceRows())
 }
 
-// PlacesOfSecrets returns the absolute paths of all rows in every home directory, whether they exist or not,
-// without those of settings and those with an element *.
+// PlacesOfSecrets returns the absolute paths of all files and directories that snapfs hides from sandboxes
+// because they may hold secrets, in every home directory, whether they exist or not. It leaves out settings
+// files and paths with an element *.
 func PlacesOfSecrets() (paths []string) {
 	all, _ := homes(userHome())
 	for _, row := range HiddenRows() {

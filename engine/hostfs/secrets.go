@@ -63,8 +63,8 @@ func findSecrets(home string, at func(string) string) SecretPaths {
 	return s
 }
 
-// reads reports whether the caller can read a file or enter a directory. A sandbox's commands have no more
-// rights than the caller, so a path that they cannot reach needs no mask.
+// reads reports whether the caller can read a file that may hold a secret, or enter a directory. A sandbox's
+// commands have no more rights than the caller, so a path that they cannot reach needs no mask.
 func reads(path string) bool {
 	return Privileged() || unix.Access(path, unix.R_OK) == nil || unix.Access(path, unix.X_OK) == nil
 }
@@ -161,7 +161,8 @@ func (hf *Host) Masks(ctx context.Context, rec *catalog.Record, path string) (bo
 	return slices.ContainsFunc(paths, func(p string) bool { return Within(path, p) }), err
 }
 
-// hiding holds the inputs from which the function hidden computes the paths to mask in a sandbox.
+// A hiding holds the inputs of the function hidden, which computes the paths that are masked in a sandbox:
+// secrets of the host, snapfs's own directories, and the policy's paths.
 type hiding struct {
 	// real are the secrets of the real trees.
 	real SecretPaths
@@ -204,8 +205,8 @@ func hidden(h hiding, home, workspace string) []string {
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
 }
 
-// followed returns paths and, for each that is a symbolic link or lies under one, also its target. Each path
-// occurs once.
+// followed returns paths, which a sandbox must not see, and for each that is a symbolic link or lies under
+// one, also its target. Each path occurs once.
 func followed(paths []string) []string {
 	slices.Sort(paths)
 	paths = slices.Compact(paths)
@@ -232,9 +233,9 @@ func followed(paths []string) []string {
 	return paths
 }
 
-// without removes a path that the policy exposes, and everything under it, from the list of paths to mask. A
-// masked directory that holds the exposed path is replaced by its other entries. at maps a path to where it
-// can be read.
+// without removes the path exposed, which the policy lets the sandbox see, and everything under it, from
+// paths, the list of paths to mask. A masked directory that holds the exposed path is replaced by its other
+// entries. at maps a path to where it can be read.
 func without(paths []string, exposed string, at func(string) string) []string {
 	var left []string
 	for _, p := range paths {
@@ -259,8 +260,8 @@ func without(paths []string, exposed string, at func(string) string) []string {
 	return left
 }
 
-// otherPaths returns the other paths under which the same files are visible, because their filesystem, or a
-// part of it, is mounted more than once.
+// otherPaths returns the other paths under which the files at paths, which a sandbox must not see, are
+// visible because their filesystem, or a part of it, is mounted more than once.
 func otherPaths(paths []string, mounts []mount.Point) []string {
 	count := map[uint64]int{}
 	for _, m := range mounts {
@@ -284,8 +285,8 @@ func otherPaths(paths []string, mounts []mount.Point) []string {
 	return others
 }
 
-// under returns those of the sorted paths names that lie under the path first, relative to it. is reports
-// whether first itself is one of names.
+// under returns those of names, a sorted list of paths, that lie under the path first, relative to it. is
+// reports whether first itself is one of names.
 func under(names []string, first string) (rest []string, is bool) {
 	_, is = slices.BinarySearch(names, first)
 	above := first + "/"
@@ -295,7 +296,8 @@ func under(names []string, first string) (rest []string, is bool) {
 	return rest, is
 }
 
-// empty reports whether a file or directory has no contents, so that a mask over it is not needed.
+// empty reports whether a file or directory with a secret's path has no contents, so that a mask over it is
+// not needed.
 func empty(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().IsRegular() {
@@ -305,7 +307,7 @@ func empty(path string) bool {
 	return err == nil && len(entries) == 0
 }
 
-// absent reports whether an error says that a path does not exist.
+// absent reports whether an error of looking up a secret's path says that the path does not exist.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

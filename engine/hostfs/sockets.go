@@ -17,7 +17,8 @@ import (
 // its inode, in every network namespace and on read-only mounts too (unix_find_bsd in net/unix/af_unix.c). A snapshot,
 // an overlay and a FUSE mount have other inodes, so nothing listens there; a bind mount has the host's.
 
-// maxSocketEntries is how many directory entries [Sockets] looks at, at most, at half a microsecond each.
+// maxSocketEntries is how many directory entries [Environment.Sockets] looks at, at most, to find sockets of
+// the host's programs. Each takes half a microsecond.
 const maxSocketEntries = 2000
 
 // withoutSockets makes sure that a sandbox cannot reach sockets of the host's programs through the host
@@ -50,7 +51,7 @@ func withoutSockets(mounts []isolate.Mount, env *Environment) (all []isolate.Mou
 	return mounts, hide
 }
 
-// holding returns the index of the innermost of mounts in whose target path lies, or -1.
+// holding returns the index of the innermost of mounts, those of a sandbox, in whose target path lies, or -1.
 func holding(mounts []isolate.Mount, path string) int {
 	best := -1
 	for i, m := range mounts {
@@ -74,8 +75,9 @@ func (e *Environment) overlays(dir string) bool {
 	return false
 }
 
-// socketless reports whether a filesystem holds no sockets that a program could listen at, because no program can
-// write to a filesystem of that type or because the type has no sockets.
+// socketless reports whether the filesystem of dir has no sockets that a program could listen at. That is so
+// if no program can write to a filesystem of that type, or the type has no sockets. The sandbox then need not
+// hide any there.
 func (e *Environment) socketless(dir string) bool {
 	switch e.typeAt(dir) {
 	case "squashfs", "erofs", "iso9660", "cramfs", "romfs", "vfat", "msdos", "exfat":
@@ -98,7 +100,8 @@ func (e *Environment) typeAt(path string) string {
 	return e.mounts[best].Type
 }
 
-// slow reports whether a lookup of path may wait for another machine or a FUSE program.
+// slow reports whether a lookup of path may wait for another machine or a FUSE program, so that the search
+// for sockets leaves it out.
 func (e *Environment) slow(path string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool {
 		return (remote(m.Type) || m.Type == "autofs" || strings.HasPrefix(m.Type, "fuse")) && Within(path, m.Path)
@@ -162,7 +165,8 @@ func firstEntries(dir string, n int) []fs.DirEntry {
 	return entries
 }
 
-// boundSockets returns the absolute paths to which the host's programs have bound sockets (proc_net(5)).
+// boundSockets returns the absolute paths of the Unix sockets at which programs of the host listen, as
+// /proc/net/unix lists them (proc_net(5)).
 func boundSockets() (paths []string) {
 	text, err := os.ReadFile("/proc/net/unix")
 	if err != nil {

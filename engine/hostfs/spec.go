@@ -19,8 +19,8 @@ import (
 )
 
 // Spec returns the container spec of a sandbox: its mounts, masked paths, ids and network. notes are
-// sentences about differences from the sandbox's state at creation. real returns the secret paths of the real
-// trees.
+// sentences for the user about differences from the sandbox's state at creation. real returns the paths of
+// secrets in the real trees, from [SearchSecrets].
 func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() SecretPaths) (spec isolate.Spec, notes []string, err error) {
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
@@ -127,7 +127,7 @@ func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapsh
 	return []isolate.Mount{MountOf(dir, v)}, note + ", but for " + pathlist.Printable(dir) + ", is shown as on the host, read-only", nil
 }
 
-// covers reports whether path is one of trees, a set of directories, or lies below one of them.
+// covers reports whether path is one of trees, the trees of a sandbox, or lies below one of them.
 func covers(trees map[string]bool, path string) bool {
 	for t := range trees {
 		if Within(path, t) {
@@ -158,8 +158,8 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 	return list
 }
 
-// Confinement returns the part of a sandbox's container spec that does not depend on its trees: ids, network,
-// and rules for paths and programs.
+// Confinement returns the part of a sandbox's container spec that does not depend on its trees: user and
+// group ids, network, and which paths and programs the policy allows.
 func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	s := isolate.Spec{IDs: withOwners(ids(), workspace), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
 	connect(&s, p.Network)
@@ -172,9 +172,9 @@ func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	return s
 }
 
-// copies returns a function that maps a path in a sandbox to where the host can read it: in the sandbox's
-// copy of the tree if that is a plain directory, else in the real tree, which is an overlay's lower. roots
-// has the copy of each tree, "" for an overlay.
+// copies returns a function that maps a path in a sandbox to a path at which the host can read the file: in
+// the sandbox's copy of the tree if that is a plain directory, else in the real tree, which is an overlay's
+// lower. roots has the copy of each tree, "" for an overlay.
 func copies(roots map[string]string) func(string) string {
 	return func(path string) string {
 		for t := path; ; t = filepath.Dir(t) {
@@ -227,7 +227,7 @@ func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error
 	return hf.Tmp(rec), nil
 }
 
-// Tmp returns the directory in the state directory that is the /tmp of a persistent sandbox.
+// Tmp returns the directory in the state directory that the processes of a persistent sandbox have as /tmp.
 func (hf *Host) Tmp(rec *catalog.Record) string { return filepath.Join(hf.cat.Path(rec.Name), "tmp") }
 
 // MountOf returns the mount by which a container shows v, a fork or snapshot of a tree, at target.

@@ -19,7 +19,7 @@ import (
 // programs trust.
 const trustFile = "trust.pem"
 
-// bundles are the paths at which Linux distributions store the bundle of CA certificates.
+// bundles are the paths at which Linux distributions store the bundle of CA certificates that programs trust.
 var bundles = [...]string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt",
 }

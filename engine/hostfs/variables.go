@@ -155,5 +155,6 @@ func credentialIn(value string) bool {
 	return slices.ContainsFunc(settings[:], func(s string) bool { return strings.Contains(value, s) })
 }
 
-// settings are the beginnings, in lower case, of settings that hold a credential.
+// settings are the beginnings, in lower case, of words in the value of an environment variable that holds a
+// credential.
 var settings = [...]string{"password=", "passwd=", "token=", "secret=", "sig=", "apikey=", "api_key=", "authorization="}

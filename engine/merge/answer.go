@@ -71,8 +71,8 @@ func (m *merger) outcomes() (is map[string]*entry, needed map[string]bool, paths
 	return is, needed, slices.Compact(paths)
 }
 
-// change returns how the merged tree differs from the real one at path. was is the real tree's entry there
-// and is that of the merged tree; nil for none. Kind is 0 where nothing differs.
+// change returns how the merged tree differs from the real one at path. was is the file that the real tree
+// has there and is the one of the merged tree; nil for none. Kind is 0 where nothing differs.
 func (m *merger) change(path string, was, is *entry) (diff.Change, error) {
 	c := diff.Change{Path: path}
 	if was != nil {
@@ -208,8 +208,8 @@ func (m *merger) mergedLinks() map[*entry][]*entry {
 	return classes
 }
 
-// linksApply reports whether the merged tree takes which names are hard links of the file t from this side,
-// mine (sandbox) or real.
+// linksApply reports whether the merged tree takes from this side, mine (sandbox) or real, the decision which
+// names are hard links of the file t.
 func (m *merger) linksApply(side int, t *entry) bool {
 	switch {
 	case t.withheld || t.outcome.node == nil || t.outcome.node.Mode.IsDir():
@@ -226,7 +226,8 @@ func linkable(a, b *entry) bool {
 	return a.outcome.node.Size == b.outcome.node.Size && differ(a.outcome.node, b.outcome.node, false)&^diff.Time == 0
 }
 
-// union joins the groups of hard links to which a and b belong in classes.
+// union joins the groups of hard links to which the files a and b belong. classes has the group of each file
+// of the merged tree.
 func union(classes map[*entry][]*entry, a, b *entry) {
 	x, y := classes[a], classes[b]
 	if x == nil {

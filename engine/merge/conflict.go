@@ -42,8 +42,9 @@ const (
 	Xattrs Kind = "xattrs"
 	Target Kind = "target"
 	Device Kind = "device"
-	// Links means that the sides disagree on which names are hard links of the file, or one
-	// side relinked the file and the other changed it, or the sandbox changed one link alone.
+	// Links means that the sandbox and the real tree disagree on which names are hard links of a file. It
+	// also means that one of them relinked the file and the other changed it, or that the sandbox changed one
+	// link alone.
 	Links Kind = "links"
 	// RenameRename means that sandbox and real tree moved one file to different paths, or two files to one
 	// path. RenameDelete: one of them moved the file, the other deleted it. RenameAdd: one moved a file to a
@@ -113,7 +114,8 @@ func (c *Conflict) absorb(others []*Conflict) {
 	c.Several, c.Marked = true, false
 }
 
-// addPaths adds those of paths to the field Also that the conflict does not cover yet.
+// addPaths adds those of paths that the conflict does not cover yet to its field Also, so that one answer
+// decides about all.
 func (c *Conflict) addPaths(paths []string) {
 	covered := pathSet{}
 	for _, path := range c.Paths() {
@@ -174,7 +176,8 @@ func joinOverlapping(all []Conflict) []Conflict {
 	return left
 }
 
-// subtrees returns the paths of the conflict, each of which covers everything below it; none if Alone is set.
+// subtrees returns the paths of the conflict if each covers everything below it, and none if Alone is set,
+// that is, if the conflict is about directories themselves.
 func (c *Conflict) subtrees() []string {
 	if c.Alone {
 		return nil
@@ -182,7 +185,7 @@ func (c *Conflict) subtrees() []string {
 	return c.Paths()
 }
 
-// pathSet is a set of directories or files with everything below them, by their path.
+// A pathSet is a set of paths of directories and files in a merge; each stands for everything below it, too.
 type pathSet map[string]bool
 
 // add adds path, with all below it, to the set and reports whether the set did not cover path yet.

@@ -166,8 +166,8 @@ func (m *merger) copyReal(t *entry) error {
 	return m.build(t, f, t.on[real].node.MTime)
 }
 
-// changedContent reports whether the content at one path changes by the merge. was is the file that the real
-// tree has there, and is that of the merged tree.
+// changedContent reports whether the merge changes the content at one path of the real tree. was is the file
+// that the real tree has there, and is the one of the merged tree.
 func (m *merger) changedContent(was, is *entry) (bool, error) {
 	if was == is {
 		a, b := is.on[mine], is.on[real]

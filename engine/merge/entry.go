@@ -48,7 +48,8 @@ type state struct {
 	old, new string
 }
 
-// An outcome is a file or directory of the merged tree, and where its content comes from.
+// An outcome is how one file or directory will be in the merged tree: its path and metadata, and where its
+// content comes from.
 type outcome struct {
 	path string
 	node *diff.Node
@@ -59,8 +60,8 @@ func (t *entry) has(side int) bool { return t.on[side].node != nil }
 
 func (t *entry) isDir(side int) bool { return isDir(t.on[side].node) }
 
-// asOn returns how the merged tree has the file if it takes it from one side, mine (sandbox) or real,
-// unchanged.
+// asOn returns how the merged tree has the file if the merge takes it from one side, mine (the sandbox) or
+// real (the real tree), unchanged.
 func (t *entry) asOn(side int) outcome {
 	s := t.on[side]
 	if s.node == nil {
@@ -69,8 +70,8 @@ func (t *entry) asOn(side int) outcome {
 	return outcome{s.path, s.node, []source{mine: fromMine, real: fromReal}[side]}
 }
 
-// occupies reports whether this file or directory is at path in the merged tree, as far as the merge has
-// decided so far.
+// occupies reports whether this file or directory will be at path in the merged tree, by the decisions made
+// so far.
 func (t *entry) occupies(path string) bool {
 	if t.withheld {
 		return t.on[real].path == path
@@ -117,8 +118,8 @@ type entries struct {
 	moved [3]map[string]string
 }
 
-// pair returns one entry for each file or directory that the changes of the sandbox or the real tree list. A
-// side that did not change it has the node of the base.
+// pair returns one entry for each file or directory that the changes of the sandbox or of the real tree list.
+// If only one of the two changed it, the entry has the node of the base for the other.
 func pair(changes [3][]diff.Change, renames [3][]diff.Rename) *entries {
 	all := &entries{}
 	for tree := range all.at {

@@ -2,9 +2,9 @@ package merge
 
 import "github.com/snapfs/snapfs/engine/diff"
 
-// makeConsistent makes sure that the merged tree can exist: no two entries have one path, and each is in a
-// directory. Entries with an open conflict stay at their path in the real tree. Each round answers a
-// conflict, makes an entry part of one or restores a directory, so the loop ends.
+// makeConsistent makes sure that the merged tree can exist: no two files have one path, and each is in a
+// directory. Files with an open conflict stay at their path in the real tree. Each round answers a conflict,
+// makes a file part of one or restores a directory, so the loop ends.
 func (m *merger) makeConsistent() error {
 	for {
 		if err := m.avoidConflicts(); err != nil {
@@ -46,7 +46,8 @@ func (m *merger) avoidConflicts() error {
 }
 
 // findCollisions looks for two files that would have the same path in the merged tree, and reports the
-// conflict. It fills in taken with the file at each path. changed is true if it changed an outcome.
+// conflict. It fills in taken with the file at each path. changed is true if it changed how a file will be in
+// that tree.
 func (m *merger) findCollisions(taken map[string]*entry) (changed bool, err error) {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {
@@ -153,8 +154,8 @@ func (m *merger) reportCollision(a, b *entry) error {
 	return m.resolve(a, c, more...)
 }
 
-// ensureParents makes sure that the parent of each entry is a directory of the merged tree. taken has the
-// entry at each path. changed is true if it changed an outcome.
+// ensureParents makes sure that the parent of each file is a directory of the merged tree. taken has the file
+// at each path of that tree. changed is true if it changed how a file will be in it.
 func (m *merger) ensureParents(taken map[string]*entry) (changed bool, err error) {
 	moved := false
 	for _, t := range m.entries.all {
@@ -175,8 +176,9 @@ func (m *merger) ensureParents(taken map[string]*entry) (changed bool, err error
 	return moved, nil
 }
 
-// ensureParent handles an entry whose parent is missing from the merged tree or is no directory there.
-// changed is true if that changed another outcome; moved is true if the entry moved along with its parent.
+// ensureParent handles a file whose parent is missing from the merged tree or is no directory there. changed
+// is true if it changed how another file will be in that tree; moved is true if the file moved along with its
+// parent.
 func (m *merger) ensureParent(t *entry, taken map[string]*entry) (changed, moved bool, err error) {
 	path := t.outcome.path
 	if t.withheld {
@@ -234,8 +236,8 @@ func (m *merger) followMove(t *entry) bool {
 	return t.outcome.path != path
 }
 
-// missingParent handles an entry whose parent dir is missing from the merged tree: it restores the parent,
-// moves the entry, or reports a conflict. changed is true if it did so. A parent that nobody changed exists,
+// missingParent handles a file whose parent dir is missing from the merged tree: it restores the parent,
+// moves the file, or reports a conflict. changed is true if it did so. A parent that nobody changed exists,
 // although there is no entry for it.
 func (m *merger) missingParent(t *entry, dir string) (changed bool, err error) {
 	for _, side := range []int{real, mine} {

@@ -6,8 +6,8 @@ import "github.com/snapfs/snapfs/engine/diff"
 // relinked a file if its group of links differs from that in the base by more than the
 // links that the side deleted.
 
-// group returns the first path of a changed node's group of hard links, or "" for a node
-// with one name.
+// group returns the first path of the hard links of one file to which the changed path belongs, or "" for a
+// node n with one name.
 func group(path string, n *diff.Node) string {
 	switch {
 	case n == nil || n.NLink < 2 || n.Mode.IsDir():

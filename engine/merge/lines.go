@@ -17,11 +17,12 @@ import (
 // Where the edit script gets long, git stops looking for the shortest one. There this
 // package uses znkr.io/diff, which may find another script than git does.
 
-// A span is a run of lines in which two texts differ: the lines [a, b) of the old text became the lines [c,
-// d) of the new one.
+// A span is a run of lines in which two texts of a merge differ: the lines [a, b) of the old text became the
+// lines [c, d) of the new one.
 type span struct{ a, b, c, d int }
 
-// A numbering gives equal lines equal numbers, so that the comparison of texts compares integers.
+// A numbering maps each line of the texts of a merge to a number, equal lines to equal numbers, so that the
+// comparison of texts compares integers.
 type numbering map[string]int
 
 func (n numbering) number(lines []string) []int {
@@ -51,8 +52,8 @@ func splitLines(text string) []string {
 	return lines
 }
 
-// A file is one of two texts being compared: a number for each line, and which lines have no partner in the
-// other text.
+// A file is one of two texts that a merge compares by lines: a number for each line, and which lines have no
+// partner in the other text.
 type file struct {
 	ids     []int
 	changed []bool // has no partner on the other side
@@ -83,7 +84,8 @@ func compare(old, new []int, kinds int) []span {
 	return spans
 }
 
-// matchLines marks the lines of two texts that have no partner in the other one as changed.
+// matchLines compares two texts by lines, for a merge, and marks the lines without a partner in the other
+// text as changed. kinds is greater than each line's number.
 func matchLines(a, b *file, kinds int) {
 	head, tail := 0, 0
 	for head < len(a.ids) && head < len(b.ids) && a.ids[head] == b.ids[head] {
@@ -114,7 +116,8 @@ func (s *candidateLines) markChanged(from, to int) {
 // for an edit script leaves it out. git has the same bound.
 const commonMax = 1024
 
-// rarity says how often a line occurs in the other text, as far as the search for an edit script cares.
+// A rarity says how often a line occurs in the other text, as far as the search for an edit script needs it:
+// never (absent), rarely, or often (common).
 type rarity uint8
 
 const (
@@ -162,9 +165,10 @@ func roughRoot(n int) int {
 	return r
 }
 
-// surrounded reports whether the common line at stands among lines that the other text lacks, so that it is
-// left out of the search. There must be absent lines on both sides of it, no rare line between, and fewer
-// than one common line to three absent ones, where the line itself counts twice.
+// surrounded reports whether the line at, which is common in the other text, stands among lines that the
+// other text lacks, so that the search for an edit script leaves it out. There must be absent lines on both
+// sides of it, no rare line between, and fewer than one common line to three absent ones. The line itself
+// counts twice.
 func surrounded(r []rarity, at, head int) bool {
 	const window = 100
 	look := func(step, end int) (absents, commons int) {
@@ -194,8 +198,8 @@ type lineSearch struct {
 	zero              int
 }
 
-// farMax is the number of steps from each end of the search after which git accepts an edit script that may
-// not be the shortest. Then a diff library compares the rest.
+// farMax is the number of steps from each end of the two texts after which git accepts an edit script that
+// may not be the shortest. Then a diff library compares the rest of the texts.
 const farMax = 256
 
 // search finds the shortest edit script between the lines x[a:b] of the old and y[c:d] of the new text, and

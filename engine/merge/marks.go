@@ -46,8 +46,9 @@ func (t *triple) writeMarkers(out *bytes.Buffer, r region, names Names) {
 	part(markerEnd, names.Real, nil)
 }
 
-// crlf reports whether the conflict markers of a region must end in CR LF: the base's first line ends so and,
-// in the sandbox's and the real text, the line before the region or else the first one.
+// crlf reports whether the conflict markers of a region must end in CR LF. That is so if the base's first
+// line ends in CR LF and, in the sandbox's and the real text, the line before the region or else the first
+// one does, too.
 func (t *triple) crlf(r region) bool {
 	for _, at := range []struct {
 		lines []string

@@ -46,15 +46,15 @@ type Input struct {
 	MineName, RealName string
 }
 
-// A Choice is the answer to a conflict, which Input.Choose returns.
+// A Choice is the answer to a conflict of a merge: whose version to take. Input.Choose returns it.
 type Choice int
 
 // The answers that Input.Choose can give to a conflict: which version of the files the merged tree has.
 const (
 	// Ask leaves the conflict open, for the user to answer later: the result of the merge lists it.
 	Ask Choice = iota
-	// Mine takes the sandbox's version of everything that the conflict covers, Theirs the real tree's
-	// version.
+	// Mine takes, as the answer to a conflict, the sandbox's version of everything that the conflict covers,
+	// Theirs the real tree's version.
 	Mine
 	Theirs
 	// Built takes, as the answer to a conflict, the file that Choose has written to the conflict's path in

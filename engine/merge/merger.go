@@ -108,7 +108,8 @@ func (m *merger) run() error {
 	return m.collect()
 }
 
-// decideAll decides on the entries that no conflict covers yet, directories before the entries in them.
+// decideAll decides how each changed file that no conflict covers yet is in the merged tree, directories
+// before the files in them.
 func (m *merger) decideAll() error {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {
@@ -179,7 +180,8 @@ func lostBy(side int) Kind {
 	return ChangeDelete
 }
 
-// unknownBases reports a conflict for each path whose original is unknown and at which the sides differ.
+// unknownBases reports a conflict for each path whose original is unknown and at which sandbox and real tree
+// differ.
 func (m *merger) unknownBases() error {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// differ returns the aspects, except hard links, in which two nodes differ; only diff.Type if their file
-// types differ. content says whether the content of regular files differs.
+// differ returns the aspects, except hard links, in which two versions of a file in a merge differ; only
+// diff.Type if their file types differ. content says whether the content of regular files differs.
 func differ(a, b *diff.Node, content bool) (what diff.Aspect) {
 	if a.Mode.Type() != b.Mode.Type() {
 		return diff.Type

@@ -90,13 +90,14 @@ func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	return nil
 }
 
-// asBuilt sets the size, times and inode of n to those of the merged version of the file that was written to
-// Scratch.
+// asBuilt sets the size, times and inode of n to those of the merged version of the file, which the merge
+// wrote to the directory Scratch.
 func asBuilt(n *diff.Node, info fs.FileInfo) {
 	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
 }
 
-// unbuild removes the merged version of the file t that build wrote to the directory Scratch, if any.
+// unbuild removes the merged version of the file t, if any, from the directory Scratch, to which build wrote
+// it.
 func (m *merger) unbuild(t *entry) error {
 	if t.outcome.from != built {
 		return nil

@@ -75,9 +75,9 @@ func (g *stretch) down() bool {
 
 func (g *stretch) empty() bool { return g.start == g.end }
 
-// slide moves each stretch of changed lines in s down as far as possible, or to the last position beside a
-// stretch of other, as git does. It walks both texts together: each has equally many unchanged lines before
-// the current stretch.
+// slide moves each run of changed lines in the text s down as far as the text allows, or to the last position
+// beside a run of changed lines of other, as git does. It walks both texts together: each has equally many
+// unchanged lines before the current run.
 func slide(s, other *file) {
 	g, o := s.firstStretch(), other.firstStretch()
 	for more := true; more; more = g.next() && o.next() {
@@ -93,9 +93,9 @@ func slide(s, other *file) {
 	}
 }
 
-// slideFully slides a stretch of changed lines up and then down as far as possible, and again if it has
-// joined others. highest is its end in the topmost position. beside reports whether any position was beside a
-// stretch of the other text.
+// slideFully slides g, a run of changed lines of one text, up and then down as far as possible, and again if
+// it has joined others. highest is its end in the topmost position. beside reports whether it was, in any
+// position, beside a run of changed lines of the other text, o.
 func slideFully(g, o *stretch) (highest int, beside bool) {
 	for {
 		size := g.end - g.start

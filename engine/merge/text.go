@@ -15,8 +15,8 @@ func isBinary(data []byte) bool {
 	return len(data) > TextMax || diff.IsBinary(data)
 }
 
-// Names are the names that conflict markers give the versions of the sandbox, the base and the real tree. A
-// marker with an empty name stands alone.
+// Names are the names that the conflict markers in a merged text give the versions of the sandbox, the base
+// and the real tree. With an empty name, the marker has no text after it.
 type Names struct{ Mine, Base, Real string }
 
 // Text merges the lines of mine and real, which both come from base. It takes both edits where at least one
@@ -55,7 +55,8 @@ func (all regions) conflicts() (n int) {
 	return n
 }
 
-// A source says from which side the content of a merged file, or of a region of lines in it, comes.
+// A source says whose version of a merged file, or of a region of lines in it, the merge takes: the sandbox's
+// or the real tree's, or another.
 type source int
 
 const (
@@ -65,13 +66,14 @@ const (
 	built // in Scratch, by the merge or an answer
 )
 
-// A region is a run of lines in which the sandbox's or the real text, or both, differ from the base.
+// A region is a run of lines in which the sandbox's or the real tree's version of a text, or both, differ
+// from the base.
 type region struct {
 	from             source
 	base, mine, real run
 }
 
-// A run is consecutive lines of one text, those with the indexes [start, end).
+// A run is consecutive lines of one of the texts of a line merge, those with the indexes [start, end).
 type run struct{ start, end int }
 
 func (r run) of(lines []string) []string { return lines[r.start:r.end] }
@@ -129,8 +131,8 @@ func (t *triple) merge() regions {
 	return all
 }
 
-// overlap returns the conflict of two edits, x of the sandbox and y of the real tree, that overlap in the
-// base. Each side's lines include the base lines that only the other edit covers.
+// overlap returns the conflict of two edits of the same lines of the base, x of the sandbox and y of the real
+// tree. For each of the two it includes the base lines that only the other edit covers.
 func overlap(x, y span) region {
 	start, end := min(x.a, y.a), max(x.b, y.b)
 	own := func(s span) run { return run{s.c - (s.a - start), s.d + (end - s.b)} }

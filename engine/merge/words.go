@@ -17,7 +17,7 @@ func sideDid(side int, did string) string {
 	return "the real tree " + did
 }
 
-// quote returns a path for a message; it quotes one with unprintable characters.
+// quote returns a path for a message about a conflict. It quotes a path with unprintable characters.
 func quote(path string) string {
 	if q := strconv.Quote(path); q[1:len(q)-1] != path {
 		return q
@@ -25,7 +25,8 @@ func quote(path string) string {
 	return path
 }
 
-// abbreviate returns a list of paths for a message: the first one, and how many more there are.
+// abbreviate returns a list of paths for a message about a conflict: the first one, and how many more there
+// are.
 func abbreviate(paths []string) string {
 	if len(paths) == 1 {
 		return quote(paths[0])
@@ -33,7 +34,8 @@ func abbreviate(paths []string) string {
 	return fmt.Sprintf("%s and %d more", quote(paths[0]), len(paths)-1)
 }
 
-// aspectWords returns the changed aspects of a file in words, such as "its content and owner".
+// aspectWords returns the properties of a file that a side of the merge changed in words, such as "its
+// content and owner".
 func aspectWords(what diff.Aspect) string {
 	var words []string
 	for _, a := range []struct {
@@ -58,7 +60,8 @@ func aspectWords(what diff.Aspect) string {
 	return "its " + strings.Join(words, " and ")
 }
 
-// kindName returns a word for the attribute that a conflict of metadata is about, such as "permissions".
+// kindName returns a word for the attribute of a file that a conflict of metadata is about, such as
+// "permissions".
 func kindName(k Kind) string {
 	switch k {
 	case Mode:
@@ -71,7 +74,8 @@ func kindName(k Kind) string {
 	return string(k)
 }
 
-// lines returns in words which lines of the base are in conflict, such as "lines 3 to 5, and 1 more".
+// lines returns in words, for a message, which lines of the base are in conflict, such as "lines 3 to 5, and
+// 1 more".
 func (all regions) lines() string {
 	where, n := "", 0
 	for _, r := range all {

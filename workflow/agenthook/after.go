@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 )
 
-// postToolUse answers the event after one call of a tool. It does the same as postToolBatch for an agent that
-// has no batches, and says to the model where the result of a subagent is.
+// postToolUse answers the hook event of a coding agent after one call of a tool. It does the same as
+// postToolBatch for an agent that has no batches, and says to the model where the result of a subagent is.
 func (h *Handler) postToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	if !h.anyViews() {
 		return nil, nil
@@ -30,7 +30,8 @@ func (h *Handler) postToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	return h.postToolBatch(ctx, ev)
 }
 
-// resultText returns a text for the model about the clone that a subagent worked in and changed, or "".
+// resultText returns a text for the agent's model about the clone that a subagent worked in and changed; ""
+// if there is none.
 func (h *Handler) resultText(ctx context.Context, ev *event) (string, error) {
 	var r struct {
 		WorktreePath string `json:"worktreePath"`
@@ -52,8 +53,9 @@ func (h *Handler) resultText(ctx context.Context, ev *event) (string, error) {
 		"The user can review them with `snapfs diff %s --patch` and take them over with `snapfs promote %s`, which merges.", name, r.WorktreePath, n, name, name), nil
 }
 
-// postToolBatch answers the event after a batch of calls: it takes a checkpoint of the sandbox if a call may
-// have changed files, and reports drift of the real workspace to the model.
+// postToolBatch answers the hook event of a coding agent after a batch of tool calls. It takes a checkpoint,
+// a snapshot, of the agent's sandbox if a call may have changed files, and reports drift of the real
+// workspace to the model.
 func (h *Handler) postToolBatch(ctx context.Context, ev *event) ([]byte, error) {
 	if !h.anyViews() {
 		return nil, nil

@@ -21,8 +21,8 @@ const (
 	keepCheckpoints = 50
 )
 
-// checkpoint takes a named snapshot of an agent's sandbox after call and adds it to the lease, for a later
-// undo. A call that has a snapshot already is no error.
+// checkpoint takes a named snapshot of an agent's sandbox after call, a call of a tool, and adds it to the
+// lease, for a later undo. A call that has a snapshot already is no error.
 func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint) error {
 	call.Name = snapshotName(call.Call)
 	call.Time = time.Now()
@@ -72,8 +72,8 @@ func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (sl
 	})
 }
 
-// awaitIdle waits a moment until the processes of a sandbox that are about to end have ended, and then stops
-// the sandbox. If other processes continue to run, it returns nil.
+// awaitIdle waits a moment until the processes of an agent's sandbox that are about to end have ended, and
+// then stops the sandbox. If other processes continue to run, it returns nil.
 func awaitIdle(ctx context.Context, e *engine.Engine, sandbox string) error {
 	const patience = 100 * time.Millisecond
 	h, err := holdIdle(ctx, e, sandbox, "naming a state of", patience)
@@ -129,7 +129,8 @@ func cleanName(s string) string {
 	return s[:min(len(s), most)]
 }
 
-// A Back says how far [Undo] goes back: to before the last call, or the last turn.
+// A Back says how much of a coding agent's work [Undo] undoes: the last call of a tool, or all since the last
+// prompt.
 type Back int
 
 // The values of Back: how far an undo of an agent's work goes back.
@@ -137,7 +138,7 @@ const (
 	// LastCall undoes the agent's last call of a tool after which a checkpoint, an automatic snapshot, was
 	// taken.
 	LastCall Back = iota
-	// LastTurn undoes every call of a tool that the agent made since the person's last prompt.
+	// LastTurn undoes every call of a tool that the coding agent made since the person's last prompt.
 	LastTurn
 )
 

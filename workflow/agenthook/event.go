@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// An event is the JSON message that an agent sends to a hook about its session. Agents differ in the events
-// that they send and agree in these fields; those that an event does not have are empty.
+// An event is the JSON message that a coding agent sends to a hook (a command that the agent runs) about its
+// session. Agents differ in the events that they send and agree in these fields; those that an event does not
+// have are empty.
 type event struct {
 	Name         string          `json:"hook_event_name"`
 	Session      string          `json:"session_id"`
@@ -32,8 +33,8 @@ type call struct {
 	ID    string          `json:"tool_use_id"`
 }
 
-// parse parses data, the JSON text of an agent's event. The name, from the command line, replaces the one in
-// the text, which an agent may leave out.
+// parse parses data, the JSON text of a coding agent's hook event. The name of the event, from the command
+// line, replaces the one in the text, which an agent may leave out.
 func parse(name string, data []byte) (*event, error) {
 	ev := &event{}
 	if err := json.Unmarshal(data, ev); err != nil {
@@ -43,7 +44,8 @@ func parse(name string, data []byte) (*event, error) {
 	return ev, nil
 }
 
-// turn returns the id of the person's prompt that led to the event, or "" if the agent does not say it.
+// turn returns the id of the person's prompt to the agent that led to the event, or "" if the agent does not
+// give it.
 func (ev *event) turn() string {
 	if ev.Prompt != "" {
 		return ev.Prompt
@@ -51,14 +53,16 @@ func (ev *event) turn() string {
 	return ev.Turn
 }
 
-// readers are the agents' tools that change no file, after which no checkpoint is needed.
+// readers are the names of the coding agents' tools that change no file. After a call of one, snapfs takes no
+// checkpoint (snapshot) of the sandbox.
 var readers = []string{
 	"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite", "Task", "Agent", "AskUserQuestion", "ToolSearch", "Skill",
 	"EnterWorktree", "ExitWorktree", "BashOutput", "TaskOutput", "KillShell", "TaskStop", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet",
 	"read", "glob", "grep", "list", "webfetch", "todowrite", "todoread", "task",
 }
 
-// changer returns the last call in the event that may have changed files; false if there is none.
+// changer returns the last call of a tool in the agent's event that may have changed files; false if there is
+// none.
 func (ev *event) changer() (call, bool) {
 	calls := ev.Calls
 	if ev.Call != "" {
@@ -72,7 +76,8 @@ func (ev *event) changer() (call, bool) {
 	return call{}, false
 }
 
-// A reply is the JSON text that an agent reads from a hook's standard output.
+// A reply is the JSON text that a coding agent reads from the standard output of snapfs, which it ran as a
+// hook.
 type reply struct {
 	Output output `json:"hookSpecificOutput"`
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Handler answers the hook events of one coding agent. The command snapfs hook makes it.
+// A Handler answers the hook events of one coding agent: messages that the agent sends, for example before it
+// calls a tool. The command snapfs hook makes it.
 type Handler struct {
 	// Agent is the agent's name, and State the state directory.
 	Agent, State string
@@ -72,8 +73,8 @@ func Blocks(err error) bool { return errors.Is(err, errBlock) }
 // says otherwise.
 const keepTime = 7 * 24 * time.Hour
 
-// worktreeCreate answers an agent's request for a worktree: it makes a sandbox and replies with the path of
-// its view.
+// worktreeCreate answers a coding agent's request for a git worktree to work in: it makes a sandbox instead,
+// and replies with the path of the sandbox's view, a host directory that shows its files.
 func (h *Handler) worktreeCreate(ctx context.Context, ev *event) ([]byte, error) {
 	l, err := h.clone(ctx, ev, ev.Worktree)
 	if err != nil {
@@ -82,9 +83,9 @@ func (h *Handler) worktreeCreate(ctx context.Context, ev *event) ([]byte, error)
 	return []byte(l.View + "\n"), nil
 }
 
-// clone makes a sandbox for an agent, with a lease and a view: a fork of the sandbox that the session works
-// in, or else a new one of the workspace around the event's directory. worktree is the agent's name for it,
-// or "". After an error there is no sandbox.
+// clone makes a sandbox for a coding agent, with a lease and a view, a host directory that shows its files.
+// It is a fork of the sandbox that the session works in, or else a new one of the workspace around the
+// event's directory. worktree is the agent's name for it, or "". After an error there is no sandbox.
 func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease, error) {
 	owner, err := agentProcess()
 	if err != nil {
@@ -125,7 +126,8 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 	return l, nil
 }
 
-// open makes the view, a directory of the host, for the sandbox of a new lease.
+// open makes the view of a new sandbox for a coding agent, a host directory that shows the sandbox's files. l
+// is the new lease, which ties the sandbox to the agent.
 func (h *Handler) open(ctx context.Context, e *engine.Engine, l *Lease) error {
 	unlock, err := lockView(e, l.Sandbox)
 	if err != nil {
@@ -175,7 +177,8 @@ func (h *Handler) makeSandbox(ctx context.Context, e *engine.Engine, ev *event, 
 	}
 }
 
-// worktreeRemove answers the event that an agent no longer needs a worktree, and releases its sandbox.
+// worktreeRemove answers the event that a coding agent no longer needs the worktree that it works in, and
+// releases the sandbox that stands for it.
 func (h *Handler) worktreeRemove(ctx context.Context, ev *event) ([]byte, error) {
 	name := sandboxAt(h.State, ev.WorktreePath)
 	if name == "" {
@@ -184,8 +187,9 @@ func (h *Handler) worktreeRemove(ctx context.Context, ev *event) ([]byte, error)
 	return nil, h.releaseAll(ctx, func(l *Lease) bool { return l.Sandbox == name })
 }
 
-// subagentStop answers the event that a subagent has ended. It releases the subagent's sandbox if nothing was
-// changed in it. Otherwise the view stays for the agent that started the subagent.
+// subagentStop answers the event that a subagent of a coding agent has ended. It releases the subagent's
+// sandbox if nothing was changed in it. Otherwise the view, the host directory that shows the sandbox's
+// files, stays for the agent that started the subagent.
 func (h *Handler) subagentStop(ctx context.Context, ev *event) ([]byte, error) {
 	if ev.Subagent == "" || !h.anyViews() {
 		return nil, nil
@@ -206,8 +210,8 @@ func (h *Handler) subagentStop(ctx context.Context, ev *event) ([]byte, error) {
 	return nil, nil
 }
 
-// sessionStart answers the event that a session has begun. It gives the session a sandbox if h.All is set,
-// and replies with a text about it for the model.
+// sessionStart answers the event that a session of a coding agent has begun. It gives the session a sandbox
+// if h.All is set, and replies with a text about it for the model.
 func (h *Handler) sessionStart(ctx context.Context, ev *event) ([]byte, error) {
 	if !h.All && !h.anyViews() {
 		return nil, nil
@@ -222,13 +226,14 @@ func (h *Handler) sessionStart(ctx context.Context, ev *event) ([]byte, error) {
 	return output{Context: placeText(l)}.encode(ev)
 }
 
-// placeText returns a text for the model that says in which sandbox and directory it works.
+// placeText returns a text for the model of a coding agent that says in which sandbox and directory it works.
 func placeText(l *Lease) string {
 	return fmt.Sprintf("This session works in the snapfs sandbox %s, a copy of %s at %s. Commands run inside the sandbox; "+
 		"its changes reach the real files only when the user runs: snapfs promote %s", l.Sandbox, l.Workspace, l.View, l.Sandbox)
 }
 
-// sessionEnd answers the event that a session has ended, and releases every sandbox of the session.
+// sessionEnd answers the event that a session of a coding agent has ended, and releases every sandbox of the
+// session.
 func (h *Handler) sessionEnd(ctx context.Context, ev *event) ([]byte, error) {
 	if ev.Session == "" || !h.anyViews() {
 		return nil, nil

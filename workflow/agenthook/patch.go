@@ -12,9 +12,10 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
-// patch replaces the paths in an agent's apply_patch call by those of the view: absolute ones of the real
-// workspace, and relative ones if the session's directory is the real workspace. It allows a call whose paths
-// all lie in the view, blocks one that also has a path outside, and leaves others to the agent.
+// patch replaces the paths in a coding agent's call of the tool apply_patch by those of the view, the host
+// directory that shows the sandbox's files: absolute paths of the real workspace, and relative ones if the
+// session's directory is the real workspace. It allows a call whose paths all lie in the view, blocks one
+// that also has a path outside, and leaves others to the agent.
 func (h *Handler) patch(input map[string]json.RawMessage, ev *event, l *Lease) ([]byte, error) {
 	key := "command"
 	if _, ok := input[key]; !ok {

@@ -16,9 +16,10 @@ import (
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
 
-// Reap releases the sandboxes of agents whose processes have ended, and removes stale views. Sandboxes
-// without a change are removed; those with changes stay, for the person to review. It returns the number of
-// sandboxes that it released. Cost: reading the record of each sandbox, twice if there are views.
+// Reap releases the sandboxes of coding agents whose processes have ended, and removes stale views, host
+// directories that show the sandboxes. Sandboxes without a change are removed; those with changes stay, for
+// the person to review. It returns the number of sandboxes that it released. Cost: reading the record of each
+// sandbox, twice if there are views.
 func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	var failures []error
 	for _, l := range Leases(e) {
@@ -111,8 +112,8 @@ func removeUnchanged(ctx context.Context, e *engine.Engine, sandbox string, pati
 	return err == nil, err
 }
 
-// everChanged reports whether a sandbox, or a snapshot of it, differs from its base. Cost: a comparison for
-// each.
+// everChanged reports whether an agent's sandbox, or a snapshot of it, differs from its base. Otherwise the
+// sandbox can be removed. Cost: a comparison for each.
 func everChanged(ctx context.Context, e *engine.Engine, rec *catalog.Record) (bool, error) {
 	states := []string{""}
 	for _, s := range slices.Backward(rec.Snapshots) { // the newest has most
@@ -130,7 +131,7 @@ func everChanged(ctx context.Context, e *engine.Engine, rec *catalog.Record) (bo
 	return false, nil
 }
 
-// changes returns the number of changes of a sandbox since its base.
+// changes returns in how many paths an agent's sandbox differs from its base.
 func changes(ctx context.Context, e *engine.Engine, sandbox string) (int, error) {
 	c, err := e.Compare.Diff(ctx, sandbox, "", "")
 	if err != nil {

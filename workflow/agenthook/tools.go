@@ -58,8 +58,9 @@ func (h *Handler) sessionLease(session string) (*Lease, error) {
 	return nil, nil //nolint:nilnil // none is the usual case
 }
 
-// preToolUse answers the event before a call of a tool: it changes the call so that it works on the sandbox.
-// A command runs inside, and a path of the real workspace becomes the path of the view.
+// preToolUse answers the hook event of a coding agent before a call of a tool. It changes the call so that it
+// works on the sandbox: a command runs inside, and a path of the real workspace becomes the path of the view,
+// the host directory that shows the sandbox's files.
 func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	l, err := h.leaseOf(ctx, ev)
 	if err != nil {
@@ -91,16 +92,16 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	return l.intoView(input, ev)
 }
 
-// announceRefusal appends the refusal of a tool to the stream of events. An agent's hook has nowhere to report that an
-// event could not be written.
+// announceRefusal appends an event to the event log: a tool of the coding agent was refused. It returns no
+// error, since an agent's hook has nowhere to report that the event could not be written.
 func (h *Handler) announceRefusal(l *Lease, tool string) {
 	d := events.Data{Name: "hook", Reason: fmt.Sprintf("tools: hook %s", catalog.Refused(l.Refuse, tool))}
 	d.AddPath(tool)
 	events.New(h.State, func(string) {}, nil).Append(events.Event{Type: events.AccessRefused, Subject: l.Sandbox, Data: d})
 }
 
-// refused returns an error, by which the agent must not make the call, if the policy of the agent's sandbox
-// refuses the tool; else nil.
+// refused returns an error if the policy of the coding agent's sandbox forbids the tool, so that the agent
+// does not make the call; else nil.
 func (l *Lease) refused(tool string) error {
 	entry := catalog.Refused(l.Refuse, tool)
 	if entry == "" {
@@ -200,8 +201,8 @@ func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	return l.update(ctx, e, func(l *Lease) { l.Owner, l.Ended = owner, false })
 }
 
-// wrap replaces the command in input, the call of a shell tool, by one that runs it in the sandbox of l, in
-// the session's directory.
+// wrap replaces the command in input, a coding agent's call of its shell tool, by one that runs it in the
+// sandbox of l, in the session's directory.
 func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) error {
 	var command string
 	if err := json.Unmarshal(input["command"], &command); err != nil {
@@ -216,7 +217,7 @@ func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) er
 	return err
 }
 
-// shell returns the path of the shell in which agents expect their commands to run.
+// shell returns the path of the shell in which coding agents expect their commands to run.
 func shell() string {
 	if _, err := os.Stat("/bin/bash"); err == nil {
 		return "/bin/bash"

@@ -23,8 +23,9 @@ import (
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
 
-// ViewsDir returns the directory for the views of a state directory, through which agents see their
-// sandboxes. It lies where no sandbox shows the host's files, and where nothing survives a reboot.
+// ViewsDir returns the directory for the views of a state directory: host directories in which coding agents
+// see the files of their sandboxes. It lies where no sandbox shows the host's files, and where nothing
+// survives a reboot.
 func ViewsDir(state string) string {
 	if real, err := filepath.EvalSymlinks(state); err == nil {
 		state = real
@@ -84,10 +85,10 @@ func control(e *engine.Engine, sandbox string) string {
 	return filepath.Join(e.Catalog().Path(sandbox), "view")
 }
 
-// openView shows the workspace of a sandbox at the directory l.View until the process l.Owner ends, and
-// returns when the agent can use it. It starts the sandbox. The caller has locked the view. viewer returns
-// the command line of the program that serves it. Inside, a symbolic link at the same path leads to the
-// workspace, so that a command can use the paths that the agent uses.
+// openView shows the workspace of a sandbox at the directory l.View of the host, for a coding agent, until
+// the agent's process l.Owner ends. It returns when the agent can use it. It starts the sandbox. The caller
+// has locked the view. viewer returns the command line of the program that serves it. Inside, a symbolic link
+// at the same path leads to the workspace, so that a command can use the paths that the agent uses.
 func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), l *Lease) error {
 	program, err := viewer()
 	if err != nil {
@@ -250,7 +251,8 @@ func agentProcess() (proc.Process, error) {
 	}
 }
 
-// describe returns the name of the process pid and the pid of its parent.
+// describe returns the name of the process pid and the pid of its parent, to find the coding agent among the
+// ancestors of this process.
 func describe(pid int) (name string, parent int, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// sameOwner gives the file f the owner of old, the file that it replaces. This matters where root edits a
-// user's file; other users may not change owners, and get no error.
+// sameOwner gives the file f, a new version of an agent's configuration, the owner of old, the file that it
+// replaces. This matters if root edits a user's file; other users may not change owners, and get no error.
 func sameOwner(f *os.File, old fs.FileInfo) error {
 	st, ok := old.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {

@@ -13,10 +13,12 @@ import (
 	"github.com/snapfs/snapfs/internal/confedit"
 )
 
-// Agents lists the coding agents into whose configuration snapfs can write its hooks.
+// Agents lists the coding agents into whose configuration snapfs can write its hooks, commands that the agent
+// runs at events such as a tool call.
 var Agents = []string{"claude", "codex", "opencode"}
 
-// A Setup says which coding agent gets snapfs's hooks, in which configuration, and with which command.
+// A Setup says which coding agent gets snapfs's hooks (commands that it runs at events), in which
+// configuration file, and which command line they have.
 type Setup struct {
 	// Agent is one of Agents.
 	Agent string
@@ -26,7 +28,8 @@ type Setup struct {
 	Program, Flags []string
 }
 
-// An Edit is a change of one configuration file of an agent, to be shown to the user before Write makes it.
+// An Edit is a change of one configuration file of a coding agent, to be shown to the user before Write makes
+// it.
 type Edit struct {
 	Path string
 	// Before is the content, nil if the file does not exist; After is the new content, nil to remove the file.
@@ -38,8 +41,9 @@ func (e Edit) Empty() bool {
 	return bytes.Equal(e.Before, e.After) && (e.Before == nil) == (e.After == nil)
 }
 
-// Install returns the edit that adds snapfs's hooks to the agent's configuration. Errors: errs.ErrInvalid (an
-// unknown agent; a file that is no configuration).
+// Install returns the edit that adds snapfs's hooks, commands that a coding agent runs at events such as a
+// tool call, to the agent's configuration. Errors: errs.ErrInvalid (an unknown agent; a file that is no
+// configuration).
 func (s Setup) Install() (Edit, error) {
 	return s.edit(func(text []byte) ([]byte, error) {
 		if s.Agent == "opencode" {
@@ -49,8 +53,8 @@ func (s Setup) Install() (Edit, error) {
 	})
 }
 
-// Uninstall returns the edit that removes snapfs's hooks from the agent's configuration. Errors: those of
-// Install.
+// Uninstall returns the edit that removes snapfs's hooks, commands that a coding agent runs at events, from
+// the agent's configuration. Errors: those of Install.
 func (s Setup) Uninstall() (Edit, error) {
 	return s.edit(func(text []byte) ([]byte, error) {
 		if s.Agent == "opencode" {
@@ -63,14 +67,15 @@ func (s Setup) Uninstall() (Edit, error) {
 	})
 }
 
-// Installed reports whether the agent's configuration has hooks of snapfs.
+// Installed reports whether the coding agent's configuration has hooks of snapfs, commands that the agent
+// runs at events.
 func (s Setup) Installed() (bool, error) {
 	e, err := s.Uninstall()
 	return err == nil && !e.Empty(), err
 }
 
-// Path returns the configuration file that the agent reads. Errors: errs.ErrInvalid (an unknown agent),
-// errs.ErrNotFound (no home directory).
+// Path returns the path of the configuration file that the coding agent reads. Errors: errs.ErrInvalid (an
+// unknown agent), errs.ErrNotFound (no home directory).
 func (s Setup) Path() (string, error) {
 	file := map[string][2]string{ // in a project, and in the directory of the user's configuration
 		"claude":   {".claude/settings.json", "settings.json"},
@@ -144,7 +149,8 @@ type hook struct {
 // a busy machine takes some; Codex allows no more than codexEnd for the end of a session.
 const quick, slow, codexEnd = 30, 120, 3
 
-// hooks returns the events at which the agent calls snapfs, in the order of the configuration file.
+// hooks returns the events, such as a tool call, at which the coding agent calls snapfs, in the order of the
+// configuration file.
 func (s Setup) hooks() []hook {
 	if s.Agent == "codex" {
 		return []hook{
@@ -170,14 +176,15 @@ func (s Setup) hooks() []hook {
 	}
 }
 
-// A group is an entry of the list of hooks for an event, as agents' configuration files have it.
+// A group is an entry of a coding agent's configuration file: the commands (hooks) that the agent runs at an
+// event.
 type group struct {
 	Matcher string    `json:"matcher,omitempty"`
 	Hooks   []handler `json:"hooks"`
 }
 
-// A handler is a command that an agent's configuration file names for an event. If Args is set, the agent
-// runs it without a shell.
+// A handler is a command (hook) that a coding agent's configuration file names for an event. If Args is set,
+// the agent runs it without a shell.
 type handler struct {
 	Type    string   `json:"type"`
 	Command string   `json:"command"`
@@ -185,7 +192,8 @@ type handler struct {
 	Timeout int      `json:"timeout,omitempty"`
 }
 
-// group returns the configuration entry by which the agent calls snapfs at the event of h.
+// group returns the entry of a coding agent's configuration file by which the agent calls snapfs at the event
+// of h, such as a tool call.
 func (s Setup) group(h hook) group {
 	words := slices.Concat(s.Program, []string{"hook", "--agent", s.Agent}, s.Flags, []string{h.event})
 	c := handler{Type: "command", Timeout: h.seconds}
@@ -205,7 +213,7 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// splitWords returns the words of a command line that shellWords has written for an agent's configuration.
+// splitWords returns the words of a command line that shellWords wrote into a coding agent's configuration.
 func splitWords(command string) (words []string) {
 	word, quoted, begun := "", false, false
 	for i := 0; i < len(command); i++ {
@@ -263,8 +271,8 @@ func (s Setup) removeHooks(text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// isOurs reports whether element, an entry of an event's list of hooks as JSON, calls snapfs and nothing
-// else, so that snapfs may change it.
+// isOurs reports whether element, the JSON of an entry with the commands that a coding agent runs at an
+// event, calls snapfs and nothing else, so that snapfs may change it.
 func isOurs(element []byte) bool {
 	var g group
 	if json.Unmarshal(element, &g) != nil || len(g.Hooks) == 0 {
@@ -282,8 +290,8 @@ func isOurs(element []byte) bool {
 	return true
 }
 
-// equal reports whether element, an entry of a list of hooks as JSON, means the same as want, whatever its
-// format.
+// equal reports whether element, the JSON of an entry with the commands that a coding agent runs at an event,
+// means the same as want, whatever its format.
 func equal(element []byte, want group) bool {
 	var have, need any
 	text, err := json.Marshal(want)

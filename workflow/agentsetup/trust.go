@@ -107,8 +107,8 @@ func trustIn(answer []byte, path string) Trust {
 	return trust
 }
 
-// A lineFinder is a writer that gets the output of Codex's app-server and finds the line with the list of
-// hooks.
+// A lineFinder is a writer that gets the output of the app-server of the coding agent Codex and finds the
+// line with the list of hooks in it.
 type lineFinder struct {
 	found func() error
 	mu    sync.Mutex

@@ -29,7 +29,8 @@ const (
 // same as for git bisect run.
 const skip = 125
 
-// leftover is the age at which snapfs removes the fork in which a check ran, in case the search is killed.
+// leftover is the age at which snapfs removes the fork in which a check of the binary search ran, if the
+// search itself was killed before it removed the fork.
 const leftover = time.Hour
 
 // A Search looks, by binary search, for the first snapshot of a sandbox with which a check command fails. The
@@ -67,10 +68,11 @@ type Check struct {
 	Verdict string `json:"verdict"`
 }
 
-// Run searches among the snapshots that led to the sandbox's present files. It takes the base for good and checks the
-// newest state first, which must be bad. Each check runs in a fork of its state, which is removed after it. Cost: one
-// check, and log2 of the number of states. Errors: errs.ErrNotFound (no snapshots), errs.ErrInvalid (the newest state
-// is good, or the check was killed), errs.ErrInterrupted, and those of a fork and of a command.
+// Run searches among the snapshots that led to the sandbox's present files. It takes the base for good and
+// checks the newest state first, which must be bad. Each check runs in a fork of the state to check, and the
+// fork is removed afterwards. Cost: one check, and log2 of the number of states. Errors: errs.ErrNotFound (no
+// snapshots), errs.ErrInvalid (the newest state is good, or the check was killed), errs.ErrInterrupted, and
+// those of a fork and of a command.
 func (s *Search) Run(ctx context.Context, e *engine.Engine, rec *catalog.Record) (*Result, error) {
 	line := keypoint.Line(rec)
 	r := &Result{Sandbox: s.Sandbox, Candidates: []string{}, Checks: []Check{}}

@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// partial is the name under which a copied file is written, beside the file that it replaces at the end by a
-// rename, so that nobody sees a half-written file.
+// partial is the name under which a file that is copied out of or into a sandbox is written first. It lies
+// beside the file that it replaces at the end by a rename, so that nobody sees a half-written file.
 const partial = ".snapfs-cp-partial"
 
 // unpack writes the files of the tar archive r below dir, and adds their numbers to c. It replaces the first
@@ -63,7 +63,8 @@ func unpack(r io.Reader, dir *os.Root, name string, c *Copied) error {
 	return nil
 }
 
-// renamed returns the path of a file in an archive with its first element replaced by name.
+// renamed returns member, the path of a file in a tar archive, with its first element replaced by name,
+// because the copy gets that name.
 func renamed(member, name string) string {
 	_, rest, _ := strings.Cut(path.Clean(member), "/")
 	return path.Join(name, rest)
@@ -84,8 +85,8 @@ func writeFile(dir *os.Root, r io.Reader, h *tar.Header) error {
 	})
 }
 
-// replace calls make to create a file beside name, called part, then renames it to name. After an error name
-// has its old content.
+// replace creates a file and puts it in the place of the file name in dir. It calls make to create the file
+// beside name, under the name part, then renames it to name. After an error name has its old content.
 func replace(dir *os.Root, name string, make func(part string) error) error {
 	part := path.Join(path.Dir(name), partial)
 	err := make(part)

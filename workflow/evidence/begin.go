@@ -50,7 +50,8 @@ func (s *Store) begin(e events.Event) error {
 	return nil
 }
 
-// madeData returns the content of the log entry about a new sandbox: user, host, policy and trees.
+// madeData returns the data of the evidence log's entry about the creation of a sandbox: user, host, policy
+// and trees.
 func (s *Store) madeData(l *audit.Log, rec *catalog.Record, e events.Event) (map[string]any, error) {
 	data, err := dataOf(l, e)
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *Store) madeData(l *audit.Log, rec *catalog.Record, e events.Event) (map
 	return data, nil
 }
 
-// Kernel returns the name, the release and the version of the kernel.
+// Kernel returns the name, the release and the version of the host's kernel, for the evidence of a sandbox.
 func Kernel() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -102,8 +103,9 @@ func asker() map[string]any {
 	return by
 }
 
-// addRules adds the rules of the policy p on programs, data, secrets and budgets to policy, its form in the
-// evidence log. A secret appears with its name and the requests it is for, not with its source.
+// addRules adds the rules of the sandbox's policy p on programs, data, secrets and budgets to policy, the
+// form of p for the evidence log. A secret appears with its name and the requests it is for, not with its
+// source.
 func addRules(policy map[string]any, p *catalog.Policy) {
 	if t := p.Tools; t != nil {
 		policy["tools"] = map[string]any{"allow_only": t.Allow != nil, "allow": valid(t.Allow), "deny": valid(t.Deny), "hook": valid(t.Hook), "mcp": valid(t.MCP)}

@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// dataOf returns the content of the log entry about the event e. The arguments of a command except the name
-// of the program, and the values of its variables, are redacted.
+// dataOf returns the data of the evidence log's entry about the event e. The arguments of a command except
+// the name of the program, and the values of its variables, are redacted.
 func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 	d := e.Data
 	data := map[string]any{}
@@ -75,7 +75,8 @@ func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 	return data, nil
 }
 
-// outputDigest returns the digest of a file with output, "" if it cannot be read.
+// outputDigest returns the digest of the file at path, which has the output of a command, for the evidence
+// log; "" if it cannot be read.
 func outputDigest(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -89,7 +90,8 @@ func outputDigest(path string) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// valid returns texts in valid UTF-8, as the evidence log needs: U+FFFD replaces other bytes.
+// valid returns texts in valid UTF-8, because an evidence log must contain no other bytes: U+FFFD replaces
+// them.
 func valid(texts []string) []string {
 	all := make([]string, len(texts))
 	for i, text := range texts {

@@ -58,8 +58,8 @@ func manifest(ctx context.Context, e *engine.Engine, rec *catalog.Record) ([][]b
 	return lines, nil
 }
 
-// entryOf returns the manifest entry for the change c, without its path. root is the directory with the
-// sandbox's files.
+// entryOf returns the data of the change c for a manifest, the list of a sandbox's changed files that is
+// stored as evidence, without its path. root is the directory with the sandbox's files.
 func entryOf(root *os.File, c *diff.Change) (map[string]any, error) {
 	entry := map[string]any{"change": c.Kind.String()}
 	if c.New == nil {
@@ -87,7 +87,8 @@ func entryOf(root *os.File, c *diff.Change) (map[string]any, error) {
 	return entry, nil
 }
 
-// digestOf returns the SHA-256 digest, in hexadecimal, of the content of the file path in root.
+// digestOf returns the SHA-256 digest, in hexadecimal, of the content of the file at path below root, for the
+// evidence of a sandbox.
 func digestOf(root *os.File, path string) (string, error) {
 	f, err := vfs.OpenBeneath(int(root.Fd()), path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

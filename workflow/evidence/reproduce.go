@@ -32,8 +32,8 @@ type gate struct {
 	after int64
 }
 
-// gateOf returns the last gate in records: the checks, and the manifest, that no command, roll back or
-// refresh separates.
+// gateOf returns the last gate in the records of an evidence log: the last checks of the sandbox's changes,
+// with the manifest of the same state. No command, rollback or refresh lies between them.
 func gateOf(records []audit.Record) (last gate) {
 	now := gate{after: -1}
 	for _, r := range records {
@@ -58,12 +58,14 @@ func gateOf(records []audit.Record) (last gate) {
 	return last
 }
 
-// Reproduce runs the recorded checks of a verified bundle again, each in a new fork of the recorded sandbox: of its base
-// with the recorded changes. It returns the verdict on the gate. Its fault is no-base if the sandbox no longer
-// has that state, and status if a check ends with another exit status than the recorded one. The checks
-// print to out.
+// Reproduce repeats the checks that a verified evidence bundle records, to see whether they end with the same
+// exit status. Each runs in a new fork of the recorded sandbox: of its base with the recorded changes. It
+// returns the verdict on the gate, the recorded checks. The verdict's fault is no-base if that state is no
+// longer available on this host, and status if a check ends with another exit status than the recorded one.
+// The checks print to out.
 //
-// The checks are commands from the bundle: the caller calls Reproduce only if it trusts the key that signed it.
+// The checks are commands from the bundle: the caller calls Reproduce only if it trusts the key that signed
+// it.
 func Reproduce(ctx context.Context, e *engine.Engine, text []byte, out io.Writer) (bundle.Verdict, error) {
 	verdict := func(result, fault, why string) (bundle.Verdict, error) {
 		return bundle.Verdict{Name: bundle.Gate, Result: result, Fault: fault, Why: why}, nil
@@ -96,7 +98,8 @@ func Reproduce(ctx context.Context, e *engine.Engine, text []byte, out io.Writer
 	return verdict("yes", "", fmt.Sprintf("gate reproduced: all %d checks ended as recorded, in forks of the recorded state", len(g.checks)))
 }
 
-// recordedState returns the sandbox that is still in the state of a gate, or why there is none.
+// recordedState returns the sandbox of the evidence bundle b if it still has the files that the checks of g
+// tested. Otherwise it returns why that state is no longer available.
 func recordedState(ctx context.Context, e *engine.Engine, b *bundle.Bundle, records []audit.Record, g gate) (*catalog.Record, string) {
 	var rec *catalog.Record
 	all, _ := e.Catalog().List() // a damaged record is not this one
@@ -141,7 +144,8 @@ func recordedState(ctx context.Context, e *engine.Engine, b *bundle.Bundle, reco
 	return nil, "the manifest of the checked state is missing"
 }
 
-// holds checks that each recorded file of the workspace has its recorded content in a sandbox.
+// holds returns an error unless each file of the workspace that manifest, the recorded list of changed files,
+// names has its recorded content in the sandbox.
 func holds(ctx context.Context, e *engine.Engine, rec *catalog.Record, manifest [][]byte) error {
 	tree, ok := compare.WorkspaceTree(rec)
 	if !ok {
@@ -175,7 +179,8 @@ func holds(ctx context.Context, e *engine.Engine, rec *catalog.Record, manifest 
 	return nil
 }
 
-// leftover is the age at which the fork of a killed reproduction is removed.
+// leftover is the age at which snapfs removes the fork in which a recorded check was repeated, if the
+// repetition itself was killed before it removed the fork.
 const leftover = time.Hour
 
 // again repeats a check that the evidence log records, in a new fork of a sandbox, writes its output to out,

@@ -20,9 +20,9 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
 )
 
-// RecordChanges records the changed files of a sandbox that keeps evidence: the manifest beside the
-// log, and its root in the log, unless the last record has the same root. For another sandbox it does
-// nothing. The engine calls it before each promotion.
+// RecordChanges adds the changed files of a sandbox to its evidence: it stores their list, the manifest,
+// beside the log, and the root hash of the manifest in the log, unless the last record has the same root. For
+// a sandbox that keeps no evidence it does nothing. The engine calls it before each promotion.
 func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	l := Of(e.Catalog()).Log(rec.ID)
 	if !rec.Policy.Evidence || !l.Exists() {
@@ -147,7 +147,8 @@ func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) erro
 // maxDestinations is how many network destinations one log entry counts at most, so that it stays small.
 const maxDestinations = 1000
 
-// An Exported is the bundle of a sandbox as a file, with the number of records and the root of the log.
+// An Exported is the evidence bundle of a sandbox as the bytes of a file, with the number of records and the
+// root hash of its log.
 type Exported struct {
 	Text    []byte
 	Records int
@@ -203,8 +204,9 @@ func (s *Store) Export(id string) (*Exported, error) {
 	return &Exported{text, len(lines), fmt.Sprintf("%x", root[:])}, err
 }
 
-// Reveal returns the digests in the evidence log of a sandbox that stand for text, which was redacted, with
-// their salts. With these, others can check that the log is about text. Errors: errs.ErrNotFound.
+// Reveal returns the digests in the evidence log of a sandbox that stand for text, such as an argument that
+// the log must not show, with their salts. With these, others can check that the log is about text. Errors:
+// errs.ErrNotFound.
 func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 	id, err := s.Find(name)
 	if err != nil {
@@ -227,7 +229,8 @@ func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 	return all, nil
 }
 
-// split returns the lines of text, which is empty or ends with a line break, without the line breaks.
+// split returns the lines of text, a file of evidence, without the line breaks. text is empty or ends with a
+// line break.
 func split(text []byte) [][]byte {
 	lines := [][]byte{}
 	for line := range bytes.Lines(text) {

@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
 )
 
-// dirName is the name of the directory in the state directory that contains the evidence of all sandboxes.
+// dirName is the name of the directory in the state directory that contains the evidence of all sandboxes,
+// the signed logs of everything done with them.
 const dirName = "evidence"
 
 // Names of the files in the directory with a sandbox's evidence, besides the log: two signed statements and
@@ -40,13 +41,16 @@ type Store struct {
 // directory of cat.
 func Of(cat *catalog.Catalog) *Store { return &Store{cat: cat, dir: Dir(cat.Dir())} }
 
-// Witness returns the store of evidence for the catalogue cat in the form that engine.Config needs.
+// Witness returns the store of evidence, signed logs of everything done with sandboxes, for the catalogue
+// cat, in the form that engine.Config needs.
 func Witness(cat *catalog.Catalog) events.Witness { return Of(cat) }
 
-// Dir returns the directory in the state directory state that contains the evidence of all sandboxes.
+// Dir returns the directory in the state directory state that contains the evidence of all sandboxes, the
+// signed logs of everything done with them.
 func Dir(state string) string { return filepath.Join(state, dirName) }
 
-// Key returns the key with which this host signs evidence, and creates it if there is none.
+// Key returns the key with which this host signs evidence, the logs of everything done with sandboxes. It
+// creates the key if there is none.
 func (s *Store) Key() (*statement.Key, error) { return statement.HostKey(s.dir) }
 
 // Log returns the log with the evidence about the sandbox with this id. The log need not exist.
@@ -84,8 +88,8 @@ func (s *Store) Before(e events.Event) error {
 	return l.Append(e.Type, data, true)
 }
 
-// noteSync remembers err, that an entry could not be put on stable storage. From then on [Store.Before]
-// refuses every operation on the sandbox.
+// noteSync remembers err: an entry of an evidence log could not be put on stable storage. From then on
+// [Store.Before] refuses every operation on the sandbox.
 func (s *Store) noteSync(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +104,8 @@ func (s *Store) lost() error {
 	return s.failed
 }
 
-// lasting are the types of events whose log entry is on stable storage when [Store.After] returns.
+// lasting are the types of events whose entry in the evidence log is on stable storage when [Store.After]
+// returns.
 var lasting = map[string]bool{
 	events.ChangesPromoted: true, events.PromotionUndone: true, events.PromotionRedone: true,
 	events.SandboxRemoved: true, events.SandboxRolledBack: true,

@@ -18,20 +18,21 @@ import (
 )
 
 const (
-	// quiet is how long the files of a trigger must be unchanged before a job is submitted, so that it does
-	// not find half-written files.
+	// quiet is how long the files that a trigger watches must be unchanged before it submits a job, so that
+	// the job does not find half-written files.
 	quiet = 2 * time.Second
 	// restFactor is how many times the duration of a search for changed files a worker waits before the next
 	// search. It bounds the load of a large workspace.
 	restFactor = 20
 )
 
-// errNotDue means that the condition of a trigger is not met any more, because another process has submitted
-// its job meanwhile.
+// errNotDue means that a trigger, which submits jobs on a schedule or on changed files, has nothing to submit
+// any more, because another process has submitted its job meanwhile.
 var errNotDue = errors.New("the condition is not met any more")
 
-// submitDue submits a job for each trigger whose condition is met. rested says, by trigger, from when on its
-// files may be searched again. An error of one trigger does not stop the others.
+// submitDue submits a job for each trigger whose condition is met: its time has come, or its files have
+// changed. rested says, by trigger, from when on its files may be searched again. An error of one trigger
+// does not stop the others.
 func (s *Store) submitDue(ctx context.Context, rested map[int]time.Time) error {
 	numbers, err := s.triggerNumbers()
 	failures := []error{err}
@@ -93,8 +94,9 @@ func (s *Store) onChange(t *storedTrigger) error {
 	return err
 }
 
-// stateOf returns a digest of the state of the files that pattern matches, by the data of their inodes, and
-// the newest change time. Symbolic links are not followed. Files that cannot be read are left out.
+// stateOf returns a digest of the files that pattern matches, made of the data of their inodes, and the
+// newest change time. By it a trigger notices changed files. Symbolic links are not followed. Files that
+// cannot be read are left out.
 func stateOf(workspace, pattern string) (state string, newest time.Time, err error) {
 	hash := sha256.New()
 	err = filepath.WalkDir(startOf(workspace, pattern), func(path string, d fs.DirEntry, err error) error {
@@ -121,8 +123,8 @@ func stateOf(workspace, pattern string) (state string, newest time.Time, err err
 	return hex.EncodeToString(hash.Sum(nil)), newest, err
 }
 
-// startOf returns the deepest directory, or the file, that contains everything that pattern matches, so that
-// only that is searched.
+// startOf returns the deepest directory, or the file, that contains everything that pattern, a trigger's
+// pattern of files, matches. Only that is searched for changes.
 func startOf(workspace, pattern string) string {
 	if !filepath.IsAbs(pattern) {
 		if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {

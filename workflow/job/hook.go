@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	// skew is how far the time in a webhook's request may be from this host's time. An older request may be a
-	// repetition by somebody else.
+	// skew is how far the time in a request to a webhook may be from this host's time. An older request may
+	// be a repetition by somebody else.
 	skew = 5 * time.Minute
-	// mostUsed is how many requests a webhook accepts within skew, and mostOpen how many of its jobs may not
-	// have ended.
+	// mostUsed is how many requests a webhook accepts within the time skew. mostOpen is how many jobs that it
+	// submitted may be unfinished at the same time.
 	mostUsed = 1000
 	mostOpen = 100
 )
 
-// A hookRequest is the JSON body of a webhook's request. An empty body, or an empty action, submits a job.
+// A hookRequest is the JSON body of a request to a webhook, which submits, approves or rejects a job. An
+// empty body, or an empty action, submits one.
 type hookRequest struct {
 	Action string `json:"action"` // submit, approve or reject
 	Job    int    `json:"job"`

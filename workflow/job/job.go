@@ -43,10 +43,12 @@ type Spec struct {
 	Occurrence string `json:"occurrence,omitempty"`
 }
 
-// Then says what to do with the result of a job whose check has passed.
+// Then says how snapfs continues with the result of a job, a submitted command, after its check has passed:
+// it waits for approval, or promotes the result.
 type Then string
 
-// The ways to continue with the result of a job whose check has passed.
+// The values of Then: how snapfs continues with the result of a job, a submitted command, after its check has
+// passed.
 const (
 	Hold    Then = "hold"    // it waits until a person approves its plan
 	Promote Then = "promote" // it is merged into the workspace; a conflict makes it wait
@@ -56,21 +58,22 @@ const (
 // A Class is the urgency of a job: a worker begins jobs of a more urgent class first.
 type Class string
 
-// The classes of urgency, in the order in which workers begin jobs.
+// The classes of urgency of jobs (submitted commands), in the order in which workers begin them.
 const (
 	Urgent Class = "urgent"
 	Normal Class = "normal"
 	Batch  Class = "batch"
 )
 
-// Classes returns the classes of urgency, in the order in which workers begin jobs.
+// Classes returns the classes of urgency of jobs (submitted commands), in the order in which workers begin
+// them.
 func Classes() []Class { return []Class{Urgent, Normal, Batch} }
 
 // A State says how far a job, a submitted command, has got: queued, running, waiting for a person, or how it
 // ended.
 type State string
 
-// The states of a job. From Done on they are final: nothing more happens.
+// The states of a job, a submitted command. From Done on they are final: nothing more happens.
 const (
 	Queued    State = "queued"
 	Running   State = "running"
@@ -82,7 +85,7 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// Final reports whether a job in this state is over, so that nothing more happens to it.
+// Final reports whether a job in this state has ended, so that nothing more happens to it.
 func (s State) Final() bool { return !slices.Contains([]State{Queued, Running, Promoting, Waiting}, s) }
 
 // A Job is a submitted command with its progress, as stored in the job's directory.
@@ -143,13 +146,14 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// order sorts jobs, in place, as workers begin them: by class, then by number.
+// order sorts jobs (submitted commands), in place, as workers begin them: by class of urgency, then by
+// number.
 func order(jobs []Job) {
 	rank := func(j Job) int { return slices.Index(Classes(), j.Class) }
 	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Number, b.Number)) })
 }
 
-// whoami returns the name of this process's user, or "unknown".
+// whoami returns the name of this process's user, to be stored as the submitter of a job, or "unknown".
 func whoami() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
@@ -157,7 +161,8 @@ func whoami() string {
 	return "unknown"
 }
 
-// wrongState returns the ErrInvalid for the operation op, which the state of the job j does not allow.
+// wrongState returns the ErrInvalid for the operation op, such as an approval, which the state of the job j
+// does not allow.
 func wrongState(op string, j *Job) error {
 	text := "it is " + string(j.State)
 	if j.Why != "" {

@@ -75,8 +75,9 @@ func (s *Store) promote(ctx context.Context, l *locked) error {
 	return s.finish(ctx, l, Done, "")
 }
 
-// finish ends a job in the given state and removes its sandbox. The state is stored first, so that a job
-// whose process is killed between the two does not begin again; the next worker removes the sandbox.
+// finish ends a job, a submitted command, in the given state and removes its sandbox. It stores the state
+// first. If the process is killed in between, the job does not begin again, and the next worker removes the
+// sandbox.
 func (s *Store) finish(ctx context.Context, l *locked, state State, why string) error {
 	if err := l.become(state, why); err != nil {
 		return err
@@ -135,8 +136,8 @@ func (s *Store) throughStages(ctx context.Context, l *locked) error {
 	return s.finish(ctx, l, Done, "")
 }
 
-// lastOf returns the id of the promotion that the last stage of p which promoted something made; "" if none
-// did.
+// lastOf returns the id of the last promotion that p, a promotion through stages, has made; "" if none of its
+// stages promoted anything.
 func lastOf(p *stages.Pipeline) (id string) {
 	for _, run := range p.Stages {
 		if run.Promotion != "" {
@@ -180,8 +181,8 @@ func (s *Store) promotionOf(sandbox string) string {
 	return ""
 }
 
-// waiting locks the job with this number, which waits for a person, for the operation op. ErrInvalid: it does
-// not wait.
+// waiting locks the job with this number, which waits until a person approves or rejects its result, for the
+// operation op. ErrInvalid: it does not wait.
 func (s *Store) waiting(op string, number int) (*locked, error) {
 	l, err := s.lock(op, number)
 	if err != nil {
@@ -194,8 +195,8 @@ func (s *Store) waiting(op string, number int) (*locked, error) {
 	return l, nil
 }
 
-// shortPlan is how many digits of a plan's fingerprint a person must give at least, to approve a job's result
-// by exactly that plan.
+// shortPlan is how many digits of the fingerprint of a promotion's plan a person must give at least, to
+// approve a job's result by exactly that plan.
 const shortPlan = 12
 
 // Approve promotes the result of a waiting job, by exactly the plan that the job has. plan is the start of
@@ -305,8 +306,8 @@ func (s *Store) Cancel(number int) (*Job, error) {
 	return j, f.Close()
 }
 
-// Remove removes a job that has ended from the store, with its output. Errors: ErrInvalid for one that has
-// not ended.
+// Remove removes a job (submitted command) that has ended, with its output, from the state directory. Errors:
+// ErrInvalid for one that has not ended.
 func (s *Store) Remove(ctx context.Context, number int) error {
 	const op = "removing job"
 	l, err := s.lock(op, number)

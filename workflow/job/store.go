@@ -36,11 +36,12 @@ const (
 	submitting = "new-"
 )
 
-// mostEnded is how many jobs that have ended are stored. Submitting a job removes the oldest beyond that.
+// mostEnded is how many ended jobs the state directory stores. Submitting a job removes the oldest beyond
+// that.
 const mostEnded = 500
 
-// A Store stores the jobs and triggers of a state directory. It is safe for concurrent use, by any number of
-// processes.
+// A Store stores the jobs (submitted commands) of a state directory, and the triggers that submit jobs
+// automatically. It is safe for concurrent use, by any number of processes.
 type Store struct {
 	engine *engine.Engine
 	dir    string
@@ -54,7 +55,7 @@ func New(e *engine.Engine) *Store {
 	return &Store{engine: e, dir: filepath.Join(e.StateDir(), "jobs"), events: events.New(e.StateDir(), e.Notice, nil), now: time.Now}
 }
 
-// announce appends an event about the new state of the job j to the event stream.
+// announce appends an event about the new state of the job j to the event log of the state directory.
 func (s *Store) announce(j *Job) {
 	e := events.Event{Type: events.JobChanged, Subject: j.Sandbox, Data: events.Data{Job: j.Number, Name: string(j.State), Reason: j.Why}}
 	if j.State == Queued && j.Tries == 0 {
@@ -65,8 +66,8 @@ func (s *Store) announce(j *Job) {
 
 func (s *Store) path(number int) string { return filepath.Join(s.dir, strconv.Itoa(number)) }
 
-// OutputDir returns the directory with the outputs of the job with this number: 1.out of its command, and
-// 1.check of its check.
+// OutputDir returns the directory with the outputs of the job (submitted command) with this number: 1.out of
+// its command, and 1.check of its check.
 func (s *Store) OutputDir(number int) string { return filepath.Join(s.path(number), outputDir) }
 
 // Submit stores a new job, which a worker then carries out. When it returns, the job survives a power loss.
@@ -149,8 +150,8 @@ func (s *Store) numbers() ([]int, error) {
 	return all, nil
 }
 
-// List returns all jobs, sorted by number. The error is about those that cannot be read; the others are
-// returned all the same.
+// List returns all jobs, the submitted commands, sorted by number. The error is about those that cannot be
+// read; the others are returned all the same.
 func (s *Store) List() ([]Job, error) {
 	numbers, err := s.numbers()
 	jobs := make([]Job, 0, len(numbers))
@@ -166,7 +167,8 @@ func (s *Store) List() ([]Job, error) {
 	return jobs, err
 }
 
-// Get returns the job with this number in its last stored state. Errors: ErrNotFound, ErrCorrupt.
+// Get returns the job (submitted command) with this number in its last stored state. Errors: ErrNotFound,
+// ErrCorrupt.
 func (s *Store) Get(number int) (*Job, error) {
 	const op = "reading job"
 	path := filepath.Join(s.path(number), recordFile)
@@ -195,7 +197,7 @@ func save(dir string, j *Job) error {
 	return catalog.ReplaceFile(filepath.Join(dir, recordFile), append(data, '\n'), true)
 }
 
-// A locked is a job that this process works on, with the lock of the job's directory.
+// A locked is a job, a submitted command, that this process works on, with the lock of the job's directory.
 type locked struct {
 	*Job
 	store *Store
@@ -203,8 +205,8 @@ type locked struct {
 	lock  *os.File
 }
 
-// lock locks the job with this number for the operation op, and reads it. Errors: ErrBusy if another process
-// works on it; those of Get.
+// lock locks the job (submitted command) with this number for the operation op, and reads it. Errors: ErrBusy
+// if another process works on it; those of Get.
 func (s *Store) lock(op string, number int) (*locked, error) {
 	if _, err := s.Get(number); err != nil {
 		return nil, err
@@ -242,7 +244,7 @@ func (l *locked) become(state State, why string) error {
 
 func (l *locked) unlock() { vfs.Unlock(l.lock) }
 
-// cancelled reports whether another process has requested the end of the job.
+// cancelled reports whether the user has requested the end of the job through another process.
 func (l *locked) cancelled() bool {
 	_, err := os.Lstat(filepath.Join(l.dir, cancelFile))
 	return err == nil

@@ -40,8 +40,8 @@ type Trigger struct {
 	Last int `json:"last,omitempty"`
 }
 
-// A storedTrigger is the JSON content of a trigger's file: the trigger as the user defined it, with internal
-// state such as the key of a webhook and its used requests.
+// A storedTrigger is the JSON content of the file of a trigger, which submits jobs automatically: the trigger
+// as the user defined it, with internal state such as the key of a webhook and its used requests.
 type storedTrigger struct {
 	Trigger
 	// Seen identifies the state of the files of Changed for which the newest job was submitted.
@@ -51,8 +51,8 @@ type storedTrigger struct {
 	Used   []used `json:"used,omitempty"`
 }
 
-// A used is an accepted request of a webhook, by its signature, with the time from which on it is too old to
-// be repeated.
+// A used is a request that a webhook has accepted, by its signature, with the time from which on it is too
+// old to be repeated. snapfs stores it to recognise a repetition.
 type used struct {
 	ID    string    `json:"id"`
 	Until time.Time `json:"until"`
@@ -60,7 +60,8 @@ type used struct {
 
 const (
 	triggersDir = "triggers"
-	// shortestEvery is the shortest time between two jobs of a schedule that is accepted.
+	// shortestEvery is the shortest time between two jobs that the schedule of a trigger, which submits jobs
+	// automatically, may have.
 	shortestEvery = time.Second
 	mostTriggers  = 1000
 )
@@ -69,8 +70,8 @@ func (s *Store) triggerPath(number int) string {
 	return filepath.Join(s.dir, triggersDir, strconv.Itoa(number)+".json")
 }
 
-// withTriggers calls do under the lock of the triggers, so that no other process changes a trigger meanwhile.
-// op is the operation for errors.
+// withTriggers calls do under a lock, so that no other process changes a trigger (which submits jobs
+// automatically) meanwhile. op is the operation for errors.
 func (s *Store) withTriggers(op string, do func() error) error {
 	dir := filepath.Join(s.dir, triggersDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -87,9 +88,9 @@ func (s *Store) withTriggers(op string, do func() error) error {
 	return do()
 }
 
-// AddTrigger stores a new trigger and returns it with its number. secret is the key of a webhook, else "".
-// For a trigger on files, their present state is the one that later states are compared with. When it
-// returns, the trigger survives a power loss. Errors: ErrInvalid.
+// AddTrigger stores a new trigger, which submits jobs automatically, and returns it with its number. secret
+// is the key of a webhook, else "". For a trigger on files, their present state is the one that later states
+// are compared with. When it returns, the trigger survives a power loss. Errors: ErrInvalid.
 func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) {
 	const op = "storing a trigger"
 	if err := t.check(); err != nil {
@@ -128,7 +129,8 @@ func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) 
 	return &st.Trigger, st.Secret, err
 }
 
-// check returns ErrInvalid for a trigger that cannot work, such as one with two conditions.
+// check returns ErrInvalid if a field of the trigger, which is to submit jobs automatically, is wrong: for
+// example, if it has two conditions.
 func (t *Trigger) check() error {
 	const op = "storing a trigger"
 	if err := t.Spec.check(); err != nil {
@@ -196,8 +198,8 @@ func (s *Store) readTrigger(number int) (*storedTrigger, error) {
 	return t, nil
 }
 
-// Triggers returns all triggers, sorted by number. The error is about those that cannot be read; the others
-// are returned all the same.
+// Triggers returns all triggers, which submit jobs at set times or on events, sorted by number. The error is
+// about those that cannot be read; the others are returned all the same.
 func (s *Store) Triggers() ([]Trigger, error) {
 	numbers, err := s.triggerNumbers()
 	list := []Trigger{}
@@ -213,7 +215,8 @@ func (s *Store) Triggers() ([]Trigger, error) {
 	return list, err
 }
 
-// RemoveTrigger removes the trigger with this number. Jobs that it submitted stay. Errors: ErrNotFound.
+// RemoveTrigger removes the trigger with this number, so that it submits no more jobs. Jobs that it submitted
+// stay. Errors: ErrNotFound.
 func (s *Store) RemoveTrigger(number int) error {
 	const op = "removing trigger"
 	return s.withTriggers(op, func() error {
@@ -224,9 +227,9 @@ func (s *Store) RemoveTrigger(number int) error {
 	})
 }
 
-// fire submits the job of a trigger for one occurrence of its condition, named id, and stores the trigger as
-// update changes it. If a killed process has submitted that job already, it is not submitted again: jobs
-// contain the id.
+// fire submits the job of the trigger with this number for one occurrence of its condition, such as a time of
+// its schedule, named id. It stores the trigger as update changes it. If a killed process has submitted that
+// job already, it is not submitted again: jobs contain the id.
 func (s *Store) fire(number int, id string, update func(*storedTrigger) error) (j *Job, err error) {
 	err = s.withTriggers("submitting the job of trigger", func() error {
 		t, err := s.readTrigger(number)
@@ -255,7 +258,8 @@ func (s *Store) fire(number int, id string, update func(*storedTrigger) error) (
 	return j, err
 }
 
-// firedAs returns the job that the trigger with this number submitted for the occurrence id, or nil.
+// firedAs returns the job that the trigger with this number submitted for the occurrence id of its condition,
+// such as one time of its schedule; nil if there is none.
 func (s *Store) firedAs(number int, id string) (*Job, error) {
 	jobs, err := s.List()
 	for i := range slices.Backward(jobs) {
@@ -266,8 +270,8 @@ func (s *Store) firedAs(number int, id string) (*Job, error) {
 	return nil, err
 }
 
-// idle reports whether the newest job of the trigger t neither is queued nor runs, so that another one may
-// follow.
+// idle reports whether the newest job of the trigger t has neither to begin nor runs, so that the trigger may
+// submit another one.
 func (s *Store) idle(t *storedTrigger) bool {
 	if t.Last == 0 {
 		return true

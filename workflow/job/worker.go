@@ -29,11 +29,12 @@ type Worker struct {
 }
 
 const (
-	// mostTries is how often a job is begun before it fails, if its worker is killed each time.
+	// mostTries is how often a worker begins a job whose worker was killed each time, before the job fails.
 	mostTries = 3
-	// pollTime is the time between two checks of a worker for new and cancelled jobs.
+	// pollTime is how long a worker, which runs the queued jobs, waits between two checks for new and
+	// cancelled ones.
 	pollTime = 500 * time.Millisecond
-	// patience is how long a job waits for capacity of the host before it fails.
+	// patience is how long a job waits until the host has the capacity for its sandbox. Then the job fails.
 	patience = 24 * time.Hour
 )
 
@@ -97,8 +98,8 @@ func (w *Worker) Work(ctx context.Context) error {
 	}
 }
 
-// carryOut works on a locked job until it needs no worker any more: it has ended, or waits for a person. If
-// ctx ends it queues the job again.
+// carryOut works on a locked job, a submitted command, until it needs no worker any more: it has ended, or
+// waits for a person. If ctx ends it queues the job again.
 func (w *Worker) carryOut(ctx context.Context, l *locked) {
 	var err error
 	switch {
@@ -134,7 +135,7 @@ func (w *Worker) notify(l *locked) {
 	}
 }
 
-// textOf returns the text of err with its first hint, to be stored as the reason of a job's state.
+// textOf returns the text of err with its first hint. It is stored as the explanation of the state of a job.
 func textOf(err error) string {
 	if hints := errs.HintsOf(err); len(hints) > 0 {
 		return err.Error() + "; hint: " + hints[0]
@@ -142,7 +143,8 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// run runs the command of a job and its check in a new sandbox, and continues with the result.
+// run runs the command of a job and its check in a new sandbox, and continues with the result as the job
+// says, for example by promoting it.
 func (w *Worker) run(ctx context.Context, l *locked) error {
 	if err := w.Store.tidy(ctx, l); err != nil { // of a worker that was killed
 		return err
@@ -213,8 +215,8 @@ func (w *Worker) request(l *locked) race.Request {
 	return r
 }
 
-// judge stores how the job's command and check ended, as the only attempt of the race contest, and settles a
-// result that passed.
+// judge stores how a job's command and check ended, and continues with the result if the check passed. The
+// job ran as the only attempt of the race contest.
 func (w *Worker) judge(ctx context.Context, l *locked, contest *race.Race) error {
 	a := contest.Attempts[0]
 	if a.Ended != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/engine/policy"
 )
 
-// A Difference is one value of a setting that only one of two profiles has.
+// A Difference is one value of a setting, such as a network rule, that only one of two profiles has: the
+// learned one or the given one. [Diff] returns it.
 type Difference struct {
 	// Setting is sandbox.net, tools.allow or data.writable.
 	Setting string `json:"setting"`
@@ -18,10 +19,11 @@ type Difference struct {
 	Used bool `json:"used"`
 }
 
-// everything stands for the value of a setting that restricts nothing.
+// everything stands in [Diff] for a setting of a profile that restricts nothing, such as the host's network.
 const everything = "everything"
 
-// Diff compares the profile of what a command used with one that a sandbox may have.
+// Diff compares used, the profile learned from a command, with allowed, an existing profile. It returns the
+// rules that the command needs and allowed lacks, and those that allowed has and the command did not need.
 func Diff(used, allowed *policy.Sandbox) []Difference {
 	differences := []Difference{}
 	add := func(setting string, u, a []string, covers func(a, u string) bool) {
@@ -53,7 +55,8 @@ func Diff(used, allowed *policy.Sandbox) []Difference {
 	return differences
 }
 
-// destinations returns the rules of a network setting.
+// destinations returns the single network rules in net, the network setting of a profile; everything for
+// "host", and none for "none".
 func destinations(net string) []string {
 	rules, some := strings.CutPrefix(net, "allow:")
 	switch {
@@ -65,7 +68,8 @@ func destinations(net string) []string {
 	return strings.Split(rules, ",")
 }
 
-// orEverything returns a list of rules, of which nil restricts nothing.
+// orEverything returns list, the rules of a setting of a profile, or for nil, which restricts nothing, a list
+// with the value everything.
 func orEverything(list []string) []string {
 	if list == nil {
 		return []string{everything}

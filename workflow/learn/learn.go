@@ -1,5 +1,6 @@
-// Package learn runs a command in sandboxes and makes a profile from what it used: the destinations that the
-// network proxy decided on, the paths that the command changed, and the programs that it executed.
+// Package learn observes a command and writes the smallest profile under which the command works. It runs the
+// command in sandboxes in which only secrets are refused, and observes three things: the network destinations
+// that the proxy decided on, the paths that the command changed, and the programs that it executed.
 package learn
 
 import (
@@ -22,16 +23,19 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// maxPasses bounds how often a command runs until no destination is refused any more.
+// maxPasses is how often at most [Of] runs a command to learn its profile. After each run it allows the
+// network destinations that were refused, until none is refused any more.
 const maxPasses = 10
 
-// unused is the destination that a first run may reach: no machine has this name (RFC 6761).
+// unused is the only network destination that the first run of a command to be learned may reach: no machine
+// has this name (RFC 6761). So every real destination is refused and thereby noticed.
 const unused = "learn.invalid:1"
 
-// hostName is the name of this host in a sandbox, see package network.
+// hostName is the name under which programs in a sandbox reach this host, see package network.
 const hostName = "host.snapfs"
 
-// A Learned is what a command used.
+// A Learned lists the network destinations, programs and writable paths that a command used, and the profile
+// made of them. [Of] makes it.
 type Learned struct {
 	Command []string `json:"command"`
 	// Status is the exit status of the last run, and Passes the number of runs.
@@ -220,7 +224,8 @@ func (l *Learned) noteNotLearned(text string) {
 	}
 }
 
-// existing returns the nearest directory at or above dir that existed before the command.
+// existing returns the nearest directory at or above dir that existed before the command ran. made has the
+// paths that the command created.
 func existing(dir string, made map[string]bool) string {
 	for made[dir] {
 		dir = filepath.Dir(dir)
@@ -228,7 +233,8 @@ func existing(dir string, made map[string]bool) string {
 	return dir
 }
 
-// outermost returns the paths that lie below none of the others, sorted.
+// outermost returns those of paths that lie below none of the others, sorted, so that a profile lists each
+// writable directory once.
 func outermost(paths []string) []string {
 	slices.Sort(paths)
 	list := []string{}
@@ -260,7 +266,7 @@ func (l *Learned) setPrograms(programs []string, made map[string]bool) {
 	}
 }
 
-// text returns the profile as TOML.
+// text returns the learned profile as TOML, the content of a profile file.
 func (l *Learned) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Learned by snapfs from one command. Read it before you use it: a run of the command\n# that takes another path may need more.\n")
@@ -288,7 +294,8 @@ func list(key string, values []string) string {
 	return b.String()
 }
 
-// quoted returns a text as a basic string of TOML, in which bytes that are no UTF-8 are replaced.
+// quoted returns a text as a string of TOML (a basic string) for the profile. It replaces bytes that are no
+// UTF-8.
 func quoted(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -307,7 +314,7 @@ func quoted(text string) string {
 	return b.String()
 }
 
-// Check returns an error unless the profile of l is one that snapfs can read.
+// Check returns an error unless l.Profile, the learned profile, is one that snapfs can read.
 func (l *Learned) Check() error {
 	_, err := policy.Parse("/learned.toml", []byte(l.Profile))
 	return err

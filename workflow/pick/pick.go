@@ -53,11 +53,12 @@ const (
 	Quit
 )
 
-// Asker is a function that asks a person a question and returns the answer. Its errors end the promotion with
-// nothing changed.
+// An Asker is a function that asks a person whether to promote a file or hunk, and returns the answer. Its
+// errors end the promotion with nothing changed.
 type Asker func(q Question) (Answer, error)
 
-// Result is the result of [Promote]: that of the promotion, and how much was left out.
+// A Result is the result of [Promote], which promotes picked changes: that of the promotion, and how many
+// changes were left out.
 type Result struct {
 	reconcile.Promoted
 	// Left is the number of questions whose answer was no.
@@ -167,8 +168,8 @@ type picker struct {
 	over   bool // the answer was Quit
 }
 
-// part asks about the changes of one part of the comparison, and writes the texts of which only some hunks
-// were picked to the fork.
+// part asks about the changes in one directory tree of the sandbox, such as the workspace. It writes texts of
+// which the user picked only some hunks to the fork.
 func (p *picker) part(ctx context.Context, part compare.Part) error {
 	base, err := p.mergeBase(part)
 	if err != nil {
@@ -202,8 +203,8 @@ func (p *picker) part(ctx context.Context, part compare.Part) error {
 	return p.write(ctx, part, texts)
 }
 
-// pick asks about the change c, or the move, and adds its path to p.picked if it is to be promoted. A text of
-// which only some hunks were picked is stored in texts. The path of a directory whose answer is for
+// pick asks the user whether to promote the change c, or the move, and adds its path to p.picked if so. A
+// text of which only some hunks were picked is stored in texts. The path of a directory whose answer is for
 // everything in it is added to within.
 func (p *picker) pick(part compare.Part, c *diff.Change, move *diff.Rename, base *baseline.MergeBase, within places, texts map[string][]byte) error {
 	dir := c.Old != nil && c.Old.Mode.IsDir()
@@ -230,8 +231,8 @@ func (p *picker) pick(part compare.Part, c *diff.Change, move *diff.Rename, base
 	return nil
 }
 
-// mergeBase opens the state that the sandbox and the real tree have in common, with which hunks are made. The
-// caller closes Frozen, and the root of Live if it is set.
+// mergeBase opens the common state of the sandbox and the real tree. The hunks that a person picks from are
+// differences to that state. The caller closes Frozen, and the root of Live if it is set.
 func (p *picker) mergeBase(part compare.Part) (*baseline.MergeBase, error) {
 	base := &baseline.MergeBase{Root: part.Root, Baseline: p.base, Frozen: baseline.RootedReader{Root: part.Old}}
 	if part.Frozen {
@@ -253,8 +254,8 @@ func (p *picker) mergeBase(part compare.Part) (*baseline.MergeBase, error) {
 	return base, nil
 }
 
-// sinceBase returns how the sandbox's file at c.Path, in tree, differs from the state that it has in common
-// with the real tree; nil for no difference. If that state is not known it returns c.
+// sinceBase returns how the sandbox's file at c.Path, in tree, differs from the version in base, the common
+// state of the sandbox and the real tree; nil for no difference. If that version is not known it returns c.
 func sinceBase(c *diff.Change, base *baseline.MergeBase, tree *os.File) (*diff.Change, error) {
 	old, _, why, err := base.At(c.Path)
 	if err != nil || why != "" {
@@ -429,7 +430,8 @@ func textOf(c *diff.Change, base *baseline.MergeBase, tree *os.File) *patch.Text
 	return patch.CompareTexts(a, b)
 }
 
-// places is a set of paths of files and directories, each of which stands for everything below it, too.
+// places is a set of paths of files and directories that the user has answered about; each stands for
+// everything below it, too.
 type places map[string]bool
 
 func (p places) covers(path string) bool {
@@ -458,8 +460,8 @@ func movesOf(part compare.Part) (moved map[string]*diff.Rename, within places) {
 	return moved, within
 }
 
-// isParent reports whether the change c creates a directory in which other files of all are created. There is
-// no question about it, since they need it.
+// isParent reports whether the change c creates a directory in which other changes of all create files. The
+// user is not asked about it, since those files need it.
 func isParent(c diff.Change, all []diff.Change) bool {
 	return c.New != nil && c.New.Mode.IsDir() && (c.Old == nil || !c.Old.Mode.IsDir()) && slices.ContainsFunc(all, func(o diff.Change) bool {
 		return strings.HasPrefix(o.Path, c.Path+"/")

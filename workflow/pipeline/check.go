@@ -24,8 +24,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// checkBefore runs the checks that precede stage i's promotion, in a sandbox whose workspace is the stage's
-// target with the plan applied.
+// checkBefore runs the checks that the profile sets before the promotion of stage i. They run in a sandbox
+// whose workspace is the stage's target directory with the planned promotion applied.
 func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	next := stages.StagePromoting
@@ -57,9 +57,9 @@ func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 	return r.enter(ctx, s, next)
 }
 
-// stageSandbox makes the sandbox in which the checks of stage i run: a fork of the target with the stage's
-// plan applied. A stage that deploys changes no directory, so its sandbox is a fork of the directory that it
-// deploys from.
+// stageSandbox makes the sandbox in which the checks of stage i of the promotion p run: a fork of the stage's
+// target directory with the planned promotion applied. A stage that deploys changes no directory, so its
+// sandbox is a fork of the directory that it deploys from.
 func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (*engine.Session, error) {
 	o := promoteOptions(p, i)
 	if !p.Stages[i].HasChanges() {
@@ -83,8 +83,8 @@ func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (
 	return pl.forkOf(ctx, p.Target(i), c.Rec.Policy, c)
 }
 
-// forkOf makes an ephemeral sandbox of the directory dir and, unless c is nil, applies the planned promotion
-// c to its fork. The caller discards the session.
+// forkOf makes an ephemeral sandbox of the directory dir, for the checks of a promotion's stage. Unless c is
+// nil, it applies the planned promotion c to the sandbox's fork. The caller discards the session.
 func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *reconcile.Promotion) (*engine.Session, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -124,8 +124,9 @@ func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile
 	return nil
 }
 
-// limited returns a context for the command c of a stage: it ends after the command's own timeout, or after
-// the time that the stage has left if that is shorter. It also returns the cancel function, and that time.
+// limited returns a context for the command c of a stage, such as a check. It ends after the command's own
+// timeout, or after the time that the stage has left if that is shorter. limited also returns the cancel
+// function, and that time.
 func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Context, context.CancelFunc, time.Duration) {
 	limit := r.left
 	if own := time.Duration(c.Timeout); own > 0 {
@@ -135,16 +136,16 @@ func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Co
 	return ctx, cancel, limit
 }
 
-// variables returns the environment variables that snapfs sets for a command of stage i: the promotion, the
-// stage, and when the command runs (before, after, deploy, rollback).
+// variables returns the environment variables that snapfs sets for a command of stage i of the promotion: the
+// promotion, the stage, and when the command runs (before, after, deploy, rollback).
 func (r *pipelineRun) variables(i int, when string) []string {
 	return []string{
 		r.mark(), "SNAPFS_WHEN=" + when, "SNAPFS_SANDBOX=" + r.p.Sandbox, "SNAPFS_STAGE=" + r.p.Stages[i].Name, "SNAPFS_TARGET=" + r.p.Target(i),
 	}
 }
 
-// inside runs the n-th check of stage i of the promotion in the sandbox sb, logs its output, and ends every
-// process that the check leaves running. Errors: ErrCheck.
+// inside runs the n-th check of stage i of the promotion, the command c, in the sandbox sb. It logs the
+// output, and ends every process that the check leaves running. Errors: ErrCheck.
 func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, c policy.Command) error {
 	log, err := r.openLog(i, "before", n)
 	if err != nil {
@@ -192,8 +193,8 @@ func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, 
 	return nil
 }
 
-// announce appends the end of a check of stage i to the event log: the command c, its exit status, when it
-// ran and how long it took. Its output is in l.
+// announce appends an event to the event log: a check of stage i, the command c, has ended. The event has its
+// exit status, when it ran and how long it took. The output is in l.
 func (r *pipelineRun) announce(i int, c policy.Command, when string, status int, took time.Duration, l *commandLog) {
 	rec, err := r.e.engine.Catalog().Get(r.p.Sandbox)
 	if err != nil { // another command has removed it; the next step reports that
@@ -204,7 +205,8 @@ func (r *pipelineRun) announce(i int, c policy.Command, when string, status int,
 	})
 }
 
-// checkAfter runs the checks that follow stage i's promotion, on the host. If one fails, it undoes the stage.
+// checkAfter runs the checks that the profile sets after the promotion of stage i, on the host. If one fails,
+// it undoes the stage.
 func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.endLeft(s); err != nil {
@@ -257,8 +259,9 @@ func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 	return r.takeBack(ctx, i, err)
 }
 
-// command runs the command c of stage i on the host, in the stage's directory, and logs its output. Its
-// environment has the pipeline's id, by which a later process finds processes that a killed one left running.
+// command runs the command c of stage i of the promotion on the host, in the stage's directory, and logs its
+// output. The command's environment has the promotion's id, by which a later process finds processes that a
+// killed snapfs left running.
 func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c policy.Command) error {
 	log, err := r.openLog(i, when, n)
 	if err != nil {

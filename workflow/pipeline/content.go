@@ -63,8 +63,8 @@ func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[
 	return content, nil
 }
 
-// digestOf returns a text that stays equal until the file n is changed. It leaves out the times of a
-// directory, which change with its entries. nil means no file.
+// digestOf returns a text that is equal for n, the metadata of a file, as long as nobody changes the file. It
+// leaves out the times of a directory, which change with its entries. nil means no file.
 func digestOf(n *diff.Node) string {
 	if n == nil {
 		return "-"
@@ -77,7 +77,8 @@ func digestOf(n *diff.Node) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// openWorkspace opens the workspace, as it is in the sandbox's fork, for reading; the caller closes it.
+// openWorkspace opens the workspace, as it is in the fork of the sandbox to be promoted, for reading; the
+// caller closes it.
 func (pl *Runner) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.File, error) {
 	t, ok := compare.WorkspaceTree(rec)
 	if !ok {
@@ -98,8 +99,9 @@ func (pl *Runner) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.F
 	return dirs[0], nil
 }
 
-// sameContent returns an error if the sandbox has changed since the promotion p through stages began, as its
-// checks would then be worth nothing. Errors: ErrNotFound (the sandbox was removed or replaced), ErrDrifted.
+// sameContent returns an error if the sandbox has changed since the promotion p through stages began, because
+// the checks of the stages ran on the earlier files. Errors: ErrNotFound (the sandbox was removed or
+// replaced), ErrDrifted.
 func (pl *Runner) sameContent(ctx context.Context, p *stages.Pipeline) error {
 	h, err := pl.engine.Supervise.HoldAny(ctx, p.Sandbox)
 	if err != nil {

@@ -72,7 +72,7 @@ func (pl *Runner) History() ([]HistoryEntry, error) {
 	return all, errors.Join(err, perr)
 }
 
-// historyEntry returns the line of `snapfs log` for stage i of the promotion p.
+// historyEntry returns the line of `snapfs log` for stage i of p, a promotion through stages.
 func historyEntry(p *stages.Pipeline, i int) HistoryEntry {
 	s := &p.Stages[i]
 	h := HistoryEntry{

@@ -46,8 +46,8 @@ func (l *commandLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// failure returns the ErrCheck for the command c, which failed because of why, and notes the last lines of
-// its output l for the user.
+// failure returns the ErrCheck for the command c of a promotion's stage, such as a check, which failed
+// because of why. It notes the last lines of the command's output l for the user.
 func (r *pipelineRun) failure(l *commandLog, c policy.Command, why string) error {
 	if r.failed.Command == "" {
 		r.failed = StageError{Command: c.Name, Tail: l.tail(), Log: l.file.Name()}

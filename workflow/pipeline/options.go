@@ -43,7 +43,7 @@ func (e *StageError) Error() string {
 
 func (e *StageError) Unwrap() error { return e.Err }
 
-// Hints returns the commands with which the user can continue the promotion.
+// Hints returns the commands with which the user can continue the promotion that stopped at a stage.
 func (e *StageError) Hints() []string { return e.Next }
 
 // promoteOptions returns the options with which package reconcile promotes the sandbox to the target

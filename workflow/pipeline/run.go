@@ -38,8 +38,8 @@ func (r *pipelineRun) report(s *stages.StageRun, what string) {
 	}
 }
 
-// enter stores the next state of the stage s on disk, before the work of that state begins, so that a restart
-// knows which work may have been done.
+// enter stores on disk that the stage s of the promotion enters the state next, before the work of that state
+// begins, so that a restart knows which work may have been done.
 func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages.StageState) error {
 	if err := fault.Point(ctx, "enter "+string(next)); err != nil {
 		return err
@@ -96,8 +96,8 @@ func (r *pipelineRun) stage(ctx context.Context, i int) error {
 	return nil
 }
 
-// fail stores that the stage s, which has promoted nothing, failed because of err, and returns err. An
-// interruption is no failure: the stage resumes at its last step.
+// fail stores that the stage s of the promotion failed because of err, and returns err. The stage has
+// promoted nothing. An interruption is no failure: the stage resumes at its last step.
 func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) error {
 	if ctx.Err() != nil || fleeting(err) {
 		return err
@@ -106,14 +106,14 @@ func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) e
 	return errors.Join(err, r.enter(ctx, s, stages.StageFailed))
 }
 
-// fleeting reports whether err, of a stage of a promotion, has a temporary cause that has nothing to do with
-// the stage, such as a full disk, so that the stage can be continued later.
+// fleeting reports whether err, the error of a stage of a promotion, has a temporary cause outside the stage,
+// such as a full disk. The stage can then be continued later.
 func fleeting(err error) bool {
 	return errors.Is(err, errs.ErrNoSpace) || errors.Is(err, errs.ErrBusy)
 }
 
-// admit plans the promotion of stage i to its target, and asks a person to approve the plan if the stage
-// needs that. It returns ErrWaiting if nobody can be asked.
+// admit plans the promotion of stage i to its target directory, and asks a person to approve the plan if the
+// stage needs that. It returns ErrWaiting if nobody can be asked.
 func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.e.sameContent(ctx, r.p); err != nil {
@@ -179,8 +179,8 @@ func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*re
 	return c.Plan, pl.engine.Reconcile.SavePlan(c.Plan)
 }
 
-// promote carries out the plan of stage i, by which its checks ran, on the target directory, unless an
-// earlier process already has.
+// promote promotes the sandbox to the target directory of stage i. It carries out the same plan that the
+// checks of the stage have tested. It does nothing if an earlier process already has promoted it.
 func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if r.resumed {
@@ -210,8 +210,8 @@ func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	return r.enter(context.WithoutCancel(ctx), s, stages.StageVerifying)
 }
 
-// promotedAs returns the id of the promotion of stage i that a process made and was killed before it stored
-// the id, or "".
+// promotedAs returns the id of the promotion to the target of stage i if an earlier process made it and was
+// killed before it stored the id; else "".
 func (r *pipelineRun) promotedAs(i int) (string, error) {
 	all, err := r.e.engine.Reconcile.Promotions()
 	if err != nil {
@@ -287,8 +287,8 @@ func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 	return err
 }
 
-// endLeft ends the processes on the host that a killed process left running for the current step of the stage
-// s. It leaves processes that an earlier command of the stage started on purpose.
+// endLeft ends processes on the host that an earlier, killed snapfs process left running for the current step
+// of the stage s. It leaves processes that an earlier command of the stage started on purpose.
 func (r *pipelineRun) endLeft(s *stages.StageRun) error {
 	var cut []string
 	switch s.State {

@@ -18,7 +18,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// StageOptions configure a promotion of a sandbox through the stages of a profile. [Runner] takes them.
+// StageOptions configure a promotion of a sandbox through the stages of a profile, such as test and
+// production. [Runner.PromoteStages] takes them.
 type StageOptions struct {
 	stages.PipelineOptions
 	// Profile holds the stages; those up to To are run.
@@ -152,8 +153,8 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 	return p, lock, err
 }
 
-// follow works on the stages of the promotion p until it ends or cannot continue. resumed is set if an
-// earlier process may have begun the current step.
+// follow works on the stages of the promotion p, one after another, until the promotion ends or cannot
+// continue. resumed is set if an earlier process may have begun the current step.
 func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher, resumed bool) (*stages.Pipeline, error) {
 	r := &pipelineRun{e: pl, p: p, w: w, resumed: resumed}
 	for i, more := p.Current(); more; i, more = p.Current() {
@@ -166,8 +167,8 @@ func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher
 	return p, pl.engine.Stages.Save(p)
 }
 
-// stopped returns err, the error of stage i, as a StageError with the commands by which the user can
-// continue.
+// stopped returns err, the error at which stage i of the promotion stopped, as a StageError, with the
+// commands by which the user can continue.
 func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	p, s := r.p, &r.p.Stages[i]
 	again, cancel := "snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID

@@ -21,7 +21,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// An attemptRunner runs one attempt of a race in its sandbox: command, check and score.
+// An attemptRunner runs one attempt of a race, several attempts at one task, in its sandbox: command, check
+// and score.
 type attemptRunner struct {
 	m   *coordinator
 	i   int
@@ -42,7 +43,8 @@ type attemptRunner struct {
 	made []snapshot.ID
 }
 
-// run runs the attempt to its end. Afterwards no process of the attempt runs.
+// run runs one attempt of a race (command, check and score) to its end. Afterwards no process of the attempt
+// runs.
 func (l *attemptRunner) run(ctx context.Context) {
 	defer func() { l.m.e.engine.Supervise.ReleaseSlot(l.place) }() // unless the command got it
 	if err := l.admit(ctx); err != nil && ctx.Err() == nil {
@@ -96,8 +98,8 @@ func (l *attemptRunner) admit(ctx context.Context) (err error) {
 	return err
 }
 
-// race runs the attempt's command, the check and the score. It returns the attempt's final state, and an
-// error with details.
+// race runs the command, the check and the score of one attempt of a race. It returns the attempt's final
+// state, and an error with details.
 func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	if err := l.start(ctx); err != nil {
 		return l.cannot(ctx, err)
@@ -140,8 +142,8 @@ func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	return Passed, nil
 }
 
-// cannot returns the final state of an attempt of which a step failed with err: TimedOut or Stopped if ctx
-// ended, else Broken with err.
+// cannot returns the final state of an attempt of a race in which a step failed with err: TimedOut or Stopped
+// if ctx ended, else Broken with err.
 func (l *attemptRunner) cannot(ctx context.Context, err error) (AttemptState, error) {
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
@@ -152,7 +154,8 @@ func (l *attemptRunner) cannot(ctx context.Context, err error) (AttemptState, er
 	return Stopped, nil
 }
 
-// start starts the attempt's sandbox and the command in it, with the output going to the attempt's file.
+// start starts the sandbox of an attempt of a race and the command in it, whose output goes to the attempt's
+// file.
 func (l *attemptRunner) start(ctx context.Context) (err error) {
 	if l.said, err = newSink(l.out.command); err != nil {
 		return err
@@ -240,8 +243,8 @@ func (l *attemptRunner) rewind(ctx context.Context) error {
 	return e.cat.Update(rec)
 }
 
-// exec runs c, a check or a score, in the attempt's sandbox with its output to out, and ends every process
-// that it leaves running.
+// exec runs c, the check or the score of an attempt of a race, in the attempt's sandbox with its output to
+// out. Then it ends every process that c leaves running.
 func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File) (engine.Status, error) {
 	c.Env = append(append([]string{}, c.Env...), l.c.Env[len(l.c.Env)-2:]...)
 	c.Stdin, c.TTY = nil, nil
@@ -275,7 +278,8 @@ func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File
 	return st, errors.Join(err, said.whole(), aside.whole())
 }
 
-// score runs the score command of an attempt and stores the number that it prints.
+// score runs the score command of an attempt of a race and stores the number that it prints, by which the
+// best attempt is chosen.
 func (l *attemptRunner) score(ctx context.Context) (AttemptState, error) {
 	l.m.note(l.i, func(a *Attempt) { a.State = Scoring })
 	st, err := l.exec(ctx, *l.m.req.Score, l.out.score)

@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Comparison groups the attempts of a race by their results in the workspace. It includes attempts that
-// ended by themselves, and ignores times and inode numbers.
+// A Comparison groups the attempts of a race (several attempts at one task) by their results in the
+// workspace. It includes attempts that ended by themselves, and ignores times and inode numbers.
 type Comparison struct {
 	// Paths are the paths that at least one attempt changed, sorted.
 	Paths []ComparedPath `json:"paths"`
@@ -30,8 +30,8 @@ type Comparison struct {
 	Identical [][]int `json:"identical"`
 }
 
-// A ComparedPath is a path that some attempts of a race have changed, with the attempts grouped by its new
-// state.
+// A ComparedPath is a path that some attempts of a race (several attempts at one task) have changed, with the
+// attempts grouped by its new state.
 type ComparedPath struct {
 	// Path is relative to the workspace.
 	Path string `json:"path"`
@@ -51,8 +51,8 @@ func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err err
 	}
 }
 
-// size measures how much the attempt has changed. It leaves the changes open for the comparison with the
-// other attempts.
+// size measures how much an attempt of a race has changed in its sandbox. It leaves the changes open for the
+// comparison with the other attempts.
 func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	c, err := l.s.Engine.Compare.Changes(ctx, l.s.Record)
 	if err != nil {
@@ -101,9 +101,9 @@ func (r *Race) compare(ctx context.Context) error {
 	return t.settle(ctx, &r.Compared)
 }
 
-// drift detects the drift of the real workspace once for all attempts. The function that it returns says how
-// many paths have drifted, and how many of these one attempt has changed too. That function returns nil if
-// the drift is unknown.
+// drift detects the drift of the real workspace once for all attempts of the race. It returns a function that
+// counts the drifted paths, and those of them that one attempt, with the changes mine, has changed too. That
+// function returns nil if the drift is unknown.
 func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDrift {
 	rec := r.sessions[0].Record
 	unknown := func(*compare.Changes) *ResultDrift { return nil }
@@ -125,8 +125,8 @@ func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDri
 	}
 }
 
-// A tally collects, for each changed path, the state that it has in each attempt of a race, to compare the
-// attempts.
+// A tally collects, for each changed path, the state that it has in each attempt of a race, to find attempts
+// with the same result.
 type tally struct {
 	numbers []int
 	paths   []touchedPath
@@ -201,8 +201,8 @@ func (t *tally) settle(ctx context.Context, to *Comparison) error {
 	return nil
 }
 
-// groups divides the numbers of attempts into groups that have equal states. A number without a state is in
-// no group.
+// groups divides the numbers of a race's attempts into groups that have equal states at one path. states has
+// the state by number; a number without a state is in no group.
 func groups(numbers []int, states map[int]string) [][]int {
 	var found [][]int
 	place := map[string]int{}
@@ -250,7 +250,8 @@ func describeNode(ctx context.Context, p touchedPath, read bool) (string, error)
 	return b.String(), nil
 }
 
-// contentSum returns a digest of the content of the file path in root, an attempt's workspace.
+// contentSum returns a digest of the content of the file path in root, the workspace of an attempt of a race,
+// by which attempts are compared.
 func contentSum(ctx context.Context, root *os.File, path string) (string, error) {
 	l := baseline.RootedReader{Root: root}
 	defer l.Close()

@@ -13,7 +13,7 @@ type Coordinator struct {
 	notice func(string)
 }
 
-// New returns a Coordinator that runs races in sandboxes of the engine e.
+// New returns a Coordinator that runs races, several attempts at one task, in sandboxes of the engine e.
 func New(e *engine.Engine) *Coordinator {
 	return &Coordinator{engine: e, cat: e.Catalog(), notice: e.Notice}
 }

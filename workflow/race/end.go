@@ -10,15 +10,16 @@ import (
 	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
-// Changes returns the changes of the attempt with this number since the common base. The caller closes them.
+// Changes returns the changes that the race's attempt with this number made since the base that all attempts
+// started from. The caller closes them.
 func (r *Race) Changes(ctx context.Context, number int) (*compare.Changes, error) {
 	s := r.sessions[number-1]
 	return s.Engine.Compare.Changes(ctx, s.Record)
 }
 
-// Keep makes the sandbox of the attempt with this number permanent and returns its name. It may be repeated;
-// after an error the sandbox still belongs to the race. On a live base, keep every sandbox that will be
-// merged later before promoting the first one, because Keep records the baseline.
+// Keep makes the sandbox of the race's attempt with this number permanent and returns its name. It may be
+// repeated; after an error the sandbox still belongs to the race. On a live base, keep every sandbox that
+// will be merged later before promoting the first one, because Keep records the baseline.
 func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	a, s := &r.Attempts[number-1], r.sessions[number-1]
 	if a.Kept {
@@ -43,7 +44,7 @@ func (r *Race) Promote(ctx context.Context, number int) (reconcile.Promoted, err
 	return r.e.engine.Reconcile.Promote(ctx, name, reconcile.PromoteOptions{})
 }
 
-// Remove removes the sandbox of the attempt with this number, which [Race.Keep] made permanent.
+// Remove removes the sandbox of the race's attempt with this number, which [Race.Keep] made permanent.
 func (r *Race) Remove(ctx context.Context, number int) error {
 	a := &r.Attempts[number-1]
 	err := r.e.engine.Remove(ctx, a.Sandbox)
@@ -53,7 +54,7 @@ func (r *Race) Remove(ctx context.Context, number int) error {
 	return err
 }
 
-// Close removes every sandbox of the race that was not made permanent. It may be repeated.
+// Close removes every sandbox of the race's attempts that was not made permanent. It may be repeated.
 func (r *Race) Close(ctx context.Context) error {
 	var rest []*engine.Session
 	for i, s := range r.sessions {

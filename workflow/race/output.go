@@ -28,8 +28,7 @@ type attemptFiles struct{ command, check, score *os.File }
 // the user named no directory.
 func (rr *Coordinator) races() string { return filepath.Join(rr.cat.Dir(), "races") }
 
-// keptOutputs is for how many races, the newest ones, the outputs of the attempts stay in the state
-// directory.
+// keptOutputs is for how many races, the newest ones, the state directory stores the outputs of the attempts.
 const keptOutputs = 10
 
 func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outputs, error) {
@@ -105,12 +104,12 @@ func newSink(to *os.File) (*sink, error) {
 	return s, nil
 }
 
-// handed closes this process's write end of the pipe for a command's output, after the command has got its
-// own, so that the pipe ends with the command.
+// handed closes this process's write end of the pipe that takes the output of a command of the race. The
+// command has got its own end before, so the pipe now ends with the command.
 func (s *sink) handed() { s.w.Close() }
 
-// whole waits until all output of an attempt's command is in its file. No other process may have the write
-// end of the pipe open. On a nil sink it does nothing.
+// whole waits until all output of an attempt's command has passed through the pipe into its file. No other
+// process may have the write end of the pipe open. On a nil sink it does nothing.
 func (s *sink) whole() error {
 	if s == nil {
 		return nil

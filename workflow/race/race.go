@@ -18,7 +18,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Request describes a race: the attempts' commands and sandboxes, and how the winner is chosen.
+// A Request describes a race, several attempts at one task: the attempts' commands and sandboxes, and how the
+// winner is chosen.
 type Request struct {
 	// Request describes the sandboxes, one for each attempt. Each queues by itself if
 	// Admission asks for that. Its name is Name, or one made from the workspace's,
@@ -46,17 +47,17 @@ type Request struct {
 	Progress func(Attempt)
 }
 
-// Environment variables that snapfs sets for an attempt's command, check and score: the attempt's number,
-// from 1, and the number of attempts.
+// Environment variables that snapfs sets for the command, the check and the score of an attempt of a race:
+// the attempt's number, from 1, and the number of attempts.
 const (
 	attemptVariable  = "SNAPFS_ATTEMPT"
 	attemptsVariable = "SNAPFS_ATTEMPTS"
 )
 
-// An AttemptState says how far an attempt of a race has got, or how it ended.
+// An AttemptState says how far an attempt of a race (several attempts at one task) has got, or how it ended.
 type AttemptState string
 
-// The states of an attempt of a race. From Passed on they are final.
+// The states of an attempt of a race (several attempts at one task). From Passed on they are final.
 const (
 	Waiting  AttemptState = "waiting"
 	Running  AttemptState = "running"
@@ -74,7 +75,8 @@ func (s AttemptState) Final() bool {
 	return s != Waiting && s != Running && s != Checking && s != Scoring
 }
 
-// An Attempt is one of the commands that a race runs, each in its own sandbox, with its outcome.
+// An Attempt is one of the commands that a race runs at the same task, each in its own sandbox, with its
+// outcome.
 type Attempt struct {
 	// Number counts from 1.
 	Number int `json:"attempt"`
@@ -106,7 +108,8 @@ type Attempt struct {
 	Kept bool `json:"kept"`
 }
 
-// An Ended says how a command of a race ended: its exit status, and the signal that killed it.
+// An Ended says how a command of an attempt of a race (several attempts at one task) ended: its exit status,
+// and the signal that killed it.
 type Ended struct {
 	// Status is the exit status as a shell reports it: 128 plus the number of the signal that
 	// killed the command.
@@ -114,7 +117,7 @@ type Ended struct {
 	Signal string `json:"signal,omitempty"`
 }
 
-// A ResultSize says how much an attempt of a race has changed.
+// A ResultSize says how much an attempt of a race (several attempts at one task) has changed in its sandbox.
 type ResultSize struct {
 	// Paths counts the changed paths of the workspace, except those of which only the time
 	// differs.
@@ -128,15 +131,16 @@ type ResultSize struct {
 	Elsewhere int `json:"elsewhere"`
 }
 
-// A ResultDrift says how much of the real workspace has drifted from the base of a race.
+// A ResultDrift says how much of the real workspace has drifted from the base of a race, the state from which
+// all attempts started.
 type ResultDrift struct {
 	Paths int `json:"paths"`
 	// Both counts the drifted paths that the attempt changed too.
 	Both int `json:"both"`
 }
 
-// A Race is the result of a finished race. No process runs in its sandboxes, which exist until
-// the caller calls Keep, Promote or Close.
+// A Race is the result of a finished race of several attempts at one task. No process runs in the attempts'
+// sandboxes, which exist until the caller calls Keep, Promote or Close.
 type Race struct {
 	Workspace string `json:"workspace"`
 	// Taken is the instant of the common base, and Frozen whether the base is frozen.
@@ -158,7 +162,7 @@ type Race struct {
 	changes  []*compare.Changes // of each attempt, until they are compared; nil where unknown
 }
 
-// Passed returns the numbers of the attempts whose command and check succeeded.
+// Passed returns the numbers of the attempts of the race whose command and check succeeded.
 func (r *Race) Passed() (numbers []int) {
 	for _, a := range r.Attempts {
 		if a.State == Passed {
@@ -234,7 +238,7 @@ func (r *Race) closeChanges() {
 	r.changes = nil
 }
 
-// jobs returns how many attempts of the race may run at the same time.
+// jobs returns how many attempts of the race may run their commands at the same time.
 func (r *Request) jobs() int {
 	if r.Jobs <= 0 {
 		return len(r.Attempts)
@@ -298,7 +302,8 @@ func (r *Race) best(lower bool) (number int) {
 	return number
 }
 
-// A coordinator is the state of a running race that its attempts, which run at the same time, share.
+// A coordinator is the state of a running race that its attempts at the task, which run at the same time,
+// share.
 type coordinator struct {
 	*Race
 	req  Request
@@ -329,8 +334,8 @@ func (m *coordinator) note(i int, change func(a *Attempt)) {
 	}
 }
 
-// passed notes that attempt i has passed: its command and check succeeded. If the request has First set, it
-// stops all other attempts.
+// passed notes that attempt i of the race has passed: its command and check succeeded. If the request has
+// First set, it stops all other attempts.
 func (m *coordinator) passed(i int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -340,7 +345,8 @@ func (m *coordinator) passed(i int) {
 	}
 }
 
-// level stores which protections the sandboxes of the race lack, the same for all attempts.
+// level stores which protections of the isolation this host cannot give the sandboxes of the race. They are
+// the same for all attempts.
 func (m *coordinator) level(l engine.Level) {
 	m.mu.Lock()
 	m.Missing = l.Missing

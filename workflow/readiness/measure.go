@@ -22,12 +22,14 @@ import (
 	"github.com/snapfs/snapfs/workflow/selftest"
 )
 
-// pointNames are the points of the checklist: the backend with the kernel and the runtime that the profile will use;
-// host files, processes, secrets and other sandboxes; destinations; limits; and a log with a run that succeeded
-// and one that was refused.
+// pointNames are the names of the five points of the readiness checklist. start is that a command runs with
+// the backend, kernel and runtime that the profile will use. The next three are the groups of self-tests:
+// host files, processes, secrets and other sandboxes; network destinations; limits. log is that the evidence
+// log has a run that succeeded and one that was refused.
 var pointNames = []string{"start", selftest.KindIsolation, selftest.KindNetwork, selftest.KindLimit, "log"}
 
-// A Measurement checks the five points for one request.
+// A Measurement measures whether this host can run the sandboxes of one request: it goes through the
+// readiness checklist of five points. The caller fills in the exported fields and calls Run.
 type Measurement struct {
 	Engine  *engine.Engine
 	Request hostfs.Request
@@ -46,9 +48,10 @@ type Measurement struct {
 // A count has the numbers of the self-tests of one point.
 type count struct{ held, busy, untried, all int }
 
-// Run checks the points, stores the signed result for [Current], and returns it with the bundle of the sandbox in
-// which the runs are recorded. A point that does not hold is no error. After an error there is no
-// stored result, also no earlier one. Cost: that of [selftest.Tester.Prove].
+// Run goes through the readiness checklist and stores the signed result for [Ask]. It returns the result, and
+// the evidence bundle of the sandbox in which its test commands ran. A point that does not hold is no error.
+// After an error no result is stored, and an earlier one is removed, too. Cost: that of
+// [selftest.Tester.Prove].
 func (m *Measurement) Run(ctx context.Context) (*Result, []byte, error) {
 	cat := m.Engine.Catalog()
 	if err := os.Remove(pathOf(cat.Dir(), m.Conditions)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +82,8 @@ func (m *Measurement) Run(ctx context.Context) (*Result, []byte, error) {
 	return r, exported.Text, store(cat.Dir(), key, r)
 }
 
-// note counts a report for its point.
+// note counts r, the report of one self-test, for the point of the readiness checklist that the self-test
+// belongs to.
 func (m *Measurement) note(r prove.Report) {
 	kind := selftest.KindOf(r.Probe)
 	n := m.counts[kind]
@@ -103,7 +107,8 @@ func (m *Measurement) note(r prove.Report) {
 	m.counts[kind] = n
 }
 
-// judge gives the result of the points that self-tests decide.
+// judge sets the results of those three points of the readiness checklist that self-tests decide: isolation,
+// network and limits.
 func (m *Measurement) judge() {
 	for _, kind := range []string{selftest.KindIsolation, selftest.KindNetwork, selftest.KindLimit} {
 		p, n := m.points[kind], m.counts[kind]
@@ -125,7 +130,9 @@ func (m *Measurement) judge() {
 	}
 }
 
-// runs leaves a run that succeeds and one that is refused in the record of a sandbox, and returns its bundle.
+// runs runs a command that succeeds and one that the policy refuses in a new sandbox with an evidence log,
+// and checks both for the readiness checklist. It returns the sandbox's evidence bundle, and discards the
+// sandbox.
 func (m *Measurement) runs(ctx context.Context, r *Result) (_ *evidence.Exported, err error) {
 	req := m.Request
 	req.Name, req.Policy.Evidence, req.Policy.Prove, req.Policy.KeyPoints = "", true, false, nil
@@ -174,7 +181,8 @@ func (m *Measurement) runs(ctx context.Context, r *Result) (_ *evidence.Exported
 	return m.record(ctx, s, r)
 }
 
-// record adds the results to the record of the sandbox, ends it and returns its bundle.
+// record adds the results of the readiness checklist to the evidence log of the sandbox, closes the log, and
+// returns the evidence bundle.
 func (m *Measurement) record(ctx context.Context, s *engine.Session, r *Result) (*evidence.Exported, error) {
 	m.Engine.Events().Append(events.Event{
 		Type: events.SelfTested, Subject: s.Record.Name, SandboxID: s.Record.ID, Data: events.Data{Held: m.held, Crossed: m.crossed},

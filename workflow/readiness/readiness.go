@@ -1,7 +1,9 @@
-// Package readiness measures whether this host can serve a profile, and reports the last result.
+// Package readiness measures whether this host can run sandboxes as a profile describes them, and answers
+// that question later from the last measurement.
 //
-// [Measurement.Run] checks five points in sandboxes of the profile, and stores a signed result. [Current] reads that
-// result and reports whether it still applies: it starts nothing, and takes a millisecond.
+// A measurement ([Measurement.Run]) goes through a checklist of five points with the very sandboxes that the
+// profile describes, and stores a signed result. [Ask] reads that result and says whether it still holds: it
+// starts nothing, and takes a millisecond.
 package readiness
 
 import (
@@ -26,10 +28,11 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
 )
 
-// PredicateType is the type of the signed statement of a result.
+// PredicateType is the type of the signed statement in which the result of a readiness measurement is stored.
 const PredicateType = "https://github.com/snapfs/snapfs/evidence/ready/v1"
 
-// MaxAge is the age up to which a result applies, without --max-age.
+// MaxAge is how old a readiness measurement may be for [Ask] to accept it, unless the caller asks for another
+// age.
 const MaxAge = 24 * time.Hour
 
 // Conditions are those that a result depends on: a result of other conditions does not count.
@@ -71,7 +74,7 @@ func ConditionsOf(req hostfs.Request, version string) (Conditions, error) {
 	return p, err
 }
 
-// A Point is a point of the checklist.
+// A Point is the result of one of the five points of the readiness checklist.
 type Point struct {
 	Name string `json:"name"`
 	// Result is "held", "not held" or "untried".
@@ -79,14 +82,15 @@ type Point struct {
 	Why    string `json:"why"`
 }
 
-// Results of a point.
+// The values of Point.Result: a point of the readiness checklist held, did not hold, or could not be tested.
 const (
 	Held    = "held"
 	NotHeld = "not held"
 	Untried = "untried"
 )
 
-// A Result is a measurement.
+// A Result is the result of one readiness measurement, which says whether this host can run a profile's
+// sandboxes. It is stored with a signature.
 type Result struct {
 	Conditions
 	Measured time.Time `json:"measured"`
@@ -101,7 +105,7 @@ type Result struct {
 	Root    string `json:"root"`
 }
 
-// Ready reports whether every point held.
+// Ready reports whether every point of the readiness checklist held.
 func (r *Result) Ready() bool {
 	for _, p := range r.Points {
 		if p.Result != Held {
@@ -111,7 +115,8 @@ func (r *Result) Ready() bool {
 	return len(r.Points) == len(pointNames)
 }
 
-// An Answer says whether this host can serve a profile now.
+// An Answer says whether this host can run a profile's sandboxes now, by the last readiness measurement.
+// [Ask] returns it.
 type Answer struct {
 	Ready bool `json:"ready"`
 	// Reason is the name of what is in the way: missing, damaged, boot, kernel, version, policy, age or not-held; "" if
@@ -163,13 +168,15 @@ func Current(state string, now Conditions, maxAge time.Duration) Answer {
 	return a
 }
 
-// pathOf returns the path of the result of a profile and a workspace.
+// pathOf returns the path in the state directory of the stored readiness measurement for the profile and the
+// workspace of p.
 func pathOf(state string, p Conditions) string {
 	sum := sha256.Sum256([]byte(p.Profile + "\x00" + p.Workspace))
 	return filepath.Join(evidence.Dir(state), "ready-"+hex.EncodeToString(sum[:12])+".json")
 }
 
-// open verifies a stored result with the key of this host.
+// open verifies line, a stored readiness measurement, with the public key of this host, and returns its
+// result.
 func open(state string, line []byte) (*Result, error) {
 	key, err := statement.ReadPublic(filepath.Join(evidence.Dir(state), statement.PublicName))
 	if err != nil {
@@ -190,7 +197,8 @@ func open(state string, line []byte) (*Result, error) {
 	return r, json.Unmarshal(text, r)
 }
 
-// store signs a result and stores it.
+// store signs the result of a readiness measurement with key and stores it in the state directory, where it
+// replaces the last one.
 func store(state string, key *statement.Key, r *Result) error {
 	text, err := json.Marshal(r)
 	if err != nil {

@@ -12,12 +12,14 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// noSuchName is a host name that no network rule allows and nobody owns. Probes in a sandbox try to reach it.
+// noSuchName is a host name that no network rule of a sandbox allows and nobody owns. The self-test's
+// programs in a sandbox (probes) try to reach it.
 const noSuchName = "snapfs-prove.example"
 
-// A probeHost listens on the host, outside any sandbox, for the connections that probes inside attempt. port
-// is its port on loopback, ipv4 and ipv6 its addresses that other machines can reach, if there are any, and
-// resolver a name server that answers every query.
+// A probeHost listens on the host, outside any sandbox, for connections that the self-test's programs in a
+// sandbox (probes) attempt although they are forbidden. port is its port on loopback, ipv4 and ipv6 are its
+// addresses that other machines can reach, if there are any, and resolver is a name server that answers every
+// query.
 type probeHost struct {
 	port, name, ipv4, ipv6, resolver string
 	open                             []io.Closer
@@ -63,8 +65,8 @@ func listenForProbes() (*probeHost, error) {
 	return h, nil
 }
 
-// listenOutside listens at the host's addresses that other machines can reach, if it has any, for the
-// connections of probes.
+// listenOutside listens at the host's addresses that other machines can reach, if it has any. The self-test's
+// programs in a sandbox (probes) try to connect to them.
 func (h *probeHost) listenOutside() {
 	if at, err := h.listen("tcp", "[::1]:0"); err == nil {
 		h.ipv6 = at.String()
@@ -89,8 +91,9 @@ func (h *probeHost) listenOutside() {
 	}
 }
 
-// serve starts a server at an address of the host that has a name. Probes that reach an allowed server under
-// another name need it. Without such a name it does nothing.
+// serve starts a server at an address of the host that has a name, and sets h.rules to network rules by which
+// a sandbox may reach that name. Probes in a sandbox then try to reach the server under a forbidden name, for
+// example in a TLS greeting. Without such an address it does nothing.
 func (h *probeHost) serve(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A limitTrial says how the self-test tests one limit: the probe that tries to exceed it, and the values of
-// the limit to test.
+// A limitTrial says how the self-test tests one resource limit of a sandbox: the probe (a program in the
+// sandbox) that tries to exceed it, and the values of the limit to test.
 type limitTrial struct {
 	probe string
 	// also is a second probe that exceeds it, if there is one.
@@ -25,8 +25,8 @@ type limitTrial struct {
 	dir bool
 }
 
-// tryableLimits returns, by the name of the limit, how the self-test tests it. Limits on a sandbox's lifetime
-// are not tested.
+// tryableLimits returns, by the name of a sandbox's limit, such as memory, how the self-test tries to exceed
+// it. Limits on a sandbox's lifetime are not tested.
 func tryableLimits() map[string]limitTrial {
 	processors := units.FormatCPUs(0.9 * float64(runtime.NumCPU()))
 	return map[string]limitTrial{
@@ -45,8 +45,8 @@ func tryableLimits() map[string]limitTrial {
 	}
 }
 
-// limitTrials returns the tests of limits, each in a separate sandbox: of the limits that l sets and, unless
-// p.own is set, of default values for the others.
+// limitTrials returns the self-tests that try to exceed limits, each in a separate sandbox: of the limits
+// that l sets and, unless p.own is set, of default values for the others.
 func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 	how := tryableLimits()
 	for _, f := range l.Fields() {
@@ -65,8 +65,9 @@ func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 	return trials
 }
 
-// fieldTrials appends to trials the test of the limit called name, as h describes it. own is the value that
-// the policy sets, or "". A value that would take too long to test is replaced by a smaller one.
+// fieldTrials appends to trials the self-test that tries to exceed the limit called name in a sandbox, as h
+// describes it. own is the value that the policy sets, or "". A value that would take too long to test is
+// replaced by a smaller one.
 func (p *prover) fieldTrials(trials []trial, name, own string, h limitTrial) []trial {
 	small := p.limitTrial(name, h, h.small)
 	switch {
@@ -86,7 +87,8 @@ func (p *prover) fieldTrials(trials []trial, name, own string, h limitTrial) []t
 	return trials
 }
 
-// limitTrial returns the test of the limit called name at the given value, as h describes it.
+// limitTrial returns the self-test that tries to exceed the limit called name, at the given value, in a
+// sandbox, as h describes it.
 func (p *prover) limitTrial(name string, h limitTrial, value string) trial {
 	t := trial{probe: h.probe}
 	t.limits.SetField(name, value) //nolint:errcheck // it was read before, or stands above
@@ -97,7 +99,8 @@ func (p *prover) limitTrial(name string, h limitTrial, value string) trial {
 	return t
 }
 
-// exceeds reports whether value is larger than most; both are values of the limit called name, as text.
+// exceeds reports whether value is larger than most. Both are values, as text, of the limit of a sandbox
+// called name.
 func exceeds(name, value, most string) bool {
 	var a, b catalog.Limits
 	_, err := a.SetField(name, value)
@@ -113,8 +116,8 @@ func exceeds(name, value, most string) bool {
 	return false
 }
 
-// measure returns the argument by which the probe of the limit called name learns the value that the limit
-// has in l.
+// measure returns the argument for the probe, the program that tries to exceed the limit called name in a
+// sandbox. It says which value the limit has in l.
 func measure(name string, l catalog.Limits) string {
 	for _, n := range []int64{l.Memory, l.PIDs, l.Files, l.Disk, l.Inodes, l.ReadRate, l.WriteRate, l.ReadOps, l.WriteOps} {
 		if n != 0 {
@@ -130,15 +133,17 @@ func measure(name string, l catalog.Limits) string {
 	return l.CPUTime.String()
 }
 
-// Kinds of probes.
+// The kinds of probes, which are attempts of the self-test to break out of a sandbox: against its isolation
+// from the host, its network rules, or its resource limits.
 const (
 	KindIsolation = "isolation"
 	KindNetwork   = "network"
 	KindLimit     = "limit"
 )
 
-// KindOf returns what a probe tries: to exceed a limit, to reach a destination of the network, or to reach the host, its
-// secrets or another sandbox.
+// KindOf returns which kind of boundary the probe (attempt of the self-test) with this name tries to cross:
+// KindLimit, to exceed a limit; KindNetwork, to reach a destination of the network; or KindIsolation, to
+// reach the host, its secrets or another sandbox.
 func KindOf(probe string) string {
 	for _, h := range tryableLimits() {
 		if probe == h.probe || probe == h.also {

@@ -14,12 +14,13 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// plantedVariable is an environment variable that the self-test sets for the start of a probe and no policy
-// names, so that no command in a sandbox may see it.
+// plantedVariable is an environment variable that the self-test sets when it starts a probe in a sandbox. No
+// policy names it, so no command in a sandbox may see it; the probe checks that.
 const plantedVariable = "SNAPFS_PROVE_UNNAMED"
 
-// A subject finds the paths or names that a probe tries to reach and that depend on the sandbox. If it finds
-// none, the self-test reports the isolation as held, with the texts tried and none.
+// A subject finds the paths or names that a probe, an attempt of the self-test to break out of a sandbox,
+// tries to reach and that depend on the sandbox. If it finds none, the self-test reports the isolation as
+// held, with the texts tried and none.
 type subject struct {
 	paths       func(context.Context, *catalog.Record, *supervise.Supervisor) []string
 	tried, none string
@@ -99,8 +100,8 @@ func plantSecret(masked []string) []string {
 	return nil
 }
 
-// removeSecret removes the files that [plantSecret] created on the host for probes to look for, and their
-// directories.
+// removeSecret removes the files and directories that [plantSecret] created on the host to test whether a
+// sandbox can read them.
 func removeSecret(paths []string) {
 	for _, path := range paths {
 		dir := filepath.Dir(path)
@@ -198,7 +199,8 @@ func sameDevice(a, b os.FileInfo) bool {
 	return ok && too && one.Dev == other.Dev
 }
 
-// firstEntries returns at most n entries of a directory, in the order of the filesystem.
+// firstEntries returns at most n entries of a directory, in the order of the filesystem, so that a search for
+// a path to test stays short.
 func firstEntries(dir string, n int) []os.DirEntry {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -209,8 +211,8 @@ func firstEntries(dir string, n int) []os.DirEntry {
 	return entries
 }
 
-// some returns those of paths for which is returns true, each once, at most 500: as many as fit into a
-// probe's arguments.
+// some returns those of paths for which is returns true, each once, at most 500: as many as fit into the
+// arguments of a probe, which tries to reach them from inside a sandbox.
 func some(paths []string, is func(string) bool) (list []string) {
 	for _, path := range paths {
 		if len(list) < 500 && !slices.Contains(list, path) && is(path) {

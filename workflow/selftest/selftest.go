@@ -66,14 +66,14 @@ func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only [
 	return nil
 }
 
-// wanted reports whether the user asked for one of the probes called names: only lists the probes asked for,
-// and empty means all.
+// wanted reports whether the user asked for one of the self-test's probes called names. only lists the probes
+// that the user asked for; empty means all.
 func wanted(only []string, names ...string) bool {
 	return len(only) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(only, n) })
 }
 
-// chosen returns those tests among all whose probe is in only, or all if only is empty. A name without a test
-// is ErrNotFound.
+// chosen returns those of the self-test's attempts all whose probe the user named in only, or all if only is
+// empty. A name without a test is ErrNotFound.
 func chosen(all []trial, only []string) ([]trial, error) {
 	for _, name := range only {
 		if !slices.ContainsFunc(all, func(t trial) bool { return t.probe == name }) {
@@ -94,8 +94,8 @@ type prover struct {
 	other *engine.Session // a sandbox that must not be visible from walls
 }
 
-// A trial is one test of a sandbox's isolation: a probe, which tries something forbidden inside a sandbox,
-// with the limits of that sandbox.
+// A trial is one test of a sandbox's isolation: a probe, a program that tries something forbidden inside a
+// sandbox, with the limits of that sandbox.
 type trial struct {
 	probe  string
 	args   []string
@@ -112,7 +112,8 @@ type trial struct {
 	terminal bool
 }
 
-// wallTrials returns the tests of the isolation except those of limits. Probes try to connect to host.
+// wallTrials returns the tests of a sandbox's isolation except those of limits. Some of their probes try to
+// connect to host, which listens outside the sandbox.
 func (p *prover) wallTrials(host *probeHost) []trial {
 	self := strconv.Itoa(os.Getpid())
 	start, _ := prove.StartOf(os.Getpid()) // without it the probes report that they could not try
@@ -152,8 +153,8 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 	return all
 }
 
-// try runs the probe of t inside a sandbox and returns its report: in a separate sandbox if t has limits or a
-// network of its own, else in the one that such tests share.
+// try runs the probe of t, an attempt to break out of a sandbox, inside a sandbox and returns its report. The
+// sandbox is a separate one if t has limits or a network of its own, else the one that such tests share.
 func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	try := p.tryWall
 	if t.limits != (catalog.Limits{}) || t.network != "" {
@@ -198,8 +199,8 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	return r, err
 }
 
-// tryWall runs the probe of t in the sandbox without limits that all such probes share. The first call starts
-// that sandbox.
+// tryWall runs the probe of t, an attempt to break out, in the sandbox without limits that all such probes
+// share. The first call starts that sandbox.
 func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err error) {
 	if p.walls == nil {
 		s, err := p.e.engine.Run(ctx, p.req, engine.Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
@@ -228,8 +229,8 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 	})
 }
 
-// hear completes the command that runs the probe of t in a sandbox, starts it with run, and returns the
-// report that the probe printed.
+// hear runs the probe of t and returns the report that it printed. It completes the command of the probe, and
+// calls run to execute that command in a sandbox.
 func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
 	var tty *os.File
 	if t.terminal {
@@ -253,8 +254,8 @@ func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error))
 	return prove.Read(t.probe, said, st.Signal != 0), nil
 }
 
-// listen calls run with a command whose standard output is a pipe, and returns the exit status and the
-// output.
+// listen calls run, which executes a command in a sandbox, with a pipe as the command's standard output. It
+// returns the exit status and the output.
 func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status, text []byte, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -288,7 +289,8 @@ const hostTerminal = "host-terminal"
 // serverProbes are the names of the probes that try to reach a forbidden host name through an allowed server.
 var serverProbes = []string{"tls-name", "http-name", "tls-record", "http-blank"}
 
-// networkProbes try to reach a destination.
+// networkProbes are the names of the self-test's probes that try to reach a forbidden network destination
+// from a sandbox.
 var networkProbes = []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"}
 
 // serverTrials returns the tests in which a sandbox tries to reach a forbidden host name through a server

@@ -18,7 +18,7 @@ type Tester struct {
 	probe  []string
 }
 
-// New returns a Tester, which runs the isolation self-test in sandboxes that it starts by the engine e.
+// New returns a Tester, which starts sandboxes by the engine e and in them programs that try to break out.
 func New(e *engine.Engine) *Tester {
 	return &Tester{engine: e, cat: e.Catalog(), probe: e.Probe()}
 }

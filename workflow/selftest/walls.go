@@ -18,12 +18,13 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// proofTime bounds the self-test at the start of a sandbox. If it takes longer, the start fails.
+// proofTime bounds the self-test of the isolation at the start of a sandbox. If it takes longer, the start
+// fails.
 const proofTime = 30 * time.Second
 
-// tryWalls runs the quick probes of the isolation in a running container, all in one process, before the
-// sandbox's command starts. Cost: about ten milliseconds. Errors: [supervise.ErrWall] with the first boundary
-// that did not hold, beside the proof.
+// tryWalls runs, in a running container, the quick probes: programs that try to break out of the isolation.
+// They run in one process, before the sandbox's command starts. Cost: about ten milliseconds. Errors:
+// [supervise.ErrWall] with the first boundary that did not hold, beside the proof.
 func (ts *Tester) tryWalls(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
 	fail := func(err error) (*catalog.Proof, error) {
 		return nil, &errs.Error{Op: "trying the walls", Path: rec.Name, Kind: supervise.ErrWall, Err: err}
@@ -89,8 +90,8 @@ func (ts *Tester) tryWalls(ctx context.Context, rec *catalog.Record, h *supervis
 	return proof, nil
 }
 
-// runProbes runs the probes of list, as JSON, in a container and returns their output. It executes a sealed
-// copy of the program, which no process inside can have changed.
+// runProbes runs the probes of list (JSON), which try to break out, in a container and returns their output.
+// It executes a sealed copy of program, which no process inside can have changed.
 func (ts *Tester) runProbes(ctx context.Context, h *supervise.Supervisor, program *os.File, list string) (said []byte, killed bool, err error) {
 	st, said, err := listen(func(c engine.Command) (isolate.Status, error) {
 		c.Args = slices.Concat([]string{"/proc/self/fd/0"}, ts.probe[1:], []string{prove.Several, list})

@@ -54,9 +54,9 @@ type Changed struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// Of returns the timeline of the sandbox called name. If a postponed snapshot is due, it waits until that has
-// been taken. Cost: a comparison for each snapshot, in proportion to its changes where the backend lists
-// them. Errors: errs.ErrNotFound, ErrBusy.
+// Of returns the timeline, the list of snapshots with their changes, of the sandbox called name. If a
+// postponed snapshot is due, it waits until that has been taken. Cost: a comparison for each snapshot, in
+// proportion to its changes where the backend lists them. Errors: errs.ErrNotFound, ErrBusy.
 func Of(ctx context.Context, e *engine.Engine, name string) (*Timeline, error) {
 	rec, err := Settled(ctx, e, name)
 	if err != nil {
@@ -80,8 +80,8 @@ func Of(ctx context.Context, e *engine.Engine, name string) (*Timeline, error) {
 	return t, nil
 }
 
-// Settled returns the record of the sandbox called name. If a postponed automatic snapshot is due, it first
-// takes the sandbox's lock, which takes the snapshot.
+// Settled returns the record of the sandbox called name. If a postponed automatic snapshot is due, Settled
+// first takes and releases the sandbox's lock, by which the snapshot is taken.
 func Settled(ctx context.Context, e *engine.Engine, name string) (*catalog.Record, error) {
 	rec, err := e.Catalog().Get(name)
 	if err != nil || !e.KeyPoints.Waits(rec) {

@@ -19,7 +19,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// A ReceiveRequest says which sandbox or named snapshot to make of a received stream.
+// A ReceiveRequest says what to make of a stream that another machine sent: which sandbox, or which named
+// snapshot.
 type ReceiveRequest struct {
 	// Request describes the sandbox that a full stream creates. Without a Name or a
 	// Workspace it has the sender's. Its policy is always the receiver's.
@@ -28,7 +29,7 @@ type ReceiveRequest struct {
 	State string
 }
 
-// Received says which sandbox and named snapshot a received stream became.
+// Received says which sandbox and named snapshot snapfs made of a stream that another machine sent.
 type Received struct {
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
@@ -107,8 +108,8 @@ func (x *receiving) asNew(ctx context.Context, req hostfs.Request) (Received, er
 	return Received{Sandbox: rec.Name, State: x.state, ID: x.label.ID, New: true}, nil
 }
 
-// nameWorkspace returns the error for a stream whose workspace does not exist here. Its hint is command,
-// which names a directory of this machine.
+// nameWorkspace returns the error for a received stream whose sandbox has a workspace that does not exist on
+// this machine. Its hint is command, which names a directory of this machine.
 func nameWorkspace(command string) error {
 	return &errs.Error{Op: "receiving", Kind: errs.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
 }
@@ -142,8 +143,9 @@ func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) er
 	return err
 }
 
-// write applies the stream to the workspace in the fork of t. If base is nil, the stream is whole, and write
-// empties the workspace first. It returns the [catalog.NamedSnapshot.MountPoints] of the result.
+// write applies the received stream to the workspace in the fork of the tree t. If base is nil, the stream
+// has the whole workspace, and write empties it first. It returns the [catalog.NamedSnapshot.MountPoints] of
+// the result.
 func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.NamedSnapshot) ([]string, error) {
 	fork, err := x.e.engine.Reconcile.OpenFork(ctx, t, rec.Workspace)
 	if err != nil {
@@ -188,8 +190,8 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	return unknown, fork.Sync(ctx)
 }
 
-// onBase adds the received snapshot to a sandbox that has its base: the one called name, or any if name is
-// "".
+// onBase adds the received snapshot to a sandbox that has the snapshot on which the stream builds: the
+// sandbox called name, or any if name is "".
 func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 	name, err := x.find(name)
 	if err != nil {
@@ -236,8 +238,8 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 	return Received{Sandbox: name, State: x.state, ID: x.label.ID}, x.e.engine.Sandboxes.SweepLater(ctx)
 }
 
-// find returns the name of a sandbox that has the base of the stream: the one called name, else one with the
-// sender's name, else any.
+// find returns the name of a sandbox that has the snapshot on which the received stream builds: the one
+// called name, else one with the sender's name, else any.
 func (x *receiving) find(name string) (string, error) {
 	records, failures := x.e.cat.List()
 	var found []string
@@ -258,7 +260,7 @@ func (x *receiving) find(name string) (string, error) {
 
 func (x *receiving) isBase(m catalog.NamedSnapshot) bool { return m.Identity() == x.label.Base }
 
-// fits returns the named snapshot of rec that is the base of the stream. It returns an error if there is
+// fits returns the named snapshot of rec on which the received stream builds. It returns an error if there is
 // none, or if the sandbox already has the snapshot that is received.
 func (x *receiving) fits(rec *catalog.Record) (catalog.NamedSnapshot, error) {
 	if err := catalog.CheckName(x.state); err != nil {

@@ -15,13 +15,16 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// retention is how long the received part of a broken stream stays on disk for a later resume.
+// retention is how long the received part of a sandbox's stream that broke off stays on disk for a later
+// resume.
 const retention = 7 * 24 * time.Hour
 
-// partialDir returns the directory in the state directory that contains the received parts of broken streams.
+// partialDir returns the directory in the state directory that contains the received parts of streams
+// (snapshots from other machines) whose transfer broke.
 func partialDir(e *engine.Engine) string { return filepath.Join(e.Catalog().Dir(), "begun") }
 
-// Expire removes the received parts of broken streams that have not grown for a week.
+// Expire removes the received parts of streams (snapshots from other machines) whose transfer broke and that
+// have not grown for a week.
 func Expire(e *engine.Engine) error {
 	_, err := stream.DropOlder(partialDir(e), time.Now().Add(-retention))
 	return err
@@ -50,8 +53,8 @@ func (tr *Client) Offers(name string) ([]string, error) {
 	return have, errors.Join(append(failures, err)...)
 }
 
-// Forget removes the received parts of broken streams, except those of transfers in progress.
-// It returns how many it removed.
+// Forget removes the received parts of streams (snapshots from other machines) whose transfer broke, except
+// those of transfers in progress. It returns how many it removed.
 func (tr *Client) Forget() (int, error) {
 	return stream.DropOlder(partialDir(tr.engine), time.Unix(1<<40, 0)) // even with a wrong clock
 }
@@ -60,8 +63,8 @@ func (tr *Client) Forget() (int, error) {
 // not remove them.
 func (tr *Client) Unknown() ([]string, error) { return stream.Unknown(partialDir(tr.engine)) }
 
-// A partialFile stores the bytes of a stream while it is received, so that the transfer can be resumed if it
-// breaks.
+// A partialFile stores the bytes of a stream, a snapshot from another machine, while it is received, so that
+// the transfer can be resumed if it breaks.
 type partialFile struct {
 	x  *receiving
 	in *stream.Reader
@@ -121,8 +124,8 @@ func (k partialFile) end(err error) error {
 	}
 }
 
-// findReceived looks in have, the list of the receiver's data, for the part of this stream that the receiver
-// already has, and notes it. The sender needs the base of that part, too.
+// findReceived looks in have, the list of the receiver's data, for a part of this stream that the receiver
+// got in an earlier, broken transfer, and notes it. The sender needs the base of that part, too.
 func (s *sending) findReceived(have []string) {
 	for _, text := range have {
 		b, ok := stream.ParsePartial(text)
@@ -142,9 +145,9 @@ func (s *sending) findReceived(have []string) {
 	}
 }
 
-// rest writes the part of the stream with the header l that the receiver lacks. It returns
-// stream.ErrOtherPrefix, before it writes anything, if the receiver's part is not the beginning of this
-// stream.
+// rest writes the part of the stream with the header l that the receiver lacks, to resume a broken transfer.
+// It returns stream.ErrOtherPrefix, before it writes anything, if the part that the receiver has is not the
+// beginning of this stream.
 func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error {
 	l.From, l.Before = s.received.Bytes, s.received.Sum
 	var p *stream.Writer
@@ -162,7 +165,8 @@ func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error 
 	return p.Close()
 }
 
-// failed returns err, the error of a broken transfer, with hints that say how to resume it.
+// failed returns err, the error by which sending the stream broke off, with hints that say how to resume the
+// transfer.
 func (s *sending) failed(err error) error {
 	state := s.rec.Name + "@" + s.state.Name
 	return errs.With("sending", state, err, "ssh HOST snapfs receive --have | snapfs send "+state+" --have - | ssh HOST snapfs receive")

@@ -32,7 +32,7 @@ type SendRequest struct {
 	Have []string
 }
 
-// Sent says which snapshot was sent, and how much of it the receiver already had.
+// Sent says which snapshot was sent to another machine, and how much of it that machine already had.
 type Sent struct {
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
@@ -79,7 +79,7 @@ func (tr *Client) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent,
 	return sent, nil
 }
 
-// send writes the stream to w, or only the part of it that the receiver lacks.
+// send writes the stream with the snapshot to w, or only the part of it that the receiver lacks.
 func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	l := stream.Header{
 		Sandbox: s.rec.Name, State: s.state.Name, ID: s.state.Identity(), Taken: s.state.Taken, Workspace: s.rec.Workspace,
@@ -168,7 +168,8 @@ func (tr *Client) sending(ctx context.Context, rec *catalog.Record, req SendRequ
 	return s, err
 }
 
-// workIn returns the index, in rec.Trees, of the tree that contains the workspace, 0 if none does.
+// workIn returns the index, in rec.Trees, of the tree that contains the sandbox's workspace, which is the
+// part that is sent; 0 if none does.
 func workIn(rec *catalog.Record) int {
 	path := hostfs.Holder(rec)
 	return max(0, slices.IndexFunc(rec.Trees, func(t catalog.Tree) bool { return t.Path == path }))
@@ -178,8 +179,8 @@ func workIn(rec *catalog.Record) int {
 // this one. It can change if it contains the real tree itself (a live base) and no copy.
 func (s *sending) keepsStill(m catalog.NamedSnapshot) bool { return s.tree.Frozen || m.Sent != "" }
 
-// common returns the newest named snapshot that is in have, the list of the receiver's data, and that can be
-// a base for the stream; nil if there is none.
+// common returns the newest named snapshot of the sandbox that the receiver has too, by have, the list of its
+// data, and on which the stream can build; nil if there is none.
 func (s *sending) common(have []string) *catalog.NamedSnapshot {
 	for _, m := range slices.Backward(s.rec.Snapshots) {
 		if m.Name != s.state.Name && slices.Contains(have, m.Identity()) && s.keepsStill(m) {
@@ -189,8 +190,8 @@ func (s *sending) common(have []string) *catalog.NamedSnapshot {
 	return nil
 }
 
-// stream writes the payload of the stream to w. It uses the backend's own Send if that sends exactly the
-// workspace.
+// stream writes the payload of the stream, the content of the snapshot, to w. It uses the backend's own Send
+// if that sends exactly the workspace.
 func (s *sending) stream(ctx context.Context, w io.Writer) error {
 	if b, ok := s.b.(snapshot.Sender); ok && s.tree.Path == s.rec.Workspace && b.SendForm() == snapshot.FormCommands {
 		err := b.Send(ctx, w, snapshot.Sending{ID: s.id, Base: s.baseID})
@@ -204,7 +205,8 @@ func (s *sending) stream(ctx context.Context, w io.Writer) error {
 	return s.whole(ctx, w)
 }
 
-// difference writes the difference between the snapshot's workspace and that of its base to w.
+// difference writes the difference between the workspace in the snapshot that is sent and in its base, a
+// snapshot that the receiver has, to w.
 func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	changes, err := s.e.engine.Compare.Compare(ctx, compare.Ref{Sandbox: s.rec.Name, State: s.base.Name}, compare.Ref{Sandbox: s.rec.Name, State: s.state.Name})
 	if err != nil {
@@ -232,7 +234,7 @@ func (s *sending) open(ctx context.Context) (*os.File, error) {
 	return dirs[0], nil
 }
 
-// whole writes the entire workspace of the snapshot to w, as a difference to an empty one.
+// whole writes the entire workspace of the snapshot that is sent to w, as a difference to an empty one.
 func (s *sending) whole(ctx context.Context, w io.Writer) error {
 	base, err := sandbox.SnapshotIDs(s.rec, "")
 	if err != nil {

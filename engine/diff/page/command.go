@@ -2,8 +2,8 @@ package page
 
 import "strings"
 
-// command writes the command line that shows the content which the page leaves out: the page's command with
-// further arguments.
+// command writes to the review page the command line by which the user sees content that the page leaves out:
+// the command that made the comparison, with further arguments.
 func (b *builder) command(s *sheet, args ...string) {
 	s.mark("<code class=cmd>")
 	line := ""

@@ -24,7 +24,8 @@ type fact struct {
 	warn bool
 }
 
-// facts lists the attributes of a changed path that differ, or that are unusual in an added or deleted one.
+// facts lists for the page the attributes of a changed path, such as mode and owner, that differ, or that are
+// unusual in an added or deleted one.
 func (b *builder) facts(e *entry) (all []fact) {
 	old, new := e.old, e.New
 	add := func(when bool, name string, of func(*diff.Node) string, warn bool) {
@@ -127,8 +128,8 @@ func clipped(value string) string {
 	return value
 }
 
-// sizes returns the facts size and SHA-256 of a file that the page does not show line by line. read has both
-// versions.
+// sizes returns the size and the SHA-256 of a changed file, as facts for the page. read has both versions;
+// the page does not show them line by line.
 func sizes(read [2]content) []fact {
 	if !read[0].there && !read[1].there {
 		return nil

@@ -61,8 +61,8 @@ func lines(s *sheet, all []hunk) (left int) {
 
 func (t *table) full() bool { return t.shown >= LinesMax || t.n-t.start > fileMax }
 
-// span writes the numbers of the first and the last line of a region of changed lines to the page. end is
-// exclusive; the numbers count from one.
+// span writes the numbers of the first and the last line of a region of changed lines to the HTML page. start
+// and end count from 0, end is exclusive; the written numbers count from 1.
 func (t *table) span(start, end int) {
 	switch end - start {
 	case 0:
@@ -78,8 +78,9 @@ func (t *table) span(start, end int) {
 	}
 }
 
-// hunk writes the lines of one differing region: unchanged lines one by one, and each run of removed and
-// added lines together, so that their words can be compared. It returns the number of lines left out.
+// hunk writes the lines of one differing region of a file to the page: unchanged lines one by one, and each
+// run of removed and added lines together, so that their words can be compared. It returns the number of
+// lines left out.
 func (t *table) hunk(edits []edit) (left int) {
 	for len(edits) > 0 {
 		n := 0
@@ -101,8 +102,8 @@ func (t *table) hunk(edits []edit) (left int) {
 	return left
 }
 
-// replaced writes the removed lines of one run of changes, then the added ones, with the differing words
-// marked. It returns the number of lines left out.
+// replaced writes the removed lines of one run of changes to the page, then the added ones, with the
+// differing words marked. It returns the number of lines left out.
 func (t *table) replaced(edits []edit) (left int) {
 	var gone, came []edit
 	for _, e := range edits {
@@ -133,8 +134,8 @@ func (t *table) replaced(edits []edit) (left int) {
 
 func bare(line string) string { return strings.TrimSuffix(line, "\n") }
 
-// row writes one line of a file with its old number x and new number y, counted from zero; -1 for none. open
-// and end are written around each of spans.
+// row writes one line of a file to the HTML table, with its old number x and new number y, counted from zero;
+// -1 for none. spans are its differing words; open and end are the tags written around each.
 func (t *table) row(begin markup, x, y int, line string, spans []words.Span, open, end markup) {
 	t.shown++
 	t.mark(begin)

@@ -49,7 +49,8 @@ type Page struct {
 	Parts []Part
 }
 
-// A Part is the changes below one directory, such as the workspace, which the page shows together.
+// A Part is the changes below one directory, such as the workspace, which the page for a browser shows
+// together.
 type Part struct {
 	// Root is the directory that the paths of Changes are relative to.
 	Root string
@@ -59,7 +60,8 @@ type Part struct {
 	Renames  []diff.Rename
 }
 
-// Written describes a page that [Write] has written: its size, and how much it leaves out.
+// Written describes a page of changes that [Write] has written for a browser: its size, and how much it
+// leaves out.
 type Written struct {
 	// Size is the size of the page in bytes.
 	Size int64
@@ -71,8 +73,8 @@ type Written struct {
 	Unread int
 }
 
-// Write writes the page to w. It leaves out directories of which only the time differs, as tables of changes
-// do, because some name in them was added or removed.
+// Write writes p, a page of changes for a browser, to w. It leaves out directories of which only the time
+// differs, as tables of changes do, because some name in them was added or removed.
 //
 // Cost: reads and compares the files that are shown. Memory: Max, two files of TextMax, a hundred bytes for
 // each of their lines, and some words for each change. A file that cannot be read, or is gone, is no error:
@@ -93,8 +95,8 @@ func Write(ctx context.Context, w io.Writer, p Page) (Written, error) {
 	return Written{Size: out.n, Paths: len(b.all), LeftOut: b.leftOut, Unread: b.unread}, nil
 }
 
-// A builder creates one page. It first writes the sections of the files to memory, because the tree of paths
-// above them shows the number of lines added and removed.
+// A builder creates one page of changes for a browser. It first writes the sections of the files to memory,
+// because the tree of paths above them shows the number of lines added and removed.
 type builder struct {
 	ctx  context.Context
 	page Page
@@ -127,7 +129,8 @@ type lineCount struct {
 	known          bool
 }
 
-// rows adds an entry to b.all for each change of a part, one for both changes of a rename.
+// rows adds an entry to b.all, the list of changed paths that the page shows, for each change of a part. Both
+// changes of a rename share one.
 func (b *builder) rows(part Part) {
 	shown := make([]diff.Change, 0, len(part.Changes))
 	gone := map[string]*diff.Node{}

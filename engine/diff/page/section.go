@@ -6,7 +6,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// section writes the HTML section of the changed path number i: its heading, attributes and lines.
+// section writes the HTML section of the page about the changed path number i: its heading, attributes and
+// lines.
 func (b *builder) section(i int) {
 	e := &b.all[i]
 	part := b.page.Parts[e.part]
@@ -55,13 +56,14 @@ func (b *builder) section(i int) {
 	b.used += buf.Len() - before
 }
 
-// compares reports whether the content of a changed path may differ, so that its file must be read.
+// compares reports whether the content of a changed path on the page may differ, so that its file must be
+// read.
 func (b *builder) compares(e *entry) bool {
 	return e.Kind != diff.Modified || e.What&(diff.Content|diff.Type) != 0
 }
 
-// heading writes the heading of a section: the kind of change, the path, and the number of lines added and
-// removed.
+// heading writes the heading of the page's section about a changed path: the kind of change, the path, and
+// the number of lines added and removed.
 func (b *builder) heading(s *sheet, e *entry) {
 	s.mark("<h3>")
 	badge(s, e)

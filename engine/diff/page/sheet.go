@@ -16,7 +16,8 @@ import (
 // it: without a conversion only a constant has this type.
 type markup string
 
-// A sheet writes HTML and counts its bytes. It remembers the first error, which Flush returns.
+// A sheet writes the HTML of a review page to a buffer and counts its bytes. All text passes through its
+// methods, which escape it. The first write error is returned by Flush of the buffer.
 type sheet struct {
 	w *bufio.Writer
 	n int64
@@ -24,7 +25,7 @@ type sheet struct {
 
 func newSheet(w io.Writer) *sheet { return &sheet{w: bufio.NewWriterSize(w, 64<<10)} }
 
-// mark writes parts, HTML that is constant in the source of this package, without escaping it.
+// mark writes parts to the page without escaping them: HTML that is constant in the source of this package.
 func (s *sheet) mark(parts ...markup) {
 	for _, m := range parts {
 		n, _ := s.w.WriteString(string(m))
@@ -41,8 +42,8 @@ func (s *sheet) raw(t string) {
 	s.n += int64(n)
 }
 
-// text writes foreign text between HTML tags: escaped, and with every invisible or reordering character made
-// visible in an element of its own.
+// text writes text from a tree, which may be hostile, between HTML tags: escaped, and with every invisible or
+// reordering character made visible in an element of its own.
 func (s *sheet) text(t string) {
 	for t != "" {
 		n := plain(t)
@@ -75,8 +76,8 @@ func (s *sheet) text(t string) {
 	}
 }
 
-// title writes foreign text where HTML elements are not allowed, as in the title: invisible characters become
-// Go escapes.
+// title writes text from a tree, which may be hostile, at a position of the page where HTML elements are not
+// allowed, such as the title: invisible characters become Go escapes.
 func (s *sheet) title(t string) {
 	t = report.Printable(t)
 	for t != "" {
@@ -142,7 +143,8 @@ func invisible(r rune) bool {
 	return unicode.Is(unicode.Cf, r)
 }
 
-// spans writes a line of a file, cut off at LineMax bytes, with open and end around each of spans.
+// spans writes a line of a file to the page, cut off at LineMax bytes. It writes the tags open and end around
+// each of spans, the words that differ.
 func (s *sheet) spans(line string, spans []words.Span, open, end markup) {
 	cut := min(len(line), LineMax)
 	for cut < len(line) && cut > LineMax-utf8.UTFMax && !utf8.RuneStart(line[cut]) {
@@ -167,7 +169,7 @@ func (s *sheet) spans(line string, spans []words.Span, open, end markup) {
 	}
 }
 
-// name writes a file name or path, cut off at nameMax bytes, with visible blanks at its ends.
+// name writes a file name or path to the page, cut off at nameMax bytes, with visible blanks at its ends.
 func (s *sheet) name(t string) {
 	if t == "" {
 		s.mark("<i>empty</i>")
@@ -202,7 +204,7 @@ func (s *sheet) blanks(n int) {
 	}
 }
 
-// thousands returns a number for people, with its digits in groups of three.
+// thousands returns a number for the page, with its digits in groups of three, which people read more easily.
 func thousands(n int) string {
 	t := strconv.Itoa(n)
 	for i := len(t) - 3; i > 0 && t[i-1] != '-'; i -= 3 {
@@ -211,7 +213,8 @@ func thousands(n int) string {
 	return t
 }
 
-// many returns a number and a noun, in the plural unless n is 1.
+// many returns a number and a noun for the page, such as "3 files". one is the singular; the noun is in the
+// plural unless n is 1.
 func many(n int, one string) string {
 	if n != 1 {
 		one += "s"

@@ -68,7 +68,8 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 	return c, nil
 }
 
-// why returns the cause of a read error in words, without its operation, for the page.
+// why returns in words, for the page, why a changed file could not be read: the cause of the error without
+// its operation.
 func why(err error) string {
 	var errno syscall.Errno
 	switch {

@@ -39,8 +39,8 @@ func (b *builder) buildTree(part int) *branch {
 	return root
 }
 
-// dir returns the subdirectory of that name in the tree of paths. It creates it if the last child is another
-// one, because paths come in order.
+// dir returns the subdirectory called name in the page's tree of paths. It creates the subdirectory unless it
+// is the last child, which suffices because paths come in order.
 func (br *branch) dir(name string) *branch {
 	if n := len(br.children); n > 0 && br.children[n-1].name == name {
 		return br.children[n-1]
@@ -50,8 +50,8 @@ func (br *branch) dir(name string) *branch {
 	return d
 }
 
-// tree writes the tree of changed paths of a part, until the sheet holds room bytes. It returns the number of
-// paths left out.
+// tree writes the tree of changed paths of a part to the page, until s holds room bytes. It returns the
+// number of paths left out.
 func (b *builder) tree(s *sheet, part int, room int64) (left int) {
 	s.mark("<ul>")
 	for _, br := range b.buildTree(part).children {
@@ -92,8 +92,8 @@ func (br *branch) write(s *sheet, room int64) (left int) {
 	return left
 }
 
-// link writes a line of the tree of paths, with a link to the path's section. as is the name to show, "" for
-// the branch's own.
+// link writes a line of the page's tree of changed paths, with a link to the section about the path. as is
+// the name to show, "" for the branch's own.
 func (br *branch) link(s *sheet, as string) {
 	if as == "" {
 		as = br.name
@@ -113,7 +113,7 @@ func (br *branch) link(s *sheet, as string) {
 	s.mark("</bdi> <em>left out</em>")
 }
 
-// paths returns the number of changed paths at and below a branch of the tree.
+// paths returns the number of changed paths at and below a directory of the page's tree of paths.
 func (br *branch) paths() (n int) {
 	if br.leaf != nil {
 		n = 1

@@ -23,7 +23,8 @@ func hash(m markup) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// document writes the whole page: the head, the header, the tree of paths and the files.
+// document writes the whole page of changes: the head, the header, the tree of paths and the sections of the
+// files.
 func (b *builder) document(s *sheet) {
 	s.mark(Beginning, "<html lang=en><head><meta charset=utf-8>\n",
 		`<meta http-equiv=Content-Security-Policy content="default-src 'none'; base-uri 'none'; form-action 'none'; `,
@@ -51,7 +52,7 @@ func clippedName(t string) string {
 	return t
 }
 
-// keys is the help text for the keys of the page; the script shows it.
+// keys is the help text for the keys of the page of changes; the page's script shows it.
 const keys markup = `<dialog id=help aria-labelledby=help-title><h2 id=help-title>Keys</h2>
 <dl><dt><kbd>j</kbd> <kbd>k</kbd><dd>next and previous file
 <dt><kbd>n</kbd> <kbd>p</kbd><dd>next and previous change
@@ -64,7 +65,7 @@ const keys markup = `<dialog id=help aria-labelledby=help-title><h2 id=help-titl
 <p><button id=close>Close</button></dialog>
 `
 
-// header writes the top of the page: the title, the totals and the controls.
+// header writes the top of the page of changes: the title, the totals and the controls.
 func (b *builder) header(s *sheet) {
 	s.mark("<header>\n<div id=about><h1>")
 	s.name(b.page.Title)
@@ -85,7 +86,8 @@ func (b *builder) header(s *sheet) {
 		`<output id=seen></output></form>`+"\n</header>\n")
 }
 
-// summary writes the totals: the number of changes of each kind, of lines, and of bytes.
+// summary writes the totals of the comparison to the page: the number of changes of each kind, of lines, and
+// of bytes.
 func (b *builder) summary(s *sheet) {
 	if len(b.all) == 0 {
 		s.mark("Nothing changed")
@@ -124,7 +126,7 @@ func (b *builder) summary(s *sheet) {
 	}
 }
 
-// paths writes the trees of changed paths of all parts, up to pathsMax bytes.
+// paths writes the trees of changed paths of all parts to the page, up to pathsMax bytes.
 func (b *builder) paths(s *sheet) {
 	left, room := 0, s.n+pathsMax
 	for i, p := range b.page.Parts {

@@ -31,8 +31,8 @@ func writeHunks(out *bufio.Writer, a, b []byte) {
 	}
 }
 
-// span formats the lines [start, end) for the header of a hunk: the number of the first line and the count;
-// for an empty range, the number of the line before it.
+// span formats the lines [start, end) of a text for the header of a hunk of a patch: the number of the first
+// line and the count; for an empty range, the number of the line before it.
 func span(start, end int) string {
 	switch end - start {
 	case 0:
@@ -43,7 +43,8 @@ func span(start, end int) string {
 	return fmt.Sprintf("%d,%d", start+1, end-start)
 }
 
-// countLines returns the number of lines that a patch from the text a to b would add and remove.
+// countLines returns the number of lines that a patch which turns the text a into the text b adds and
+// removes.
 func countLines(a, b []byte) (added, removed int) {
 	for _, h := range textdiff.Hunks(a, b, zdiff.Context(0)) {
 		for _, e := range h.Edits {

@@ -63,7 +63,7 @@ func (p *Painter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close paints the remaining lines of the patch. It does not close the terminal.
+// Close shows the remaining lines of the patch in colour on the terminal, which stays open.
 func (p *Painter) Close() error {
 	if len(p.part) > 0 {
 		p.line(string(p.part))
@@ -185,8 +185,8 @@ func (p *Painter) flush() {
 	p.removed, p.added, p.size = nil, nil, 0
 }
 
-// textOf returns a collected line of a patch without its sign, and without a remark such as "no newline"
-// after it.
+// textOf returns a changed line of a patch without its sign (+ or -), and without a remark such as "no
+// newline" after it.
 func textOf(line string) string {
 	line, _, _ = strings.Cut(line, "\n")
 	return line[1:]
@@ -201,7 +201,8 @@ func (p *Painter) lines(colour string, lines []string, marks [][]words.Span) {
 	}
 }
 
-// mark returns a line safe for the terminal, with its differing spans in reversed colours.
+// mark returns a line of the patch, safe for the terminal, with the spans that differ from the other version
+// in reversed colours.
 func (p *Painter) mark(line string, spans []words.Span) string {
 	var b strings.Builder
 	at := 0

@@ -89,7 +89,7 @@ func movesOf(changes []diff.Change, renames []diff.Rename) moves {
 	return m
 }
 
-// change writes a change to the patch. Git represents a change of a file's type as a deletion and an
+// change writes a changed path to the patch. Git represents a change of a file's type as a deletion and an
 // addition.
 func (p *printer) change(c diff.Change) error {
 	old, new := fits(c.Old), fits(c.New)
@@ -121,7 +121,7 @@ type ends struct {
 	old, new *diff.Node
 }
 
-// file writes the part of the patch for one file, whose old and new version are e; r is nil unless the file
+// file writes the part of the patch about one file. e has its old and new version; r is nil unless the file
 // was renamed.
 func (p *printer) file(e ends, r *diff.Rename) error {
 	a, err := p.load(0, e.from, e.old)
@@ -161,7 +161,8 @@ func (p *printer) file(e ends, r *diff.Rename) error {
 	return nil
 }
 
-// percent returns the similarity of a rename as git prints it: 100 only if the files are equal.
+// percent returns the similarity of the versions a and b of a renamed file as a git patch states it: 100 only
+// if they are equal.
 func percent(a, b blob, r *diff.Rename) int {
 	if a.id == b.id {
 		return 100

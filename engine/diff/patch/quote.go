@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// quote quotes a name as git does: in double quotes with C escapes if it contains a control
+// quote quotes a file name for a patch as git does: in double quotes with C escapes if it contains a control
 // character, a byte outside ASCII, a quotation mark or a backslash.
 func quote(name string) string {
 	plain := true

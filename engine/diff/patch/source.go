@@ -87,7 +87,7 @@ func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	return r, info.Size(), nil
 }
 
-// openFile opens a regular file of the old or new tree; the caller closes it.
+// openFile opens a regular file of the old (side 0) or new (side 1) tree, for a patch. The caller closes it.
 func (s *source) openFile(side int, path string) (*os.File, error) {
 	f, err := diff.OpenFile(int(s.root[side].Fd()), path)
 	if err != nil {

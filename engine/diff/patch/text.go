@@ -20,10 +20,11 @@ type Text struct {
 // A Range is consecutive changes of a [Text], numbered First to Last, such as those of one hunk of a patch.
 type Range struct{ First, Last int }
 
-// textContext is how many unchanged lines a hunk shows before and after a change.
+// textContext is how many unchanged lines a hunk of a patch shows before and after a change.
 const textContext = 3
 
-// CompareTexts compares two versions of a text by lines, and numbers the changes.
+// CompareTexts compares two versions of a text by lines, and numbers the changes, so that a user can take
+// some of them.
 func CompareTexts(old, new []byte) *Text {
 	t := &Text{edits: textdiff.Edits(old, new)}
 	for i, e := range t.edits {
@@ -50,7 +51,7 @@ func (t *Text) Hunks() (hunks []Range) {
 	return hunks
 }
 
-// WriteHunk writes the changes h of the text as one hunk of a patch.
+// WriteHunk writes the consecutive changes h of the text as one hunk of a patch.
 func (t *Text) WriteHunk(w io.Writer, h Range) error {
 	from, to := t.start[h.First]-textContext, t.end[h.Last]+textContext
 	if from = max(from, 0); h.First > 0 {

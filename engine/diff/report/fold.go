@@ -29,7 +29,8 @@ func Fold(rows []Row, most int) []Row {
 // row.
 func FoldBelow(rows []Row, depth int) []Row { return foldAt(rows, depth) }
 
-// foldWhole joins the rows of paths in an added or deleted directory with the row of that directory.
+// foldWhole joins the rows, in a table of changes, of paths in an added or deleted directory with the row of
+// that directory.
 func foldWhole(all []Row) []Row {
 	var rows []Row
 	for _, r := range all {
@@ -52,7 +53,8 @@ func foldWhole(all []Row) []Row {
 	return rows
 }
 
-// foldAt joins rows that follow one another and whose paths share a directory of this depth.
+// foldAt joins rows of a table of changes that follow one another and whose paths share a directory of this
+// depth.
 func foldAt(all []Row, depth int) []Row {
 	var rows []Row
 	for i := 0; i < len(all); {

@@ -61,7 +61,8 @@ func Rows(changes []diff.Change, renames []diff.Rename) []Row {
 	return rows
 }
 
-// moved returns the row of a rename in a table: c is the added change, old the node at the old path.
+// moved returns the row of a table of changes for the rename r: c is the added change, old the node at the
+// old path.
 func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
 	row := Row{Change: c, From: r.From}
 	differs := r.Differs(old, c.New)
@@ -91,8 +92,8 @@ func cutLast(path string) (dir, name string, nested bool) {
 	return path[:max(i, 0)], path[i+1:], i > 0
 }
 
-// Table writes a line for each row: the letter of its kind, R for a rename; the type or the differing
-// aspects; by how much a file grew; and the path. Errors: those of w.
+// Table writes the table of changes to w, a line for each row: the letter of its kind, R for a rename; the
+// type or the differing aspects; by how much a file grew; and the path. Errors: those of w.
 func Table(w io.Writer, rows []Row) error {
 	wide := 0
 	for _, r := range rows {
@@ -137,8 +138,8 @@ func what(c diff.Change) string {
 	return c.What.String()
 }
 
-// arrow returns the suffix of a path in the table: the target of a symbolic link, or the first name of a hard
-// link, else "".
+// arrow returns the suffix that a path has in the table of changes: the target of a symbolic link, or the
+// first name of a hard link, else "".
 func arrow(c diff.Change) string {
 	switch n := c.New; {
 	case n == nil:

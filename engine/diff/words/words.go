@@ -14,8 +14,8 @@ import (
 // Max is the maximum length in bytes of a line whose words are compared; longer lines take too long.
 const Max = 4096
 
-// alike says how much of two lines must be equal for their words to be marked: a fourth of the longer one.
-// With less in common, marks do not help the reader.
+// alike says how much of two lines must be equal for their differing words to be marked: the alike-th part of
+// the longer line, a fourth. With less in common, marks do not help the reader.
 const alike = 4
 
 // A Span is the bytes [Start, End) of a line: one or more consecutive words that differ from another line.

@@ -1,4 +1,5 @@
-// Package mergetool runs a person's merge tool on the three versions of one file.
+// Package mergetool runs the merge tool that a user has chosen on the three versions (base, sandbox and real
+// tree) of one conflicting file.
 package mergetool
 
 import (
@@ -101,7 +102,7 @@ func CopyTo(path string, open func() (io.ReadCloser, error)) error {
 	return errors.Join(err, dst.Close(), closeIf(src))
 }
 
-// closeIf closes c unless it is nil.
+// closeIf closes c, a version of a conflicting file, unless it is nil.
 func closeIf(c io.Closer) error {
 	if c == nil {
 		return nil

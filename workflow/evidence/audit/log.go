@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// LogName is the name of the log file in a sandbox's directory of evidence, and saltsName that of the
-	// file with the salts of redacted texts.
+	// LogName is the name of the file with the evidence log in a sandbox's directory of evidence. saltsName
+	// is that of the file with the salts of the texts that the log shows only as digests.
 	LogName   = "log.jsonl"
 	saltsName = "salts.jsonl"
 	// maxLine is the greatest length in bytes of a record, one line of an evidence log. A longer one is not
@@ -29,12 +29,12 @@ const (
 	maxLine = 1 << 20
 )
 
-// reserve is the space that the log has beyond its end before an act, for the records of what follows from
-// the act on a disk that becomes full.
+// reserve is how many bytes of disk space snapfs allocates beyond the end of an evidence log before it allows
+// an operation. The records of the operation's consequences then fit even if the disk becomes full.
 const reserve = 64 << 10
 
-// maxLog is the size from which a log has no room for another act. The records of what has happened
-// anyway may go beyond it.
+// maxLog is the size in bytes from which on snapfs refuses further operations on a sandbox, because its
+// evidence log is full. Records of operations that have happened anyway may go beyond it.
 const maxLog = 1 << 30
 
 // A Log is the evidence log of one sandbox, a file in the sandbox's directory of evidence. It is safe for
@@ -44,12 +44,13 @@ type Log struct {
 	most         int64 // maxLog, but in tests
 }
 
-// At returns the log, in the directory dir, of the sandbox with this id, whether or not it exists. It opens
-// no file.
+// At returns the evidence log, in the directory dir, of the sandbox with this id, whether or not it exists.
+// It opens no file.
 func At(dir, sandbox string) *Log { return &Log{dir: dir, sandbox: sandbox, most: maxLog} }
 
-// Room reports whether the log has room for the record of another act, and reserves space for what
-// follows from the act. Cost: one system call, and three more each 64 KiB. Errors: errs.ErrNoSpace.
+// Room reports whether the evidence log has room for the record of another operation on the sandbox, and
+// reserves disk space for records of the operation's consequences. Cost: one system call, and three more each
+// 64 KiB. Errors: errs.ErrNoSpace.
 func (l *Log) Room() error {
 	path := filepath.Join(l.dir, LogName)
 	st, err := os.Stat(path)
@@ -94,9 +95,9 @@ func (l *Log) Create() error {
 	return errs.With("syncing", l.dir, err)
 }
 
-// Append adds a record of the type kind to the log. With lasting, this record and all before it are on stable
-// storage afterwards. If a killed writer has left an incomplete last line, a record of type [Torn] replaces
-// it first. After an error the log is as it was. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
+// Append adds a record of the type kind to the evidence log. With lasting, this record and all before it are
+// on stable storage afterwards. If a killed writer has left an incomplete last line, a record of type [Torn]
+// replaces it first. After an error the log is as it was. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
 func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	f, err := l.open()
 	if err != nil {
@@ -124,8 +125,8 @@ func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) e
 	return nil
 }
 
-// Seal adds a record about the whole log, on stable storage. data makes its content from all lines of the
-// log, to which no other process adds one meanwhile.
+// Seal adds a record about the whole evidence log, such as its signed statement, on stable storage. data
+// makes its content from all lines of the log; no other process adds a line meanwhile.
 func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error)) error {
 	f, err := l.open()
 	if err != nil {
@@ -191,16 +192,16 @@ func (l *Log) open() (*os.File, error) {
 	return f, nil
 }
 
-// A logEnd describes the end of a log, where the next record belongs: its offset, its number and the digest
-// of the line before. torn is the length of an incomplete line there.
+// A logEnd describes the end of an evidence log, where the next record belongs: its offset, its number and
+// the digest of the line before. torn is the length of an incomplete line there.
 type logEnd struct {
 	size, torn, next int64
 	prev             string
 	last             Record
 }
 
-// end reads the last line of the open log f to find where the next record belongs. Cost: constant in the size
-// of the log.
+// end reads the last line of f, the open file of the evidence log, to find where the next record belongs.
+// Cost: constant in the size of the log.
 func (l *Log) end(f *os.File) (end logEnd, err error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -247,13 +248,15 @@ func (l *Log) Last() (r Record, err error) {
 	return end.last, err
 }
 
-// bootID returns the kernel's identifier of this boot of the host, or "". It reads it once in each process.
+// bootID returns the kernel's identifier of this boot of the host, which each record of an evidence log
+// contains; "" if it cannot be read. It reads the identifier once in each process.
 var bootID = sync.OnceValue(func() string {
 	id, _ := proc.BootID()
 	return id
 })
 
-// add appends the line of a new record of the type kind to lines, in memory, and moves end behind it.
+// add appends the line of a new record of the type kind of the evidence log to lines, in memory, and moves
+// end behind it.
 func (l *Log) add(lines []byte, end *logEnd, kind string, data map[string]any) ([]byte, error) {
 	if data == nil {
 		data = map[string]any{}
@@ -272,7 +275,7 @@ func (l *Log) add(lines []byte, end *logEnd, kind string, data map[string]any) (
 	return append(append(lines, line...), '\n'), nil
 }
 
-// Lines returns the complete lines of the log, without their line breaks, and the length of an
+// Lines returns the complete lines of the evidence log, without their line breaks, and the length of an
 // incomplete one at the end.
 func (l *Log) Lines() (lines [][]byte, torn int, err error) {
 	text, err := os.ReadFile(filepath.Join(l.dir, LogName))

@@ -15,8 +15,8 @@ func Parse(line []byte) (Record, error) {
 	return s.record(line)
 }
 
-// ParseAll returns the records of lines. Several processors share the work. bad is the number of
-// the first line that is no record, -1 if there is none.
+// ParseAll returns the records in lines, the lines of an evidence log. Several processors share the work. bad
+// is the number of the first line that is no record, -1 if there is none.
 func ParseAll(lines [][]byte) (records []Record, bad int) {
 	records = make([]Record, len(lines))
 	bad = InParts(len(lines), func(from, to int) int {
@@ -35,8 +35,9 @@ func ParseAll(lines [][]byte) (records []Record, bad int) {
 // partSize is the least number of lines of an evidence log for which InParts uses one more processor.
 const partSize = 1000
 
-// InParts calls check for parts of the numbers below n, at the same time. check returns the first
-// number that does not hold, or -1; so does InParts.
+// InParts checks numbered lines of an evidence log on several processors: it calls check for parts of the
+// numbers below n, at the same time. check returns the first number in its part whose line is wrong, or -1;
+// InParts returns the first of all parts.
 func InParts(n int, check func(from, to int) int) int {
 	parts := max(min(runtime.GOMAXPROCS(0), n/partSize), 1)
 	found := make([]int, parts)
@@ -67,8 +68,9 @@ func strict(line []byte) (r Record, err error) {
 	return r, nil
 }
 
-// A scanner parses canonical lines in one pass. It knows the usual ones: strings of ASCII without
-// escapes, integers, booleans, lists and objects. For any other line it asks strict.
+// A scanner parses canonical lines of an evidence log in one pass, faster than the JSON library. It knows the
+// usual ones: strings of ASCII without escapes, integers, booleans, lists and objects. Any other line it
+// passes to strict.
 type scanner struct {
 	text   []byte
 	at     int
@@ -114,7 +116,8 @@ func (s *scanner) record(line []byte) (Record, error) {
 	return r, nil
 }
 
-// expect moves past text, which must come next in the line; otherwise the scanner leaves the line to strict.
+// expect moves past text, which must come next in the line of the evidence log; otherwise the scanner leaves
+// the line to strict, the JSON library.
 func (s *scanner) expect(text string) {
 	if len(s.text)-s.at < len(text) || string(s.text[s.at:s.at+len(text)]) != text {
 		s.usual = false
@@ -123,7 +126,7 @@ func (s *scanner) expect(text string) {
 	s.at += len(text)
 }
 
-// next returns the next byte of the line without moving past it, 0 at the end.
+// next returns the next byte of the line of the evidence log without moving past it, 0 at the end.
 func (s *scanner) next() byte {
 	if !s.usual || s.at >= len(s.text) {
 		return 0
@@ -131,7 +134,7 @@ func (s *scanner) next() byte {
 	return s.text[s.at]
 }
 
-// quoted moves past a JSON string in the line and returns the bytes between its quotes.
+// quoted moves past a JSON string in the line of the evidence log and returns the bytes between its quotes.
 func (s *scanner) quoted() []byte {
 	if s.next() != '"' {
 		s.usual = false
@@ -152,7 +155,8 @@ func (s *scanner) quoted() []byte {
 	return nil
 }
 
-// name returns the next JSON string in the line, from memory if an equal one was seen before.
+// name returns the next JSON string in the line of the evidence log. If an equal string was seen before, it
+// returns that one and allocates nothing.
 func (s *scanner) name() string {
 	b := s.quoted()
 	if known, ok := s.names[string(b)]; ok {
@@ -165,7 +169,8 @@ func (s *scanner) name() string {
 	return text
 }
 
-// integer returns the next JSON number in the line if that is a canonical integer of at most 15 digits.
+// integer returns the next JSON number in the line of the evidence log if that is a canonical integer of at
+// most 15 digits.
 func (s *scanner) integer() int64 {
 	negative := s.next() == '-'
 	if negative {
@@ -188,10 +193,12 @@ func (s *scanner) integer() int64 {
 	return n
 }
 
-// maxDepth bounds how deep objects and lists may be nested in a line that a scanner parses.
+// maxDepth bounds how deep objects and lists may be nested in a line of an evidence log that a scanner
+// parses.
 const maxDepth = 100
 
-// value returns the next JSON value in the line in the types that encoding/json gives it.
+// value returns the next JSON value in the line of the evidence log, in the types that encoding/json gives
+// it. depth is how deep it is nested.
 func (s *scanner) value(depth int) any {
 	switch c := s.next(); {
 	case c == '"':
@@ -226,8 +233,8 @@ func (s *scanner) value(depth int) any {
 	return nil
 }
 
-// object returns the next JSON object in the line. Its names must be in ascending order, as in canonical
-// JSON.
+// object returns the next JSON object in the line of the evidence log. Its names must be in ascending order,
+// as in canonical JSON. depth is how deep it is nested.
 func (s *scanner) object(depth int) map[string]any {
 	s.expect("{")
 	m := map[string]any{}
@@ -256,7 +263,7 @@ func (s *scanner) object(depth int) map[string]any {
 	return m
 }
 
-// list returns the next JSON list in the line.
+// list returns the next JSON list in the line of the evidence log. depth is how deep it is nested.
 func (s *scanner) list(depth int) []any {
 	s.expect("[")
 	l := []any{}

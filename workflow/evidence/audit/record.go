@@ -17,11 +17,12 @@ const (
 	Torn = "snapfs.evidence.torn"
 	// DiffRecorded is the type of a record with the root hash of a manifest, which lists the changed files.
 	DiffRecorded = "snapfs.diff.recorded"
-	// Began and Ended are the types of the records with the digest of the signed start statement and end
-	// statement.
+	// Began is the type of the record in an evidence log with the digest of the signed statement about the
+	// sandbox's start. Ended is that of the record about its end.
 	Began = "snapfs.evidence.began"
 	Ended = "snapfs.evidence.ended"
-	// Checklist has the points of the operator's checklist, see package readiness.
+	// Checklist is the type of the record in an evidence log with the results of the readiness checklist,
+	// which says whether this host can run a profile's sandboxes; see package readiness.
 	Checklist = "snapfs.checklist.done"
 )
 
@@ -45,10 +46,12 @@ type Record struct {
 	Data map[string]any `json:"data"`
 }
 
-// FirstPrev stands in the first record of a log in place of the digest of the line before.
+// FirstPrev stands in the first record of an evidence log in place of the digest of the line before, as there
+// is none.
 var FirstPrev = strings.Repeat("0", 2*sha256.Size)
 
-// Canonical returns v as canonical JSON (RFC 8785): equal values give equal bytes, which can be signed.
+// Canonical returns v as canonical JSON (RFC 8785), the form of evidence: equal values give equal bytes,
+// which can be signed.
 func Canonical(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -61,7 +64,8 @@ func Canonical(v any) ([]byte, error) {
 	return bytes.TrimSpace(text), err
 }
 
-// IsCanonical reports whether text is JSON in canonical form (RFC 8785).
+// IsCanonical reports whether text is JSON in canonical form (RFC 8785), which each line of an evidence log
+// must have.
 func IsCanonical(text []byte) bool {
 	again := jsontext.Value(bytes.Clone(text))
 	return again.Canonicalize() == nil && bytes.Equal(again, text)
@@ -71,7 +75,7 @@ func IsCanonical(text []byte) bool {
 // digits.
 func Digest(line []byte) string { return string(AppendDigest(nil, line)) }
 
-// AppendDigest appends the digest of a line, as [Digest] returns it, to text.
+// AppendDigest appends the digest of a line of an evidence log, in the form that [Digest] returns, to text.
 func AppendDigest(text, line []byte) []byte {
 	sum := sha256.Sum256(line)
 	return hex.AppendEncode(text, sum[:])

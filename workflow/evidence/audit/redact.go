@@ -15,22 +15,22 @@ import (
 
 const digestPrefix = "sha256:"
 
-// SaltedDigest returns the digest that stands for a redacted text in records. Without the salt, nobody can
-// find the text by trying likely ones.
+// SaltedDigest returns the digest that stands in an evidence log for a text that must not be shown, such as
+// an argument of a command. Without the salt, nobody can find the text by trying likely ones.
 func SaltedDigest(salt, text string) string {
 	sum := sha256.Sum256([]byte(salt + text))
 	return digestPrefix + hex.EncodeToString(sum[:])
 }
 
-// A salts is a line of the file of salts. It has the secret from which the salts of the redacted texts of one
-// record are derived, and their number.
+// A salts is a line of the file of salts beside an evidence log. It has the secret from which the salts of
+// the redacted texts of one record are derived, and the number of these texts.
 type salts struct {
 	Secret string `json:"secret"`
 	Texts  int    `json:"texts"`
 }
 
-// salt returns the salt of redacted text number i. The other salts cannot be derived from it, so it can be
-// shown to others.
+// salt returns the salt for the digest of redacted text number i of an evidence log's record. The other salts
+// cannot be derived from it, so it can be shown to others.
 func (s salts) salt(i int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", s.Secret, i))
 	return hex.EncodeToString(sum[:])
@@ -58,15 +58,15 @@ func (l *Log) Redact(texts []string) ([]string, error) {
 	return digests, errs.With("storing salts", path, err)
 }
 
-// A Match is a digest in the log that stands for a redacted text, with the salt by which others can check
-// that.
+// A Match is a digest in an evidence log that stands for a redacted text, with the salt by which others can
+// check that it does.
 type Match struct {
 	Digest string `json:"digest"`
 	Salt   string `json:"salt"`
 }
 
-// Matches returns the digests that stand for a text by the stored salts, also those that are in no
-// record. It passes over a line that a killed writer or a full disk left incomplete.
+// Matches returns the digests that stand for text in the evidence log, by the stored salts, also those that
+// are in no record. It skips a line of the file of salts that a killed writer or a full disk left incomplete.
 func (l *Log) Matches(text string) ([]Match, error) {
 	path := filepath.Join(l.dir, saltsName)
 	f, err := os.Open(path)

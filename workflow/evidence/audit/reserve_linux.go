@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserve allocates space beyond the end of the log, where the filesystem can. The size of the file stays.
+// reserve allocates disk space beyond the end of the evidence log at path, if the filesystem can, so that
+// later records fit on a full disk. size is the size of the file, which stays.
 func (l *Log) reserve(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

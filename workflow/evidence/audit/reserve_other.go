@@ -2,5 +2,6 @@
 
 package audit
 
-// reserve does nothing: this system cannot allocate space beyond the end of a file.
+// reserve, which on Linux allocates disk space beyond the end of the evidence log, is on other systems a stub
+// that does nothing.
 func (l *Log) reserve(string, int64) error { return nil }

@@ -2,8 +2,8 @@ package audit
 
 import "golang.org/x/mod/sumdb/tlog"
 
-// A Tree is a Merkle tree over the lines of a log or manifest (RFC 6962), with all its hashes in memory. It
-// gives short proofs that a line is in it.
+// A Tree is a Merkle tree over the lines of an evidence log or manifest (RFC 6962), with all its hashes in
+// memory. It gives short proofs that a line is one of them.
 type Tree struct {
 	size   int64
 	hashes []tlog.Hash
@@ -23,7 +23,8 @@ func TreeOf(lines [][]byte) (*Tree, error) {
 	return t, nil
 }
 
-// ReadHashes returns the hashes with these indexes. Package tlog calls it to compute roots and proofs.
+// ReadHashes returns the hashes of the Merkle tree with these indexes. Package tlog calls it to compute roots
+// and proofs.
 func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	list := make([]tlog.Hash, len(indexes))
 	for i, at := range indexes {
@@ -32,18 +33,18 @@ func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return list, nil
 }
 
-// Size returns the number of lines over which the Merkle tree is made.
+// Size returns the number of lines of the evidence log or manifest over which the Merkle tree is made.
 func (t *Tree) Size() int64 { return t.size }
 
-// Root returns the root hash of the Merkle tree over the first n lines.
+// Root returns the root hash of the Merkle tree over the first n lines of the evidence log or manifest.
 func (t *Tree) Root(n int64) (tlog.Hash, error) { return tlog.TreeHash(n, t) }
 
-// Proof returns the hashes that prove, together with the root hash, that line number i is one of those over
-// which the Merkle tree is made.
+// Proof returns the hashes that prove, together with the root hash, that line number i belongs to the
+// evidence log or manifest over which the Merkle tree is made.
 func (t *Tree) Proof(i int64) (tlog.RecordProof, error) { return tlog.ProveRecord(t.size, i, t) }
 
-// Continues returns an error unless the first n lines of t have the Merkle root root: t then continues the
-// log that had this root.
+// Continues checks an evidence log against an earlier version of it. It returns an error unless the first n
+// lines of t have the Merkle root root, which the earlier version had.
 func (t *Tree) Continues(n int64, root tlog.Hash) error {
 	if n == 0 {
 		return nil

@@ -31,7 +31,8 @@ type Bundle struct {
 	Checkpoint []byte
 }
 
-// A header is the first line of a bundle's file, as JSON: the key, and how many lines of each kind follow.
+// A header is the first line of the file of an evidence bundle, as JSON: the public key, and how many lines
+// of each kind follow.
 type header struct {
 	Format     string  `json:"format"`
 	Sandbox    string  `json:"sandbox"`
@@ -75,8 +76,8 @@ func (b *Bundle) Encode() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Decode parses the file of a bundle, which must have exactly the form that [Bundle.Encode] gives it. It
-// checks no signature.
+// Decode parses text, the file of an evidence bundle, which must have exactly the form that [Bundle.Encode]
+// gives it. It checks no signature.
 func Decode(text []byte) (*Bundle, error) {
 	lines := bytes.Split(text, []byte("\n"))
 	if len(lines) < 3 || len(lines[len(lines)-1]) > 0 {

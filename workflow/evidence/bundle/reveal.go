@@ -13,12 +13,13 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// RevealFormat names the format of a [Revealed], the proof for one file of a bundle, as JSON.
+// RevealFormat names the format of a [Revealed], the JSON text that proves that one changed file is in an
+// evidence bundle.
 const RevealFormat = "https://github.com/snapfs/snapfs/evidence/reveal/v1"
 
-// A Revealed is one changed file of a bundle, with the proof that it is in the manifest, that the manifest is
-// in the log, and that the log was signed. It contains only hashes of the other files, so it can be given to
-// people who must not see these.
+// A Revealed is the entry of one changed file in an evidence bundle, with the proof that it is in the
+// manifest, that the manifest is in the log, and that the log was signed. It contains only hashes of the
+// other files, so it can be given to people who must not see these.
 type Revealed struct {
 	Format string `json:"format"`
 	// Entry is the line of the file in the manifest, which has Entries lines.
@@ -39,8 +40,8 @@ type entry struct {
 	Path string `json:"path"`
 }
 
-// Reveal returns the last entry that a bundle has about path, with the proof that it belongs there. It checks
-// the bundle's integrity first.
+// Reveal returns the last entry about the changed file path in bundleText, an evidence bundle, with the proof
+// that it belongs there. It checks the bundle's integrity first.
 func Reveal(bundleText []byte, path string) (Revealed, error) {
 	c, f := check(bundleText)
 	if f != nil {
@@ -97,8 +98,8 @@ func decodeProof(all []string) (p tlog.RecordProof, err error) {
 	return p, nil
 }
 
-// Check returns an error unless the proofs of the revealed entry are right and its checkpoint is signed by
-// its key. Whether the key is trusted is for the caller to check.
+// Check returns an error unless the proofs of the revealed file are right and the checkpoint (signed state of
+// the evidence log) is signed by its key. Whether the key is trusted is for the caller to check.
 func (r *Revealed) Check() error {
 	var record audit.Record
 	key, err := base64.StdEncoding.Strict().DecodeString(r.Key)
@@ -133,7 +134,7 @@ func (r *Revealed) Check() error {
 	return nil
 }
 
-// rootOf parses the root hash of a Merkle tree in hexadecimal digits.
+// rootOf parses the root hash of an evidence log's Merkle tree, given in hexadecimal digits.
 func rootOf(digits string) (root tlog.Hash, err error) {
 	var b []byte
 	if n, serr := fmt.Sscanf(digits, "%x", &b); serr != nil || n != 1 || len(b) != len(root) {
@@ -143,7 +144,7 @@ func rootOf(digits string) (root tlog.Hash, err error) {
 	return root, nil
 }
 
-// VerifyFile returns the verdicts on text, which is a bundle or the JSON form of a [Revealed].
+// VerifyFile returns the verdicts on text, which is an evidence bundle or the JSON form of a [Revealed].
 func VerifyFile(text []byte, o Options) Report {
 	var r Revealed
 	if json.Unmarshal(text, &r) != nil || r.Format != RevealFormat {

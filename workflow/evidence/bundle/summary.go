@@ -7,11 +7,12 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// Counted is the type of the record that says how often the network proxy decided on each destination.
+// Counted is the type of the record in an evidence log that says how often the sandbox's network proxy
+// decided on each destination.
 const Counted = "snapfs.network.counted"
 
-// Summary returns an overview of the records of a log: commands, promotions, limits and destinations. The end
-// statement contains it, and Verify computes it again to compare.
+// Summary returns an overview of the records of an evidence log: commands, promotions, limits and
+// destinations. The signed end statement contains it, and Verify computes it again to compare.
 func Summary(records []audit.Record) map[string]any {
 	commands, promotions, limits, destinations := []any{}, []any{}, []any{}, []any{}
 	var diff any
@@ -47,7 +48,8 @@ func Summary(records []audit.Record) map[string]any {
 	return sum
 }
 
-// pick copies those of fields that the JSON object from has to the object into, and returns into.
+// pick copies those of fields that from, the data of an evidence record, has to the object into, and returns
+// into.
 func pick(from, into map[string]any, fields ...string) map[string]any {
 	for _, f := range fields {
 		if v, ok := from[f]; ok {
@@ -57,13 +59,13 @@ func pick(from, into map[string]any, fields ...string) map[string]any {
 	return into
 }
 
-// text returns the named field of the data of a log record if it is a string, else "".
+// text returns the named field in the data of an evidence record if it is a string, else "".
 func text(data map[string]any, field string) string {
 	s, _ := data[field].(string)
 	return s
 }
 
-// list returns the named field of the data of a log record if it is a list, else nil.
+// list returns the named field in the data of an evidence record if it is a list, else nil.
 func list(data map[string]any, field string) []any {
 	l, _ := data[field].([]any)
 	return l

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// The names of the verdicts on a bundle, in the order of a report.
+// The names of the verdicts, answers to one question each, on an evidence bundle, in the order of a report.
 const (
 	Integrity    = "integrity"
 	Signer       = "signer"
@@ -29,7 +29,8 @@ const (
 	OtherStatus = "status"
 )
 
-// A Verdict answers one question about a bundle, such as whether it was changed after it was signed.
+// A Verdict answers one question about an evidence bundle, such as whether it was changed after it was
+// signed.
 type Verdict struct {
 	Name string `json:"name"`
 	// Result is "yes", "no", or "not run".
@@ -39,7 +40,7 @@ type Verdict struct {
 	Why   string `json:"why"`
 }
 
-// A Report is the result of verifying a bundle: its sandbox and key, and the verdicts.
+// A Report is the result of verifying an evidence bundle: its sandbox and key, and the verdicts.
 type Report struct {
 	Sandbox string `json:"sandbox,omitempty"`
 	Records int64  `json:"records"`
@@ -49,7 +50,8 @@ type Report struct {
 	Verdicts []Verdict `json:"verdicts"`
 }
 
-// Options say with which key and which earlier bundle a bundle is verified.
+// Options say which key the reader of an evidence bundle trusts, and with which earlier bundle the bundle
+// must agree.
 type Options struct {
 	// Key is the key that the reader trusts, or nil.
 	Key ed25519.PublicKey
@@ -82,8 +84,8 @@ type checked struct {
 	checkpoint statement.Checkpoint
 }
 
-// Verify returns the verdicts on text, the file of a bundle. If it is not as it was signed, the other
-// questions are not examined.
+// Verify returns the verdicts on text, the file of an evidence bundle. If the file was changed after it was
+// signed, Verify does not examine the other questions.
 func Verify(text []byte, o Options) Report {
 	c, f := check(text)
 	if f == nil && o.Earlier != nil {
@@ -127,8 +129,8 @@ func check(text []byte) (*checked, *fault) {
 	return c, nil
 }
 
-// checkRecords checks the form and order of the bundle's records, and that each has the digest of the one
-// before.
+// checkRecords checks the form and order of the records in the evidence bundle, and that each has the digest
+// of the one before.
 func (c *checked) checkRecords() *fault {
 	var tree *audit.Tree
 	var treeErr error
@@ -186,8 +188,8 @@ func (c *checked) checkChain(records []audit.Record) *fault {
 // clock counts as set.
 const maxSkew = time.Minute
 
-// checkClock checks, by the time since boot in each record, that nobody has set the host's clock between two
-// records.
+// checkClock checks, by the time since boot in each record of the evidence log, that nobody has set the
+// host's clock between two records.
 func (c *checked) checkClock() *fault {
 	var before time.Time
 	for i, r := range c.records {
@@ -211,7 +213,8 @@ func (c *checked) checkClock() *fault {
 	return nil
 }
 
-// checkCheckpoint checks that the bundle's signed checkpoint has the size and root hash of its log.
+// checkCheckpoint returns a fault unless the signed checkpoint of the evidence bundle has the size and the
+// root hash of the bundle's log.
 func (c *checked) checkCheckpoint() *fault {
 	point, err := statement.OpenCheckpoint(c.Checkpoint, c.Sandbox, c.Key)
 	if err != nil {
@@ -224,8 +227,8 @@ func (c *checked) checkCheckpoint() *fault {
 	return c.hasRoot("checkpoint", point.Size, point.Root)
 }
 
-// hasRoot checks that the first n records of the bundle have the Merkle root want. what names the signed
-// object that says so, for the fault.
+// hasRoot checks that the first n records of the evidence bundle have the Merkle root want. what names the
+// signed object that says so, for the fault.
 func (c *checked) hasRoot(what string, n int64, want tlog.Hash) *fault {
 	if n < 1 || n > c.tree.Size() {
 		return faultf("truncated", "the %s is of %d records, and there are %d", what, n, c.tree.Size())
@@ -237,8 +240,8 @@ func (c *checked) hasRoot(what string, n int64, want tlog.Hash) *fault {
 	return nil
 }
 
-// checkStatements checks the signatures of the start and end statements, and that each is about the log of
-// the bundle.
+// checkStatements checks the signatures of the statements about the sandbox's start and end, and that each is
+// about the evidence log of the bundle.
 func (c *checked) checkStatements() *fault {
 	kinds := []struct{ predicate, record string }{{statement.StartType, audit.Began}, {statement.EndType, audit.Ended}}
 	for i, line := range c.Statements {
@@ -276,7 +279,8 @@ func (c *checked) checkStatements() *fault {
 	return nil
 }
 
-// checkManifests checks that each manifest of the bundle is one whose root hash a record names.
+// checkManifests returns a fault unless each manifest (list of changed files) in the evidence bundle is one
+// whose root hash a record of the log names.
 func (c *checked) checkManifests() *fault {
 	roots := c.roots()
 	if len(c.Manifests) > len(roots) {
@@ -295,12 +299,12 @@ func (c *checked) checkManifests() *fault {
 	return nil
 }
 
-// roots returns the root hashes of the manifests that the bundle's records name, each once, in the order of
-// the records.
+// roots returns the root hashes of the manifests (lists of changed files) that the evidence bundle's records
+// name, each once, in the order of the records.
 func (c *checked) roots() []string { return Roots(c.records) }
 
-// Roots returns the root hashes of the manifests of changed files that records name, each once, in their
-// order.
+// Roots returns the root hashes of the manifests (lists of changed files) that records of an evidence log
+// name, each once, in their order.
 func Roots(records []audit.Record) (all []string) {
 	seen := map[string]bool{}
 	for _, r := range records {
@@ -312,8 +316,8 @@ func Roots(records []audit.Record) (all []string) {
 	return all
 }
 
-// signer returns a fault unless the bundle is signed by trusted, the key that the reader trusts. The key in a
-// bundle alone proves nothing about who signed it.
+// signer returns a fault unless the evidence bundle is signed by trusted, the key that the reader trusts. The
+// key in a bundle alone proves nothing about who signed it.
 func (c *checked) signer(trusted ed25519.PublicKey) *fault {
 	switch {
 	case trusted == nil:
@@ -324,7 +328,7 @@ func (c *checked) signer(trusted ed25519.PublicKey) *fault {
 	return nil
 }
 
-// complete returns a fault unless the log has everything from the creation of the sandbox to its end
+// complete returns a fault unless the evidence log has everything from the creation of the sandbox to its end
 // statement.
 func (c *checked) complete() *fault {
 	if c.records[0].Type != events.SandboxCreated || c.sizes[0] != 1 {
@@ -363,8 +367,8 @@ func (c *checked) complete() *fault {
 	return nil
 }
 
-// policy returns the verdict whether the recorded events agree with the sandbox's policy, which is in the
-// first record.
+// policy returns the verdict whether the events that the evidence log records agree with the sandbox's
+// policy, which is in the first record.
 func (c *checked) policy() Verdict {
 	settings, _ := c.records[0].Data["policy"].(map[string]any)
 	tests := 0
@@ -389,8 +393,8 @@ func (c *checked) policy() Verdict {
 	return (*fault)(nil).verdict(Policy, fmt.Sprintf("nothing recorded is against the policy; %d self-tests held", tests))
 }
 
-// continues returns a fault unless the bundle's log continues the log of the earlier bundle text, with
-// nothing replaced.
+// continues returns a fault unless the log in the evidence bundle continues the log in text, an earlier
+// bundle of the sandbox, with nothing replaced.
 func (c *checked) continues(text []byte) *fault {
 	earlier, f := check(text)
 	switch {

@@ -11,20 +11,21 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// Formats of Lines.
+// The formats in which [Lines] writes the evidence of a sandbox for other systems.
 const (
 	OCSF        = "ocsf"
 	CloudEvents = "cloudevents"
 	OTLP        = "otlp"
 )
 
-// Formats lists the formats.
+// Formats lists the names of the formats in which [Lines] can write the evidence of a sandbox.
 func Formats() []string { return []string{OCSF, CloudEvents, OTLP} }
 
-// ocsfVersion is the version of the OCSF schema that the events name.
+// ocsfVersion is the version of the OCSF schema (events of security products) that the written events name.
 const ocsfVersion = "1.8.0"
 
-// Lines writes the records as lines of JSON: an event each, in OTLP one line with all of them.
+// Lines writes the records of a sandbox's evidence log as lines of JSON in one of the formats: one line for
+// each record, in OTLP a single line for all.
 func Lines(w io.Writer, r *Record, format string) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -49,8 +50,8 @@ func Lines(w io.Writer, r *Record, format string) error {
 	return nil
 }
 
-// cloudEvent returns a record as a CloudEvents 1.0 event. Its id is the number of the record in the log of its sandbox,
-// which is the source.
+// cloudEvent returns a record of an evidence log as a CloudEvents 1.0 event. The event's id is the number of
+// the record in the log of its sandbox, which is the source. name is the sandbox's name.
 func cloudEvent(r audit.Record, name string) map[string]any {
 	return map[string]any{
 		"specversion": "1.0", "id": strconv.FormatInt(r.Seq, 10), "source": "urn:snapfs:evidence:" + r.Sandbox, "type": r.Type,
@@ -58,7 +59,7 @@ func cloudEvent(r audit.Record, name string) map[string]any {
 	}
 }
 
-// Numbers of OCSF: classes with their categories, and activities.
+// Numbers that the OCSF schema gives to classes of events, their categories, and activities.
 const (
 	categorySystem, categoryNetwork, categoryApplication = 1, 4, 6
 
@@ -72,8 +73,8 @@ const (
 	statusSuccess, statusFailure          = 1, 2
 )
 
-// ocsf returns a record as an event of OCSF: a command as Process Activity, a decision of the network as Network Activity,
-// anything else as API Activity of snapfs.
+// ocsf returns a record of an evidence log as an event of OCSF: a command as Process Activity, a decision of
+// the network proxy as Network Activity, anything else as API Activity of snapfs. name is the sandbox's name.
 func ocsf(r audit.Record, name string) map[string]any {
 	d := r.Data
 	product := map[string]any{"name": "snapfs", "vendor_name": "snapfs"}
@@ -137,7 +138,8 @@ func failedAct(r audit.Record) bool {
 	return number(r.Data, "status") != 0 || strings.HasSuffix(r.Type, ".refused") || r.Type == events.LimitReached || r.Type == events.ApprovalAsked
 }
 
-// activityOf returns the activity of API Activity for a type of record.
+// activityOf returns the OCSF number of the activity (create, update, delete, other) for a type of record of
+// an evidence log.
 func activityOf(kind string) int {
 	switch kind {
 	case events.SandboxCreated, events.SnapshotCreated:
@@ -150,7 +152,8 @@ func activityOf(kind string) int {
 	return activityOther
 }
 
-// otlp returns the records as an ExportLogsServiceRequest of OTLP in JSON, as the endpoint /v1/logs takes it.
+// otlp returns the records of an evidence log as an ExportLogsServiceRequest of OTLP in JSON, as the endpoint
+// /v1/logs takes it.
 func otlp(r *Record) map[string]any {
 	attribute := func(key string, value any) map[string]any {
 		switch v := value.(type) {

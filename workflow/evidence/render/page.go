@@ -19,18 +19,20 @@ const (
 	sandboxRenamed = events.SandboxRenamed
 )
 
-// maxRows bounds the rows of a table of a page; the rest is counted.
+// maxRows is how many rows a table of the evidence page has at most. The page says how many more there are.
 const maxRows = 1000
 
-// style is the style sheet of a page. The policy of the page names its digest.
+// style is the CSS of the evidence page, which the page contains. The page's content security policy names
+// its digest.
 //
 //go:embed style.css
 var style string
 
-// A page is an HTML page that is being written. Every text from a record is escaped.
+// A page is the HTML page about a sandbox's evidence while it is written. It escapes every text from a
+// record.
 type page struct{ strings.Builder }
 
-// row writes a row of a table, of which every cell is escaped.
+// row writes a row of a table to the evidence page. It escapes every cell.
 func (p *page) row(cells ...string) {
 	p.WriteString("<tr>")
 	for _, c := range cells {
@@ -39,7 +41,8 @@ func (p *page) row(cells ...string) {
 	p.WriteString("</tr>\n")
 }
 
-// table writes a section with a table, or with a sentence if it has no rows.
+// table writes a section with a table to the evidence page. If there are no rows, it writes the sentence none
+// instead.
 func (p *page) table(title, none string, head []string, rows [][]string) {
 	p.WriteString("<h2>" + html.EscapeString(title) + "</h2>\n")
 	if len(rows) == 0 {
@@ -60,7 +63,8 @@ func (p *page) table(title, none string, head []string, rows [][]string) {
 	}
 }
 
-// visible returns a text with its control characters and its changes of direction shown as �.
+// visible returns a text from an evidence record with its control characters, and the characters that change
+// the writing direction, replaced by �.
 func visible(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 || c >= 0x202a && c <= 0x202e || c >= 0x2066 && c <= 0x2069 || c == 0x200e || c == 0x200f {
@@ -70,8 +74,8 @@ func visible(text string) string {
 	}, text)
 }
 
-// Page returns a page for a person: what was asked, what ran, what it touched, what was refused, what was promoted and by
-// whom. The page is one file, loads nothing and runs nothing.
+// Page returns the evidence of a sandbox as an HTML page for a person: the request, the commands, the changed
+// files, the refusals and the promotions, and by whom. The page is one file, loads nothing and runs nothing.
 func Page(r *Record) []byte {
 	p := new(page)
 	name := html.EscapeString(visible(r.nameOf()))
@@ -107,7 +111,7 @@ func (p *page) created(r *Record) {
 	p.table("How the sandbox was created", "", []string{"", ""}, rows)
 }
 
-// verdicts writes what verification said.
+// verdicts writes to the evidence page the result of verifying the bundle: a row for each verdict.
 func (p *page) verdicts(r *Record) {
 	p.WriteString("<h2>Verification</h2>\n<table>\n")
 	for _, v := range r.Report.Verdicts {
@@ -123,10 +127,10 @@ func (p *page) verdicts(r *Record) {
 	p.WriteString("</table>\n")
 }
 
-// clock returns the time of a record for a table.
+// clock returns the time of an evidence record as text for a table.
 func clock(r audit.Record) string { return when(r).Format("2006-01-02 15:04:05") }
 
-// acts writes the commands, refusals, checks and promotions.
+// acts writes the recorded commands, refusals, checks and promotions of the sandbox to the evidence page.
 func (p *page) acts(r *Record) {
 	var ran, refused, checks, promoted [][]string
 	row := map[string]int{} // of ran, by the run
@@ -173,7 +177,8 @@ func (p *page) acts(r *Record) {
 	p.table("What was promoted, and by whom", "No promotion is recorded.", []string{"at", "what", "target", "changes", "by"}, promoted)
 }
 
-// touched writes the changed files of the last manifest.
+// touched writes to the evidence page the files that the sandbox changed, from the last manifest, the
+// recorded list of them.
 func (p *page) touched(r *Record) {
 	var rows [][]string
 	if n := len(r.Bundle.Manifests); n > 0 {

@@ -13,14 +13,15 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
 )
 
-// A Record is a bundle with its decoded records and the verdicts on it.
+// A Record is the verified evidence of one sandbox: the bundle, its decoded records, and the verdicts on it.
+// [Read] makes it for [Page] and [Lines].
 type Record struct {
 	Bundle  *bundle.Bundle
 	Report  bundle.Report
 	Records []audit.Record
 }
 
-// Read reads a bundle that was verified with this report.
+// Read decodes text, an evidence bundle that the caller has verified with the result report.
 func Read(text []byte, report bundle.Report) (*Record, error) {
 	b, err := bundle.Decode(text)
 	if err != nil {
@@ -33,7 +34,7 @@ func Read(text []byte, report bundle.Report) (*Record, error) {
 	return &Record{b, report, records}, nil
 }
 
-// text returns a field as a text, "" if there is none.
+// text returns the named field in the data of an evidence record as text, "" if there is none.
 func text(data map[string]any, field string) string {
 	switch v := data[field].(type) {
 	case nil:
@@ -59,25 +60,25 @@ func text(data map[string]any, field string) string {
 	}
 }
 
-// number returns a field that is a number, or 0.
+// number returns the named field in the data of an evidence record if it is a number, else 0.
 func number(data map[string]any, field string) int64 {
 	n, _ := data[field].(float64)
 	return int64(n)
 }
 
-// object returns a field that is an object; an empty one otherwise.
+// object returns the named field in the data of an evidence record if it is an object, else an empty one.
 func object(data map[string]any, field string) map[string]any {
 	m, _ := data[field].(map[string]any)
 	return m
 }
 
-// when returns the time of a record; the zero time if it has none.
+// when returns the time of an evidence record; the zero time if it has none.
 func when(r audit.Record) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, r.Time)
 	return at
 }
 
-// who returns a text for the person that a record names, or "".
+// who returns a text for the user that the data of an evidence record names, "" for none.
 func who(data map[string]any) string {
 	by := object(data, "by")
 	if len(by) == 0 {
@@ -93,7 +94,7 @@ func who(data map[string]any) string {
 	return name
 }
 
-// nameOf returns the last name of the sandbox.
+// nameOf returns the last name of the sandbox by the records of its evidence log.
 func (r *Record) nameOf() (name string) {
 	for _, rec := range r.Records {
 		if n := text(rec.Data, "name"); n != "" && (rec.Type == sandboxCreated || rec.Type == sandboxRenamed) {
@@ -103,5 +104,5 @@ func (r *Record) nameOf() (name string) {
 	return name
 }
 
-// sortedKeys returns the names of the fields of an object in order.
+// sortedKeys returns the names of the fields of m, an object in an evidence record, in order.
 func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

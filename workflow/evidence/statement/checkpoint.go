@@ -14,13 +14,16 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// algorithm is the number that stands for Ed25519 in the signatures of notes (C2SP signed-note).
+// algorithm is the number that stands for Ed25519 in a signed note (C2SP signed-note), the form in which
+// snapfs signs the state of an evidence log.
 const algorithm = 1
 
-// Origin returns the name that the log of a sandbox, and the key that signs it, have in a checkpoint.
+// Origin returns the name that the evidence log of a sandbox, and the key that signs it, have in a checkpoint
+// (the signed size and root hash of the log).
 func Origin(sandbox string) string { return "snapfs/evidence/" + sandbox }
 
-// noteHash returns the short hash by which a signed note identifies the key called name.
+// noteHash returns the short hash by which a signed note, such as the checkpoint of an evidence log,
+// identifies the key called name.
 func noteHash(name string, key ed25519.PublicKey) uint32 {
 	sum := sha256.Sum256([]byte(name + "\n" + string(rune(algorithm)) + string(key)))
 	return binary.BigEndian.Uint32(sum[:])
@@ -51,14 +54,14 @@ func (c Checkpoint) text() string {
 	return fmt.Sprintf("%s\n%d\n%s\n", Origin(c.Sandbox), c.Size, base64.StdEncoding.EncodeToString(c.Root[:]))
 }
 
-// SignCheckpoint returns the checkpoint c, the size and root hash of a log, as a signed note: a text with the
-// signature of this host.
+// SignCheckpoint returns the checkpoint c, the size and root hash of an evidence log, as a signed note: a
+// text with the signature of this host.
 func (k *Key) SignCheckpoint(c Checkpoint) ([]byte, error) {
 	return note.Sign(&note.Note{Text: c.text()}, noteKey{Origin(c.Sandbox), k.private, k.Public()})
 }
 
-// OpenCheckpoint verifies signed, a note in the form that SignCheckpoint gives it, with key and for the log
-// of this sandbox, and returns the checkpoint.
+// OpenCheckpoint verifies signed, the checkpoint of an evidence log as SignCheckpoint returns it. It checks
+// that key signed it and that it is about the log of this sandbox, and returns the checkpoint.
 func OpenCheckpoint(signed []byte, sandbox string, key ed25519.PublicKey) (c Checkpoint, err error) {
 	n, err := note.Open(signed, note.VerifierList(noteKey{name: Origin(sandbox), public: key}))
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 )
 
-// Types in signed statements: those that in-toto and DSSE fix, and the two predicate types of snapfs.
+// Names of types in the signed statements about a sandbox's evidence: those that in-toto and DSSE fix, and
+// the two types of snapfs for the start and the end of a sandbox.
 const (
 	PayloadType   = "application/vnd.in-toto+json"
 	StatementType = "https://in-toto.io/Statement/v1"
@@ -18,14 +19,15 @@ const (
 	EndType       = "https://github.com/snapfs/snapfs/evidence/end/v1"
 )
 
-// A Subject is the object that a statement is about: a name and its digests, by algorithm.
+// A Subject is the object that a signed statement is about, such as an evidence log: a name and its digests,
+// by algorithm.
 type Subject struct {
 	Name   string            `json:"name"`
 	Digest map[string]string `json:"digest"`
 }
 
-// A Statement is a claim to be signed, in the form of in-toto Statement v1: the subject, and the content as
-// the predicate.
+// A Statement is a claim about a sandbox's evidence that is to be signed, in the form of in-toto Statement
+// v1. Subject is the evidence log, and Predicate the content.
 type Statement struct {
 	Type          string         `json:"_type"`
 	Subject       []Subject      `json:"subject"`
@@ -41,7 +43,7 @@ type Envelope struct {
 	Signatures  []Signature `json:"signatures"`
 }
 
-// A Signature is the signature in an [Envelope], with the identifier of the key.
+// A Signature is the signature of a statement in an [Envelope], with the identifier of the key.
 type Signature struct {
 	KeyID string `json:"keyid"`
 	Sig   string `json:"sig"`
@@ -53,8 +55,8 @@ func preAuth(kind string, body []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(body), body)
 }
 
-// Sign signs a statement and returns the envelope, as one line of canonical JSON, and the digest of the
-// payload.
+// Sign signs a statement about a sandbox's evidence. It returns the envelope, as one line of canonical JSON,
+// and the digest of the payload.
 func (k *Key) Sign(s Statement) (line []byte, digest string, err error) {
 	s.Type = StatementType
 	body, err := audit.Canonical(s)
@@ -69,8 +71,8 @@ func (k *Key) Sign(s Statement) (line []byte, digest string, err error) {
 	return line, audit.Digest(body), err
 }
 
-// Open verifies line, an envelope in the form that Sign gives it, with key, and returns its statement and the
-// digest of its payload.
+// Open verifies line, a signed statement as [Key.Sign] returns it, with key, and returns the statement and
+// the digest of its payload.
 func Open(line []byte, key ed25519.PublicKey) (s Statement, digest string, err error) {
 	var e Envelope
 	if !audit.IsCanonical(line) || json.Unmarshal(line, &e) != nil || len(e.Signatures) != 1 {

@@ -15,8 +15,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// KeyName is the name of the file with the host's private signing key, in the directory of evidence.
-// PublicName is that of the file with the public key.
+// KeyName is the name of the file with the private key by which the host signs evidence, the logs of
+// everything done with sandboxes. PublicName is that of the file with the public key. Both lie in the
+// directory evidence of the state directory.
 const (
 	KeyName    = "key.pem"
 	PublicName = "key.pub"
@@ -25,8 +26,8 @@ const (
 // A Key is the private key (Ed25519) with which a host signs the evidence about its sandboxes.
 type Key struct{ private ed25519.PrivateKey }
 
-// HostKey returns the signing key stored in the directory dir, and creates it if there is none. If two
-// processes create it at once, both return the same key.
+// HostKey returns the key with which this host signs evidence about sandboxes. It is stored in the directory
+// dir; HostKey creates it if there is none. If two processes create it at once, both return the same key.
 func HostKey(dir string) (*Key, error) {
 	path := filepath.Join(dir, KeyName)
 	text, err := os.ReadFile(path)
@@ -62,8 +63,8 @@ func notKey(path string) error {
 	return errs.New("reading a key", path, errs.ErrCorrupt, "it is no Ed25519 key in PEM")
 }
 
-// makeKey creates a signing key in the file path, unless another process is quicker, and the public key
-// beside it.
+// makeKey creates the key with which this host signs evidence in the file path, unless another process is
+// quicker, and the public key beside it.
 func makeKey(dir, path string) error {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -92,12 +93,13 @@ func makeKey(dir, path string) error {
 	return errs.With("making the key of this host", path, err)
 }
 
-// Public returns the public key, with which others verify the signatures.
+// Public returns the public key, with which others verify the host's signatures of evidence.
 func (k *Key) Public() ed25519.PublicKey {
 	return ed25519.PublicKey(k.private[ed25519.PrivateKeySize-ed25519.PublicKeySize:])
 }
 
-// PublicPEM returns a public key as PEM text, for a file that [ReadPublic] reads.
+// PublicPEM returns a public key, with which evidence is verified, as PEM text, for a file that [ReadPublic]
+// reads.
 func PublicPEM(key ed25519.PublicKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: slices.Concat(publicPrefix, key)})
 }
@@ -119,8 +121,8 @@ func ReadPublic(path string) (ed25519.PublicKey, error) {
 	return public, nil
 }
 
-// KeyID returns the identifier of a public key in signatures: the SHA-256 digest of its 32 bytes, in
-// hexadecimal digits.
+// KeyID returns the identifier that a public key has in signatures of evidence: the SHA-256 digest of its 32
+// bytes, in hexadecimal digits.
 func KeyID(key ed25519.PublicKey) string {
 	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:])

@@ -50,8 +50,8 @@ func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.
 	return e.s.End()
 }
 
-// recreated reports whether the change c, of a path that existed, is sent as removing the old file and
-// creating a new one.
+// recreated reports whether the change c, of a path that existed, is sent in the stream as removing the old
+// file and creating a new one.
 func recreated(c *diff.Change) bool {
 	return c.Kind == diff.Modified && c.What&(diff.Type|diff.Target|diff.Device|diff.Links) != 0 &&
 		(c.What&diff.Type != 0 || !c.New.Mode.IsDir())
@@ -71,7 +71,7 @@ type encoder struct {
 }
 
 // findUnchanged finds the unchanged names of files that got further hard links, so that these can be sent as
-// links. It walks the new tree if there may be any.
+// links in the stream. It walks the new tree if there may be any.
 func (e *encoder) findUnchanged(changes []diff.Change) error {
 	names, wanted, changed := map[uint64]uint32{}, map[uint64]bool{}, map[string]bool{}
 	for i := range changes {
@@ -145,8 +145,9 @@ func (e *encoder) change(c *diff.Change) error {
 	return e.s.Err()
 }
 
-// meta writes all metadata of the changed file c. It writes all, because a write clears capabilities, and a
-// change of mode changes an access control list. made is set if the receiver has just created the file.
+// meta writes all metadata of the changed file c to the stream. It writes all, because a write clears
+// capabilities, and a change of mode changes an access control list. made is set if the receiver has just
+// created the file.
 func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Own(c.Path, st)
 	if !made {
@@ -167,8 +168,8 @@ func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Times(c.Path, st)
 }
 
-// content writes the commands that give the file of c its new content: its whole content if made is set, else
-// only the parts that differ from the old tree's.
+// content writes to the stream the commands that give the file of c its new content: its whole content if
+// made is set, else only the parts that differ from the old tree's.
 func (e *encoder) content(c *diff.Change, made bool) error {
 	now, err := diff.OpenFile(int(e.new.Fd()), c.Path)
 	if err != nil {
@@ -211,8 +212,8 @@ func (e *encoder) extent(name string, f *os.File, x diff.Extent) error {
 	return e.s.Err()
 }
 
-// dirs writes the metadata of the changed directories, from the bottom up, because creating a file in a
-// directory changes the directory's time.
+// dirs writes the metadata of the changed directories to the stream, from the bottom up, because creating a
+// file in a directory changes the directory's time.
 func (e *encoder) dirs(changes []diff.Change) error {
 	dirs := map[string]*diff.Change{}
 	for i := range changes {

@@ -33,8 +33,8 @@ func (b Partial) String() string {
 	return strings.Join([]string{b.ID, b.Base, strconv.FormatInt(b.Bytes, 10), b.Sum}, ":")
 }
 
-// ParsePartial parses the text form of a Partial, which comes from another machine; ok is false for malformed
-// text.
+// ParsePartial parses the text form of a Partial, by which another machine says which part of a stream it has
+// received. ok is false for malformed text.
 func ParsePartial(text string) (b Partial, ok bool) {
 	f := strings.Split(text, ":")
 	if len(f) != 4 || !snapshot.ValidID(f[0]) || f[1] != "" && !snapshot.ValidID(f[1]) || !validSum(f[3]) {
@@ -74,7 +74,7 @@ type PartialFile struct {
 	first     []byte
 }
 
-// spaceStep is how many bytes of a stream are stored between two checks of the free disk space.
+// spaceStep is how many bytes of a received stream are stored between two checks of the free disk space.
 const spaceStep = 16 << 20
 
 // OpenPartial opens the file, in the directory dir, that stores the received part of the stream with the
@@ -112,8 +112,8 @@ func failPartial(path string, err error) error {
 	return &errs.Error{Op: "storing the partial stream", Path: path, Kind: errs.KindOfFile(err), Err: err}
 }
 
-// locked opens the file at path and locks it, until the caller closes it. ErrBusy: another process has the
-// lock, or has just removed the file.
+// locked opens the file at path, which stores the received part of a stream, and locks it until the caller
+// closes it. ErrBusy: another process has the lock, or has just removed the file.
 func locked(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -130,8 +130,8 @@ func locked(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// checkLinked returns an error unless the path of f still leads to the same file, which another process may
-// have removed before it was locked.
+// checkLinked returns an error unless the path of f, a file with the received part of a stream, still leads
+// to the same file. Another process may have removed it before it was locked.
 func checkLinked(f *os.File) error {
 	mine, err := f.Stat()
 	if err != nil {
@@ -167,12 +167,12 @@ func (k *PartialFile) prepare(l Header) error {
 	return k.truncate()
 }
 
-// noSum returns a cheap hash in place of SHA-256, for a stream in a partial file, whose end with the hash is
-// never written.
+// noSum returns a cheap hash in place of SHA-256 for writing a received part of a stream to a file. The hash
+// stands at the end of a stream, which such a file never has.
 func noSum() hash.Hash { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
-// truncate cuts the file at the offset k.size and writes k.first there, if k.replacing is set; else it does
-// nothing.
+// truncate cuts the file with the received part of a stream at the offset k.size and writes k.first there, if
+// k.replacing is set; else it does nothing.
 func (k *PartialFile) truncate() error {
 	if !k.replacing {
 		return nil
@@ -240,8 +240,8 @@ func (k *PartialFile) Received() (io.Reader, error) {
 	return io.LimitReader(r, k.earlier.Bytes), nil
 }
 
-// Write stores the next bytes of the payload. It never fails: without disk space, the transfer continues and
-// the partial file is emptied. See [PartialFile.Close].
+// Write stores the next bytes of the received stream's payload. It never fails: without disk space, the
+// transfer continues and the partial file is emptied. See [PartialFile.Close].
 func (k *PartialFile) Write(b []byte) (int, error) {
 	if k.err == nil {
 		k.err = k.store(b)
@@ -261,9 +261,8 @@ func (k *PartialFile) store(b []byte) error {
 	return nil
 }
 
-// Close ends an interrupted transfer and returns the size of the stored payload, of this attempt
-// or of an earlier one. It is 0 if there is none, or if storing it failed, with that error.
-// Cost: one sync.
+// Close ends an interrupted transfer of a stream and returns the size of the stored payload, of this attempt
+// or of an earlier one. It is 0 if there is none, or if storing it failed, with that error. Cost: one sync.
 func (k *PartialFile) Close() (bytes int64, err error) {
 	defer k.f.Close()
 	err = k.err
@@ -375,7 +374,8 @@ func Unknown(dir string) ([]string, error) {
 	return strange, errors.Join(failures...)
 }
 
-// entriesIn lists the directory dir; it returns no entries if dir does not exist or is no directory.
+// entriesIn lists dir, the directory for received parts of streams. It returns no entries if dir does not
+// exist or is no directory.
 func entriesIn(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
@@ -408,8 +408,8 @@ func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
 	return f, err
 }
 
-// checkMagic returns errUnknown unless the file f starts like a stream of snapfs, as far as it was written:
-// after a power loss the start may be missing or zeros.
+// checkMagic returns errUnknown unless the file f, a received part of a snapshot's stream, starts like a
+// stream of snapfs, as far as it was written: after a power loss the start may be missing or zeros.
 func checkMagic(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -446,8 +446,8 @@ type Skipper struct {
 // has, so that it must be sent from the beginning.
 var ErrOtherPrefix = errors.New("the payload starts differently now")
 
-// NewSkipper returns a Skipper that drops the part b of a payload, which the receiver has, then calls begin
-// and writes the rest of the payload to its result.
+// NewSkipper returns a Skipper for a resumed stream. It drops the part b of the payload, which the receiver
+// has, then calls begin and writes the rest of the payload to its result.
 func NewSkipper(b Partial, begin func() (io.Writer, error)) *Skipper {
 	return &Skipper{prefix: b, begin: begin, sum: sha256.New(), left: b.Bytes}
 }

@@ -28,8 +28,8 @@ func (k *PartialFile) restart(l Header) error {
 	return nil
 }
 
-// replaceFrom makes the next write replace the file's content from the offset at on, beginning with first.
-// Nothing changes on disk before that.
+// replaceFrom makes the next write replace the content of the file, a received part of a stream, from the
+// offset at on, beginning with first. Nothing changes on disk before that.
 func (k *PartialFile) replaceFrom(at int64, first []byte) {
 	k.old, k.size, k.checkAt = nil, at, at
 	k.replacing, k.first = true, first
@@ -65,7 +65,8 @@ func (k *PartialFile) skipEqual(b []byte) (rest []byte, err error) {
 	return b, nil
 }
 
-// commonPrefix returns how many bytes at the beginning of a and b are equal.
+// commonPrefix returns how many bytes at the beginning of a and b, two attempts at receiving a stream, are
+// equal.
 func commonPrefix(a, b []byte) int {
 	n := min(len(a), len(b))
 	if bytes.Equal(a[:n], b[:n]) {

@@ -31,14 +31,14 @@ import (
 
 const (
 	magic = "snapfs parcel 1\n"
-	// frameSize is the maximum length in bytes of a frame that is written. maxFrame is the maximum length of
-	// a frame that is accepted.
+	// frameSize is the maximum length in bytes of a frame, a piece of the stream with its own checksum, that
+	// is written. maxFrame is the maximum length of a frame that is accepted.
 	frameSize = 256 << 10
 	maxFrame  = 1 << 20
 )
 
-// A Header says which snapshot a stream contains, and on which base. Its content is not trusted: [Open]
-// checks only that names are valid.
+// A Header says which snapshot a stream to another machine contains, and on which base. Its content is not
+// trusted: [Open] checks only that names are valid.
 type Header struct {
 	// Sandbox and State are the sender's names. ID is the snapshot's identity, the same on
 	// every machine: [catalog.NamedSnapshot.Identity].
@@ -95,7 +95,7 @@ func NewWriter(w io.Writer, l Header) (*Writer, error) {
 	return p, p.header(l)
 }
 
-// header writes the first line of the stream and the frame with the header l.
+// header writes the first line of the stream, which names the format, and the header l as the first frame.
 func (p *Writer) header(l Header) error {
 	text, err := json.Marshal(l)
 	if err == nil {
@@ -149,7 +149,8 @@ func (p *Writer) flushRest() error {
 	return p.flush()
 }
 
-// Close writes the end of the stream, with the checksum of everything. Without it the stream is incomplete.
+// Close writes the end of the stream, with the checksum of everything. The receiver accepts no stream without
+// it.
 func (p *Writer) Close() error {
 	if err := p.flushRest(); err != nil {
 		return err
@@ -175,8 +176,8 @@ type Reader struct {
 	broken         bool
 }
 
-// Open reads the header of the stream r, and returns a reader of its payload. Errors: errs.ErrCorrupt, and
-// those of r.
+// Open reads the header of the stream r, in which another machine sends a snapshot, and returns a reader of
+// its payload. Errors: errs.ErrCorrupt, and those of r.
 func Open(r io.Reader) (*Reader, Header, error) {
 	p := &Reader{r: r, sum: sha256.New()}
 	var l Header
@@ -248,7 +249,8 @@ func (p *Reader) next() error {
 	return nil
 }
 
-// Read reads the payload of the stream. It returns io.EOF only if everything arrived as it was sent.
+// Read reads the payload of the stream, the content of a snapshot. It returns io.EOF only if everything
+// arrived as it was sent.
 func (p *Reader) Read(b []byte) (int, error) {
 	if len(p.rest) == 0 && p.err == nil {
 		if p.err = p.next(); p.err == nil && len(p.rest) == 0 {
@@ -265,8 +267,8 @@ func (p *Reader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Broken reports whether the stream ended early or was damaged, so that the transfer can be resumed: the
-// payload read so far is the beginning of the sent one.
+// Broken reports whether the stream with the snapshot ended early or was damaged, so that the transfer can be
+// resumed: the payload read so far is the beginning of the sent one.
 func (p *Reader) Broken() bool { return p.broken }
 
 func (p *Reader) verify() error {
