@@ -25,8 +25,9 @@ func budgetSection() Section {
 	}
 }
 
-// budget stores one key of the section [budget] of a profile, called name and with the value v, in r.sandbox.
-// If v is not valid it records a mistake at path, the key's path in the file.
+// budget stores one key of the section [budget] of a profile, which bounds a sandbox's requests to the
+// network, in r.sandbox: its name, and its value v. If v is not valid it records a mistake at path, the key's
+// path in the file.
 func (r *reader) budget(name, path string, v any) {
 	if r.sandbox.Budget == nil {
 		r.sandbox.Budget = new(catalog.Budget)

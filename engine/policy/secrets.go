@@ -35,8 +35,8 @@ func secretsSection() Section {
 // descriptor for each.
 const maxSecrets = 64
 
-// secrets reads the sections [secrets.NAME] of a profile, decoded into table, and adds each secret to
-// r.sandbox. path is the path of the table in the file.
+// secrets reads the sections [secrets.NAME] of a profile, decoded into table, and adds each secret, a
+// credential that only the sandbox's proxy has, to r.sandbox. path is the path of the table in the file.
 func (r *reader) secrets(path string, table map[string]any) {
 	if len(table) > maxSecrets {
 		r.wrong(path, fmt.Sprintf("more than %d secrets", maxSecrets), "remove some")

@@ -138,7 +138,8 @@ func (r *reader) top(name, path string, v any) {
 }
 
 // first returns the description of the lines that the file may have above its first section, and the function
-// that stores one of them. A profile and the site's policy have different ones.
+// that stores one of them. The file is a profile or the administrator's policy.toml, which have different
+// lines there.
 func (r *reader) first() (Section, func(name, path string, v any)) {
 	if r.site {
 		return siteSection(), r.siteLine

@@ -139,8 +139,8 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 	return result, nil
 }
 
-// counted returns how many of the steps are reported to the user: not those at paths in internal, nor those
-// that only set a directory's time.
+// counted returns how many of a promotion's steps the user sees in the result: all but those at the paths
+// internal, files of snapfs that a person does not know, and those that only set a directory's time.
 func counted(steps []diff.Change, internal map[string]bool) int {
 	n := 0
 	for i := range steps {

@@ -32,8 +32,8 @@ func Redo(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, er
 }
 
 // prepareInverse writes the journal by which an undo of r can itself be undone (a redo), before r is
-// reverted. finishInverse completes that journal. It does nothing if no redo will be possible: when is zero,
-// the promotion was temporary, or the disk is full.
+// reverted; finishInverse completes it afterwards. It does nothing if no redo will be possible: when is zero,
+// or r is a temporary step of its caller ([Options].Temporary), or of an old format.
 func (r *record) prepareInverse(real *nodes.Dirs, stateDir string, when time.Time) error {
 	path := r.inverseFile(stateDir) + suffixNew
 	if when.IsZero() && r.undone.IsZero() || r.retain != retainHistory || r.version == firstVersion {
@@ -240,8 +240,8 @@ func (o *op) files(f func(ino uint64)) {
 	}
 }
 
-// takeOut removes the steps of r, a part, from the journal of the promotion that they were separated from. It
-// may be repeated.
+// takeOut removes the steps of r from the journal of the promotion to which they belonged, after separate
+// made them a promotion of their own. It may be repeated.
 func (r *record) takeOut(stateDir string) error {
 	names, err := journals(stateDir, suffixUndo)
 	if err != nil {

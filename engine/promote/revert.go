@@ -146,7 +146,7 @@ func (r *record) altered() map[uint64]bool {
 	return inos
 }
 
-// endJournal removes the journal of a promotion that has ended. With left, for a revert that left files
+// endJournal removes the journal of a promotion that has ended. If left is true, because a revert left files
 // behind, it renames the journal instead, so that Recover ignores it.
 func endJournal(ctx context.Context, path string, left bool) error {
 	if err := fault.Point(ctx, "remove the journal"); err != nil {

@@ -110,7 +110,7 @@ func (s StageState) Ended() bool {
 	return false
 }
 
-// A StageApproval says who allowed a stage of a promotion to start, and when.
+// A StageApproval says who allowed a stage of a promotion, such as production, to start, and when.
 type StageApproval struct {
 	By   string    `json:"by"`
 	When time.Time `json:"when"`
