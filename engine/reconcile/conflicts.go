@@ -192,7 +192,7 @@ func (c *refreshConflict) places() []string {
 	return conflict.places()
 }
 
-// changedIn returns the directory's list of changes that has one at the conflict's paths, or nil.
+// changedIn returns that list in changed, which has one a directory, with a change at the conflict's paths.
 func (c *refreshConflict) changedIn(changed compare.Places) *compare.Part {
 	return changed.At(c.places(), c.Alone)
 }
@@ -206,8 +206,8 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// NoteRollback follows a rollback of a sandbox: the baseline no longer takes its promotions for its base, and
-// all conflicts of the last refresh may be open again.
+// NoteRollback follows a rollback of a sandbox: files that were promoted since no longer count as its base,
+// and all conflicts of the last refresh may be open again.
 func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) error {
 	dir := rc.baseline.BaseDir(rec.Name, rec.Refreshed)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {

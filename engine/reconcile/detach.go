@@ -45,8 +45,8 @@ func (o PlanOptions) Picks(rec *catalog.Record) (DetachSet, error) {
 	return r, nil
 }
 
-// freezeToPromote freezes the sandbox and copies into it the files that the promotion of r would take away
-// from it. Error ErrBusy: there is such a file and a process runs. After an error nothing has changed.
+// freezeToPromote freezes the sandbox and copies into it the files that it still reads from the real tree and
+// that the promotion of r replaces. ErrBusy: there is such a file and a process runs; all is as before.
 func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r DetachSet) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
 	if err != nil {
@@ -145,7 +145,7 @@ func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.B
 	return err
 }
 
-// detachNoSpace adds to an ErrNoSpace of Detach the command that increases the limit; other errors stay.
+// detachNoSpace adds to an ErrNoSpace of Detach the command that increases the disk limit; others stay.
 func detachNoSpace(rec *catalog.Record, err error) error {
 	if !errors.Is(err, errs.ErrNoSpace) {
 		return err
@@ -204,7 +204,7 @@ func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, wh
 	return places, nil
 }
 
-// overlap reports whether path is in the list or, if tree is set, a path below it.
+// overlap reports whether the list has path or, if tree is set, a path below it.
 func (c changedPaths) overlap(path string, tree bool) bool {
 	if _, found := slices.BinarySearch(c, path); found {
 		return true

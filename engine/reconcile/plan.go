@@ -198,8 +198,8 @@ type promotionPart struct {
 	allow   approval.Allow
 }
 
-// Begin merges the selected changes of a sandbox. Until done is called, it is locked and its processes
-// frozen.
+// Begin merges the selected changes of a sandbox and plans their promotion. Until the caller calls done, the
+// sandbox is locked and its processes frozen.
 func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
 }
@@ -258,7 +258,7 @@ func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOpti
 	return c, done, err
 }
 
-// filesOf returns the sandbox whose files are promoted: rec, or its fork o.Files, for which it clears listed.
+// filesOf returns the sandbox with the files to promote: rec, or the fork o.Files, for which listed gets nil.
 func (rc *Reconciler) filesOf(rec *catalog.Record, o PlanOptions, listed *map[string][]snapshot.Candidate) (*catalog.Record, error) {
 	if o.Files == "" {
 		return rec, nil

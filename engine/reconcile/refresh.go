@@ -436,7 +436,7 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 	return dir, inside, nil
 }
 
-// A ForkTree is a directory of a sandbox's fork, mounted and open for writing.
+// A ForkTree is a directory of a sandbox's fork, mounted so that a refresh can write merged files to it.
 type ForkTree struct {
 	rc   *Reconciler
 	tree catalog.Tree
