@@ -53,7 +53,7 @@ that it needs no import. Creating and using a pool requires root.`,
 	return cmd
 }
 
-// dir returns the path of the directory that holds all pools of the state directory.
+// dir returns the path of the directory, in the state directory, that holds the image files of all pools.
 func (p *pools) dir(ctx context.Context) (string, error) {
 	e, err := p.a.engine(ctx)
 	if err != nil {
@@ -267,7 +267,8 @@ func (p *pools) rm() *cobra.Command {
 	}
 }
 
-// remove deletes the pool, and before that the cached bases of the workspaces in it.
+// remove deletes the pool, an image file that holds workspaces, and before that the cached bases of the
+// workspaces in it.
 func (p *pools) remove(ctx context.Context) error {
 	e, err := p.a.engine(ctx)
 	if err != nil {

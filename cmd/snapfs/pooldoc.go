@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A poolDocument is the JSON form of a pool. Later versions may add fields, but never change
-// existing ones.
+// A poolDocument is the JSON form of a pool, a btrfs in an image file that holds workspaces. Later versions
+// may add fields, but never change existing ones.
 type poolDocument struct {
 	Name   string         `json:"name"`
 	Image  string         `json:"image"`

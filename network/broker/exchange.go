@@ -241,7 +241,7 @@ func (c *exchange) isHost(host string) bool {
 	return network.Fold(host) == c.to.Name
 }
 
-// rule returns the network rule that allows the request q, or a refusal if none does.
+// rule returns the network rule that allows the HTTP request q of the sandbox, or a refusal if none does.
 func (c *exchange) rule(q network.Request) (string, *refusal) {
 	rule, ok := c.broker.options.Rules().Request(q)
 	if !ok {
@@ -294,8 +294,8 @@ func (l *oneListener) Close() error { return nil }
 // Addr returns an empty address, which the interface needs and nobody reads.
 func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A peeked is a connection of which the broker has examined the first bytes, to recognise TLS; r reads these
-// again. Close closes the channel done too, which ends the listener of the connection.
+// A peeked is a connection from the sandbox of which the proxy has examined the first bytes, to recognise
+// TLS; r reads these again. Close closes the channel done too, which ends the listener of the connection.
 type peeked struct {
 	net.Conn
 	r    *bufio.Reader

@@ -97,7 +97,8 @@ func (j *inspector) refuse(why string) bool {
 // present state inspects next.
 func (j *inspector) rest() []byte { return j.buf[j.ok:] }
 
-// opaque is the state of an inspector in which all bytes pass without inspection.
+// opaque is a state of an inspector, which checks the bytes that the sandbox sends on one connection: all
+// bytes pass unchecked.
 func opaque(j *inspector) bool {
 	j.http.phase = phaseOpaque
 	j.ok = len(j.buf)
@@ -125,7 +126,8 @@ func (j *inspector) release() []byte {
 // webPort reports whether clients expect a web server on the port, so that only TLS, HTTP and SSH pass.
 func webPort(port uint16) bool { return port == 80 || port == 443 || port == 8080 || port == 8443 }
 
-// sniff is the first state of an inspector: it detects the protocol by the client's first bytes.
+// sniff is the first state of an inspector, which checks the bytes that the sandbox sends on one connection.
+// It detects the protocol by the first bytes.
 func sniff(j *inspector) bool {
 	b := j.rest()
 	switch {
@@ -147,8 +149,8 @@ func sniff(j *inspector) bool {
 	return sniffLine(j, b)
 }
 
-// other is the state of an inspector for a protocol that is neither TLS nor HTTP: it lets everything pass,
-// except on a port of the web.
+// other is the state in which an inspector checks a connection's bytes if the protocol is neither TLS nor
+// HTTP: it lets everything pass, except on a port of the web.
 func other(j *inspector) bool {
 	if j.web {
 		return j.refuse(otherWhy)
@@ -245,12 +247,12 @@ func tokenByte(c byte) bool {
 	return c < 0x80 && bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) >= 0
 }
 
-// waits reports whether the inspector needs the server's reply, to an upgrade or CONNECT, before it can
-// inspect further bytes.
+// waits reports whether the inspector of a connection needs the server's reply, to an upgrade or CONNECT,
+// before it can check further bytes of the client.
 func (j *inspector) waits() bool { return j.http.phase == phaseAnswer }
 
-// listen makes the inspector read the server's next reply. It is called before the request passes whose reply
-// the inspector needs.
+// listen makes the inspector of a connection read the server's next reply. The proxy calls it before it
+// passes on a request, such as CONNECT, whose reply decides how later bytes are checked.
 func (j *inspector) listen() {
 	j.mu.Lock()
 	j.answer = nil
@@ -298,7 +300,8 @@ func (j *inspector) setStatus(code int) {
 	}
 }
 
-// await waits for the server's reply that the inspector needs. It returns false if ctx ends first.
+// await waits for the server's reply, to an upgrade or CONNECT, that the inspector needs before it checks
+// further bytes. It returns false if ctx ends first.
 func (j *inspector) await(ctx context.Context) bool {
 	select {
 	case code := <-j.status:

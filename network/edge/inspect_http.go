@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A phase is the part of an HTTP connection that the inspector expects next, such as a head, a body or a
-// chunk.
+// A phase is the part of an HTTP connection that the proxy's inspector of requests expects next, such as a
+// head, a body or a chunk.
 type phase int
 
 const (
@@ -46,8 +46,9 @@ type request struct {
 	bad       string
 }
 
-// head is the state of an inspector that collects and checks the head of an HTTP request. It refuses
-// ambiguous syntax: line ends and body lengths that two readers could understand differently.
+// head is the state in which a connection's inspector collects and checks the head of the sandbox's HTTP
+// request. It refuses ambiguous syntax: line ends and body lengths that two readers could understand
+// differently.
 func head(j *inspector) bool {
 	b := j.rest()
 	skip := 0
@@ -249,7 +250,8 @@ func hostOf(host string) string {
 	return name
 }
 
-// body is the state of an inspector that lets an HTTP body, or a chunk of one, of known length pass.
+// body is the state in which a connection's inspector lets an HTTP body, or a chunk of one, of known length
+// pass from the sandbox to the server.
 func body(j *inspector) bool {
 	h := &j.http
 	n := min(h.left, int64(len(j.rest())))
@@ -283,7 +285,8 @@ func (j *inspector) line() (line []byte, ok bool) {
 	return b[:i-1], true
 }
 
-// chunk is the state of an inspector that parses the length of a chunk of an HTTP body.
+// chunk is the state in which a connection's inspector parses the length of a chunk of the sandbox's HTTP
+// body.
 func chunk(j *inspector) bool {
 	line, ok := j.line()
 	if !ok {
@@ -302,7 +305,8 @@ func chunk(j *inspector) bool {
 	return true
 }
 
-// chunkEnd is the state of an inspector that parses the empty line after a chunk of an HTTP body.
+// chunkEnd is the state in which a connection's inspector parses the empty line after a chunk of the
+// sandbox's HTTP body.
 func chunkEnd(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) > 0 {
@@ -314,8 +318,8 @@ func chunkEnd(j *inspector) bool {
 	return ok
 }
 
-// trailer is the state of an inspector that lets the trailer after the last chunk of an HTTP body pass, up to
-// an empty line.
+// trailer is the state in which a connection's inspector lets the trailer after the last chunk of an HTTP
+// body pass to the server, up to an empty line.
 func trailer(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) == 0 {

@@ -81,7 +81,8 @@ func (j *inspector) askedName() string {
 	return ""
 }
 
-// hello is the state of an inspector that assembles a ClientHello of TLS and checks it when it is complete.
+// hello is the state in which a connection's inspector assembles the sandbox's ClientHello of TLS, and checks
+// its server name when it is complete.
 func hello(j *inspector) bool {
 	t := &j.tls
 	b := j.rest()[t.scan:]
@@ -120,8 +121,8 @@ func hello(j *inspector) bool {
 	return true
 }
 
-// afterHello is the state of an inspector after a ClientHello of TLS: it checks a second one, which a server
-// may request (RFC 8446, 4.1.4) and which could have another name.
+// afterHello is the state of a connection's inspector after a ClientHello of TLS: it checks a second one,
+// which a server may request (RFC 8446, 4.1.4) and which could have another server name.
 func afterHello(j *inspector) bool {
 	t := &j.tls
 	if t.skip > 0 {
