@@ -292,7 +292,7 @@ func (r *runner) keepUnclaimed(ctx context.Context, s *engine.Session, doc *runD
 	return nil
 }
 
-// keepRest keeps the sandbox for a day if it has changes that were not applied, since the section [result] of
+// keepRest keeps the sandbox for a day, for those changes that were not applied since the section [result] of
 // its profile does not name their paths.
 func (r *runner) keepRest(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	end, err := s.KeepUnclaimed(ctx, r.a.ui.interactive())

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// detectsDrift is a promise of the suite: a [snapshot.DriftDetector] lists every change of the real tree. It
-// changes the tree after each of two captures, and lists the drift of both.
+// detectsDrift is a test that every [snapshot.DriftDetector] must pass: it lists every change of the real
+// tree. The test changes the tree after each of two captures, and lists the drift of both.
 func detectsDrift(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {
