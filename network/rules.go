@@ -275,6 +275,7 @@ func (r Rules) Addr(to netip.AddrPort) (which string, ok bool) {
 }
 
 // Alone reports whether a rule names exactly the address of to, rather than a prefix, and allows its port.
+// Only such a rule lets a sandbox reach an address of this host.
 func (r Rules) Alone(to netip.AddrPort) bool {
 	addr := to.Addr().Unmap().WithZone("")
 	for _, one := range r.list {

@@ -35,8 +35,8 @@ type Taker struct {
 	notice    func(string)
 }
 
-// New returns the Taker for the sandboxes of a state directory. It appends events about snapshots to log, and
-// calls notice with texts for the user.
+// New returns the Taker, which takes the automatic snapshots, for the sandboxes of a state directory. It
+// appends events about snapshots to log, and calls notice with texts for the user.
 func New(cat *catalog.Catalog, host *hostfs.Host, sandboxes *sandbox.Store, comparer *compare.Comparer, log *events.Log, notice func(string)) *Taker {
 	return &Taker{cat: cat, host: host, sandboxes: sandboxes, compare: comparer, events: log, notice: notice}
 }

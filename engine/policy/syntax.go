@@ -13,8 +13,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// A stage is a [Stage] of a profile while the file is being read, with the stage's path in the file for
-// messages.
+// A stage is a [Stage], one destination of a promotion, while the profile with it is being read. path is its
+// path in the file, for messages.
 type stage struct {
 	Stage
 	path string

@@ -93,7 +93,8 @@ func (r *record) inverseFile(stateDir string) string {
 	return filepath.Join(stateDir, r.id+suffixUndo)
 }
 
-// inverseOp returns the step that does the step o again after o was reverted.
+// inverseOp returns the step, for the journal of a redo, that does the step o of a promotion again after o
+// was reverted.
 func (r *record) inverseOp(o *op) (*op, error) {
 	i := &op{verb: o.verb, path: o.path, stage: o.stage, name: o.name, old: o.new, new: o.old, oldCTime: timestamp(r.stamps[o.path].CTime)}
 	switch o.verb {

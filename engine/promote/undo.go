@@ -240,8 +240,8 @@ func (r *record) checkUndo(real *nodes.Dirs) error {
 	return refused(&lost, r.path, errs.ErrCorrupt)
 }
 
-// unchangedResult reports whether a path still has the result of the step o. The inodes in altered may have
-// other metadata.
+// unchangedResult reports whether a path still has the file that the step o of a promotion put there, so that
+// an undo may replace it. The inodes in altered may have other metadata, because another step set that.
 func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered map[uint64]bool) (bool, error) {
 	dir, name, err := real.At(o.path)
 	if nodes.Missing(err) {

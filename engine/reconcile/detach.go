@@ -69,7 +69,7 @@ func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r 
 	return thaw, nil
 }
 
-// freezeFor freezes a sandbox while a plan is made or, with o.execute, carried out.
+// freezeFor freezes a sandbox while its promotion is planned or, with o.execute, carried out.
 func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOptions) (thaw func(), err error) {
 	if !o.execute {
 		_, thaw, err = rc.supervise.Freeze(ctx, h)
@@ -185,7 +185,7 @@ func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) 
 // changedPaths are the absolute paths that a promotion will change, sorted.
 type changedPaths []string
 
-// aboutToChange returns the paths of the real tree that the promotion of what will change.
+// aboutToChange returns the paths of the real tree that a promotion of the changes in what will change.
 func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what DetachSet) (changedPaths, error) {
 	c, err := rc.compare.Changes(ctx, rec)
 	if err != nil {

@@ -204,7 +204,7 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a A
 	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
 }
 
-// beginAt plans as Begin does, after an automatic snapshot if the policy wants one at point ("" for none).
+// beginAt plans a promotion like Begin, after the automatic snapshot that the policy wants at point, if any.
 func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {
@@ -267,7 +267,7 @@ func (rc *Reconciler) filesOf(rec *catalog.Record, o PlanOptions, listed *map[st
 	return rc.cat.Get(o.Files)
 }
 
-// merge merges all selected changes with the real tree, and adds them and the conflicts to c.
+// merge merges the sandbox's selected changes with the real tree, and adds them and the conflicts to c.
 func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.Changes, o PlanOptions, a Answers) error {
 	if o.Target != "" {
 		target, err := filepath.EvalSymlinks(o.Target)

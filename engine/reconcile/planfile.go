@@ -219,7 +219,7 @@ func planDifference(old, now *Plan) (lines []string) {
 	return lines
 }
 
-// stepDifference says in words which side changed between two steps for one path; before is JSON.
+// stepDifference says which side changed since a plan was made, whose step for a path is before, in JSON.
 func stepDifference(before string, now Step) string {
 	var old Step
 	if json.Unmarshal([]byte(before), &old) != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// RefreshOptions say how conflicts of a refresh are resolved, as in [PromoteOptions].
+// RefreshOptions say how a refresh, a merge of real changes into a sandbox, resolves its conflicts.
 type RefreshOptions struct {
 	Mine, Theirs []string
 	Tool         string
@@ -368,7 +368,7 @@ func (x *refreshing) storeVersion(open func() (*os.File, error)) (string, error)
 	return x.baseline.Store(data, nil)
 }
 
-// commit saves the conflicts, then the catalogue entry with the new forks, and removes the old forks.
+// commit ends a refresh: it saves conflicts, then the catalogue entry with new forks, and removes the old.
 func (x *refreshing) commit(ctx context.Context) error {
 	if len(x.list.Conflicts) > 0 {
 		if err := fault.Point(ctx, "note the conflicts"); err != nil {

@@ -237,7 +237,7 @@ func (c *promotedNote) before(k *baseline.Baseline, abs string) {
 	}
 }
 
-// promotedFile returns the path of the note of the promotion with the identifier group.
+// promotedFile returns the path of the promotedNote of the promotion with the identifier group.
 func (rc *Reconciler) promotedFile(group string) string {
 	return filepath.Join(rc.cat.Dir(), "carried", group+".json")
 }

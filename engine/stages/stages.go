@@ -58,7 +58,8 @@ type PipelineOptions struct {
 	Theirs []string       `json:"theirs,omitempty"`
 }
 
-// A StageRun is one stage of a pipeline, as the profile defines it, with its progress.
+// A StageRun is one stage, such as staging, of a promotion through several, as the profile defines it, with
+// its progress.
 type StageRun struct {
 	policy.Stage
 	State StageState `json:"state"`

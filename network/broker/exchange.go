@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// Bounds of one connection from a sandbox whose requests the broker reads: times, bytes, and connections to
-// the server.
+// Bounds of one connection from a sandbox whose HTTP requests the proxy reads: times, bytes, and connections
+// to the server.
 const (
 	handshakeTime = 30 * time.Second
 	headTime      = 60 * time.Second
@@ -44,7 +44,8 @@ type exchange struct {
 	first net.Conn // of the target, until it is used
 }
 
-// serve ends TLS on the connection inside and handles the requests on it, until it ends.
+// serve ends TLS on inside, a connection from the sandbox, and handles the HTTP requests on it, until it
+// ends.
 func (c *exchange) serve(ctx context.Context, inside net.Conn) error {
 	c.first = c.to.First
 	held := &peeked{Conn: inside, r: bufio.NewReaderSize(inside, 4<<10), done: make(chan struct{})}
@@ -266,8 +267,8 @@ func unreachable(err error, pairs []pair) *refusal {
 // return.
 var errServed = errors.New("the connection has ended")
 
-// A oneListener is a net.Listener that returns one existing connection, by which http.Server serves that
-// connection.
+// A oneListener is a net.Listener that returns one existing connection of the sandbox, so that an http.Server
+// reads the requests on it.
 type oneListener struct {
 	mu   sync.Mutex
 	conn net.Conn

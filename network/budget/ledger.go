@@ -58,7 +58,8 @@ func (c Count) minus(o Count) Count {
 	return Count{c.Requests - o.Requests, c.Sent - o.Sent, c.Input - o.Input, c.Output - o.Output, c.Tokens - o.Tokens}
 }
 
-// Names of the files of a budget in the sandbox's directory: the limits, and the requests.
+// Names of the files of a budget in the sandbox's directory: the limits of network requests, and the log of
+// the requests made.
 const (
 	limitsFile = "budget.json"
 	ledgerFile = "budget.jsonl"
@@ -237,7 +238,8 @@ type Reservation struct {
 	count  Count
 }
 
-// An Exceeded says which limit of the budget a request may exceed, so that it is refused.
+// An Exceeded says which limit of a sandbox's budget a network request may exceed, so that the proxy refuses
+// it.
 type Exceeded struct {
 	// What names the limit, Limit is its value. Used is settled, Reserved belongs to open requests, and Asked to
 	// this one.
@@ -245,7 +247,8 @@ type Exceeded struct {
 	Limit, Used, Reserved, Asked int64
 }
 
-// Why returns the reason of the refusal as text for a person.
+// Why returns as text for a person why the proxy refused a request: by how much it would exceed which limit
+// of the budget.
 func (e *Exceeded) Why() string {
 	return fmt.Sprintf("the budget %s of %d has no room for this request: %d used, %d reserved by open requests, %d needed", e.What, e.Limit, e.Used, e.Reserved, e.Asked)
 }
@@ -303,7 +306,8 @@ func (r *Reservation) Extend(more Count) *Exceeded {
 	return nil
 }
 
-// Worst returns the amounts that are reserved: the greatest cost of the request.
+// Worst returns the amounts that the budget has set aside for a network request: the greatest cost that it
+// can have.
 func (r *Reservation) Worst() Count { return r.count }
 
 // Settle ends the reservation and counts used, the true cost of the request. estimated is set if the cost is

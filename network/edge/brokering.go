@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/network/broker"
 )
 
-// A brokering holds the secrets and options for reading requests, as the supervisor sent them, until the
-// proxy exists.
+// A brokering holds the secrets and options for reading the sandbox's HTTP requests, as the supervisor sent
+// them, until the proxy is made and takes them.
 type brokering struct {
 	config *network.BrokerConfig
 	values [][]byte

@@ -16,7 +16,8 @@ import (
 // line, an HTTP head, or a ClientHello.
 const maxHeld = 64 << 10
 
-// maxBlank is how many bytes of empty lines may precede the first line of an HTTP request.
+// maxBlank is how many bytes of empty lines the proxy accepts before the first line of a sandbox's HTTP
+// request.
 const maxBlank = 1 << 10
 
 // An inspector reads the bytes that a process in the sandbox sends to a named server, and releases those that
@@ -85,7 +86,7 @@ func (j *inspector) feed(p []byte) (pass []byte, why string) {
 	return pass, ""
 }
 
-// end reports whether all further bytes of the client may pass to the server without inspection.
+// end reports whether all further bytes of the sandbox's connection may pass to the server unchecked.
 func (j *inspector) end() bool { return j.http.phase == phaseOpaque && len(j.buf) == 0 }
 
 func (j *inspector) refuse(why string) bool {

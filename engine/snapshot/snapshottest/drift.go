@@ -35,7 +35,8 @@ func detectsDrift(x *workbench) {
 	x.unknown(as[snapshot.DriftDetector](x.b).DetectDrift(x.Context(), "no"), "the drift of an unknown snapshot")
 }
 
-// drifted checks that the backend lists each difference between a snapshot and the real tree.
+// drifted checks that the backend under test lists each path at which the real tree differs from its snapshot
+// id. what describes the state in failures.
 func (x *workbench) drifted(id snapshot.ID, what string) {
 	x.Helper()
 	base, real := x.nodes(x.snap(id)), x.nodes(snapshot.View{Path: x.place.Tree.Path})
