@@ -65,8 +65,8 @@ func Plain(rule string) string {
 	return rule
 }
 
-// Terms returns the options of the rule whose text is which; options in which do not matter. It returns the
-// zero value if there is no such rule.
+// Terms returns the options of the network rule whose text is which; options in which do not matter. It
+// returns the zero value if there is no such rule.
 func (r Rules) Terms(which string) Terms {
 	which = Plain(which)
 	for _, one := range r.list {

@@ -49,8 +49,8 @@ func (r *reader) budget(name, path string, v any) {
 	}
 }
 
-// amount returns the value v of the key name as a number: v is a number, or a text with a count or, for
-// bytes-sent, a size. It records a mistake at path for other values.
+// amount returns the value v of the key name of a profile as a number: v is a number, or a text with a count
+// or, for bytes-sent, a size. It records a mistake at path for other values.
 func (r *reader) amount(name, path string, v any) int64 {
 	text := fmt.Sprint(v)
 	switch v.(type) {

@@ -102,8 +102,8 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 	}
 }
 
-// variable returns v, the value of the key name, if it is the name of an environment variable. Otherwise it
-// records a mistake at path.
+// variable returns v, the value of the key name of a profile, if it is the name of an environment variable.
+// Otherwise it records a mistake at path.
 func (r *reader) variable(name, path string, v any) string {
 	text := r.text(name, path, v)
 	if strings.ContainsAny(text, "= \n\x00") {

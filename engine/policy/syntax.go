@@ -210,8 +210,8 @@ func (r *reader) stageLine(name, path string, v any) {
 	}
 }
 
-// text returns v, the value of the key name, if it is a text. It records a mistake at path, and returns v or
-// "" all the same, if v is no text, is empty or has a NUL byte.
+// text returns v, the value of the key name of a profile, if it is a text. It records a mistake at path, and
+// returns v or "" all the same, if v is no text, is empty or has a NUL byte.
 func (r *reader) text(name, path string, v any) string {
 	text, ok := v.(string)
 	switch {
@@ -254,8 +254,8 @@ func (r *reader) duration(path string, v any) Duration {
 	return Duration(d)
 }
 
-// several returns the commands in the list v, the value of the key name. It records a mistake for each
-// malformed one and leaves that out.
+// several returns the commands in the list v, the value of the key name of a profile. It records a mistake
+// for each malformed one and leaves that out.
 func (r *reader) several(name, path string, v any) (all []Command) {
 	list, ok := v.([]any)
 	if !ok {

@@ -224,8 +224,9 @@ func (r *record) endSeparation(journal string) (string, error) {
 	return undo, os.Rename(journal, undo)
 }
 
-// files calls f with the inode number of each file of which an undo of this step would change the change
-// time.
+// files calls f with the inode number of each file that this step of a promotion put in place or changed. An
+// undo of the step moves these files or sets their metadata, which changes their change times under every
+// hard link.
 func (o *op) files(f func(ino uint64)) {
 	each := func(i nodes.Ident) {
 		if i.Mode&unix.S_IFMT != unix.S_IFDIR && i.Ino != 0 {

@@ -29,7 +29,8 @@ func (p *planner) eachNew(f func(path string, n *diff.Node, what diff.Aspect)) {
 	}
 }
 
-// refuseRights returns an error for new files whose owner or device this process has no right to set.
+// refuseRights returns an error if the promotion creates files with an owner, or devices, that this process
+// has no right to make.
 func (p *planner) refuseRights() error {
 	uid := uint32(os.Geteuid())
 	if uid == 0 {

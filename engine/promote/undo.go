@@ -283,8 +283,8 @@ func errUnlessChanged(err error) error {
 	return err
 }
 
-// unchangedTree checks everything below a directory that the step o created, and removes unchanged nodes from
-// known. It returns errChanged for the first changed node.
+// unchangedTree checks everything below a directory that the promotion's step o created, and removes
+// unchanged nodes from known. It returns errChanged for the first changed node.
 func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered map[uint64]bool) error {
 	dir, err := nodes.Open(in, name)
 	if err != nil {
@@ -306,8 +306,8 @@ func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string
 	})
 }
 
-// stamped reports whether a node has the inode and change time that the journal lists for its path. If none
-// is listed it returns true.
+// stamped reports whether a node has the inode and change time that the promotion's journal lists for its
+// path. If none is listed it returns true.
 func (r *record) stamped(path string, st *vfs.Stat) bool {
 	s, noted := r.stamps[path]
 	return !noted || s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())

@@ -216,8 +216,8 @@ func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
 }
 
 // overridden returns the name of a header, such as X-HTTP-Method-Override, by which a server may give the
-// request another method than the rules have checked, or "". Some servers take an underscore in a header for
-// a hyphen.
+// request another method than the one that a network rule has allowed, or "". Some servers take an underscore
+// in a header for a hyphen.
 func overridden(r *http.Request) string {
 	for name, values := range r.Header {
 		switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {

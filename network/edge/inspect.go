@@ -94,8 +94,8 @@ func (j *inspector) refuse(why string) bool {
 	return false
 }
 
-// rest returns the bytes of the client that the inspector still holds back from the server, and that its
-// present state inspects next.
+// rest returns the bytes of the sandbox's client that the inspector still holds back from the server, and
+// that it checks next.
 func (j *inspector) rest() []byte { return j.buf[j.ok:] }
 
 // opaque is a state of an inspector, which checks the bytes that the sandbox sends on one connection: all
@@ -107,7 +107,8 @@ func opaque(j *inspector) bool {
 }
 
 // undecided reports whether the client's first bytes may yet become an HTTP request, while the client may
-// already wait for a reply. On a port of the web it returns false: the inspector waits for the line's end.
+// already wait for a reply. On a port of the web it returns false: there no byte passes before the end of the
+// first line.
 func (j *inspector) undecided() bool {
 	return j.http.phase == phaseSniff && !j.web && len(j.buf)-max(j.ok, j.passed) > 0
 }
@@ -262,7 +263,7 @@ func (j *inspector) listen() {
 }
 
 // answered takes bytes that the server sent: it notes that the server has sent some, and finds the status of
-// a reply that the inspector needs.
+// the reply, to an upgrade or CONNECT, on which the check of later bytes depends.
 func (j *inspector) answered(p []byte) {
 	j.greeted.Store(true)
 	if !j.listening.Load() {
@@ -285,8 +286,8 @@ func (j *inspector) answered(p []byte) {
 	}
 }
 
-// answerEnds is called when the server has sent all its data. If the inspector still waits for the status of
-// a reply, the status becomes 0: the server sent none.
+// answerEnds is called when the server has sent all its data. If the check of the client's bytes still waits
+// for the status of a reply, the status becomes 0: the server sent none.
 func (j *inspector) answerEnds() {
 	if j.listening.Load() {
 		j.setStatus(0)

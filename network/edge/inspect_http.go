@@ -21,8 +21,8 @@ const (
 	phaseOpaque              // anything
 )
 
-// A requestReader follows the HTTP requests on one connection for the inspector: which part comes next and
-// how many bytes are left of it.
+// A requestReader follows the HTTP requests on one connection from the sandbox, for the inspector that checks
+// them: which part comes next and how many bytes are left of it.
 type requestReader struct {
 	phase   phase
 	later   bool  // not the first request
@@ -100,8 +100,8 @@ func (j *inspector) askedHost() string {
 	return ""
 }
 
-// begin selects the inspector's state after the head of the HTTP request r: body, chunks, the next head, or
-// waiting for the reply to an upgrade.
+// begin selects how the inspector checks the bytes that follow the head of the HTTP request r: as a body,
+// chunks or the next head, or only after the reply to an upgrade.
 func (h *requestReader) begin(j *inspector, r request) bool {
 	if r.upgrade || r.connect {
 		if h.later || r.length > 0 || r.chunked {
@@ -127,8 +127,8 @@ func (h *requestReader) begin(j *inspector, r request) bool {
 	return len(j.rest()) > 0
 }
 
-// answered selects the inspector's state after the server's reply to an upgrade or CONNECT, by the reply's
-// status code.
+// answered selects how the inspector checks the client's next bytes after the server's reply to an upgrade or
+// CONNECT, by the reply's status code.
 func (h *requestReader) answered(j *inspector, code int) {
 	h.later = true
 	switch {

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Numbers of TLS record types (RFC 8446, 5.1), handshake messages and extensions that the inspector must
-// recognise.
+// Numbers of TLS record types (RFC 8446, 5.1), handshake messages and extensions that the proxy must
+// recognise in a sandbox's connections.
 const (
 	recordCipher    = 20 // change_cipher_spec
 	recordAlert     = 21
@@ -26,7 +26,8 @@ const (
 
 const recordHead = 5
 
-// A helloReader assembles a ClientHello of TLS for the inspector; it may be split over several records.
+// A helloReader assembles the ClientHello of TLS that a sandbox's client sends, for the check of its server
+// name; it may be split over several records.
 type helloReader struct {
 	scan    int    // how many uninspected bytes were scanned
 	message []byte // content of the records so far
