@@ -184,8 +184,9 @@ func originalDir(opened *pool.Pool, tree string) (string, error) {
 	return "", err
 }
 
-// printOriginalDir prints where the original directory of an adopted workspace is, after its adoption or
-// after the end of that. before and after are what originalDir returned before and after the command.
+// printOriginalDir prints where the original directory of a workspace is, after the workspace was moved into
+// a pool (adopted) or out of it again. before and after are what originalDir returned before and after the
+// command.
 func (p *pools) printOriginalDir(tree, before, after string) {
 	switch {
 	case after == before:

@@ -58,7 +58,8 @@ func carriedDocument(tree string, r pool.Report, original string) carried {
 	return carried{tree, r.Seen, r.Copied, r.Bytes, r.Deleted, append([]string{}, r.Unsettled...), original}
 }
 
-// copying shows how much of a workspace was copied into a pool or out of it so far.
+// copying shows how much of a workspace was copied into a pool, a btrfs in an image file, or out of it so
+// far.
 func (p *progress) copying(now pool.Progress) {
 	p.say(func() string { return fmt.Sprintf("%d seen, %d copied, %v", now.Seen, now.Copied, now.Bytes) })
 }

@@ -269,8 +269,8 @@ func (r *reader) several(name, path string, v any) (all []Command) {
 	return all
 }
 
-// one returns the command that v gives as a text, a list of arguments or a table; nil after a mistake, which
-// it records.
+// one returns the command that v, a value in a profile, gives as a text, a list of arguments or a table; nil
+// after a mistake, which it records.
 func (r *reader) one(name, path string, v any) *Command {
 	if table, ok := v.(map[string]any); ok {
 		return r.table(name, path, table)

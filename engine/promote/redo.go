@@ -282,7 +282,7 @@ func (r *record) sharesStage(other *record) bool {
 }
 
 // shared reports whether another promotion in the state directory has files in one of the stages of r, the
-// directories with its old versions. A journal that cannot be read counts.
+// directories with its old versions. A promotion whose journal cannot be read counts as one that has.
 func (r *record) shared(stateDir string) bool {
 	names, err := journals(stateDir, suffixUndo, suffixRedo, suffixUndoing, suffixSplit, suffixDropping)
 	return err != nil || slices.ContainsFunc(names, func(name string) bool {

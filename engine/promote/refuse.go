@@ -58,9 +58,9 @@ func (p *planner) refuseRights() error {
 	return refused(&r, p.t.Path, errs.ErrDenied)
 }
 
-// refuseUnapproved returns an error for changes that need the user's approval and have none. Need depends on
-// a change's absolute path. It tests two: one below the target's path as the caller gave it, and one below
-// the same path without symbolic links.
+// refuseUnapproved returns an error for changes that need the user's approval and have none. Some rules
+// depend on the absolute path, so each change is tested at two: below the target's path as the caller gave
+// it, and below the same path without symbolic links.
 func (p *planner) refuseUnapproved(allow approval.Allow) error {
 	if err := allow.Validate(); err != nil {
 		return err

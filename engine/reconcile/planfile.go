@@ -75,8 +75,8 @@ func (s *hasher) of(ctx context.Context, fd int) (string, error) {
 	}
 }
 
-// wholeDigest is the size, 1 GiB, from which a plan has the digest of a file's data, not of its content: a
-// sparse file of terabytes then takes milliseconds, not hours. Holes do not matter: a copy may have others.
+// wholeDigest is the file size, 1 GiB, from which a plan hashes only the data between holes: a sparse file of
+// terabytes then takes milliseconds, not hours. Holes do not matter: a copy may have others.
 const wholeDigest = 1 << 30
 
 // digest fills in the digest of a regular file, fd, in its State of a plan.

@@ -242,7 +242,7 @@ func (rc *Reconciler) promotedFile(group string) string {
 	return filepath.Join(rc.cat.Dir(), "carried", group+".json")
 }
 
-// savePromoted writes the note of a promotion, which an undo or redo reads, atomically.
+// savePromoted writes, atomically, the note for an undo of which originals a promotion has replaced.
 func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	rc.dropPromoted()
 	path := rc.promotedFile(c.Group)

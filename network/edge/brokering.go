@@ -45,7 +45,8 @@ func newBrokering(c *network.BrokerConfig, files []*os.File) (*brokering, error)
 	return b, nil
 }
 
-// hideMemory makes the memory of this process unreadable for other processes without privileges, and for core files.
+// hideMemory makes the memory of this proxy process, which holds the sandbox's secrets, unreadable for other
+// processes without privileges, and for core files.
 func hideMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)

@@ -72,8 +72,8 @@ func head(j *inspector) bool {
 	return false
 }
 
-// inspectHead checks b, the complete head of an HTTP request after skip bytes of empty lines, and releases it
-// if it names the right server.
+// inspectHead checks b, the complete head of a sandbox's HTTP request after skip bytes of empty lines, and
+// lets it pass to the server if it names the right one.
 func inspectHead(j *inspector, b []byte, skip int) bool {
 	r := readRequest(string(b[skip : len(b)-2]))
 	switch {
