@@ -2,8 +2,9 @@ package network
 
 import "github.com/snapfs/snapfs/network/placeholder"
 
-// A BrokerConfig goes from the supervisor to the proxy of a sandbox whose requests the proxy reads: to insert
-// secrets and to count a budget. The values of the secrets follow as file descriptors, in the same order.
+// A BrokerConfig is a message from the supervisor to the proxy of a sandbox. It makes the proxy read the
+// sandbox's HTTP requests, to insert secrets (credentials) into them and to count them in a budget. The
+// values of the secrets follow as file descriptors, in the same order.
 type BrokerConfig struct {
 	// Sandbox is the sandbox's name, for messages.
 	Sandbox string         `json:"sandbox"`
@@ -14,7 +15,8 @@ type BrokerConfig struct {
 	Metered []string `json:"metered,omitempty"`
 }
 
-// A BrokerSecret says for which requests of a sandbox a secret is, without the secret's value.
+// A BrokerSecret describes a secret (credential), without its value, for the proxy of a sandbox: into which
+// requests, by host, method and path, the proxy may insert it.
 type BrokerSecret struct {
 	Name string `json:"name"`
 	// Placeholder stands for the secret inside; "" makes the proxy choose one.
@@ -28,8 +30,8 @@ type BrokerSecret struct {
 	Body bool `json:"body,omitempty"`
 }
 
-// A BrokerPublic is the reply of a proxy to a [BrokerConfig]: the data that the supervisor and the sandbox
-// need, with no secret in it.
+// A BrokerPublic is the reply of a sandbox's proxy to a [BrokerConfig]. It has the data that the supervisor
+// and the sandbox need for requests that the proxy reads, such as a certificate to trust, and no secret.
 type BrokerPublic struct {
 	// CA is the certificate of the sandbox's CA, in PEM.
 	CA string `json:"ca"`

@@ -17,8 +17,8 @@ type Request struct {
 	Method, Path string
 }
 
-// Request reports whether the rules allow the HTTP request q, and returns the first rule that does, as text.
-// A rule without methods allows every request to its name and port.
+// Request reports whether the network rules allow the HTTP request q, and returns the first rule that does,
+// as text. A rule without methods allows every request to its name and port.
 func (r Rules) Request(q Request) (which string, ok bool) {
 	name, scheme := Fold(q.Name), "http"
 	if q.TLS {
@@ -57,8 +57,8 @@ func (r Rules) HasMethods() bool {
 // Len returns how many network rules there are.
 func (r Rules) Len() int { return len(r.list) }
 
-// firstRule returns the first rule of text, rules separated by commas, without the comma after it. A comma
-// between the methods of one rule does not end the rule.
+// firstRule returns the first network rule of text, rules separated by commas, without the comma after it. A
+// comma between the methods of one rule does not end the rule.
 func firstRule(text string) string {
 	end := 0
 	for {
@@ -71,8 +71,8 @@ func firstRule(text string) string {
 	}
 }
 
-// cutMethods returns the HTTP methods with which the rule s begins, separated by commas, and the offset of
-// the rest. ok is false if s does not begin with a method.
+// cutMethods returns the HTTP methods with which the network rule s begins, separated by commas, and the
+// offset of the rest. ok is false if s does not begin with a method.
 func cutMethods(s string) (methods string, rest int, ok bool) {
 	var list []string
 	at := 0
@@ -108,8 +108,8 @@ func hasText(list []string, text string) bool {
 	return false
 }
 
-// parseHTTP parses the rest s of a rule that begins with methods. at is the offset of s in the rule, for
-// errors.
+// parseHTTP parses the rest s of a network rule that begins with methods. at is the offset of s in the rule,
+// for errors.
 func parseHTTP(methods, s string, at int) (rule, *fault) {
 	if s == "" {
 		return rule{}, &fault{at, "a method without a name", methods + " example.com/path"}
@@ -156,8 +156,8 @@ func parseHTTP(methods, s string, at int) (rule, *fault) {
 	return r, bad
 }
 
-// cutScheme returns the scheme with which the destination s of a rule begins, https or http or "", and the
-// rest. at is the offset of s in the rule, for errors.
+// cutScheme returns the scheme with which the destination s of a network rule begins, https or http or "",
+// and the rest. at is the offset of s in the rule, for errors.
 func cutScheme(s string, at int) (scheme, rest string, bad *fault) {
 	scheme, rest, linked := strings.Cut(s, "://")
 	if !linked {
@@ -169,7 +169,8 @@ func cutScheme(s string, at int) (scheme, rest string, bad *fault) {
 	return scheme, rest, nil
 }
 
-// schemePorts returns the port that a rule with a URL scheme and no port stands for: 443 for https, else 80.
+// schemePorts returns the port that a network rule with a URL scheme and no port stands for: 443 for https,
+// else 80.
 func schemePorts(scheme string) ports {
 	if scheme == "https" {
 		return ports{443, 443}
@@ -204,7 +205,7 @@ func parsePath(path string, at int) (string, *fault) {
 	return path, nil
 }
 
-// link returns the destination of a rule with methods as text: the given name, with scheme and port.
+// link returns the destination of a network rule with methods as text: the given name, with scheme and port.
 func (r rule) link(name string) string {
 	switch {
 	case r.scheme == "":

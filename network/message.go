@@ -1,6 +1,7 @@
 package network
 
-// A Message is a JSON message between the proxy process of a sandbox and its supervisor.
+// A Message is a JSON message between the network proxy process of a sandbox and its supervisor. Network
+// rules and descriptions of secrets go to the proxy; decisions and counters come back.
 type Message struct {
 	// Rules, to the proxy, replace the current rules; [Parse] reads them.
 	Rules *string `json:"rules,omitempty"`

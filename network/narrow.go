@@ -6,8 +6,8 @@ import (
 	"github.com/snapfs/snapfs/network/httprule"
 )
 
-// Both returns rules that allow only destinations which r and other both allow: those rules of each that the
-// other covers. They may allow less than the exact intersection.
+// Both returns network rules that allow only destinations which r and other both allow: those rules of each
+// that the other covers. They may allow less than the exact intersection.
 func (r Rules) Both(other Rules) Rules {
 	var both Rules
 	spent := map[string]bool{} // rules whose budget a narrower rule has
@@ -35,7 +35,7 @@ func (r Rules) Both(other Rules) Rules {
 	return both
 }
 
-// narrow adds the rule one to r. If r has a rule that differs only in its options, that rule gets the
+// narrow adds the network rule one to r. If r has a rule that differs only in its options, that rule gets the
 // stricter value of each option.
 func (r *Rules) narrow(one rule) {
 	for _, old := range r.list {
@@ -46,7 +46,7 @@ func (r *Rules) narrow(one rule) {
 	r.add(one)
 }
 
-// overlaps reports whether some destination, a name or address with a port, is allowed by both rules.
+// overlaps reports whether some destination, a name or address with a port, is allowed by both network rules.
 func (r rule) overlaps(one rule) bool {
 	if r.ports.low > one.ports.high || one.ports.low > r.ports.high {
 		return false
@@ -59,7 +59,7 @@ func (r rule) overlaps(one rule) bool {
 	return r.covers(one) || one.covers(r)
 }
 
-// covers reports whether the rule r allows every destination that the rule one allows.
+// covers reports whether the network rule r allows every destination that the rule one allows.
 func (r rule) covers(one rule) bool {
 	switch {
 	case r.ports.low > one.ports.low || r.ports.high < one.ports.high || (r.name == "") != (one.name == ""):
@@ -74,8 +74,9 @@ func (r rule) covers(one rule) bool {
 	return r.matches(one.name)
 }
 
-// contains reports whether the addresses with prefix p are among those that the rule allows. A special range,
-// or a single address of this host, needs a rule of its own (see [Rules.Addr], [Rules.Alone]), so it is not.
+// contains reports whether the addresses with prefix p are among those that the network rule allows. A
+// special range, or a single address of this host, needs a rule of its own (see [Rules.Addr], [Rules.Alone]),
+// so it is not.
 func (r rule) contains(p netip.Prefix) bool {
 	if p.IsSingleIP() || r.prefix.Bits() > p.Bits() || !r.prefix.Contains(p.Addr()) {
 		return false

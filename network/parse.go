@@ -63,8 +63,8 @@ func parsePlain(s string) (rule, *fault) {
 	return r, bad
 }
 
-// pasted returns an error with a suggestion for text that cannot be a rule, as people paste it: empty, a star
-// alone, a link, or with a space or a user. Otherwise it returns nil.
+// pasted returns an error with a suggestion for text that cannot be a network rule, as people paste it:
+// empty, a star alone, a link, or with a space or a user. Otherwise it returns nil.
 func pasted(s string) *fault {
 	switch i := strings.Index(s, "://"); {
 	case s == "":
@@ -84,8 +84,8 @@ func pasted(s string) *fault {
 	return nil
 }
 
-// withPort returns the rule that a person probably meant by a pasted link with this host and scheme: the host
-// with the scheme's port.
+// withPort returns the network rule that a person probably meant by a pasted link with this host and scheme:
+// the host with the scheme's port.
 func withPort(host, scheme string) string {
 	if i := strings.LastIndexByte(host, '@'); i >= 0 {
 		host = host[i+1:]
@@ -123,7 +123,7 @@ func parsePorts(s string, at int) (ports, *fault) {
 	return p, nil
 }
 
-// parseBracketed parses a rule of the form [IP], [IP]:PORT or [IP/BITS]:PORT.
+// parseBracketed parses a network rule of the form [IP], [IP]:PORT or [IP/BITS]:PORT.
 func parseBracketed(s string) (rule, *fault) {
 	inner, rest, ok := strings.Cut(s[1:], "]")
 	if !ok {
@@ -154,8 +154,8 @@ func parseBracketed(s string) (rule, *fault) {
 	return addressRule(addr, bits, p, 1)
 }
 
-// parsePrefix parses a rule of the form IP/BITS or IP/BITS:PORT. host is the part before the slash, and rest
-// that after it.
+// parsePrefix parses a network rule of the form IP/BITS or IP/BITS:PORT. host is the part before the slash,
+// and rest that after it.
 func parsePrefix(host, rest string) (rule, *fault) {
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
@@ -216,8 +216,8 @@ func looksNumeric(host string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
-// parseName parses the name of a rule, NAME or *.NAME, and returns it in DNS's form. The second result is
-// true for *.NAME, which stands for the names below.
+// parseName parses the name of a network rule, NAME or *.NAME, and returns it in DNS's form. The second
+// result is true for *.NAME, which stands for the names below.
 func parseName(s string) (name string, beneath bool, bad *fault) {
 	at := 0
 	if strings.HasPrefix(s, "*.") {
@@ -269,8 +269,8 @@ func toASCII(name string) (string, bool) {
 	return once, err == nil && again == once
 }
 
-// Fold returns a host name in the form in which rules contain names: in lower case, without a final dot. It
-// changes only ASCII letters, as DNS does (RFC 4343).
+// Fold returns a host name in the form in which network rules contain names: in lower case, without a final
+// dot. It changes only ASCII letters, as DNS does (RFC 4343).
 func Fold(name string) string {
 	name = strings.TrimSuffix(name, ".")
 	for i := range len(name) {

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/network/httprule"
 )
 
-// Grammar is the syntax of rules that [Parse] accepts, for help and documents.
+// Grammar is the syntax of network rules that [Parse] accepts, for help and documents.
 const Grammar = `Rules are separated by commas. What no rule allows is refused.
 
     NAME        this name, whatever its addresses are:     example.com
@@ -175,8 +175,8 @@ func cutShort(s string) string {
 	return s[:most] + "…"
 }
 
-// add adds the rule one to r. If r has a rule that differs only in its options, that rule gets the new
-// options, so that no destination is listed twice.
+// add adds the network rule one to r. If r has a rule that differs only in its options, that rule gets the
+// new options, so that no destination is listed twice.
 func (r *Rules) add(one rule) {
 	for i, old := range r.list {
 		if old.terms = one.terms; old == one {
@@ -189,7 +189,8 @@ func (r *Rules) add(one rule) {
 
 func (r rule) String() string { return r.selector() + r.terms.String() }
 
-// selector returns the rule as text without its options: the part that says which destinations it is about.
+// selector returns the network rule as text without its options: the part that says which destinations it is
+// about.
 func (r rule) selector() string {
 	if r.name != "" {
 		star := ""
@@ -211,8 +212,8 @@ func (r rule) selector() string {
 	return s + r.ports.String()
 }
 
-// String returns the rules in the canonical form that [Parse] accepts: in their order, each once, names in
-// DNS's form.
+// String returns the network rules in the canonical form that [Parse] accepts: in their order, each once,
+// names in DNS's form.
 func (r Rules) String() string {
 	list := make([]string, len(r.list))
 	for i, one := range r.list {
@@ -221,7 +222,7 @@ func (r Rules) String() string {
 	return strings.Join(list, ",")
 }
 
-// Empty reports whether there is no rule, so that no destination is allowed.
+// Empty reports whether there is no network rule, so that no destination is allowed.
 func (r Rules) Empty() bool { return len(r.list) == 0 }
 
 // Resolves reports whether any rule allows the host name on some port, so that the sandbox may resolve it,
@@ -275,6 +276,7 @@ func (r Rules) Addr(to netip.AddrPort) (which string, ok bool) {
 }
 
 // Alone reports whether a rule names exactly the address of to, rather than a prefix, and allows its port.
+// Only such a rule lets a sandbox reach an address of this host.
 func (r Rules) Alone(to netip.AddrPort) bool {
 	addr := to.Addr().Unmap().WithZone("")
 	for _, one := range r.list {

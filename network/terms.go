@@ -65,8 +65,8 @@ func Plain(rule string) string {
 	return rule
 }
 
-// Terms returns the options of the rule whose text is which; options in which do not matter. It returns the
-// zero value if there is no such rule.
+// Terms returns the options of the network rule whose text is which; options in which do not matter. It
+// returns the zero value if there is no such rule.
 func (r Rules) Terms(which string) Terms {
 	which = Plain(which)
 	for _, one := range r.list {
@@ -83,8 +83,8 @@ func (t *Terms) flag(name string) *bool {
 	return map[string]*bool{"ech": &t.ECH, "quic": &t.QUIC, "tcp": &t.TCP}[name]
 }
 
-// parseTerms parses s, the options of a rule: the text after its first plus, at the offset at of the rule.
-// isName is set if the rule has a name, which the proxy compares with the server name of connections.
+// parseTerms parses s, the options of a network rule: the text after its first plus, at the offset at of the
+// rule. isName is set if the rule has a name, which the proxy compares with the server name of connections.
 func parseTerms(s string, at int, isName bool) (t Terms, bad *fault) {
 	for {
 		option, rest, more := strings.Cut(s, "+")

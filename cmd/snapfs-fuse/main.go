@@ -77,7 +77,8 @@ func parseView(args []string) (serve func() error, ok bool) {
 	}, true
 }
 
-// hasStarter reports whether snapfs started this process, with a socket for requests.
+// hasStarter reports whether snapfs started this process, with a socket for requests. If not, a person did,
+// who gets an error.
 func hasStarter() bool {
 	var st syscall.Stat_t
 	return syscall.Fstat(fusecow.StarterFD, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK

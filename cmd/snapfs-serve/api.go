@@ -91,8 +91,9 @@ func pageURL(address string, w api.Where) string {
 	return scheme + "://" + address + "/"
 }
 
-// observe counts the events of the state directory for the metrics of a. If the environment names a
-// collector, it also sends spans about them. Both end with ctx; the caller then calls wait.
+// observe counts the events of the state directory for the metrics of a. If the environment names an
+// OpenTelemetry collector, it also sends tracing spans about them. Both end with ctx; the caller then calls
+// wait.
 func observe(ctx context.Context, state string, a *api.API) (wait func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

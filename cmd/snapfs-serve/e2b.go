@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// newE2B returns the handler of the protocol of E2B for a server that listens at the address listen. The
-// caller closes it.
+// newE2B returns the handler of the protocol of E2B, a hosted service for sandboxes, by which that service's
+// clients use snapfs instead. listen is the server's address. The caller closes the handler.
 func newE2B(c *serve.E2BConfig, listen string, open func(context.Context) (*engine.Engine, error), helper *files.Helper) (*e2b.Server, error) {
 	const op = "serving E2B"
 	o := e2b.Options{

@@ -34,8 +34,8 @@ protected and what is not.`,
 	return cmd
 }
 
-// setupFlags select the configuration of an agent that `snapfs agent` changes: that of the project or of the
-// user.
+// setupFlags select which configuration of a coding agent `snapfs agent` changes: that of the project or of
+// the user.
 type setupFlags struct{ project, all, yes bool }
 
 func (f *setupFlags) add(cmd *cobra.Command) {
@@ -44,8 +44,8 @@ func (f *setupFlags) add(cmd *cobra.Command) {
 	cmd.ValidArgs = agentsetup.Agents
 }
 
-// setup returns the changes that install snapfs's hooks in the configuration of an agent. more holds flags
-// with which the agent calls the hooks.
+// setup returns the changes that install snapfs's hooks in the configuration of a coding agent. The agent
+// then runs `snapfs hook` before and after each call of a tool. more holds flags with which it does so.
 func (a *app) setup(f setupFlags, agent string, more []string) (agentsetup.Setup, error) {
 	s := agentsetup.Setup{Agent: agent, Flags: more}
 	if f.all {
@@ -113,7 +113,8 @@ Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, 
 	return cmd
 }
 
-// checkHookFlags returns a usage error unless all args are flags of `snapfs hook`.
+// checkHookFlags returns a usage error unless all args are flags of `snapfs hook`, the command that a coding
+// agent runs around its tool calls.
 func checkHookFlags(args []string) error {
 	var flags requestFlags
 	probe := &cobra.Command{Use: "hook", SilenceErrors: true, SilenceUsage: true}
@@ -157,9 +158,9 @@ shows the change first, and asks on a terminal.`,
 	return cmd
 }
 
-// edit shows a change of an agent's configuration file as a patch, asks the person unless yes is set, and
-// writes the file. It reports whether it has written. do is the verb of the question, and nothing the message
-// for an empty change.
+// edit shows a change of a coding agent's configuration file as a patch, asks the person unless yes is set,
+// and writes the file. It reports whether it has written. do is the verb of the question, and nothing the
+// message for an empty change.
 func (a *app) edit(e agentsetup.Edit, yes bool, do, nothing string) (bool, error) {
 	if e.Empty() {
 		a.ui.notice(nothing)
@@ -173,8 +174,8 @@ func (a *app) edit(e agentsetup.Edit, yes bool, do, nothing string) (bool, error
 	return true, e.Write()
 }
 
-// afterInstall prints the steps that remain for the person after `snapfs agent install`, before the agent
-// calls the hooks.
+// afterInstall prints the steps that remain for the person after `snapfs agent install`, such as to trust the
+// hooks, before the coding agent calls snapfs.
 func (a *app) afterInstall(ctx context.Context, s agentsetup.Setup) {
 	switch s.Agent {
 	case "codex":
@@ -187,8 +188,8 @@ func (a *app) afterInstall(ctx context.Context, s agentsetup.Setup) {
 	}
 }
 
-// An agentRow describes, in `snapfs agent`, whether snapfs's hooks are installed in the configuration of an
-// agent.
+// An agentRow describes, in `snapfs agent`, whether the configuration of a coding agent calls snapfs around
+// its tool calls (hooks).
 type agentRow struct {
 	Agent     string `json:"agent"`
 	Path      string `json:"path"`
@@ -197,7 +198,8 @@ type agentRow struct {
 	Trust string `json:"trust,omitempty"`
 }
 
-// A sessionRow is a line of `snapfs agent` and its JSON form: a session of an agent that works in a sandbox.
+// A sessionRow is a line of `snapfs agent` and its JSON form: a session of a coding agent that works in a
+// sandbox.
 type sessionRow struct {
 	Sandbox     string `json:"sandbox"`
 	Agent       string `json:"agent"`

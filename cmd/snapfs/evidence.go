@@ -97,8 +97,8 @@ events of OCSF 1.8.0 or of CloudEvents 1.0, or one line of OTLP logs.`,
 	return cmd
 }
 
-// exportEvidence returns the bundle with the signed evidence about a sandbox, and its identifier. With end it
-// first signs the statement that the evidence is complete, if the sandbox still exists.
+// exportEvidence returns the signed evidence about a sandbox as one file (a bundle), and its identifier. With
+// end it first signs the statement that the evidence is complete, if the sandbox still exists.
 func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool) (*evidence.Exported, string, error) {
 	s := evidence.Of(e.Catalog())
 	id, err := s.Find(name)
@@ -165,8 +165,9 @@ The exit status is 8 if integrity does not hold, and 1 if another verdict is no.
 	return cmd
 }
 
-// reproduce runs the recorded checks again, if the bundle is as the trusted key signed it, and puts the verdict into the
-// report.
+// reproduce runs the checks again that the evidence in text, a bundle, says were run before a promotion, and
+// puts the result into the report r. It does so only if r says that the bundle is whole and signed by the
+// trusted key.
 func (a *app) reproduce(ctx context.Context, text []byte, r *bundle.Report) error {
 	for i, v := range r.Verdicts {
 		switch v.Name {
@@ -187,8 +188,8 @@ func (a *app) reproduce(ctx context.Context, text []byte, r *bundle.Report) erro
 	return nil
 }
 
-// verifyOptions reads the files that the flags of `snapfs evidence verify` name: the key to trust, and an
-// earlier bundle.
+// verifyOptions reads the files that the flags of `snapfs evidence verify` name: keyFile, the public key to
+// trust (default: this host's own), and earlier, an older export of the same evidence.
 func (a *app) verifyOptions(keyFile, earlier string) (o bundle.Options, err error) {
 	if keyFile == "" {
 		state, err := a.openState()
@@ -214,7 +215,7 @@ func (a *app) verifyOptions(keyFile, earlier string) (o bundle.Options, err erro
 // maxEvidence is the largest size in bytes of a file that `snapfs evidence` reads.
 const maxEvidence = 4 << 30
 
-// readEvidence reads a bundle of evidence from a file, which is not trusted and may have at most maxEvidence
+// readEvidence reads exported evidence from a file, which is not trusted and may have at most maxEvidence
 // bytes.
 func readEvidence(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -261,7 +262,7 @@ func verdictError(file string, r bundle.Report) error {
 	return nil
 }
 
-// bundleOf returns the bundle of evidence in the file arg, or about the sandbox called arg.
+// bundleOf returns exported evidence: from the file arg, or about the sandbox called arg.
 func (a *app) bundleOf(ctx context.Context, arg string) ([]byte, error) {
 	if _, err := os.Stat(arg); err == nil {
 		return readEvidence(arg)
@@ -317,8 +318,8 @@ this text, and its salt. The digest is the SHA-256 of the salt and the text.`,
 	return cmd
 }
 
-// revealText prints the digests in the evidence about a sandbox that stand for a text, with their salts. With
-// these another person can check that the text was hidden there.
+// revealText prints which salted digests in the evidence about a sandbox stand for a text, such as a
+// command's argument, with their salts. By these another person can check that the evidence means this text.
 func (a *app) revealText(ctx context.Context, name, text string) error {
 	e, err := a.engine(ctx)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// newFiles returns the hidden command of the process that serves a sandbox's files from inside, see [files.Helper].
+// newFiles returns the hidden command `snapfs files`. It runs in a sandbox and reads and writes files there
+// for `snapfs serve`, see [files.Helper].
 func newFiles(*app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "files",

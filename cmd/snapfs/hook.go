@@ -16,14 +16,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit statuses of `snapfs hook`, as the agents Claude Code and Codex define them.
+// The exit statuses of `snapfs hook`, the command that coding agents run around their tool calls, as Claude
+// Code and Codex define them.
 const (
 	hookFailed = 1 // a line for the person; the session continues
 	hookBlocks = 2 // the agent refuses the call of the tool, and the model reads the line
 )
 
-// maxEvent is the largest event, in bytes, that `snapfs hook` reads from an agent. The result of a tool is
-// part of it.
+// maxEvent is the largest event, in bytes, that `snapfs hook` reads from a coding agent. The event describes
+// a tool call and contains its result.
 const maxEvent = 64 << 20
 
 func newHook(a *app) *cobra.Command {
@@ -63,7 +64,8 @@ the agent must not make, because it would run outside of its sandbox.`,
 	return cmd
 }
 
-// hook handles one event that an agent sends to `snapfs hook`. Its errors have the exit statuses of hooks.
+// hook handles one event, such as a tool call, that a coding agent sends to `snapfs hook`. Its errors have
+// the exit statuses that the agent expects of a hook.
 func (a *app) hook(ctx context.Context, h *agenthook.Handler, flags *requestFlags, name string) error {
 	data, err := io.ReadAll(io.LimitReader(os.Stdin, maxEvent))
 	if err == nil {
@@ -91,8 +93,8 @@ func (a *app) hook(ctx context.Context, h *agenthook.Handler, flags *requestFlag
 	return nil
 }
 
-// prepareHook sets the fields of a hook's handler that depend on this process: the state directory, how to
-// open the engine, and how to start snapfs again.
+// prepareHook sets those fields of the handler of a coding agent's events that depend on this process: the
+// state directory, how to open the engine, and how to start snapfs again.
 func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 	state, err := a.openState()
 	if err == nil {

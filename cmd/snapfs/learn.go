@@ -69,7 +69,8 @@ with its status.`,
 	return cmd
 }
 
-// printLearned prints what was learned, and writes the profile to a file, or without one to standard output.
+// printLearned prints the profile that `snapfs learn` made from the behaviour of a command, to file or
+// without one to standard output, and notices about behaviour that the profile does not cover.
 func (a *app) printLearned(l *learn.Learned, file string) error {
 	a.status = l.Status
 	if err := l.Check(); err != nil {

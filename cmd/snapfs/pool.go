@@ -53,7 +53,7 @@ that it needs no import. Creating and using a pool requires root.`,
 	return cmd
 }
 
-// dir returns the path of the directory that holds all pools of the state directory.
+// dir returns the path of the directory, in the state directory, that holds the image files of all pools.
 func (p *pools) dir(ctx context.Context) (string, error) {
 	e, err := p.a.engine(ctx)
 	if err != nil {
@@ -184,8 +184,9 @@ func originalDir(opened *pool.Pool, tree string) (string, error) {
 	return "", err
 }
 
-// printOriginalDir prints where the original directory of an adopted workspace is, after its adoption or
-// after the end of that. before and after are what originalDir returned before and after the command.
+// printOriginalDir prints where the original directory of a workspace is, after the workspace was moved into
+// a pool (adopted) or out of it again. before and after are what originalDir returned before and after the
+// command.
 func (p *pools) printOriginalDir(tree, before, after string) {
 	switch {
 	case after == before:
@@ -267,7 +268,8 @@ func (p *pools) rm() *cobra.Command {
 	}
 }
 
-// remove deletes the pool, and before that the cached bases of the workspaces in it.
+// remove deletes the pool, an image file that holds workspaces, and before that the cached bases of the
+// workspaces in it.
 func (p *pools) remove(ctx context.Context) error {
 	e, err := p.a.engine(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A poolDocument is the JSON form of a pool. Later versions may add fields, but never change
-// existing ones.
+// A poolDocument is the JSON form of a pool, a btrfs in an image file that holds workspaces. Later versions
+// may add fields, but never change existing ones.
 type poolDocument struct {
 	Name   string         `json:"name"`
 	Image  string         `json:"image"`
@@ -58,7 +58,8 @@ func carriedDocument(tree string, r pool.Report, original string) carried {
 	return carried{tree, r.Seen, r.Copied, r.Bytes, r.Deleted, append([]string{}, r.Unsettled...), original}
 }
 
-// copying shows how much of a workspace was copied into a pool or out of it so far.
+// copying shows how much of a workspace was copied into a pool, a btrfs in an image file, or out of it so
+// far.
 func (p *progress) copying(now pool.Progress) {
 	p.say(func() string { return fmt.Sprintf("%d seen, %d copied, %v", now.Seen, now.Copied, now.Bytes) })
 }

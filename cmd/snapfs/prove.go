@@ -54,7 +54,7 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 	return a.ui.say(nil, result)
 }
 
-// probed prints the report of a self-test.
+// probed prints the report of one self-test: an attempt to break out of a sandbox, and whether it failed.
 func (a *app) probed(r prove.Report) {
 	word := "NOT HELD"
 	switch {
@@ -66,7 +66,8 @@ func (a *app) probed(r prove.Report) {
 	fmt.Fprintf(a.ui.out, "%-8s  %-15s  %s: %s\n", word, r.Probe, tame(r.Tried), tame(r.Happened))
 }
 
-// newProbe returns the hidden command of the process that runs one self-test inside a sandbox.
+// newProbe returns the hidden command of the process that runs one self-test, an attempt to break out, inside
+// a sandbox.
 func newProbe(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "probe name [argument...]",

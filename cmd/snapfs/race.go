@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A racer is one run of `snapfs race`: the values of its flags, with the methods that run the attempts and
-// choose among them.
+// A racer is one run of `snapfs race`, which tries several commands in sandboxes of their own (attempts): the
+// values of its flags, with the methods that run the attempts and choose a winner.
 type racer struct {
 	a     *app
 	flags requestFlags

@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A reportDocument is the JSON form of snapfs report.
+// A reportDocument is the JSON form of `snapfs report`, which writes the evidence about a sandbox as an HTML
+// page: the page's file, and whether each check of the evidence held.
 type reportDocument struct {
 	File     string           `json:"file"`
 	Verdicts []bundle.Verdict `json:"verdicts"`
@@ -63,7 +64,9 @@ no argument and no value of a variable.`,
 	return cmd
 }
 
-// recordOf reads and verifies a bundle. One without integrity is shown to nobody.
+// recordOf verifies text, the exported evidence about a sandbox, and returns it for display. Evidence that
+// was changed since it was signed is an error, so that nobody sees it. keyFile is the public key to trust, ""
+// for this host's own.
 func (a *app) recordOf(text []byte, keyFile string) (*render.Record, error) {
 	o, err := a.verifyOptions(keyFile, "")
 	if err != nil {
@@ -76,7 +79,8 @@ func (a *app) recordOf(text []byte, keyFile string) (*render.Record, error) {
 	return render.Read(text, report)
 }
 
-// linesOf returns the records of a bundle as events of a format.
+// linesOf verifies text, the exported evidence about a sandbox, and returns its entries as events in an
+// exchange format, one a line. format names the format.
 func (a *app) linesOf(text []byte, format string) ([]byte, error) {
 	r, err := a.recordOf(text, "")
 	if err != nil {

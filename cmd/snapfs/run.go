@@ -190,7 +190,8 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	return r.keepUnclaimed(ctx, s, doc)
 }
 
-// left returns the changed paths that the result of a sandbox's profile leaves out.
+// left returns the changed paths that are not promoted, since the section [result] of the sandbox's profile
+// does not name them.
 func left(rec *catalog.Record, changes *compare.Changes) ([]string, error) {
 	if rec.Policy.Result == nil {
 		return nil, nil
@@ -292,7 +293,8 @@ func (r *runner) keepUnclaimed(ctx context.Context, s *engine.Session, doc *runD
 	return nil
 }
 
-// keepRest keeps the sandbox for a day for what the result of its profile leaves out.
+// keepRest keeps the sandbox for a day, for those changes that were not applied since the section [result] of
+// its profile does not name their paths.
 func (r *runner) keepRest(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	end, err := s.KeepUnclaimed(ctx, r.a.ui.interactive())
 	if err != nil {

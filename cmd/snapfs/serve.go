@@ -242,7 +242,8 @@ func usualWorkspace(flag string) (string, error) {
 	return dir, errs.With("serving", dir, err)
 }
 
-// templateFlags parses the values NAME=PROFILE of the flag --template, and returns the profiles by name.
+// templateFlags parses the values NAME=PROFILE of the flag --template, and returns the paths of the profiles
+// by name. Clients of `snapfs serve --e2b` name one as the template of a sandbox.
 func templateFlags(list []string) (map[string]string, error) {
 	templates := map[string]string{}
 	for _, text := range list {

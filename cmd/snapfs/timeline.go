@@ -104,8 +104,8 @@ func changedText(c timeline.Changed) string {
 	return strings.Join(counts, ", ") + ": " + strings.Join(paths, ", ")
 }
 
-// A bisectDocument is the JSON form of `snapfs bisect`: its result, with the changes that made the first bad
-// state.
+// A bisectDocument is the JSON form of `snapfs bisect`, which finds the first of a sandbox's snapshots in
+// which a check fails: its result, with the changes that made that snapshot.
 type bisectDocument struct {
 	*bisect.Result
 	// Text is why the first bad state was taken, and Changed what changed from the state before it.

@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A triggerDocument is the JSON form of a new trigger, with the secret of its webhook, which is shown only
-// once.
+// A triggerDocument is the JSON form of a new trigger, which submits a job at intervals, at changes of a
+// file, or by a webhook. It has the webhook's secret, which is shown only once.
 type triggerDocument struct {
 	*job.Trigger
 	Secret string `json:"secret,omitempty"`

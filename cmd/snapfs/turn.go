@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/agenthook"
 )
 
-// undoTurn undoes the changes of an agent's last turn in the sandbox args[0], or in the newest one of this
-// workspace.
+// undoTurn undoes the changes that a coding agent has made since its user's last prompt (its last turn), in
+// the sandbox args[0] or in the newest one of this workspace.
 func (a *app) undoTurn(ctx context.Context, e *engine.Engine, args []string) error {
 	name := ""
 	if len(args) == 1 {

@@ -8,7 +8,8 @@ import (
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
-// newWatchdir returns the hidden command of the process that watches a directory from inside a sandbox.
+// newWatchdir returns the hidden command `snapfs watchdir`. It runs in a sandbox and reports changes in a
+// directory there to `snapfs serve`.
 func newWatchdir(*app) *cobra.Command {
 	var recursive bool
 	cmd := &cobra.Command{

@@ -35,19 +35,20 @@ type Taker struct {
 	notice    func(string)
 }
 
-// New returns the Taker for the sandboxes of a state directory. It appends events about snapshots to log, and
-// calls notice with texts for the user.
+// New returns the Taker, which takes the automatic snapshots, for the sandboxes of a state directory. It
+// appends events about snapshots to log, and calls notice with texts for the user.
 func New(cat *catalog.Catalog, host *hostfs.Host, sandboxes *sandbox.Store, comparer *compare.Comparer, log *events.Log, notice func(string)) *Taker {
 	return &Taker{cat: cat, host: host, sandboxes: sandboxes, compare: comparer, events: log, notice: notice}
 }
 
-// A Seal is a function of the caller that seals the present state of every tree of a sandbox as the snapshots
-// ids, at one instant. It knows whether processes must be frozen for that.
+// A Seal is a function that the caller passes in. It stores the present state of every tree of a sandbox, at
+// one instant, as the immutable snapshots ids, and freezes the sandbox's processes for that if necessary.
 type Seal func(ctx context.Context, h *catalog.Locked, ids []snapshot.ID) error
 
-// Take takes an automatic snapshot of a locked sandbox, if its policy asks for one at the key point why.Point
-// and something has changed since the last snapshot. Before that it takes a postponed one. A failure is a
-// notice and never an error: the caller continues. Cost: nothing if the policy asks for no snapshots.
+// Take takes an automatic snapshot of a locked sandbox if its policy asks for one at the key point why.Point,
+// such as the start of a command, and something has changed since the last snapshot. A snapshot that
+// [Taker.Postpone] has postponed is taken first. A failure is a notice and never an error: the caller
+// continues. Cost: nothing if the policy asks for no snapshots.
 func (k *Taker) Take(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) {
 	if err := k.Try(ctx, h, seal, why); err != nil {
 		k.notice(err.Error())
@@ -194,9 +195,9 @@ func eventOf(m catalog.NamedSnapshot) events.Data {
 	return events.Data{Name: m.Name, Reason: strings.TrimSpace(w.When + " " + w.Point), Command: w.Command, Status: w.Status, Limit: w.Limit, Host: w.Host}
 }
 
-// changed reports whether a sandbox has changed since its last snapshot, or since its base if it has none. A
-// backend may list paths that have not changed, as an overlay does after a snapshot of a sandbox in use. So
-// changed compares the listed paths of a sandbox that is or was in use, where a snapshot costs as much.
+// changed reports whether a sandbox has changed since its last snapshot, or since its base if it has none. It
+// relies on the backend's list of changed paths. While a sandbox is in use, and after a snapshot of one in
+// use, an overlay may list paths that have not changed; then changed compares these files, too.
 func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	if rec.Untouched {
 		return false
@@ -268,8 +269,9 @@ func freeName(rec *catalog.Record) string {
 	return fmt.Sprintf("k%d", next)
 }
 
-// AfterCommand returns the reason why of an automatic snapshot after a command, completed with hit, the limit
-// that the command hit, or nil. If the sandbox's key points include limits, the key point becomes that.
+// AfterCommand returns the reason of the automatic snapshot after a command: why, with the name of the limit
+// that the command hit, if hit is not nil. The key point of that reason is then "a limit was hit" instead of
+// "after a command", if points, those of the sandbox's policy, include it.
 func AfterCommand(points *catalog.KeyPoints, why catalog.Why, hit *catalog.LimitHit) catalog.Why {
 	if hit == nil {
 		return why

@@ -14,8 +14,8 @@ import (
 const sweepEvery = 16
 
 // prune removes from the record rec the automatic snapshots that are too many or too old by its retention
-// rule, oldest first, and returns them for the caller to delete. It leaves the snapshot that the files last
-// started from, and one that a promotion or a fork uses.
+// rule, oldest first, and returns them for the caller to delete. It leaves the snapshot from which the
+// sandbox's present files come, one that a promotion used, and one from which another sandbox was forked.
 func (k *Taker) prune(rec *catalog.Record, now time.Time) (old []catalog.NamedSnapshot) {
 	rule := rec.Policy.KeyPoints
 	automatic := 0

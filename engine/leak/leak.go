@@ -1,7 +1,8 @@
 // Package leak finds the secrets of a sandbox, and the placeholders that stand for them inside, in the files
-// that the sandbox changed.
+// that the sandbox changed. A secret is a credential that the sandbox's network proxy adds to requests, so
+// that no process inside ever has it.
 //
-// The proxy of a sandbox gives the prints of its secrets to [Store]: they recognise a secret without
+// The proxy gives [Store] a print of each secret, a keyed digest that recognises the secret without
 // containing it. [Check] searches changed files for them before a promotion. It finds exact bytes and the
 // usual encodings of text, but nothing in compressed or encrypted data. The package must not know how changes
 // are promoted.
@@ -53,10 +54,10 @@ func load(dir string) (prints []placeholder.Print, err error) {
 	return prints, json.Unmarshal(text, &prints)
 }
 
-// Check searches the changed files of a sandbox for its secrets and placeholders before a promotion. It
-// returns an errs.ErrDenied that names the first file with one, or nil. dir is the directory of the sandbox
-// rec, and tree the changed tree; at is the tree's path for the error. A sandbox without secrets costs
-// nothing, and others about 2 ns a byte and secret.
+// Check searches the changed files of a sandbox for its secrets (credentials) and the placeholders that stand
+// for them, before a promotion. It returns an errs.ErrDenied that names the first file with one, or nil. dir
+// is the directory of the sandbox rec, and tree the changed tree; at is the tree's path for the error. A
+// sandbox without secrets costs nothing, and others about 2 ns for each byte and secret.
 func Check(rec *catalog.Record, dir string, tree *os.File, at string, changes []diff.Change) error {
 	if len(rec.Policy.Secrets) == 0 {
 		return nil

@@ -25,8 +25,9 @@ func budgetSection() Section {
 	}
 }
 
-// budget stores one key of the section [budget] of a profile, called name and with the value v, in r.sandbox.
-// If v is not valid it records a mistake at path, the key's path in the file.
+// budget stores one key of the section [budget] of a profile, which bounds a sandbox's requests to the
+// network, in r.sandbox: its name, and its value v. If v is not valid it records a mistake at path, the key's
+// path in the file.
 func (r *reader) budget(name, path string, v any) {
 	if r.sandbox.Budget == nil {
 		r.sandbox.Budget = new(catalog.Budget)
@@ -48,8 +49,8 @@ func (r *reader) budget(name, path string, v any) {
 	}
 }
 
-// amount returns the value v of the key name as a number: v is a number, or a text with a count or, for
-// bytes-sent, a size. It records a mistake at path for other values.
+// amount returns the value v of the key name of a profile as a number: v is a number, or a text with a count
+// or, for bytes-sent, a size. It records a mistake at path for other values.
 func (r *reader) amount(name, path string, v any) int64 {
 	text := fmt.Sprint(v)
 	switch v.(type) {

@@ -3,9 +3,10 @@
 // settings of the profiles that it extends, or an [Error] that lists every mistake with its position and
 // correction. The package runs nothing.
 //
-// A profile has a name if it is built in (directory builtin) or lies in the profiles directory of the site.
-// [ReadSite] returns the site's policy, which the host's administrator writes; [Site.Bound] makes any other
-// policy at least as strict.
+// A profile has a name if it is built in (directory builtin) or lies in the directory for profiles that the
+// host's administrator fills. [ReadSite] returns the site's policy, the administrator's file
+// /etc/snapfs/policy.toml with bounds for all sandboxes of the host; [Site.Bound] makes any other policy at
+// least as strict.
 //
 // # Where to start
 //

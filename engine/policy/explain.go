@@ -21,8 +21,8 @@ type Setting struct {
 	Line int    `json:"line"`
 }
 
-// Explain returns all settings of the policy made, which resulted from the profile p and the site's policy,
-// each with the file and line that sets it. p and site may be nil.
+// Explain returns all settings of the policy made, each with the file and line that sets it. The policy
+// resulted from the profile p and from site, the administrator's bounds; both may be nil.
 func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 	var origins []Origin
 	if p != nil {

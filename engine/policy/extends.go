@@ -204,8 +204,8 @@ func (p *Profile) add(other *Profile) {
 	s.Tools.MCP = union(s.Tools.MCP, other.Sandbox.Tools.MCP)
 }
 
-// addKeyPoints adds the key points (moments for automatic snapshots) of another profile to s. How long
-// snapshots stay is replaced, if the other profile sets it.
+// addKeyPoints adds the key points (moments for automatic snapshots) of another profile to s. The other
+// profile's bounds on the number and the age of snapshots replace those of s, where it sets them.
 func (s *Sandbox) addKeyPoints(other *catalog.KeyPoints) {
 	s.KeyPoints.At = union(s.KeyPoints.At, other.At)
 	s.KeyPoints.Keep = cmp.Or(other.Keep, s.KeyPoints.Keep)

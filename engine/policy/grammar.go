@@ -22,7 +22,8 @@ type Key struct {
 	Text string
 }
 
-// defaultTimeout is the time after which a command of a stage is ended if the profile sets no timeout for it.
+// defaultTimeout is the time after which snapfs ends a command of a promotion's stage, such as a check, if
+// the profile sets no timeout for it.
 const defaultTimeout = Duration(time.Hour)
 
 // Grammar returns the description of all sections and keys that a profile may contain. The reader, the
@@ -45,7 +46,8 @@ func profileSection() Section {
 	}
 }
 
-// siteSection describes the lines that the site's policy may have above its first section.
+// siteSection describes the lines that the site's policy, the administrator's /etc/snapfs/policy.toml, may
+// have above its first section.
 func siteSection() Section {
 	return Section{
 		Header: `profile = "…"`,

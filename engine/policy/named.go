@@ -34,8 +34,9 @@ type NamedProfile struct {
 // slash or ends with .toml.
 func IsProfileName(text string) bool { return isName(text) && !strings.HasSuffix(text, ".toml") }
 
-// List returns all profiles that have a name, sorted by name. A profile of the site replaces a built-in one
-// with the same name. Errors: those of [Read] for a profile of the site.
+// List returns all profiles that have a name, sorted by name. A profile that the host's administrator
+// provides in /etc/snapfs replaces a built-in one with the same name. Errors: those of [Read] for such a
+// profile.
 func List() ([]NamedProfile, error) {
 	var list []NamedProfile
 	names, err := names()
@@ -58,7 +59,8 @@ func List() ([]NamedProfile, error) {
 	return list, err
 }
 
-// names returns the names of all built-in profiles and of all profiles of the site, sorted.
+// names returns the names of all profiles that are built in or that the host's administrator provides,
+// sorted.
 func names() ([]string, error) {
 	entries, err := builtin.ReadDir("builtin")
 	if err != nil {

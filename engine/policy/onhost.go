@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 )
 
-// A HostCommand is a command of a stage that runs on the host, outside any sandbox. A profile that snapfs
-// only found in a workspace may run these after the user has trusted it.
+// A HostCommand is a command of a promotion's stage, such as a deployment, that runs on the host, outside any
+// sandbox. If snapfs only found the profile in a workspace, it runs these commands only after the user has
+// trusted the profile.
 type HostCommand struct {
 	Stage string `json:"stage"`
 	// When says which key of the stage has the command: deploy, rollback or after.
@@ -17,8 +18,8 @@ type HostCommand struct {
 	Run string `json:"run"`
 }
 
-// OnHost returns the commands that the stages of a profile run on the host, outside any sandbox, in the order
-// of the stages. The user must trust them.
+// OnHost returns the commands that the stages of a promotion run on the host, outside any sandbox, in the
+// order of the stages. The user must trust the profile for them.
 func OnHost(stages []Stage) []HostCommand {
 	commands := []HostCommand{}
 	add := func(s *Stage, when string, list ...Command) {
@@ -39,7 +40,8 @@ func OnHost(stages []Stage) []HostCommand {
 	return commands
 }
 
-// text returns the whole command as a shell reads it, ignoring its display name.
+// text returns the whole command as one line that a shell reads, without the display name that the profile
+// may give it.
 func (c Command) text() string {
 	if len(c.Args) == 3 && c.Args[0] == shell && c.Args[1] == "-c" {
 		return c.Args[2]

@@ -135,8 +135,9 @@ func (r *reader) check() {
 	}
 }
 
-// checkKind records a mistake unless the stage s does one of three things: promotes to a target, deploys with
-// a rollback, or only runs checks. source is the target of an earlier stage, which a deployment needs, or "".
+// checkKind records a mistake unless the stage s of a promotion does one of three things: copies to a target
+// directory, deploys with a rollback command, or only runs checks. source is the target of an earlier stage,
+// whose files a deployment needs, or "".
 func (r *reader) checkKind(s *stage, source string) {
 	switch {
 	case s.Target != "" && s.Deploy != nil:

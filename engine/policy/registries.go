@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// registries stores the key registries of [sandbox] with the value v in r.sandbox, or records mistakes.
+// registries stores the key registries of [sandbox], a list of programs such as package managers whose
+// servers may be reached, in r.sandbox. v is its value. It records mistakes in v at path.
 func (r *reader) registries(name, path string, v any) {
 	if r.site {
 		r.wrong(path, name+": not a key of the site's policy", "list the servers in net")
@@ -26,11 +27,11 @@ func (r *reader) registries(name, path string, v any) {
 	})
 }
 
-// Network returns the network setting of the profile: Net, and besides it the package registries that
-// the programs in Registries use on this host. "" means that the profile sets neither.
+// Network returns the network setting of the profile: Net, extended by the servers (package registries) that
+// the programs in Registries are set to use on this host. "" means that the profile sets neither.
 //
-// Cost and errors: those of [registry.Hosts] for each of these programs, which run on the host as this
-// user, with the user's own settings.
+// Cost and errors: those of [registry.Hosts] for each of these programs, which run on the host as this user,
+// with the user's own settings.
 func (s *Sandbox) Network(ctx context.Context, workspace string) (string, error) {
 	if len(s.Registries) == 0 || s.Net == "host" {
 		return s.Net, nil

@@ -19,7 +19,8 @@ func resultSection() Section {
 	}
 }
 
-// outcome stores the key name of [result] with the value v in r.sandbox, or records mistakes.
+// outcome stores the key name of the section [result], the patterns of paths that a promotion takes from the
+// sandbox, with the value v in r.sandbox, or records mistakes.
 func (r *reader) outcome(name, path string, v any) {
 	list := []string{}
 	r.texts(name, path, v, func(text, path string) {

@@ -177,8 +177,8 @@ const maxKeepSnapshots = 100_000
 
 const allowed = "allow:"
 
-// net returns the value v of the key net, a text or a list of network rules, in the form of [Sandbox.Net].
-// After a mistake, which it records at path, it returns "".
+// net returns the value v of the key net of a profile, a text or a list of network rules, in the form of
+// [Sandbox.Net]. After a mistake, which it records at path, it returns "".
 func (r *reader) net(path string, v any) string {
 	if all, ok := v.([]any); ok {
 		var list []string
@@ -227,8 +227,8 @@ func (r *reader) rules(text string, at int) string {
 	return rules.String()
 }
 
-// texts calls each with every text of the list v, the value of the key name, and the text's path in the file.
-// It records a mistake for an empty text and for a v that is no list of texts.
+// texts calls each with every text of the list v, the value of the key name of a profile, and the text's path
+// in the file. It records a mistake for an empty text and for a v that is no list of texts.
 func (r *reader) texts(name, path string, v any, each func(text, path string)) {
 	list, ok := v.([]any)
 	if !ok {

@@ -35,8 +35,8 @@ func secretsSection() Section {
 // descriptor for each.
 const maxSecrets = 64
 
-// secrets reads the sections [secrets.NAME] of a profile, decoded into table, and adds each secret to
-// r.sandbox. path is the path of the table in the file.
+// secrets reads the sections [secrets.NAME] of a profile, decoded into table, and adds each secret, a
+// credential that only the sandbox's proxy has, to r.sandbox. path is the path of the table in the file.
 func (r *reader) secrets(path string, table map[string]any) {
 	if len(table) > maxSecrets {
 		r.wrong(path, fmt.Sprintf("more than %d secrets", maxSecrets), "remove some")
@@ -102,8 +102,8 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 	}
 }
 
-// variable returns v, the value of the key name, if it is the name of an environment variable. Otherwise it
-// records a mistake at path.
+// variable returns v, the value of the key name of a profile, if it is the name of an environment variable.
+// Otherwise it records a mistake at path.
 func (r *reader) variable(name, path string, v any) string {
 	text := r.text(name, path, v)
 	if strings.ContainsAny(text, "= \n\x00") {

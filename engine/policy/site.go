@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A Site is the site's policy, the file policy.toml in [SiteDir], which the host's administrator writes. No
-// flag and no profile loosens it.
+// A Site is the site's policy, the file policy.toml in [SiteDir] by which the host's administrator bounds the
+// policies of all sandboxes. No flag and no profile loosens it.
 type Site struct {
 	// Path is the path of the file.
 	Path string
@@ -27,8 +27,9 @@ type Site struct {
 	Origins []Origin
 }
 
-// ReadSite reads the site's policy. It returns nil without an error if the site has none. Cost without a
-// policy: one system call. Errors: [*Error]; errs.ErrDenied if a user other than root could have written it.
+// ReadSite reads the site's policy, the administrator's bounds in /etc/snapfs/policy.toml. It returns nil
+// without an error if the host has none. Cost without a policy: one system call. Errors: [*Error];
+// errs.ErrDenied if a user other than root could have written it.
 func ReadSite() (*Site, error) {
 	path := filepath.Join(SiteDir, "policy.toml")
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -83,8 +84,8 @@ func parseSite(path string, data []byte) (*Site, error) {
 	return &Site{Path: path, Default: r.profile, Sandbox: r.sandbox, Origins: r.origins}, nil
 }
 
-// siteLine stores one of the lines above the first section of the site's policy: the key name with the value
-// v. It records mistakes in v at path.
+// siteLine stores one of the lines above the first section of the administrator's policy.toml: the key name
+// with the value v. It records mistakes in v at path.
 func (r *reader) siteLine(name, path string, v any) {
 	if r.profile = r.text(name, path, v); r.profile != "" {
 		r.said("profile", r.profile, path)
@@ -94,16 +95,18 @@ func (r *reader) siteLine(name, path string, v any) {
 	}
 }
 
-// BoundBySite makes the policy p of a sandbox at least as strict as the site's policy, which may have changed
-// since p was made. Errors: those of [ReadSite].
+// BoundBySite makes the policy p of a sandbox at least as strict as the site's policy
+// (/etc/snapfs/policy.toml), which the administrator may have changed since p was made. Errors: those of
+// [ReadSite].
 func BoundBySite(p *catalog.Policy) error {
 	site, err := ReadSite()
 	site.Bound(p)
 	return err
 }
 
-// Bound makes the policy p of a sandbox at least as strict as that of the site, and lists in p.Site each
-// setting that it changed. s may be nil: no bounds. Bound may be called again for the same policy.
+// Bound makes the policy p of a sandbox at least as strict as s, the administrator's bounds, and lists in
+// p.Site each setting that it changed. s may be nil: no bounds. Bound may be called again for the same
+// policy.
 func (s *Site) Bound(p *catalog.Policy) {
 	if s == nil {
 		return
@@ -174,8 +177,8 @@ func (s *Site) boundLimits(l *catalog.Limits, note func(string, ...any)) {
 	}
 }
 
-// boundTools removes from the policy p the programs and tools that the site does not allow, and adds those
-// that the site denies. It passes a description of each change to note.
+// boundTools removes from the policy p the programs and agent's tools that the administrator's policy does
+// not allow, and adds those that it denies. It passes a description of each change to note.
 func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Tools
 	if site.Allow == nil && site.Deny == nil && site.Hook == nil && site.MCP == nil {
@@ -214,8 +217,8 @@ func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 	p.Tools = &tools
 }
 
-// boundBudget lowers the bounds of the request budget of the policy p to those of the site, and passes a
-// description of each change to note.
+// boundBudget lowers the bounds that the policy p sets on a sandbox's network requests to those of the
+// administrator's policy. It passes a description of each change to note.
 func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Budget
 	if site == nil {
@@ -228,8 +231,8 @@ func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 	p.Budget = low
 }
 
-// boundData removes from the policy p the writable paths that the site does not allow, and adds the site's
-// read-only paths. It passes a description of each change to note.
+// boundData removes from the policy p the writable paths that the administrator's policy does not allow, and
+// adds its read-only paths. It passes a description of each change to note.
 func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Data
 	if site.Writable == nil && site.ReadOnly == nil {
@@ -262,8 +265,8 @@ func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 	p.Data = &data
 }
 
-// has reports whether the site's policy has the setting, such as sandbox.env, even as an empty list, which
-// allows nothing.
+// has reports whether the administrator's policy has the setting, such as sandbox.env, even as an empty list,
+// which allows nothing.
 func (s *Site) has(setting string) bool {
 	return slices.ContainsFunc(s.Origins, func(o Origin) bool { return o.Setting == setting })
 }

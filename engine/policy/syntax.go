@@ -13,8 +13,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// A stage is a [Stage] of a profile while the file is being read, with the stage's path in the file for
-// messages.
+// A stage is a [Stage], one destination of a promotion, while the profile with it is being read. path is its
+// path in the file, for messages.
 type stage struct {
 	Stage
 	path string
@@ -138,7 +138,8 @@ func (r *reader) top(name, path string, v any) {
 }
 
 // first returns the description of the lines that the file may have above its first section, and the function
-// that stores one of them. A profile and the site's policy have different ones.
+// that stores one of them. The file is a profile or the administrator's policy.toml, which have different
+// lines there.
 func (r *reader) first() (Section, func(name, path string, v any)) {
 	if r.site {
 		return siteSection(), r.siteLine
@@ -209,8 +210,8 @@ func (r *reader) stageLine(name, path string, v any) {
 	}
 }
 
-// text returns v, the value of the key name, if it is a text. It records a mistake at path, and returns v or
-// "" all the same, if v is no text, is empty or has a NUL byte.
+// text returns v, the value of the key name of a profile, if it is a text. It records a mistake at path, and
+// returns v or "" all the same, if v is no text, is empty or has a NUL byte.
 func (r *reader) text(name, path string, v any) string {
 	text, ok := v.(string)
 	switch {
@@ -253,8 +254,8 @@ func (r *reader) duration(path string, v any) Duration {
 	return Duration(d)
 }
 
-// several returns the commands in the list v, the value of the key name. It records a mistake for each
-// malformed one and leaves that out.
+// several returns the commands in the list v, the value of the key name of a profile. It records a mistake
+// for each malformed one and leaves that out.
 func (r *reader) several(name, path string, v any) (all []Command) {
 	list, ok := v.([]any)
 	if !ok {
@@ -268,8 +269,8 @@ func (r *reader) several(name, path string, v any) (all []Command) {
 	return all
 }
 
-// one returns the command that v gives as a text, a list of arguments or a table; nil after a mistake, which
-// it records.
+// one returns the command that v, a value in a profile, gives as a text, a list of arguments or a table; nil
+// after a mistake, which it records.
 func (r *reader) one(name, path string, v any) *Command {
 	if table, ok := v.(map[string]any); ok {
 		return r.table(name, path, table)

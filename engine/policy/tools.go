@@ -23,8 +23,8 @@ func toolsSection() Section {
 	}
 }
 
-// tool stores one key of the section [tools] of a profile (which programs and agent's tools may be used),
-// called name and with the value v, in r.sandbox. It records mistakes in v at path.
+// tool stores one key of the section [tools] of a profile (the programs, and the tools of a coding agent,
+// that may be used), called name and with the value v, in r.sandbox. It records mistakes in v at path.
 func (r *reader) tool(name, path string, v any) {
 	list, wrong := []string{}, wrongProgram
 	if name == "hook" || name == "mcp" {
@@ -44,8 +44,8 @@ func (r *reader) tool(name, path string, v any) {
 	*map[string]*[]string{"allow": &t.Allow, "deny": &t.Deny, "hook": &t.Hook, "mcp": &t.MCP}[name] = list
 }
 
-// wrongTool checks the name of an agent's tool, which may end with *. It returns the mistake in it and the
-// correction, or "" if the name is valid.
+// wrongTool checks a name in the section [tools] that stands for a tool of a coding agent, such as Bash, and
+// may end with *. It returns the mistake in it and the correction, or "" if the name is valid.
 func wrongTool(name string) (what, mend string) {
 	if strings.ContainsAny(strings.TrimSuffix(name, "*"), "* \t\n") {
 		return "is no name of a tool", "write the name, or its beginning with * at the end"

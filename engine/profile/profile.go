@@ -1,5 +1,6 @@
-// Package profile applies a profile to the request for a sandbox: the profile that the user named or that
-// lies in the workspace, and the site's policy.
+// Package profile applies two files to the request for a sandbox: the profile that the user named or that
+// lies in the workspace, and the site's policy, the bounds that the host's administrator sets in
+// /etc/snapfs/policy.toml.
 //
 // Read [Apply] first. Package policy reads the files; this package decides which of their settings count,
 // since a profile that was only found may have been written by a sandbox.
@@ -22,13 +23,14 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// None in place of a profile's name or path means no profile at all, not even that of the workspace.
+// None in place of a profile's name or path means that the request uses no profile at all, not even the
+// snapfs.toml of the workspace.
 const None = "none"
 
 // Apply applies a profile to the policy of a request: the one with this name or at this absolute path or,
-// with "", the site's default and the one at the top of the workspace, if they exist. Then it tightens the
-// policy to the site's policy, also with [None]. given reports whether the user set a flag; the values of set
-// flags are already in the request.
+// with "", the administrator's default profile and the one at the top of the workspace, if they exist. Then
+// it tightens the policy to the bounds of the site's policy (/etc/snapfs/policy.toml), also with [None].
+// given reports whether the user set a flag; the values of set flags are already in the request.
 //
 // A profile that the user named applies wherever no flag was set. A profile that was only found in the
 // workspace may have been written by anybody, including a sandbox of this workspace. It can lower limits,
@@ -50,8 +52,9 @@ func Apply(ctx context.Context, req *hostfs.Request, path string, given func(fla
 	return err
 }
 
-// apply applies one profile to the policy of a request, without the site's policy: the one with this name or
-// path or, with "", the one at the top of the workspace. given reports whether the user set a flag.
+// apply applies one profile to the policy of a request: the one with this name or path or, with "", the one
+// at the top of the workspace. It ignores the administrator's bounds, which its caller applies. given reports
+// whether the user set a flag.
 func apply(ctx context.Context, req *hostfs.Request, path string, given func(flag string) bool) error {
 	named := path != ""
 	trust := policy.Named
@@ -105,7 +108,8 @@ type profiled struct {
 func (u *profiled) took(what string) { u.use.Taken = append(u.use.Taken, what) }
 func (u *profiled) left(what string) { u.use.Left = append(u.use.Left, what) }
 
-// name applies the settings s of a profile given by --profile, except those whose flag, by given, is set.
+// name applies the settings s of a profile that the user named with --profile. A setting whose flag the user
+// also set, as given reports, stays as the flag says.
 func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(string) bool) error {
 	theirs := s.Limits.Fields()
 	for i, mine := range u.p.Limits.Fields() {
@@ -151,8 +155,9 @@ func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(strin
 	return nil
 }
 
-// keepEvidence turns the policy's setting evidence on if the profile does. That only tightens the policy, so
-// even a profile that was only found in the workspace may do it.
+// keepEvidence turns on the policy's setting evidence, by which every act on the sandbox leaves a signed
+// entry, if the profile does. That only tightens the policy, so even a profile that was only found in the
+// workspace may do it.
 func (u *profiled) keepEvidence(s *policy.Sandbox) {
 	if s.Evidence && !u.p.Evidence {
 		u.p.Evidence = true
@@ -192,8 +197,8 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 }
 
 // data adds the writable and read-only paths of a profile to the policy. A profile that was only found in the
-// workspace (named is false) can add read-only paths, but writable ones only if the policy has no such list,
-// where everything was writable.
+// workspace (named is false) can add read-only paths. Writable paths it can add only to a policy without such
+// a list: there everything was writable, and the list narrows that.
 func (u *profiled) data(theirs catalog.Data, named bool) {
 	if theirs.Writable == nil && theirs.ReadOnly == nil {
 		return
@@ -217,8 +222,8 @@ func (u *profiled) data(theirs catalog.Data, named bool) {
 }
 
 // tools adds the lists of allowed and denied programs of a profile to the policy. A profile that was only
-// found in the workspace (named is false) can deny programs, but allow programs only if the policy has no
-// such list, where all were allowed.
+// found in the workspace (named is false) can deny programs. It can allow programs only in a policy without
+// such a list: there all were allowed, and the list narrows that.
 func (u *profiled) tools(theirs catalog.Tools, named bool) {
 	if theirs.Allow == nil && theirs.Deny == nil && theirs.Hook == nil && theirs.MCP == nil {
 		return
@@ -313,8 +318,9 @@ func (u *profiled) find(s *policy.Sandbox) {
 	u.budget(s.Budget, false)
 }
 
-// budget applies the budget of a profile to the policy. A profile that was only found in the workspace (named
-// is false) can only lower ceilings that the policy already has.
+// budget applies a profile's budget, its bounds on the requests that a sandbox sends to the network, to the
+// policy. A profile that was only found in the workspace (named is false) can only lower bounds that the
+// policy already has.
 func (u *profiled) budget(theirs *catalog.Budget, named bool) {
 	switch {
 	case theirs == nil:

@@ -27,8 +27,8 @@ type location struct {
 	path  string // in the stage
 }
 
-// builders is the number of new files built at once. Building mostly waits for locks of the filesystem, not
-// for the disk, so more would not help.
+// builders is the number of new files that a promotion builds at once. Building mostly waits for locks of the
+// filesystem, not for the disk, so more would not help.
 const builders = 2
 
 // syncEvery is the number of new files built after which a promotion starts to write them to disk, while it

@@ -92,9 +92,9 @@ func (w *work) parent(path string) (*os.File, string, error) {
 	return dir, name, err
 }
 
-// checkTarget returns an error unless the real node name in dir is the one that the step o expects to
-// replace. A change between this check and the move is detected afterwards, but without the change time,
-// which the move itself sets.
+// checkTarget returns an error unless the real node name in dir is the one that the promotion's step o
+// expects to replace. A change between this check and the move is detected afterwards, but without the change
+// time, which the move itself sets.
 func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 	st, err := vfs.Lstat(int(dir.Fd()), name)
 	if nodes.Missing(err) || err == nil && !o.old.Is(&st) {

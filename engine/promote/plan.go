@@ -208,8 +208,8 @@ func (p *planner) addToParent(c diff.Change) {
 	}
 }
 
-// checkDeleted compares everything below a directory that the step o deletes with the changes. A node that
-// they do not delete, such as a new file or a mount, is drift; the others are added to p.steps.
+// checkDeleted compares everything below a directory that the promotion's step o deletes with the changes. A
+// node that they do not delete, such as a new file or a mount, is drift; the others are added to p.steps.
 func (p *planner) checkDeleted(o *op) error {
 	dir, err := p.real.Dir(o.path)
 	if err != nil {

@@ -46,7 +46,8 @@ type Stamp struct {
 	CTime time.Time
 }
 
-// Options are the options of [Apply]: approvals, and whether an undo must be possible.
+// Options are the options of [Apply], which promotes changes: the user's approvals, and whether an undo must
+// be possible.
 type Options struct {
 	Base  Base
 	Allow approval.Allow
@@ -64,7 +65,7 @@ type Options struct {
 	Group string
 }
 
-// A Result describes what Apply changed, and which paths it did not need to change.
+// A Result describes which changes [Apply] promoted, and which paths it did not need to change.
 type Result struct {
 	// ID names the promotion; "" if there was nothing to do.
 	ID string
@@ -95,7 +96,8 @@ func Check(ctx context.Context, t Target, from Source, changes []diff.Change, ba
 	return p.drifts, err
 }
 
-// Plan does the same as [Check], and also returns the changes that a promotion would still have to make.
+// Plan returns the changes that a promotion would still have to make, and the drifted paths that [Check]
+// returns. It changes nothing; cost and errors are those of Check.
 func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]diff.Change, []Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
 	p.close()
@@ -139,8 +141,8 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 	return result, nil
 }
 
-// counted returns how many of the steps are reported to the user: not those at paths in internal, nor those
-// that only set a directory's time.
+// counted returns how many of a promotion's steps the user sees in the result: all but those at the paths
+// internal, files of snapfs that a person does not know, and those that only set a directory's time.
 func counted(steps []diff.Change, internal map[string]bool) int {
 	n := 0
 	for i := range steps {

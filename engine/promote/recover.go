@@ -84,7 +84,8 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	return all, errors.Join(failures...)
 }
 
-// removeUnfinished removes journals that were never complete, because snapfs was killed while it wrote them.
+// removeUnfinished removes the incomplete journals of promotions, those with the suffix .new, which snapfs
+// was killed in writing. They were not in force yet.
 func removeUnfinished(stateDir string) error {
 	names, err := journals(stateDir, suffixNew)
 	for _, name := range names {

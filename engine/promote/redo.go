@@ -32,8 +32,8 @@ func Redo(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, er
 }
 
 // prepareInverse writes the journal by which an undo of r can itself be undone (a redo), before r is
-// reverted. finishInverse completes that journal. It does nothing if no redo will be possible: when is zero,
-// the promotion was temporary, or the disk is full.
+// reverted; finishInverse completes it afterwards. It does nothing if no redo will be possible: when is zero,
+// or r is a temporary step of its caller ([Options].Temporary), or of an old format.
 func (r *record) prepareInverse(real *nodes.Dirs, stateDir string, when time.Time) error {
 	path := r.inverseFile(stateDir) + suffixNew
 	if when.IsZero() && r.undone.IsZero() || r.retain != retainHistory || r.version == firstVersion {
@@ -93,7 +93,8 @@ func (r *record) inverseFile(stateDir string) string {
 	return filepath.Join(stateDir, r.id+suffixUndo)
 }
 
-// inverseOp returns the step that does the step o again after o was reverted.
+// inverseOp returns the step, for the journal of a redo, that does the step o of a promotion again after o
+// was reverted.
 func (r *record) inverseOp(o *op) (*op, error) {
 	i := &op{verb: o.verb, path: o.path, stage: o.stage, name: o.name, old: o.new, new: o.old, oldCTime: timestamp(r.stamps[o.path].CTime)}
 	switch o.verb {
@@ -223,8 +224,9 @@ func (r *record) endSeparation(journal string) (string, error) {
 	return undo, os.Rename(journal, undo)
 }
 
-// files calls f with the inode number of each file of which an undo of this step would change the change
-// time.
+// files calls f with the inode number of each file that this step of a promotion put in place or changed. An
+// undo of the step moves these files or sets their metadata, which changes their change times under every
+// hard link.
 func (o *op) files(f func(ino uint64)) {
 	each := func(i nodes.Ident) {
 		if i.Mode&unix.S_IFMT != unix.S_IFDIR && i.Ino != 0 {
@@ -240,8 +242,8 @@ func (o *op) files(f func(ino uint64)) {
 	}
 }
 
-// takeOut removes the steps of r, a part, from the journal of the promotion that they were separated from. It
-// may be repeated.
+// takeOut removes the steps of r from the journal of the promotion to which they belonged, after separate
+// made them a promotion of their own. It may be repeated.
 func (r *record) takeOut(stateDir string) error {
 	names, err := journals(stateDir, suffixUndo)
 	if err != nil {
@@ -280,7 +282,7 @@ func (r *record) sharesStage(other *record) bool {
 }
 
 // shared reports whether another promotion in the state directory has files in one of the stages of r, the
-// directories with its old versions. A journal that cannot be read counts.
+// directories with its old versions. A promotion whose journal cannot be read counts as one that has.
 func (r *record) shared(stateDir string) bool {
 	names, err := journals(stateDir, suffixUndo, suffixRedo, suffixUndoing, suffixSplit, suffixDropping)
 	return err != nil || slices.ContainsFunc(names, func(name string) bool {

@@ -13,7 +13,7 @@ import (
 )
 
 // eachNew calls f for each node that the promotion creates or alters, including those below new directories.
-// what are the aspects that are set.
+// f's argument what lists the aspects, such as owner or mode, that the promotion sets.
 func (p *planner) eachNew(f func(path string, n *diff.Node, what diff.Aspect)) {
 	const all = ^diff.Aspect(0)
 	for _, o := range p.ops {
@@ -29,7 +29,8 @@ func (p *planner) eachNew(f func(path string, n *diff.Node, what diff.Aspect)) {
 	}
 }
 
-// refuseRights returns an error for new files whose owner or device this process has no right to set.
+// refuseRights returns an error if the promotion creates files with an owner, or devices, that this process
+// has no right to make.
 func (p *planner) refuseRights() error {
 	uid := uint32(os.Geteuid())
 	if uid == 0 {
@@ -57,9 +58,9 @@ func (p *planner) refuseRights() error {
 	return refused(&r, p.t.Path, errs.ErrDenied)
 }
 
-// refuseUnapproved returns an error for changes that need the user's approval and have none. Whether a change
-// needs it depends on its path: below the target's path as the caller gave it, and below the same path
-// without symbolic links.
+// refuseUnapproved returns an error for changes that need the user's approval and have none. Some rules
+// depend on the absolute path, so each change is tested at two: below the target's path as the caller gave
+// it, and below the same path without symbolic links.
 func (p *planner) refuseUnapproved(allow approval.Allow) error {
 	if err := allow.Validate(); err != nil {
 		return err

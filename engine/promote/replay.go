@@ -185,7 +185,8 @@ func (r *replay) make(dir *os.File, name string, c *diff.Change) error {
 	return r.setMetadata(c.Path, c.New, nodes.Everything)
 }
 
-// setMetadata sets the aspects what of the metadata of n on the node at path.
+// setMetadata copies metadata of n, a file of the sandbox, to the node at path: the aspects, such as mode or
+// owner, that what lists.
 func (r *replay) setMetadata(path string, n *diff.Node, what diff.Aspect) error {
 	if path == "." {
 		return nodes.MetaOf(n, what).Set(r.to.Root)

@@ -146,7 +146,7 @@ func (r *record) altered() map[uint64]bool {
 	return inos
 }
 
-// endJournal removes the journal of a promotion that has ended. With left, for a revert that left files
+// endJournal removes the journal of a promotion that has ended. If left is true, because a revert left files
 // behind, it renames the journal instead, so that Recover ignores it.
 func endJournal(ctx context.Context, path string, left bool) error {
 	if err := fault.Point(ctx, "remove the journal"); err != nil {
@@ -176,8 +176,8 @@ func (r *record) removeStages(ctx context.Context, real *nodes.Dirs, journal str
 	return nil
 }
 
-// syncAll syncs the filesystems of the target, before the journal is removed: without the journal nothing
-// shows that work is incomplete.
+// syncAll syncs the filesystems of the target, before the promotion's journal is removed: without the journal
+// nothing shows that work is incomplete.
 func (r *record) syncAll(ctx context.Context, real *nodes.Dirs) error {
 	if err := fault.Point(ctx, "sync before the journal goes"); err != nil {
 		return err
@@ -244,8 +244,8 @@ func (r *record) finalTime(real *nodes.Dirs, pl *changedDir) error {
 	return nodes.SetOldTime(dir, t)
 }
 
-// revertOp brings the path of one step back to its old state. It returns false, and changes nothing, if
-// another program changed the step's result.
+// revertOp brings the path of one step of a promotion back to its old state. It returns false, and changes
+// nothing, if another program changed the step's result.
 func (r *record) revertOp(real *nodes.Dirs, o *op) (bool, error) {
 	if o.verb == alter {
 		return true, revertMetadata(real, o)
@@ -293,9 +293,9 @@ func (o *op) notMoved(here, there *vfs.Stat) bool {
 	return o.verb != drop && o.new.SameNode(there)
 }
 
-// moveBack moves the old node of a step from the private directory stage back to name in the real directory
-// dir, and the new node out. here is the node there now. It returns false if another program changed the
-// path.
+// moveBack moves the old node of a promotion's step from the private directory stage back to name in the real
+// directory dir, and the new node out. here is the node there now. It returns false if another program
+// changed the path.
 func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	var err error
 	switch {
@@ -341,8 +341,8 @@ func treeChanged(in *os.File, name string, o *op) bool {
 	return o.new.Mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.newTree, nil) != nil
 }
 
-// revertMetadata restores the metadata that a real node had before the step o, if it is still the same inode;
-// the time only if the size is the old one.
+// revertMetadata restores the metadata that a real node had before the promotion's step o, if it is still the
+// same inode; the time only if the size is the old one.
 func revertMetadata(real *nodes.Dirs, o *op) error {
 	dir, name, err := real.At(o.path)
 	if nodes.Missing(err) {

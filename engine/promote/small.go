@@ -14,14 +14,15 @@ import (
 // calls on bare descriptors build each: os.File would also register each with the runtime's
 // poller.
 
-// small is the size in bytes up to which a file is read and written as a whole: looking for holes or
-// shareable blocks costs more. On btrfs a reflink is cheaper: a write reserves metadata space at the highest
-// estimate until it is on disk, and creating a file waits for that (80 µs a file instead of 27, without the
-// disk). A reflink needs the source's blocks on disk, so settleSource comes first.
+// small is the size in bytes up to which a promotion copies a file by reading and writing it as a whole:
+// looking for holes or shareable blocks costs more. On btrfs it makes a reflink (clone) instead: a write
+// reserves metadata space at the highest estimate until it is on disk, and creating a file waits for that (80
+// µs a file instead of 27, without the disk). A reflink needs the source's blocks on disk, so settleSource
+// comes first.
 const small = 64 << 10
 
-// settleSource syncs the sandbox's writes if the new versions will be reflinks of its files, which must be on
-// disk for that.
+// settleSource syncs the sandbox's filesystem before a promotion builds new files as reflinks (clones) of the
+// sandbox's files, because a reflink needs the source's data on disk.
 func (w *work) settleSource(context.Context) error {
 	if w.from.Tree == nil {
 		return nil

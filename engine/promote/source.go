@@ -7,7 +7,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Source says where the content of new versions is; the changes contain everything else.
+// A Source says where a promotion finds the content of new files: in the sandbox's tree, or in a directory of
+// merged files. Everything else about a file is in its change.
 type Source struct {
 	// Tree is the sandbox's tree, open. It has most content, at the path of its change.
 	// It may change meanwhile: a file that no longer matches its change is an
@@ -23,7 +24,8 @@ type Source struct {
 	From map[string]string
 }
 
-// At returns the tree, and the path in it, with the content of the change at path.
+// At returns the directory tree in which the new content for the changed file at path is, and the content's
+// path in that tree.
 func (s Source) At(path string) (*os.File, string) {
 	if s.In[path] {
 		return s.Built, path

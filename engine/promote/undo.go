@@ -18,10 +18,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Undo reverts a promotion that was made with Options.KeepUndo. If another program has changed
-// its result, it changes nothing, and ErrDrifted names the paths; a later promotion of the
-// same paths counts as such until it is undone. If Undo is killed, Recover completes it.
-// Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are gone).
+// Undo reverts a promotion that was made with Options.KeepUndo. If another program, or a later promotion that
+// was not undone, has changed the same paths since, Undo changes nothing, and ErrDrifted names the paths. If
+// Undo is killed, Recover completes it. Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are gone).
 func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 	return UndoWith(ctx, stateDir, id, UndoOptions{})
 }
@@ -41,14 +40,14 @@ type UndoOptions struct {
 	DryRun bool
 }
 
-// UndoWith undoes a promotion as Undo does, with options. Errors: also ErrConflict, if Take selects only some
-// of the names of a file.
+// UndoWith undoes a promotion, or only some of its paths, as Undo does, with options. Errors: also
+// ErrConflict, if o.Take selects only some of the names (hard links) of a file.
 func UndoWith(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, error) {
 	return takeBack(ctx, stateDir, id, suffixUndo, o)
 }
 
-// takeBack reverts the promotion, or redoes the undone one, whose journal has the suffix. It first checks
-// that the results are unchanged.
+// takeBack undoes the promotion id, or redoes an undone one. suffix, that of its journal's file name, says
+// which. It first checks that nobody has changed the results since.
 func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (one Recovery, err error) {
 	lock, err := lockState(stateDir, false)
 	if err != nil {
@@ -150,8 +149,8 @@ func Forget(ctx context.Context, stateDir, id string) error {
 	return withRetainedLocked(stateDir, id, retainedAs(stateDir, id), forget(ctx))
 }
 
-// retainedAs returns the suffix of the journal of a promotion that can be done again, else of one that can be
-// undone.
+// retainedAs returns the suffix of the file name of a promotion's journal: that of an undone promotion, if a
+// redo is possible, else that of one that can be undone.
 func retainedAs(stateDir, id string) string {
 	if exists(filepath.Join(stateDir, id+suffixRedo)) {
 		return suffixRedo
@@ -171,7 +170,8 @@ func forget(ctx context.Context) func(r *record, real *nodes.Dirs, journal strin
 }
 
 // withRetainedLocked calls f with the journal and the open target of a promotion that can still be undone or
-// done again. The caller holds the lock of the state directory.
+// redone. suffix, that of the journal's file name, says which. The caller holds the lock of the state
+// directory.
 func withRetainedLocked(stateDir, id, suffix string, f func(r *record, real *nodes.Dirs, journal string) error) error {
 	if !snapshot.ValidID(id) {
 		return &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound}
@@ -240,8 +240,8 @@ func (r *record) checkUndo(real *nodes.Dirs) error {
 	return refused(&lost, r.path, errs.ErrCorrupt)
 }
 
-// unchangedResult reports whether a path still has the result of the step o. The inodes in altered may have
-// other metadata.
+// unchangedResult reports whether a path still has the file that the step o of a promotion put there, so that
+// an undo may replace it. The inodes in altered may have other metadata, because another step set that.
 func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered map[uint64]bool) (bool, error) {
 	dir, name, err := real.At(o.path)
 	if nodes.Missing(err) {
@@ -283,8 +283,8 @@ func errUnlessChanged(err error) error {
 	return err
 }
 
-// unchangedTree checks everything below a directory that the step o created, and removes unchanged nodes from
-// known. It returns errChanged for the first changed node.
+// unchangedTree checks everything below a directory that the promotion's step o created, and removes
+// unchanged nodes from known. It returns errChanged for the first changed node.
 func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered map[uint64]bool) error {
 	dir, err := nodes.Open(in, name)
 	if err != nil {
@@ -306,8 +306,8 @@ func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string
 	})
 }
 
-// stamped reports whether a node has the inode and change time that the journal lists for its path. If none
-// is listed it returns true.
+// stamped reports whether a node has the inode and change time that the promotion's journal lists for its
+// path. If none is listed it returns true.
 func (r *record) stamped(path string, st *vfs.Stat) bool {
 	s, noted := r.stamps[path]
 	return !noted || s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())

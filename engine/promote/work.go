@@ -188,8 +188,8 @@ func (w *work) widen(ctx context.Context) error {
 	return nil
 }
 
-// restoreModes restores the permissions of directories that were widened for the promotion and that get no
-// new mode.
+// restoreModes restores the permissions of real directories in which the promotion could change names only
+// after it had added permissions. It leaves out those whose mode the promotion sets anyway.
 func (w *work) restoreModes(ctx context.Context) error {
 	for _, pl := range w.dirs {
 		if !pl.widen || slices.ContainsFunc(w.ops, func(o *op) bool { return o.path == pl.path && o.after.What&diff.Mode != 0 }) {
@@ -251,7 +251,8 @@ func (w *work) alterOne(o *op) error {
 	return o.after.Set(node)
 }
 
-// alteredBefore reports whether another step sets metadata of the same file through another name.
+// alteredBefore reports whether another step than o sets metadata of the same file, through another name
+// (hard link), so that o finds the file changed.
 func (w *work) alteredBefore(o *op) bool {
 	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.Ino == o.old.Ino })
 }

@@ -54,8 +54,8 @@ func planMemory(args []string) (attempt, error) {
 }
 
 // memory is a probe that allocates more bytes of memory than limit, in pieces, and writes to every page. A
-// limit that works kills this process. If the kernel refuses memory instead, the outcome is held only if it
-// did so below the limit.
+// limit that works kills this process. If the kernel refuses memory instead, the isolation counts as held
+// only if it did so below the limit.
 func memory(limit int64) outcome {
 	const piece = 4 << 20
 	var pieces [][]byte
@@ -112,8 +112,8 @@ func memoryFiles(limit int64) outcome {
 // supervisor, which checks such limits now and then, to notice, even on a busy machine.
 const watched = time.Second
 
-// past returns the outcome of a probe that tried to exceed limit and that the error err stopped after it got
-// the amount got. The outcome is held if got is at most limit. what names the amount.
+// past returns the outcome of a probe that tried to exceed limit: err stopped it after it got the amount got.
+// The isolation held if got is at most limit. what names the amount.
 func past(got, limit int64, what string, err error) outcome {
 	o := held("%d %s, then: %v", got, what, err)
 	o.held = got <= limit
@@ -128,8 +128,8 @@ func planPIDs(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("start %d processes", limit+extraPIDs), func() outcome { return pids(limit) }}, err
 }
 
-// pids is a probe that starts more sleeping processes than limit allows, and ends them. The outcome is held
-// if the kernel refuses one in time.
+// pids is a probe that starts more sleeping processes than limit allows, and ends them. The limit works if
+// the kernel refuses one in time.
 func pids(limit int64) outcome {
 	warm()
 	sleep, err := run.Look("sleep")
@@ -202,8 +202,8 @@ func planDisk(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("write %d bytes in %s", all, args[1]), func() outcome { return disk(limit, all, args[1]) }}, err
 }
 
-// disk is a probe that writes incompressible data to files in dir, up to all bytes, until a write is refused.
-// The files are small enough for a file size limit.
+// disk is a probe of a sandbox's disk limit. It writes incompressible data to files in dir, up to all bytes,
+// until a write is refused. The files are small enough for a file size limit.
 func disk(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {

@@ -74,9 +74,9 @@ func calls() []powerCall {
 	}
 }
 
-// takeTerminal is a probe that makes the ioctls which insert input into a terminal, lock it, and change its
-// line discipline, on no terminal. It returns nil or the error of the first that the kernel allows, and
-// otherwise the error of the last.
+// takeTerminal is a probe of whether a sandbox may insert input into a terminal, lock it, or change its line
+// discipline. It makes these ioctls without a terminal, so they have no effect. It returns nil or the error
+// of the first that the kernel allows, and otherwise the error of the last.
 func takeTerminal() (err error) {
 	for _, call := range []uintptr{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCEXCL, unix.TIOCSETD, unix.TIOCVHANGUP, unix.TIOCCONS} {
 		if err = raw(unix.SYS_IOCTL, minusOne, call); err == nil || letIn(err) {

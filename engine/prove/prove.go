@@ -27,7 +27,7 @@ type Probe struct {
 }
 
 // An attempt is one run of a probe, which tries something forbidden inside a sandbox, ready to start: tried
-// describes it, and the function try makes it.
+// describes the attempt for the report, and the function try makes it.
 type attempt struct {
 	tried string
 	try   func() outcome
@@ -61,8 +61,8 @@ func Untried(probe string, args []string, err error) Report {
 	return Report{Probe: probe, Tried: strings.Join(append([]string{probe}, args...), " "), Happened: untried("%v", err).happened}
 }
 
-// WasTried reports whether the probe could try what its sandbox forbids, rather than being prevented by an
-// error such as a missing program.
+// WasTried reports whether the probe could try the act that its sandbox forbids, rather than being prevented
+// by an error such as a missing program.
 func (r Report) WasTried() bool { return !strings.HasPrefix(r.Happened, couldNot) }
 
 // Exit statuses, returned by [Run], of the process of a probe, which tries inside a sandbox to cross its

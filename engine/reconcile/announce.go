@@ -10,12 +10,12 @@ func (rc *Reconciler) announce(kind string, rec *catalog.Record, data events.Dat
 	rc.events.Append(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witness shows an act on a sandbox to the witness of events before it happens. An error forbids the act.
+// witness has signed evidence of an act on a sandbox stored before the act. An error forbids the act.
 func (rc *Reconciler) witness(kind string, rec *catalog.Record, data events.Data) error {
 	return rc.events.Before(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witnessTurn shows an undo or redo of a promotion to the witness of events first. An error forbids it.
+// witnessTurn has signed evidence of an undo or redo stored before it happens. An error forbids it.
 func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) error {
 	turning := events.Event{Type: kind, Subject: u.Sandbox, Data: events.Data{Promotion: u.ID}}
 	if note != nil {

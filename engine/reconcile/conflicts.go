@@ -17,8 +17,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// refreshConflict is a conflict that a refresh left in the sandbox, as stored in conflicts.json. A marked
-// text file has conflict markers; at any other path the sandbox has its own version.
+// refreshConflict is a conflict, in conflicts.json, that a refresh (merge of real changes into a sandbox)
+// left there. A marked text file has conflict markers; at any other path the sandbox has its own version.
 type refreshConflict struct {
 	Path     string     `json:"path"` // absolute
 	Kind     merge.Kind `json:"kind"`
@@ -173,7 +173,7 @@ func (m *partMerge) conflict(k merge.Conflict) Conflict {
 	return c
 }
 
-// places returns all paths of the conflict in sandbox and real tree, and those that its answer resolves, too.
+// places returns all paths that the user's answer to the conflict decides, in the sandbox or the real tree.
 func (c *Conflict) places() []string {
 	paths := append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...)
 	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
@@ -186,13 +186,13 @@ func (c *refreshConflict) asConflict() Conflict {
 	}
 }
 
-// places returns all paths of the conflict in sandbox and real tree, and those that its answer resolves, too.
+// places returns all paths that the user's answer to the conflict decides, in the sandbox or the real tree.
 func (c *refreshConflict) places() []string {
 	conflict := c.asConflict()
 	return conflict.places()
 }
 
-// changedIn returns the directory's list of changes that has one at the conflict's paths, or nil.
+// changedIn returns that list in changed, which has one a directory, with a change at the conflict's paths.
 func (c *refreshConflict) changedIn(changed compare.Places) *compare.Part {
 	return changed.At(c.places(), c.Alone)
 }
@@ -206,8 +206,8 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// NoteRollback follows a rollback of a sandbox: the baseline no longer takes its promotions for its base, and
-// all conflicts of the last refresh may be open again.
+// NoteRollback follows a rollback of a sandbox: files that were promoted since no longer count as its base,
+// and all conflicts of the last refresh may be open again.
 func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) error {
 	dir := rc.baseline.BaseDir(rec.Name, rec.Refreshed)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {

@@ -45,8 +45,8 @@ func (o PlanOptions) Picks(rec *catalog.Record) (DetachSet, error) {
 	return r, nil
 }
 
-// freezeToPromote freezes the sandbox and copies into it the files that the promotion of r would take away
-// from it. Error ErrBusy: there is such a file and a process runs. After an error nothing has changed.
+// freezeToPromote freezes the sandbox and copies into it the files that it still reads from the real tree and
+// that the promotion of r replaces. ErrBusy: there is such a file and a process runs; all is as before.
 func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r DetachSet) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
 	if err != nil {
@@ -69,7 +69,7 @@ func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r 
 	return thaw, nil
 }
 
-// freezeFor freezes a sandbox while a plan is made or, with o.execute, carried out.
+// freezeFor freezes a sandbox while its promotion is planned or, with o.execute, carried out.
 func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOptions) (thaw func(), err error) {
 	if !o.execute {
 		_, thaw, err = rc.supervise.Freeze(ctx, h)
@@ -145,7 +145,7 @@ func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.B
 	return err
 }
 
-// detachNoSpace adds to an ErrNoSpace of Detach the command that increases the limit; other errors stay.
+// detachNoSpace adds to an ErrNoSpace of Detach the command that increases the disk limit; others stay.
 func detachNoSpace(rec *catalog.Record, err error) error {
 	if !errors.Is(err, errs.ErrNoSpace) {
 		return err
@@ -185,7 +185,7 @@ func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) 
 // changedPaths are the absolute paths that a promotion will change, sorted.
 type changedPaths []string
 
-// aboutToChange returns the paths of the real tree that the promotion of what will change.
+// aboutToChange returns the paths of the real tree that a promotion of the changes in what will change.
 func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what DetachSet) (changedPaths, error) {
 	c, err := rc.compare.Changes(ctx, rec)
 	if err != nil {
@@ -204,7 +204,7 @@ func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, wh
 	return places, nil
 }
 
-// overlap reports whether path is in the list or, if tree is set, a path below it.
+// overlap reports whether the list has path or, if tree is set, a path below it.
 func (c changedPaths) overlap(path string, tree bool) bool {
 	if _, found := slices.BinarySearch(c, path); found {
 		return true

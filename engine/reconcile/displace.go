@@ -23,7 +23,7 @@ func (rc *Reconciler) displacing(ctx context.Context, sandbox, root string, path
 	return derr
 }
 
-// applyChanges changes the real tree by promote.Apply, and stores the replaced files for older sandboxes.
+// applyChanges promotes to the real tree, and stores the replaced files, which are older sandboxes' base.
 func (rc *Reconciler) applyChanges(ctx context.Context, t promote.Target, from promote.Source, changes []diff.Change, o promote.Options) (r promote.Result, err error) {
 	paths := each(changes, func(c diff.Change) string { return c.Path })
 	err = rc.displacing(ctx, o.Sandbox, t.Path, paths, func() error {
@@ -33,7 +33,7 @@ func (rc *Reconciler) applyChanges(ctx context.Context, t promote.Target, from p
 	return r, err
 }
 
-// undoOne undoes or redoes a promotion (takeBack), and stores the files it replaces for older sandboxes.
+// undoOne undoes or redoes a promotion, and stores the files it replaces, which are older sandboxes' base.
 func (rc *Reconciler) undoOne(ctx context.Context, p promote.Promotion, o promote.UndoOptions) (r promote.Recovery, err error) {
 	paths, _, _ := promote.Paths(rc.promotionsDir(), p.ID) // the undo reports the error
 	err = rc.displacing(ctx, p.Sandbox, p.Path, paths, func() error {

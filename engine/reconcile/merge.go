@@ -190,8 +190,8 @@ func scratchError(path string, err error) error {
 	return errs.With("creating the scratch directory", path, err)
 }
 
-// openMergeBase opens the common state of the merge, m.base, and reads the stamps of the sandbox's
-// promotions, m.known. For another target, promotions to the workspace do not count.
+// openMergeBase opens the merge base, m.base, and reads into m.known the stamps (inode, change time) of files
+// that the sandbox promoted. For another target, promotions to the workspace do not count.
 func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	k, err := rc.baseline.Read(m.rec)
 	if err != nil {
@@ -221,7 +221,7 @@ func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	return nil
 }
 
-// openRealSide opens the directory onto which the part is merged, and lists its changes since the base.
+// openRealSide opens the real directory onto which m merges, and lists its changes since the base.
 func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	var err error
 	var theirs []diff.Change
@@ -317,8 +317,8 @@ func sameNode(a, b *diff.Node) bool {
 	return a.Ino == b.Ino && a.CTime.Equal(b.CTime) && sized && a.Mode == b.Mode
 }
 
-// overridePromoted makes exact lists of changes the merge's input. At paths promoted since the base it
-// compares with the promoted state instead of the base. theirs are the real tree's changes.
+// overridePromoted fills in the merge's input from complete lists of both sides' changes; theirs are the real
+// tree's. At paths promoted since the base it compares with the promoted state instead of the base.
 func (m *partMerge) overridePromoted(ctx context.Context, theirs []diff.Change) error {
 	m.in.Mine, m.in.Real = m.Part.Changes, theirs
 	m.in.BaseTree = m.Part.Old

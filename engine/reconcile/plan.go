@@ -198,13 +198,13 @@ type promotionPart struct {
 	allow   approval.Allow
 }
 
-// Begin merges the selected changes of a sandbox. Until done is called, it is locked and its processes
-// frozen.
+// Begin merges the selected changes of a sandbox and plans their promotion. Until the caller calls done, the
+// sandbox is locked and its processes frozen.
 func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
 }
 
-// beginAt plans as Begin does, after an automatic snapshot if the policy wants one at point ("" for none).
+// beginAt plans a promotion like Begin, after the automatic snapshot that the policy wants at point, if any.
 func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {
@@ -258,7 +258,7 @@ func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOpti
 	return c, done, err
 }
 
-// filesOf returns the sandbox whose files are promoted: rec, or its fork o.Files, for which it clears listed.
+// filesOf returns the sandbox with the files to promote: rec, or the fork o.Files, for which listed gets nil.
 func (rc *Reconciler) filesOf(rec *catalog.Record, o PlanOptions, listed *map[string][]snapshot.Candidate) (*catalog.Record, error) {
 	if o.Files == "" {
 		return rec, nil
@@ -267,7 +267,7 @@ func (rc *Reconciler) filesOf(rec *catalog.Record, o PlanOptions, listed *map[st
 	return rc.cat.Get(o.Files)
 }
 
-// merge merges all selected changes with the real tree, and adds them and the conflicts to c.
+// merge merges the sandbox's selected changes with the real tree, and adds them and the conflicts to c.
 func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.Changes, o PlanOptions, a Answers) error {
 	if o.Target != "" {
 		target, err := filepath.EvalSymlinks(o.Target)

@@ -75,8 +75,8 @@ func (s *hasher) of(ctx context.Context, fd int) (string, error) {
 	}
 }
 
-// wholeDigest is the size, 1 GiB, from which a plan has the digest of a file's data, not of its content: a
-// sparse file of terabytes then takes milliseconds, not hours. Holes do not matter: a copy may have others.
+// wholeDigest is the file size, 1 GiB, from which a plan hashes only the data between holes: a sparse file of
+// terabytes then takes milliseconds, not hours. Holes do not matter: a copy may have others.
 const wholeDigest = 1 << 30
 
 // digest fills in the digest of a regular file, fd, in its State of a plan.
@@ -219,7 +219,7 @@ func planDifference(old, now *Plan) (lines []string) {
 	return lines
 }
 
-// stepDifference says in words which side changed between two steps for one path; before is JSON.
+// stepDifference says which side changed since a plan was made, whose step for a path is before, in JSON.
 func stepDifference(before string, now Step) string {
 	var old Step
 	if json.Unmarshal([]byte(before), &old) != nil {

@@ -43,7 +43,7 @@ func (o PromoteOptions) Answers() Answers {
 	return Answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal}
 }
 
-// Promoted is the result of [Reconciler.Promote]: how much it changed, and the rest.
+// Promoted is the result of [Reconciler.Promote]: the number of changed paths, and those left out.
 type Promoted struct {
 	ID      string `json:"id,omitempty"` // for [Reconciler.Undo]; "" if there was nothing to do
 	Sandbox string `json:"sandbox"`
@@ -140,7 +140,7 @@ func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOption
 	return r, rc.promoteAll(ctx, c, o, &r)
 }
 
-// target returns the directory that receives the part's changes, for package promote.
+// target returns the real directory that receives the changes of one directory, p, for package promote.
 func (p *promotionPart) target(e *Reconciler) promote.Target {
 	return promote.Target{Root: p.real, Path: p.path, StateDir: e.promotionsDir()}
 }
@@ -324,10 +324,10 @@ func under(root string, paths []string) []string {
 	return each(paths, func(path string) string { return filepath.Join(root, path) })
 }
 
-// applyGroup is the prefix of the identifier of a promotion with RefuseDrift, snapfs apply.
+// applyGroup is the prefix of the id of a promotion by snapfs apply, which refuses drift (RefuseDrift).
 const applyGroup = "apply-"
 
-// IsApply reports whether the identifier is that of a promotion with RefuseDrift, snapfs apply.
+// IsApply reports whether the id is that of a promotion by snapfs apply, which refuses drift (RefuseDrift).
 func IsApply(group string) bool { return strings.HasPrefix(group, applyGroup) }
 
 // promotionsDir returns the directory for the journals and undo data of promotions.

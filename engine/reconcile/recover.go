@@ -104,7 +104,7 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	return err
 }
 
-// reportedFile returns the path of the file that marks a waiting promotion as reported to the user.
+// reportedFile returns the path of the file that marks a killed promotion id as reported to the user.
 func (rc *Reconciler) reportedFile(id string) string {
 	return filepath.Join(rc.promotionsDir(), id+".told")
 }

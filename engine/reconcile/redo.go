@@ -135,8 +135,8 @@ func (c *promotedNote) after(path string, n baseline.Entry) {
 	c.After[baseline.EscapePath(path)] = &entry
 }
 
-// noteTurn saves the note of a promotion that was undone or done again, and removes notes of no more use. If
-// that fails, the next undo or redo costs at most a conflict later.
+// noteTurn saves the note of how a promotion, undone or done again, changed the sandbox's originals, and
+// removes old notes. If that fails, the next undo or redo costs at most a conflict later.
 func (rc *Reconciler) noteTurn(c *promotedNote) {
 	if c == nil {
 		rc.dropPromoted()
@@ -156,7 +156,7 @@ func (rc *Reconciler) noteTurn(c *promotedNote) {
 // A selection holds the paths to undo of each promotion, by its id. nil selects everything.
 type selection map[string]selected
 
-// selected holds the paths to undo of one promotion, and their keys in a baseline.
+// selected holds the paths to undo of one promotion, and their keys in the sandbox's stored originals.
 type selected struct{ ops, keys map[string]bool }
 
 func (s selection) add(p promote.Promotion, ops []string) {
@@ -169,7 +169,7 @@ func (s selection) add(p promote.Promotion, ops []string) {
 
 func (s selected) has(path string) bool { return s.ops[path] }
 
-// hasKey reports whether key, which stands for a path in a baseline, is a selected path's or one's below.
+// hasKey reports whether key, by which a path's original is stored, is of a selected path or of one below.
 func (s selection) hasKey(key string) bool {
 	if s == nil {
 		return true

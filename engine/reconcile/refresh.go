@@ -24,7 +24,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// RefreshOptions say how conflicts of a refresh are resolved, as in [PromoteOptions].
+// RefreshOptions say how a refresh, a merge of real changes into a sandbox, resolves its conflicts.
 type RefreshOptions struct {
 	Mine, Theirs []string
 	Tool         string
@@ -368,7 +368,7 @@ func (x *refreshing) storeVersion(open func() (*os.File, error)) (string, error)
 	return x.baseline.Store(data, nil)
 }
 
-// commit saves the conflicts, then the catalogue entry with the new forks, and removes the old forks.
+// commit ends a refresh: it saves conflicts, then the catalogue entry with new forks, and removes the old.
 func (x *refreshing) commit(ctx context.Context) error {
 	if len(x.list.Conflicts) > 0 {
 		if err := fault.Point(ctx, "note the conflicts"); err != nil {
@@ -436,7 +436,7 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 	return dir, inside, nil
 }
 
-// A ForkTree is a directory of a sandbox's fork, mounted and open for writing.
+// A ForkTree is a directory of a sandbox's fork, mounted so that a refresh can write merged files to it.
 type ForkTree struct {
 	rc   *Reconciler
 	tree catalog.Tree

@@ -83,8 +83,8 @@ func hasFiles(c merge.Conflict) bool {
 	return regular(c.Mine) && regular(c.Real) && !c.Several
 }
 
-// openOr opens n's file with open; the caller closes it. It returns nil for no regular file, or if it is
-// gone.
+// openOr opens the regular file n at path by open; the caller closes it. It returns nil for no regular file,
+// or if it is gone.
 func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.ReadCloser, error) {
 	if n == nil || !n.Mode.IsRegular() {
 		return nil, nil
@@ -96,7 +96,7 @@ func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.
 	return f, err
 }
 
-// openIn opens the file of node n at a path of tree, as openOr does.
+// openIn opens the regular file n at a path of tree, or returns nil for another node, as openOr does.
 func openIn(tree *os.File, n *diff.Node, path string) (io.ReadCloser, error) {
 	l := baseline.RootedReader{Root: tree}
 	return openOr(l.Open, n, path)

@@ -168,7 +168,7 @@ func (w *resolving) takeTheirs(ctx context.Context, c *refreshConflict, part *co
 	})
 }
 
-// runTool merges the stored versions of a text with the merge tool and writes the result to the new fork.
+// runTool merges a conflict's stored versions of a text by the merge tool, and writes the result to the fork.
 func (w *resolving) runTool(ctx context.Context, c *refreshConflict, part *compare.Part) error {
 	version := func(name string) func() (io.ReadCloser, error) {
 		return func() (io.ReadCloser, error) {

@@ -212,7 +212,7 @@ func (rc *Reconciler) groupOf(id string) ([]promote.Promotion, error) {
 	return nil, refused
 }
 
-// A promotedNote is a file that says how a promotion changed the sandbox's baseline, for an undo or redo.
+// A promotedNote is a file that says which of the sandbox's originals a promotion replaced, for an undo.
 type promotedNote struct {
 	Group     string `json:"group"`
 	Sandbox   string `json:"sandbox"`
@@ -237,12 +237,12 @@ func (c *promotedNote) before(k *baseline.Baseline, abs string) {
 	}
 }
 
-// promotedFile returns the path of the note of the promotion with the identifier group.
+// promotedFile returns the path of the promotedNote of the promotion with the identifier group.
 func (rc *Reconciler) promotedFile(group string) string {
 	return filepath.Join(rc.cat.Dir(), "carried", group+".json")
 }
 
-// savePromoted writes the note of a promotion, which an undo or redo reads, atomically.
+// savePromoted writes, atomically, the note for an undo of which originals a promotion has replaced.
 func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	rc.dropPromoted()
 	path := rc.promotedFile(c.Group)
@@ -262,7 +262,7 @@ func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	return nil
 }
 
-// readPromoted returns a promotion's note; nil, on which an undo leaves the baseline, if it cannot be read.
+// readPromoted returns a promotion's note; nil, on which an undo leaves the originals, if it is unreadable.
 func (rc *Reconciler) readPromoted(group string) *promotedNote {
 	if !snapshot.ValidID(group) {
 		return nil
@@ -298,7 +298,7 @@ func (rc *Reconciler) dropPromoted() {
 	}
 }
 
-// undoBaseline restores the baseline's entries from before a promotion at the paths take, if the sandbox
+// undoBaseline restores the sandbox's originals from before a promotion at the paths take, if the sandbox
 // still has the same base. Calling again reverts that.
 func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take selection) (again func() error, err error) {
 	nothing := func() error { return nil }
@@ -334,7 +334,7 @@ func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take
 	}, err
 }
 
-// recordOf returns the note's sandbox, renamed or not; nil if it is gone or has another base since.
+// recordOf returns the sandbox of a promotion's note, renamed or not; nil if gone or with another base since.
 func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	if note == nil {
 		return nil

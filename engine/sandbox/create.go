@@ -48,8 +48,9 @@ func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *c
 }
 
 // Make creates the sandbox that rec describes, after [Store.Intend]: its directory and the forks of its
-// trees. It starts over if filesystems are mounted or unmounted meanwhile, but not after it has called the
-// request's Fill, which may consume its source. After an error mostly nothing is left; see [Store.EndIfGone].
+// trees. Then it calls req.Fill, if set, which writes files into the trees. If filesystems are mounted or
+// unmounted meanwhile it starts over, but not once Fill was called, which may consume its source. After an
+// error mostly nothing is left; see [Store.EndIfGone].
 func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Record) error {
 	if err := errors.Join(hostfs.LimitsFit(req.Policy.Limits), TimesFit(req.Policy.Limits), sb.host.CheckWorkspace(req.Workspace)); err != nil {
 		return err

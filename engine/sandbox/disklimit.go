@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// LimitTrees changes the disk limits of all forks of a sandbox from was to now. After an error all forks have
-// the limits was again.
+// LimitTrees changes the disk limits of all forks of a sandbox from those of was to those of now. After an
+// error all forks have the old limits again.
 func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now catalog.Limits) error {
 	if hostfs.LimitsIO(now) && !hostfs.LimitsIO(was) {
 		if err := sb.noneServed(ctx, rec); err != nil {

@@ -13,8 +13,9 @@ import (
 // command starts in it.
 func Overdue(l catalog.Limits, age time.Duration) bool { return l.TTL > 0 && age >= l.TTL }
 
-// RefuseOverdue returns ErrDenied if no command may start in a sandbox at now, because it has ended or
-// reached its limit ttl or remove-after.
+// RefuseOverdue returns ErrDenied if no command may start in a sandbox at the time now: it has reached its
+// limit ttl or remove-after, or has ended, that is, its files stay after remove-after but nothing runs any
+// more.
 func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	l, age := rec.Policy.Limits, rec.AgeAt(now)
 	refuse := func(why string, hints ...string) error {
@@ -33,13 +34,14 @@ func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	return nil
 }
 
-// endedWhy returns, for an error message, when and by which limit a sandbox ended.
+// endedWhy returns, for an error message, when and by which limit a sandbox ended. An ended sandbox starts no
+// more commands.
 func endedWhy(rec *catalog.Record) string {
 	return "the sandbox ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
 }
 
-// RefuseEnded returns an error if a sandbox has ended, which makes setting its limits pointless. The error
-// has no kind: neither the user nor the host is the cause.
+// RefuseEnded returns an error if a sandbox has ended, so that no command starts in it any more and limits
+// would have no effect. The error has no kind: neither the user nor the host is the cause.
 func RefuseEnded(rec *catalog.Record) error {
 	if rec.Ended == nil {
 		return nil
@@ -50,7 +52,8 @@ func RefuseEnded(rec *catalog.Record) error {
 	}
 }
 
-// TimesFit returns ErrInvalid if the time limits of l contradict each other: keep-end without remove-after.
+// TimesFit returns ErrInvalid if the time limits of l contradict each other: keep-end, which retains the
+// files at the age remove-after, is set without remove-after.
 func TimesFit(l catalog.Limits) error {
 	if l.KeepEnd && l.RemoveAfter == 0 {
 		return &errs.Error{

@@ -262,7 +262,8 @@ type ServerMonitor interface {
 	Noticed(ctx context.Context, fork ForkID) ([]string, error)
 }
 
-// A Maintainer is a backend that needs regular maintenance while processes run in one of its forks.
+// A Maintainer is a backend that needs regular work while processes run in one of its forks, such as to adapt
+// the limit of all forks to the free space of the host's disk.
 type Maintainer interface {
 	// Maintain does the regular work that the backend needs for its forks that are in use. The engine calls
 	// it about every ten seconds. Cost: some system calls.

@@ -58,7 +58,8 @@ type PipelineOptions struct {
 	Theirs []string       `json:"theirs,omitempty"`
 }
 
-// A StageRun is one stage of a pipeline, as the profile defines it, with its progress.
+// A StageRun is one stage, such as staging, of a promotion through several, as the profile defines it, with
+// its progress.
 type StageRun struct {
 	policy.Stage
 	State StageState `json:"state"`
@@ -110,7 +111,7 @@ func (s StageState) Ended() bool {
 	return false
 }
 
-// A StageApproval says who allowed a stage of a promotion to start, and when.
+// A StageApproval says who allowed a stage of a promotion, such as production, to start, and when.
 type StageApproval struct {
 	By   string    `json:"by"`
 	When time.Time `json:"when"`

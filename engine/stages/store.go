@@ -112,9 +112,9 @@ func (sg *Store) Pipelines() ([]Pipeline, error) {
 	return all, errors.Join(failures...)
 }
 
-// Begin creates the directory of the new pipeline p and saves its first state. It returns the file that holds
-// the pipeline's lock, which the caller closes. It also removes old pipelines. After an error the directory
-// does not exist. Error: errs.ErrBusy if the sandbox has another open pipeline.
+// Begin creates the directory of p, a new promotion through stages (pipeline), and saves its first state. It
+// returns the file that holds the pipeline's lock, which the caller closes. It also removes old pipelines.
+// After an error the directory does not exist. Error: errs.ErrBusy if the sandbox has another open pipeline.
 func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	all, err := sg.Pipelines()
 	if err != nil {
@@ -233,8 +233,8 @@ func NewPipeline(rec *catalog.Record, by string) *Pipeline {
 	}
 }
 
-// ReadContent returns the Content of the pipeline with this id: a digest of each change of the sandbox, by
-// path, as it was at the start. Error: errs.ErrCorrupt.
+// ReadContent returns the Content of the pipeline (promotion through stages) with this id: a digest of each
+// change of the sandbox, by path, as it was at the start. Error: errs.ErrCorrupt.
 func (sg *Store) ReadContent(id string) (map[string]string, error) {
 	path := filepath.Join(sg.Dir(id), contentFile)
 	data, err := os.ReadFile(path)

@@ -66,7 +66,7 @@ func (sv *Manager) NetworkOf(name string) (string, error) {
 // AllowNetwork adds rules to the network policy of a sandbox, also for the processes that already run in it,
 // and returns the whole new policy. A sandbox without a network gets one when its next command starts.
 // Errors: errs.ErrNotFound; ErrBusy if processes run and have no network; ErrNotSupported if the sandbox uses
-// the host's network; ErrDenied if the site's policy allows nothing of it.
+// the host's network; ErrDenied if the administrator's policy.toml allows none of the rules.
 func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.Rules) (string, error) {
 	h, err := sv.Hold(ctx, name, "allowing")
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 // resources. Commands in a sandbox that runs already need no slot.
 type Admission = admission.Options
 
-// Admit waits in the queue for an admission slot for a sandbox with the limits l; when says for how long. The
-// caller closes the slot when the sandbox's last process has ended.
+// Admit waits in the queue for an admission slot, a reserved share of the host, for a sandbox with the limits
+// l; when says for how long. The caller closes the slot when the sandbox's last process has ended.
 func (sv *Manager) Admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Slot, error) {
 	return sv.book.Enter(ctx, slotRequest(l), when)
 }
 
-// ReleaseSlot frees an admission slot that is not used. If the slot's file cannot be removed, ReleaseSlot
-// reports a notice and no error, because the slot is free all the same.
+// ReleaseSlot frees an unused admission slot, a reserved share of the host. If the slot's file cannot be
+// removed, ReleaseSlot reports a notice and no error, because the slot is free all the same.
 func (sv *Manager) ReleaseSlot(p *admission.Slot) {
 	if err := p.Close(); err != nil {
 		sv.notice("done, but the file of an admission slot stays: " + err.Error())

@@ -15,8 +15,8 @@ func (sv *Manager) Starting(rec *catalog.Record, command *isolate.Command) (*eve
 	return sv.events.Starting(rec.Name, rec.ID, command.Args, command.Env)
 }
 
-// StartIn starts a command in the container h of a sandbox, if the witness of events allows it (see
-// Starting). The caller passes the returned Start to Started.
+// StartIn starts a command in the container h of a sandbox, if the witness of events, which stores evidence,
+// allows it (see Starting). The caller passes the returned Start to Started.
 func (sv *Manager) StartIn(ctx context.Context, rec *catalog.Record, h *Supervisor, command isolate.Command) (*isolate.Process, *events.Start, error) {
 	start, err := sv.Starting(rec, &command)
 	if err != nil {
@@ -49,8 +49,8 @@ func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Sta
 	}
 }
 
-// announceSelfTest writes an event with the result of the isolation self-test of a sandbox: which of its
-// walls held and which were crossed.
+// announceSelfTest writes an event with the result of the isolation self-test of a sandbox: which forbidden
+// actions failed inside, as they must, and which succeeded.
 func (sv *Manager) announceSelfTest(rec *catalog.Record, proof *catalog.Proof) {
 	tested := events.Data{Held: proof.Held}
 	for _, wall := range proof.Crossed {

@@ -41,7 +41,7 @@ type countdowns struct {
 	all     map[*countdown]bool
 }
 
-// A countdown calls the function then when a command has used up its remaining time.
+// A countdown calls the function then when a command has run for as long as its time limit allows.
 type countdown struct {
 	of    *isolate.Process
 	left  time.Duration // when the timer was last started

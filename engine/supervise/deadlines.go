@@ -296,7 +296,7 @@ func (w *deadlines) resume(limit string) {
 	}
 }
 
-// resumeWhenFrozen does the same as resume, and first waits for a pause that is under way.
+// resumeWhenFrozen resumes the sandbox as resume does, and first waits for a pause that is under way.
 func (w *deadlines) resumeWhenFrozen(limit string) {
 	w.mu.Lock()
 	w.activity.reset()

@@ -167,7 +167,7 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 const stopTimeout = 30 * time.Second
 
 // escalate makes sure that a supervisor which was requested to stop ends: it wakes a SIGSTOPped one with
-// SIGCONT, and kills it after stopTimeout, unless the caller calls enough first.
+// SIGCONT, and kills it after stopTimeout. By calling enough, the caller prevents the kill.
 func escalate(supervisor proc.Process) (enough func() bool) {
 	if proc.Stopped(supervisor) {
 		syscall.Kill(supervisor.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended

@@ -358,7 +358,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 
-// startWitnessed starts a command if the witness of events allows it, and calls started with its process.
+// startWitnessed starts a command once its evidence is stored, and calls started with its process.
 func (h *Supervisor) startWitnessed(c isolate.Command, started func(*isolate.Process)) (*isolate.Process, *events.Start, error) {
 	start, err := h.starting(&c)
 	if err != nil {

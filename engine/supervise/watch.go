@@ -31,7 +31,7 @@ const (
 	restFactor = 20
 	// pollEvery is the time between comparisons that look for drift in a workspace that cannot be watched.
 	pollEvery = 10 * time.Second
-	// noticeEvery is how often the drift watch polls backends with FUSE servers for changed files.
+	// noticeEvery is how often the drift watch asks backends with FUSE servers which real files have changed.
 	noticeEvery = 2 * time.Second
 	// maxWatchedDirs is how many directories of a real workspace the drift watch watches at most.
 	maxWatchedDirs = 1 << 14

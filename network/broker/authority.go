@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// How long the certificates that the broker issues for a sandbox are valid. A proxy process may run for
-// months, so those for servers are renewed.
+// How long the certificates are valid that the broker, the part of a sandbox's proxy that reads HTTP
+// requests, issues to the sandbox. A proxy process may run for months, so those for servers are renewed.
 const (
 	caLife   = 5 * 365 * 24 * time.Hour
 	leafLife = 7 * 24 * time.Hour
@@ -23,7 +23,8 @@ const (
 )
 
 // An authority is the certificate authority of one sandbox, which only the sandbox trusts and whose key
-// exists only in this process. With its certificates the broker ends the TLS connections of the sandbox.
+// exists only in the sandbox's proxy. With its certificates the proxy ends TLS, in place of the servers, to
+// read the sandbox's requests.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

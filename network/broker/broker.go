@@ -81,8 +81,9 @@ func (b *Broker) Close() error {
 	return b.ledger.Close()
 }
 
-// Public returns the data about the broker that may leave the proxy: the authority's certificate, the
-// placeholders, and the prints by which leaked secrets are found.
+// Public returns the data about the broker that may leave the proxy: the certificate that the sandbox must
+// trust, the placeholders that stand for secrets inside, and the prints, keyed digests by which files with a
+// secret are found.
 func (b *Broker) Public() *network.BrokerPublic {
 	p := &network.BrokerPublic{CA: b.authority.pem(), Placeholders: map[string]string{}, Prints: []placeholder.Print{}}
 	for _, s := range b.secrets {
@@ -92,8 +93,8 @@ func (b *Broker) Public() *network.BrokerPublic {
 	return p
 }
 
-// Takes reports whether the broker must read the sandbox's connections to name on port: for a rule with
-// methods, a budget or a secret.
+// Takes reports whether the proxy must read the HTTP requests of the sandbox to name on port: a network rule
+// allows only some methods there, a budget counts them, or a secret may be inserted.
 func (b *Broker) Takes(name string, port uint16) bool {
 	name = network.Fold(name)
 	if name == "" {

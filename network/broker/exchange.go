@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// Bounds of one connection from a sandbox whose requests the broker reads: times, bytes, and connections to
-// the server.
+// Bounds of one connection from a sandbox whose HTTP requests the proxy reads: times, bytes, and connections
+// to the server.
 const (
 	handshakeTime = 30 * time.Second
 	headTime      = 60 * time.Second
@@ -44,7 +44,8 @@ type exchange struct {
 	first net.Conn // of the target, until it is used
 }
 
-// serve ends TLS on the connection inside and handles the requests on it, until it ends.
+// serve ends TLS on inside, a connection from the sandbox, and handles the HTTP requests on it, until it
+// ends.
 func (c *exchange) serve(ctx context.Context, inside net.Conn) error {
 	c.first = c.to.First
 	held := &peeked{Conn: inside, r: bufio.NewReaderSize(inside, 4<<10), done: make(chan struct{})}
@@ -215,8 +216,8 @@ func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
 }
 
 // overridden returns the name of a header, such as X-HTTP-Method-Override, by which a server may give the
-// request another method than the rules have checked, or "". Some servers take an underscore in a header for
-// a hyphen.
+// request another method than the one that a network rule has allowed, or "". Some servers take an underscore
+// in a header for a hyphen.
 func overridden(r *http.Request) string {
 	for name, values := range r.Header {
 		switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
@@ -241,7 +242,7 @@ func (c *exchange) isHost(host string) bool {
 	return network.Fold(host) == c.to.Name
 }
 
-// rule returns the network rule that allows the request q, or a refusal if none does.
+// rule returns the network rule that allows the HTTP request q of the sandbox, or a refusal if none does.
 func (c *exchange) rule(q network.Request) (string, *refusal) {
 	rule, ok := c.broker.options.Rules().Request(q)
 	if !ok {
@@ -266,8 +267,8 @@ func unreachable(err error, pairs []pair) *refusal {
 // return.
 var errServed = errors.New("the connection has ended")
 
-// A oneListener is a net.Listener that returns one existing connection, by which http.Server serves that
-// connection.
+// A oneListener is a net.Listener that returns one existing connection of the sandbox, so that an http.Server
+// reads the requests on it.
 type oneListener struct {
 	mu   sync.Mutex
 	conn net.Conn
@@ -294,8 +295,8 @@ func (l *oneListener) Close() error { return nil }
 // Addr returns an empty address, which the interface needs and nobody reads.
 func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A peeked is a connection of which the broker has examined the first bytes, to recognise TLS; r reads these
-// again. Close closes the channel done too, which ends the listener of the connection.
+// A peeked is a connection from the sandbox of which the proxy has examined the first bytes, to recognise
+// TLS; r reads these again. Close closes the channel done too, which ends the listener of the connection.
 type peeked struct {
 	net.Conn
 	r    *bufio.Reader

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/network/placeholder"
 )
 
-// A secret is one of the sandbox's secrets with its value, which the broker inserts into requests in place of
-// a placeholder.
+// A secret is one of the sandbox's secrets (credentials) with its value. The proxy inserts it into the
+// sandbox's requests in place of a placeholder.
 type secret struct {
 	network.BrokerSecret
 	value []byte
@@ -56,8 +56,8 @@ func newSecret(s network.BrokerSecret, value []byte) (*secret, error) {
 // in most of them by chance.
 const minRedacted = 6
 
-// reaches reports whether the broker must read the connections to name on port because of this secret. These
-// include plain HTTP to the secret's servers, so that a placeholder there is refused.
+// reaches reports whether the proxy must read the sandbox's connections to name on port because of this
+// secret. These include plain HTTP to the secret's servers, so that a placeholder there is refused.
 func (s *secret) reaches(name string, port uint16) bool {
 	if _, ok := s.rules.Name(name, port); ok {
 		return true
@@ -66,7 +66,8 @@ func (s *secret) reaches(name string, port uint16) bool {
 	return ok && port == 80
 }
 
-// refuses returns why the secret must not be inserted into the request q, or "" if it may.
+// refuses returns why the secret must not be inserted into the sandbox's request q, such as for another host,
+// or "" if it may.
 func (s *secret) refuses(q network.Request) string {
 	if _, ok := s.rules.Name(q.Name, q.Port); !ok {
 		return fmt.Sprintf("the secret %s is not for %s:%d, only for %s", s.Name, q.Name, q.Port, s.rules)
@@ -83,7 +84,8 @@ func (s *secret) refuses(q network.Request) string {
 	return ""
 }
 
-// An injection replaces the placeholders in one request by secrets, and notes which secrets were used.
+// An injection replaces the placeholders in one request of the sandbox by the secrets for which they stand,
+// and notes which secrets were used.
 type injection struct {
 	broker  *Broker
 	request network.Request

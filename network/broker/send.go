@@ -110,8 +110,8 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 	return out, c.body(out, j)
 }
 
-// searches reports whether the broker searches the bodies of responses, for secrets that the server repeats
-// or for the model tokens used. Without that a body is only copied.
+// searches reports whether the proxy must search the bodies of responses to the sandbox, for secrets that the
+// server repeats or for the model tokens used. Without that a body is only copied.
 func (c *exchange) searches() bool { return len(c.broker.secrets) > 0 || c.broker.meters(c.to.Name) }
 
 // body replaces placeholders in the body of the request out by the secrets that may be inserted there. It
@@ -155,8 +155,8 @@ func setBody(out *http.Request, text []byte) {
 	}
 }
 
-// answer passes the server's response on to w, with secrets replaced by their placeholders, and settles the
-// bill. It returns a refusal if nothing was written to w.
+// answer passes the server's response on to w, the sandbox, with secrets replaced by their placeholders, and
+// settles bill, the request's cost in the sandbox's budget. It returns a refusal if nothing was written to w.
 func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http.Response, j *injection, bill *bill) *refusal {
 	status := response.StatusCode
 	defer func() { bill.settle(status) }()
@@ -213,8 +213,9 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 	return nil
 }
 
-// copyBody copies the body of a response to the client, each part at once. If the client has closed the
-// connection, it reads on if the bill needs the tokens used.
+// copyBody copies the body of a response to the client in the sandbox, each part at once. If the client has
+// closed the connection, it reads on if the sandbox's budget needs the tokens used, which the end of the
+// response reports.
 func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
 	flush, _ := w.(http.Flusher)
 	buf := make([]byte, 32<<10)

@@ -58,7 +58,8 @@ func (c Count) minus(o Count) Count {
 	return Count{c.Requests - o.Requests, c.Sent - o.Sent, c.Input - o.Input, c.Output - o.Output, c.Tokens - o.Tokens}
 }
 
-// Names of the files of a budget in the sandbox's directory: the limits, and the requests.
+// Names of the files of a budget in the sandbox's directory: the limits of network requests, and the log of
+// the requests made.
 const (
 	limitsFile = "budget.json"
 	ledgerFile = "budget.jsonl"
@@ -74,7 +75,8 @@ type State struct {
 	Estimated int64 `json:"estimated"`
 }
 
-// A line is one line of a ledger's file, as JSON: the start or the end of a request, or a summary.
+// A line is one line of the file that logs the cost of a sandbox's network requests, as JSON: the start or
+// the end of a request, or a summary.
 type line struct {
 	// Total is a summary of everything before this line.
 	Total *State `json:"total,omitempty"`
@@ -85,8 +87,8 @@ type line struct {
 	Estimated bool   `json:"estimated,omitempty"`
 }
 
-// A Ledger is the open budget of one sandbox, in the sandbox's proxy. Its methods are safe for concurrent
-// use. Only one process may have it open.
+// A Ledger is the open budget (limits and use of requests, bytes and model tokens) of one sandbox, in the
+// sandbox's proxy. Its methods are safe for concurrent use. Only one process may have it open.
 type Ledger struct {
 	dir  string
 	mu   sync.Mutex // guards the fields below
@@ -95,8 +97,8 @@ type Ledger struct {
 	file *os.File
 }
 
-// Read returns the state of the budget in the sandbox directory dir, also while another process has it open.
-// If there is none it is zero.
+// Read returns which requests, bytes and model tokens the sandbox with the directory dir may use and has
+// used, also while its proxy counts them. It is zero for a sandbox without a budget.
 func Read(dir string) (State, error) {
 	s, open, _, err := replay(dir)
 	if err != nil {
@@ -109,8 +111,8 @@ func Read(dir string) (State, error) {
 	return s, err
 }
 
-// SetLimits replaces the limits of the budget in the sandbox directory dir, also while another process has it
-// open.
+// SetLimits replaces the limits on requests, bytes and model tokens of the sandbox with the directory dir,
+// also while its proxy counts with them.
 func SetLimits(dir string, limits Count) error {
 	text, err := json.Marshal(limits)
 	if err != nil {
@@ -123,7 +125,8 @@ func SetLimits(dir string, limits Count) error {
 	return os.Rename(path+".new", path)
 }
 
-// HasLimits reports whether the sandbox has a budget: its directory dir has a file with limits.
+// HasLimits reports whether the use of requests, bytes and model tokens is counted for the sandbox with the
+// directory dir: a file there has the limits.
 func HasLimits(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, limitsFile))
 	return err == nil
@@ -140,8 +143,8 @@ func readLimits(dir string) (c Count, err error) {
 	return c, json.Unmarshal(text, &c)
 }
 
-// replay reads the file of the ledger in dir. It returns the state without reservations, the reservations
-// that were not settled, by identifier, and the last identifier.
+// replay reads the file in the sandbox directory dir that logs the cost of network requests. It returns the
+// state without reservations, the reservations that were not settled, by identifier, and the last identifier.
 func replay(dir string) (s State, open map[int64]Count, last int64, err error) {
 	open = map[int64]Count{}
 	text, err := os.ReadFile(filepath.Join(dir, ledgerFile))
@@ -174,8 +177,8 @@ func replay(dir string) (s State, open map[int64]Count, last int64, err error) {
 	return s, open, last, nil
 }
 
-// Open opens the ledger in the sandbox directory dir. It counts reservations of a process that was killed in
-// full, as nobody knows the cost of their requests.
+// Open opens the budget of the sandbox with the directory dir, for its proxy to count requests. It counts
+// reservations of a proxy that was killed in full, as nobody knows the cost of their requests.
 func Open(dir string) (*Ledger, error) {
 	s, open, last, err := replay(dir)
 	if err != nil {
@@ -235,7 +238,8 @@ type Reservation struct {
 	count  Count
 }
 
-// An Exceeded says which limit of the budget a request may exceed, so that it is refused.
+// An Exceeded says which limit of a sandbox's budget a network request may exceed, so that the proxy refuses
+// it.
 type Exceeded struct {
 	// What names the limit, Limit is its value. Used is settled, Reserved belongs to open requests, and Asked to
 	// this one.
@@ -243,7 +247,8 @@ type Exceeded struct {
 	Limit, Used, Reserved, Asked int64
 }
 
-// Why returns the reason of the refusal as text for a person.
+// Why returns as text for a person why the proxy refused a request: by how much it would exceed which limit
+// of the budget.
 func (e *Exceeded) Why() string {
 	return fmt.Sprintf("the budget %s of %d has no room for this request: %d used, %d reserved by open requests, %d needed", e.What, e.Limit, e.Used, e.Reserved, e.Asked)
 }
@@ -301,7 +306,8 @@ func (r *Reservation) Extend(more Count) *Exceeded {
 	return nil
 }
 
-// Worst returns the amounts that are reserved: the greatest cost of the request.
+// Worst returns the amounts that the budget has set aside for a network request: the greatest cost that it
+// can have.
 func (r *Reservation) Worst() Count { return r.count }
 
 // Settle ends the reservation and counts used, the true cost of the request. estimated is set if the cost is

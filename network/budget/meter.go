@@ -67,7 +67,8 @@ type Meter struct {
 	used   Count
 }
 
-// Write takes the next bytes of a response and searches them for the number of tokens. It never fails.
+// Write takes the next bytes of an AI model's response and searches them for the number of tokens used. It
+// never fails.
 func (m *Meter) Write(p []byte) (int, error) {
 	if m.lost {
 		return len(p), nil
@@ -131,7 +132,8 @@ type usage struct {
 	ThoughtsCount   int64 `json:"thoughtsTokenCount"`
 }
 
-// read finds the reported tokens in text, one JSON value of a response. Other text is ignored.
+// read finds the number of tokens used in text, one JSON value of an AI model's response. Other text is
+// ignored.
 func (m *Meter) read(text []byte) {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 || !bytes.Contains(text, []byte("sage")) {

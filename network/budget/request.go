@@ -72,8 +72,8 @@ func members(text []byte, known map[string]string) (map[string]json.RawMessage, 
 	return found, nil
 }
 
-// largest returns the largest of the numbers that found, the members of a request, has at keys; 0 if it has
-// none. A number above bound is an error.
+// largest returns the largest of the numbers at keys in found, the members of a JSON request to an AI model;
+// 0 if it has none. A number above bound is an error.
 func largest(found map[string]json.RawMessage, bound int64, keys ...string) (n int64, err error) {
 	for _, key := range keys {
 		var one int64
@@ -85,7 +85,8 @@ func largest(found map[string]json.RawMessage, bound int64, keys ...string) (n i
 	return n, nil
 }
 
-// flag returns the boolean that found, the members of a request, has at key; false if it has none.
+// flag returns the boolean at key in found, the members of a JSON request to an AI model; false if it has
+// none.
 func flag(found map[string]json.RawMessage, key string) (set bool, err error) {
 	if v := found[key]; v != nil && json.Unmarshal(v, &set) != nil {
 		return false, errors.New(key + " is neither true nor false")

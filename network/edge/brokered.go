@@ -16,8 +16,9 @@ func (e *Edge) takes(t target) bool {
 	return e.options.Broker != nil && e.options.Broker.Takes(t.name, t.port)
 }
 
-// unread returns why a connection to the destination t is refused whose requests a rule says must be read,
-// although this proxy cannot read requests; "" otherwise.
+// unread returns a reason to refuse a connection to the destination t: a rule allows only some HTTP methods
+// there, so the proxy would have to read the requests, but it was started before that rule and cannot.
+// Otherwise it returns "".
 func (e *Edge) unread(t target) string {
 	if e.options.Broker == nil && t.name != "" && e.Rules().Reads(t.name, t.port) {
 		return "the rule has methods, and came after the start; stop the sandbox and start it again"

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/network/broker"
 )
 
-// A brokering holds the secrets and options for reading requests, as the supervisor sent them, until the
-// proxy exists.
+// A brokering holds the secrets and options for reading the sandbox's HTTP requests, as the supervisor sent
+// them, until the proxy is made and takes them.
 type brokering struct {
 	config *network.BrokerConfig
 	values [][]byte
@@ -45,7 +45,8 @@ func newBrokering(c *network.BrokerConfig, files []*os.File) (*brokering, error)
 	return b, nil
 }
 
-// hideMemory makes the memory of this process unreadable for other processes without privileges, and for core files.
+// hideMemory makes the memory of this proxy process, which holds the sandbox's secrets, unreadable for other
+// processes without privileges, and for core files.
 func hideMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)

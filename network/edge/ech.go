@@ -117,7 +117,8 @@ func (e *Edge) hasKeys(ctx context.Context, t target) (bool, error) {
 	return false, err
 }
 
-// handshake makes a TLS connection to the server t, closes it, and returns the TLS version.
+// handshake makes a TLS connection with the configuration c to the server t, closes it, and returns the TLS
+// version. It finds out how the server replies to an encrypted ClientHello.
 func (e *Edge) handshake(ctx context.Context, t target, c *tls.Config) (uint16, error) {
 	conn, err := e.dialOne(ctx, "tcp", netip.AddrPortFrom(t.addr, t.port), 1)
 	if err != nil {

@@ -57,7 +57,7 @@ func (q *queue) put(ev network.Event) {
 	}
 }
 
-// stop accepts no more events and waits until the listener has received the queued ones.
+// stop accepts no more of the proxy's events and waits until the supervisor has received the queued ones.
 func (q *queue) stop() {
 	q.mu.Lock()
 	if !q.closed && q.ch != nil {

@@ -70,7 +70,8 @@ func (e *Edge) spent() bool {
 	return e.options.MaxBytes > 0 && e.in.Load()+e.out.Load() >= e.options.MaxBytes
 }
 
-// begin notes that the flow is connected to t: it counts the flow and passes an event to the supervisor.
+// begin notes that a flow, a connection of the sandbox through the proxy, has reached its destination t: it
+// counts the flow and passes an event to the supervisor.
 func (f *flow) begin(t target) {
 	f.mu.Lock()
 	f.target = t
@@ -82,7 +83,8 @@ func (f *flow) begin(t target) {
 	f.edge.events.put(ev)
 }
 
-// fail ends a flow whose connection to t failed because of err, and passes an event to the supervisor.
+// fail ends a flow, a connection of the sandbox through the proxy, that could not reach its destination t
+// because of err, and passes an event to the supervisor.
 func (f *flow) fail(t target, err error) {
 	f.forget()
 	f.mu.Lock()
@@ -99,8 +101,8 @@ func (f *flow) fail(t target, err error) {
 	f.edge.events.put(ev)
 }
 
-// end removes the flow, which is over, from the open ones, and passes an event with its bytes to the
-// supervisor.
+// end removes a flow, a connection of the sandbox through the proxy, from the open ones when it is over, and
+// passes an event with its bytes to the supervisor.
 func (f *flow) end() {
 	f.forget()
 	f.mu.Lock()
@@ -126,8 +128,8 @@ func (f *flow) forget() {
 	}
 }
 
-// onCut registers shut, which closes a connection, to be called when the proxy cuts the flow. It calls shut
-// at once if the flow is cut already.
+// onCut registers shut, which closes one end of a connection through the proxy, to be called when the proxy
+// cuts the connection. It calls shut at once if that has happened already.
 func (f *flow) onCut(shut func()) {
 	f.mu.Lock()
 	cut := f.why != ""
@@ -140,8 +142,8 @@ func (f *flow) onCut(shut func()) {
 	}
 }
 
-// cut ends a flow by closing its connections. why is the reason for the event. Only the first call has an
-// effect.
+// cut ends a connection of the sandbox through the proxy by closing both ends. why is the reason for the
+// event. Only the first call has an effect.
 func (f *flow) cut(why string) {
 	f.mu.Lock()
 	if f.why != "" {
@@ -157,8 +159,8 @@ func (f *flow) cut(why string) {
 	}
 }
 
-// recheck returns the reason why the new network rules r forbid the open flow, or "". If r allows the flow,
-// its rule and options are updated.
+// recheck returns the reason why the new network rules r forbid an open connection of the sandbox, or "". If
+// r allows the connection, its rule and options are updated.
 func (f *flow) recheck(r network.Rules) string {
 	f.mu.Lock()
 	t := f.target
@@ -178,15 +180,16 @@ func (f *flow) recheck(r network.Rules) string {
 	return why
 }
 
-// terms returns the options of the network rule that allows the flow. A change of the rules may change them.
+// terms returns the options of the network rule that allows this connection of the sandbox. A change of the
+// rules may change them.
 func (f *flow) terms() network.Terms {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.target.terms
 }
 
-// count adds n bytes, which went into the sandbox if in is set, to the flow's counters. When the limit of all
-// flows or of the flow's rule is reached, it cuts the flow and returns false.
+// count adds n bytes, which went into the sandbox if in is set, to the counters of a connection. When the
+// limit of all connections or of the connection's rule is reached, it cuts the connection and returns false.
 func (f *flow) count(n int, in bool) bool {
 	if in {
 		f.in.Add(int64(n))

@@ -38,7 +38,7 @@ func (e *Edge) hostsName(addr netip.Addr, port uint16) string {
 }
 
 // hostsNameIn returns the first name that text, a file in the form of hosts(5), maps to addr and that the
-// rules r allow on port, or "".
+// network rules r allow on port, or "".
 func hostsNameIn(text string, addr netip.Addr, port uint16, r network.Rules) string {
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")

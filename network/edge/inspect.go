@@ -16,7 +16,8 @@ import (
 // line, an HTTP head, or a ClientHello.
 const maxHeld = 64 << 10
 
-// maxBlank is how many bytes of empty lines may precede the first line of an HTTP request.
+// maxBlank is how many bytes of empty lines the proxy accepts before the first line of a sandbox's HTTP
+// request.
 const maxBlank = 1 << 10
 
 // An inspector reads the bytes that a process in the sandbox sends to a named server, and releases those that
@@ -85,7 +86,7 @@ func (j *inspector) feed(p []byte) (pass []byte, why string) {
 	return pass, ""
 }
 
-// end reports whether all further bytes of the client may pass to the server without inspection.
+// end reports whether all further bytes of the sandbox's connection may pass to the server unchecked.
 func (j *inspector) end() bool { return j.http.phase == phaseOpaque && len(j.buf) == 0 }
 
 func (j *inspector) refuse(why string) bool {
@@ -93,11 +94,12 @@ func (j *inspector) refuse(why string) bool {
 	return false
 }
 
-// rest returns the bytes of the client that the inspector still holds back from the server, and that its
-// present state inspects next.
+// rest returns the bytes of the sandbox's client that the inspector still holds back from the server, and
+// that it checks next.
 func (j *inspector) rest() []byte { return j.buf[j.ok:] }
 
-// opaque is the state of an inspector in which all bytes pass without inspection.
+// opaque is a state of an inspector, which checks the bytes that the sandbox sends on one connection: all
+// bytes pass unchecked.
 func opaque(j *inspector) bool {
 	j.http.phase = phaseOpaque
 	j.ok = len(j.buf)
@@ -105,7 +107,8 @@ func opaque(j *inspector) bool {
 }
 
 // undecided reports whether the client's first bytes may yet become an HTTP request, while the client may
-// already wait for a reply. On a port of the web it returns false: the inspector waits for the line's end.
+// already wait for a reply. On a port of the web it returns false: there no byte passes before the end of the
+// first line.
 func (j *inspector) undecided() bool {
 	return j.http.phase == phaseSniff && !j.web && len(j.buf)-max(j.ok, j.passed) > 0
 }
@@ -125,7 +128,8 @@ func (j *inspector) release() []byte {
 // webPort reports whether clients expect a web server on the port, so that only TLS, HTTP and SSH pass.
 func webPort(port uint16) bool { return port == 80 || port == 443 || port == 8080 || port == 8443 }
 
-// sniff is the first state of an inspector: it detects the protocol by the client's first bytes.
+// sniff is the first state of an inspector, which checks the bytes that the sandbox sends on one connection.
+// It detects the protocol by the first bytes.
 func sniff(j *inspector) bool {
 	b := j.rest()
 	switch {
@@ -147,8 +151,8 @@ func sniff(j *inspector) bool {
 	return sniffLine(j, b)
 }
 
-// other is the state of an inspector for a protocol that is neither TLS nor HTTP: it lets everything pass,
-// except on a port of the web.
+// other is the state in which an inspector checks a connection's bytes if the protocol is neither TLS nor
+// HTTP: it lets everything pass, except on a port of the web.
 func other(j *inspector) bool {
 	if j.web {
 		return j.refuse(otherWhy)
@@ -245,12 +249,12 @@ func tokenByte(c byte) bool {
 	return c < 0x80 && bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) >= 0
 }
 
-// waits reports whether the inspector needs the server's reply, to an upgrade or CONNECT, before it can
-// inspect further bytes.
+// waits reports whether the inspector of a connection needs the server's reply, to an upgrade or CONNECT,
+// before it can check further bytes of the client.
 func (j *inspector) waits() bool { return j.http.phase == phaseAnswer }
 
-// listen makes the inspector read the server's next reply. It is called before the request passes whose reply
-// the inspector needs.
+// listen makes the inspector of a connection read the server's next reply. The proxy calls it before it
+// passes on a request, such as CONNECT, whose reply decides how later bytes are checked.
 func (j *inspector) listen() {
 	j.mu.Lock()
 	j.answer = nil
@@ -259,7 +263,7 @@ func (j *inspector) listen() {
 }
 
 // answered takes bytes that the server sent: it notes that the server has sent some, and finds the status of
-// a reply that the inspector needs.
+// the reply, to an upgrade or CONNECT, on which the check of later bytes depends.
 func (j *inspector) answered(p []byte) {
 	j.greeted.Store(true)
 	if !j.listening.Load() {
@@ -282,8 +286,8 @@ func (j *inspector) answered(p []byte) {
 	}
 }
 
-// answerEnds is called when the server has sent all its data. If the inspector still waits for the status of
-// a reply, the status becomes 0: the server sent none.
+// answerEnds is called when the server has sent all its data. If the check of the client's bytes still waits
+// for the status of a reply, the status becomes 0: the server sent none.
 func (j *inspector) answerEnds() {
 	if j.listening.Load() {
 		j.setStatus(0)
@@ -298,7 +302,8 @@ func (j *inspector) setStatus(code int) {
 	}
 }
 
-// await waits for the server's reply that the inspector needs. It returns false if ctx ends first.
+// await waits for the server's reply, to an upgrade or CONNECT, that the inspector needs before it checks
+// further bytes. It returns false if ctx ends first.
 func (j *inspector) await(ctx context.Context) bool {
 	select {
 	case code := <-j.status:

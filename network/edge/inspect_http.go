@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A phase is the part of an HTTP connection that the inspector expects next, such as a head, a body or a
-// chunk.
+// A phase is the part of an HTTP connection that the proxy's inspector of requests expects next, such as a
+// head, a body or a chunk.
 type phase int
 
 const (
@@ -21,8 +21,8 @@ const (
 	phaseOpaque              // anything
 )
 
-// A requestReader follows the HTTP requests on one connection for the inspector: which part comes next and
-// how many bytes are left of it.
+// A requestReader follows the HTTP requests on one connection from the sandbox, for the inspector that checks
+// them: which part comes next and how many bytes are left of it.
 type requestReader struct {
 	phase   phase
 	later   bool  // not the first request
@@ -46,8 +46,9 @@ type request struct {
 	bad       string
 }
 
-// head is the state of an inspector that collects and checks the head of an HTTP request. It refuses
-// ambiguous syntax: line ends and body lengths that two readers could understand differently.
+// head is the state in which a connection's inspector collects and checks the head of the sandbox's HTTP
+// request. It refuses ambiguous syntax: line ends and body lengths that two readers could understand
+// differently.
 func head(j *inspector) bool {
 	b := j.rest()
 	skip := 0
@@ -71,8 +72,8 @@ func head(j *inspector) bool {
 	return false
 }
 
-// inspectHead checks b, the complete head of an HTTP request after skip bytes of empty lines, and releases it
-// if it names the right server.
+// inspectHead checks b, the complete head of a sandbox's HTTP request after skip bytes of empty lines, and
+// lets it pass to the server if it names the right one.
 func inspectHead(j *inspector, b []byte, skip int) bool {
 	r := readRequest(string(b[skip : len(b)-2]))
 	switch {
@@ -99,8 +100,8 @@ func (j *inspector) askedHost() string {
 	return ""
 }
 
-// begin selects the inspector's state after the head of the HTTP request r: body, chunks, the next head, or
-// waiting for the reply to an upgrade.
+// begin selects how the inspector checks the bytes that follow the head of the HTTP request r: as a body,
+// chunks or the next head, or only after the reply to an upgrade.
 func (h *requestReader) begin(j *inspector, r request) bool {
 	if r.upgrade || r.connect {
 		if h.later || r.length > 0 || r.chunked {
@@ -126,8 +127,8 @@ func (h *requestReader) begin(j *inspector, r request) bool {
 	return len(j.rest()) > 0
 }
 
-// answered selects the inspector's state after the server's reply to an upgrade or CONNECT, by the reply's
-// status code.
+// answered selects how the inspector checks the client's next bytes after the server's reply to an upgrade or
+// CONNECT, by the reply's status code.
 func (h *requestReader) answered(j *inspector, code int) {
 	h.later = true
 	switch {
@@ -249,7 +250,8 @@ func hostOf(host string) string {
 	return name
 }
 
-// body is the state of an inspector that lets an HTTP body, or a chunk of one, of known length pass.
+// body is the state in which a connection's inspector lets an HTTP body, or a chunk of one, of known length
+// pass from the sandbox to the server.
 func body(j *inspector) bool {
 	h := &j.http
 	n := min(h.left, int64(len(j.rest())))
@@ -283,7 +285,8 @@ func (j *inspector) line() (line []byte, ok bool) {
 	return b[:i-1], true
 }
 
-// chunk is the state of an inspector that parses the length of a chunk of an HTTP body.
+// chunk is the state in which a connection's inspector parses the length of a chunk of the sandbox's HTTP
+// body.
 func chunk(j *inspector) bool {
 	line, ok := j.line()
 	if !ok {
@@ -302,7 +305,8 @@ func chunk(j *inspector) bool {
 	return true
 }
 
-// chunkEnd is the state of an inspector that parses the empty line after a chunk of an HTTP body.
+// chunkEnd is the state in which a connection's inspector parses the empty line after a chunk of the
+// sandbox's HTTP body.
 func chunkEnd(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) > 0 {
@@ -314,8 +318,8 @@ func chunkEnd(j *inspector) bool {
 	return ok
 }
 
-// trailer is the state of an inspector that lets the trailer after the last chunk of an HTTP body pass, up to
-// an empty line.
+// trailer is the state in which a connection's inspector lets the trailer after the last chunk of an HTTP
+// body pass to the server, up to an empty line.
 func trailer(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) == 0 {

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Numbers of TLS record types (RFC 8446, 5.1), handshake messages and extensions that the inspector must
-// recognise.
+// Numbers of TLS record types (RFC 8446, 5.1), handshake messages and extensions that the proxy must
+// recognise in a sandbox's connections.
 const (
 	recordCipher    = 20 // change_cipher_spec
 	recordAlert     = 21
@@ -26,7 +26,8 @@ const (
 
 const recordHead = 5
 
-// A helloReader assembles a ClientHello of TLS for the inspector; it may be split over several records.
+// A helloReader assembles the ClientHello of TLS that a sandbox's client sends, for the check of its server
+// name; it may be split over several records.
 type helloReader struct {
 	scan    int    // how many uninspected bytes were scanned
 	message []byte // content of the records so far
@@ -81,7 +82,8 @@ func (j *inspector) askedName() string {
 	return ""
 }
 
-// hello is the state of an inspector that assembles a ClientHello of TLS and checks it when it is complete.
+// hello is the state in which a connection's inspector assembles the sandbox's ClientHello of TLS, and checks
+// its server name when it is complete.
 func hello(j *inspector) bool {
 	t := &j.tls
 	b := j.rest()[t.scan:]
@@ -120,8 +122,8 @@ func hello(j *inspector) bool {
 	return true
 }
 
-// afterHello is the state of an inspector after a ClientHello of TLS: it checks a second one, which a server
-// may request (RFC 8446, 4.1.4) and which could have another name.
+// afterHello is the state of a connection's inspector after a ClientHello of TLS: it checks a second one,
+// which a server may request (RFC 8446, 4.1.4) and which could have another server name.
 func afterHello(j *inspector) bool {
 	t := &j.tls
 	if t.skip > 0 {

@@ -18,9 +18,9 @@ import (
 
 const (
 	dnsPort = 53
-	// dnsTTL is the time to live of DNS replies, in seconds. An address stands for its name
-	// for the proxy's life, or until the table is full; the rules and the server name protect
-	// a client that caches it longer.
+	// dnsTTL is the time to live of DNS replies to the sandbox, in seconds. An address stands for its name as
+	// long as the proxy runs, unless the table of names is full. A client that caches an address longer does
+	// no harm: the proxy checks the rules and the server name of each connection.
 	dnsTTL = 60
 	// dnsConns is how many TCP connections to the proxy's name server are served at once, and dnsTime how
 	// long each may wait for data.

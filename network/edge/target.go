@@ -62,8 +62,8 @@ func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 	return t.matchRules(e.Rules())
 }
 
-// matchRules returns the destination t with the rule of r that allows it and that rule's options. If no rule
-// does, why is the reason.
+// matchRules returns the destination t with the network rule of r that allows it and that rule's options. If
+// no rule does, why is the reason.
 func (t target) matchRules(r network.Rules) (_ target, why string) {
 	var ok bool
 	if t.name != "" {
@@ -166,9 +166,9 @@ func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
 	return nil, fmt.Errorf("%s has no address", t.name)
 }
 
-// unfit returns why a name, or a wide prefix of addresses in a rule, must not lead to addr on port, or "".
-// The addresses of this host's own interfaces count like loopback, even public ones, because services on them
-// trust the host. A rule for exactly that address allows it.
+// unfit returns why a name, or a wide prefix of addresses in a network rule, must not lead to addr on port,
+// or "". The addresses of this host's own interfaces count like loopback, even public ones, because services
+// on them trust the host. A rule for exactly that address allows it.
 func (e *Edge) unfit(addr netip.Addr, port uint16) string {
 	to := netip.AddrPortFrom(addr, port)
 	if _, why, special := network.Special(addr); special {

@@ -202,8 +202,8 @@ func timed(err error) bool {
 	return errors.As(err, &late) && late.Timeout()
 }
 
-// forward inspects p, bytes of the process inside, and sends those to the server that j releases. It returns
-// false when the connection must end.
+// forward inspects p, bytes of the process inside, and sends those that the inspector j releases to the
+// server. It returns false when the connection must end.
 func (f *flow) forward(inside *inner, outside net.Conn, j *inspector, p []byte) bool {
 	for {
 		pass, why := j.feed(p)

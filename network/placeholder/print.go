@@ -28,8 +28,8 @@ type Print struct {
 	Weak uint16 `json:"weak"`
 }
 
-// Prints returns the prints that recognise the secret called name and its usual encodings; none for a short
-// secret.
+// Prints returns the prints, keyed digests, that recognise the secret called name and its usual encodings in
+// files; none for a short secret.
 func Prints(name string, secret []byte) (all []Print) {
 	for _, form := range Forms(secret) {
 		if len(form) < minSecret {

@@ -190,8 +190,8 @@ func rename(from *os.File, old string, to *os.File, new string, flags uint) erro
 	return nil
 }
 
-// widenDir gives the owner of a directory write permission, and reports whether it was
-// missing and could be given.
+// widenDir gives the owner of a directory write permission, without which the kernel does not move the
+// directory. It reports whether the permission was missing and could be given.
 func widenDir(in *os.File, name string) bool {
 	st, err := vfs.Lstat(int(in.Fd()), name)
 	if err != nil || !st.IsDir() || st.Mode&unix.S_IWUSR != 0 || int(st.UID) != os.Geteuid() {

@@ -28,7 +28,8 @@ type Ident struct {
 	Size           int64
 }
 
-// IdentOf returns the identity of the node that st describes; the size of a directory does not count.
+// IdentOf returns the identity (inode, times, mode, owner, size) of the node that st describes, by which a
+// promotion recognises it. The size of a directory does not count.
 func IdentOf(st *vfs.Stat) Ident {
 	i := Ident{st.Ino, st.BTime, st.MTime, st.Mode, st.UID, st.GID, st.Size}
 	if st.IsDir() {

@@ -107,9 +107,9 @@ func forksAreIndependent(x *workbench) {
 	x.clean()
 }
 
-// seals is a promise of the suite: a sealed snapshot has the fork's content at the instant of the seal, and
-// the fork can be written on. A fork in use is written through its old view, an idle one through its new
-// view.
+// seals is a test that every backend must pass: a sealed snapshot has the fork's content at the instant of
+// the seal, and the fork can be written on. A fork in use is written through its old view, an idle one
+// through its new view.
 func seals(x *workbench, use snapshot.Use) {
 	x.write("file", "base")
 	x.write("gone", "base")
@@ -199,8 +199,9 @@ func reopens(x *workbench) {
 	x.clean()
 }
 
-// chain seals 120 times, or 40 in make test, with a change each time: one fork again and again, or, with anew, a
-// new fork of each snapshot. Late seals must not cost many times as much as early ones.
+// chain is a test that every backend must pass: it seals 120 times, or 40 in make test, with a change each
+// time. It seals one fork again and again, or, with anew, a new fork of each snapshot. Late seals must not
+// cost many times as much as early ones.
 func chain(x *workbench, anew bool) {
 	length := treetest.Budget(x, 40, 120)
 	x.write("file", "0")

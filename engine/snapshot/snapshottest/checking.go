@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// checks is a promise of the suite: after the test has damaged the data of a fork, [snapshot.Checker.Check]
-// finds the damage and repairs it.
+// checks is a test that every [snapshot.Checker] must pass: after the test has damaged the data of a fork,
+// the method Check finds the damage and repairs it.
 func checks(x *workbench) {
 	if x.subject.Damage == nil {
 		x.Fatal("the backend is a Checker, and the subject has no Damage function")

@@ -20,8 +20,9 @@ import (
 
 const childEnv = "SNAPFS_SNAPSHOTTEST_CHILD"
 
-// A task is the work of a child process of the suite: it calls one verb of the backend for each of some ids.
-// If KillAt is not zero, the process kills itself at the fault point of that number.
+// A task is the work of a child process of the conformance tests: it calls one method of the backend for each
+// of some ids. If KillAt is not zero, the process kills itself at the fault point of that number, a place
+// before a change on disk.
 type task struct {
 	Place  snapshot.Place
 	Verb   string
@@ -29,8 +30,8 @@ type task struct {
 	KillAt int64
 }
 
-// beChild does nothing in the test process itself. In a process that the method child has started, it
-// executes the child's task and ends the process.
+// beChild does nothing in the test process itself. In a process that workbench.child has started, it calls
+// the methods of the backend that the child's task lists, and ends the process.
 func beChild(s Subject) {
 	text := os.Getenv(childEnv)
 	if text == "" {
@@ -75,8 +76,8 @@ func killAt(n int64) fault.Plan {
 	}
 }
 
-// child runs the task t in another process, and reports whether that process was killed. The error of a
-// failed task contains its output.
+// child runs the task t, calls of a method of the backend, in another process, and reports whether that
+// process was killed. The error of a failed task contains its output.
 func (x *workbench) child(t task) (killed bool, err error) {
 	t.Place = x.place
 	text, err := json.Marshal(t)

@@ -121,7 +121,8 @@ func (x *workbench) freeSpace() int64 {
 }
 
 // copiesWhole checks the backend's claim Facts.CopiesWhole: whether a capture takes longer for a larger tree.
-// It counts fault points instead of measuring time, because their number is the same in every run.
+// Instead of measuring time it counts fault points, the places before a change on disk, because their number
+// is the same in every run.
 func copiesWhole(x *workbench) {
 	x.write("file", "")
 	count := func(id string) int {

@@ -125,7 +125,8 @@ func (x *workbench) equals(v snapshot.View, plain, what string) {
 	}
 }
 
-// seeds returns how many random scripts a promise runs, each with its own seed: fewer in short runs.
+// seeds returns how many scripts of random file operations a test of a backend runs, each with its own seed:
+// fewer in short runs.
 func (x *workbench) seeds() int {
 	if x.subject.StorageOnly {
 		return 2
@@ -133,8 +134,8 @@ func (x *workbench) seeds() int {
 	return treetest.Budget(x, 3, 10)
 }
 
-// scripts is a promise of the suite: random file operations have the same result on a fork as on a plain
-// directory. A failure is repeatable by the seed that it names.
+// scripts is a test that every backend must pass: random file operations have the same result on a fork as on
+// a plain directory. A failure is repeatable by the seed that it names.
 func scripts(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {

@@ -133,8 +133,8 @@ func manyProcesses(x *workbench) {
 	x.clean()
 }
 
-// mixedCrowd is a promise of the suite: many goroutines may capture, fork, seal and remove at once while
-// another sweeps.
+// mixedCrowd is a test that every backend must pass: many goroutines capture, fork, seal and remove at once
+// while another sweeps.
 func mixedCrowd(x *workbench) {
 	x.write("file", "base")
 	done := make(chan struct{})

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// detectsDrift is a promise of the suite: a [snapshot.DriftDetector] lists every change of the real tree. It
-// changes the tree after each of two captures, and lists the drift of both.
+// detectsDrift is a test that every [snapshot.DriftDetector] must pass: it lists every change of the real
+// tree. The test changes the tree after each of two captures, and lists the drift of both.
 func detectsDrift(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {
@@ -35,7 +35,8 @@ func detectsDrift(x *workbench) {
 	x.unknown(as[snapshot.DriftDetector](x.b).DetectDrift(x.Context(), "no"), "the drift of an unknown snapshot")
 }
 
-// drifted checks that the backend lists each difference between a snapshot and the real tree.
+// drifted checks that the backend under test lists each path at which the real tree differs from its snapshot
+// id. what describes the state in failures.
 func (x *workbench) drifted(id snapshot.ID, what string) {
 	x.Helper()
 	base, real := x.nodes(x.snap(id)), x.nodes(snapshot.View{Path: x.place.Tree.Path})

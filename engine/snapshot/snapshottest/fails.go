@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// Fails reports whether the backend s breaks the promise called name, without failing t. Tests of the suite
-// use it to prove that the suite finds a deliberately broken backend. An unknown promise fails t.
+// Fails reports whether the backend s breaks the promise called name, a rule of package snapshot, without
+// failing t. By it, the suite's own tests prove that the suite detects a deliberately broken backend. An
+// unknown promise fails t.
 func Fails(t *testing.T, s Subject, name string) (failed bool) {
 	t.Helper()
 	beChild(s)

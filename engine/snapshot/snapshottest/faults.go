@@ -79,8 +79,8 @@ func (s *Steps) Names() []string {
 	return slices.Clone(s.names)
 }
 
-// steps calls the verb called name once, undoes it, and returns the names of the fault points that the call
-// passed, each of which a test can make fail.
+// steps calls the method of the backend called name once, undoes it, and returns the names of the fault
+// points that the call passed, each of which a test can make fail.
 func (x *workbench) steps(name string) []string {
 	x.Helper()
 	x.ready(name, "count")
@@ -100,7 +100,8 @@ func (x *workbench) ready(name, id string) {
 	}
 }
 
-// do calls the verb called name for id, with the fork work mounted during the call if the verb needs that.
+// do calls the method of the backend called name for id. If the method needs it, the test's fork called work
+// is mounted during the call.
 func (x *workbench) do(ctx context.Context, name, id string) error {
 	x.Helper()
 	v := verbs()[name]
@@ -112,8 +113,9 @@ func (x *workbench) do(ctx context.Context, name, id string) error {
 	return v.do(ctx, x.b, x.place.Tree, id)
 }
 
-// failEach is the test that a verb leaves no damage wherever it fails. It fails each fault point with ENOSPC,
-// which is the likely error, and the first and last of each name with EIO, which no backend foresees.
+// failEach is the test that the method of a backend called name leaves no damage wherever it fails. It fails
+// each fault point with ENOSPC, which is the likely error, and the first and last of each name with EIO,
+// which no backend foresees.
 func failEach(x *workbench, name string) {
 	prepareTree(x)
 	steps := x.steps(name)
@@ -139,9 +141,9 @@ func failEach(x *workbench, name string) {
 	x.clean()
 }
 
-// A reached counts how many calls of a verb passed the fault point that was to fail (yes), and how many
-// passed fewer points (no). A call may pass fewer, for example because directories exist by then, but most
-// must reach it.
+// A reached counts how many calls of a backend's method passed the fault point that was to fail (yes), and
+// how many passed fewer points (no). A call may pass fewer, for example because directories exist by then,
+// but most must reach it.
 type reached struct{ yes, no int }
 
 func (r *reached) note(was bool) {
@@ -159,9 +161,9 @@ func (r *reached) check(x *workbench) {
 	}
 }
 
-// checkAfter reopens the backend and checks that nothing is damaged after a call of the verb called name. err
-// is the result of the call; nil means that it succeeded, or that the process was killed and the outcome is
-// unknown.
+// checkAfter reopens the backend and checks that nothing is damaged after a call of its method called name.
+// err is the result of the call; nil means that it succeeded, or that the process was killed and the outcome
+// is unknown.
 func (x *workbench) checkAfter(name, id, when string, err error) {
 	x.Helper()
 	x.reopen()

@@ -28,8 +28,8 @@ func full() []promise {
 	return all
 }
 
-// fullDisk is the test that a verb leaves no damage when the disk is full. It fills the disk and then calls
-// the verb with a little more free space each time, until it succeeds.
+// fullDisk is the test that the method of a backend called name leaves no damage when the disk is full. It
+// fills the disk and then calls the method with a little more free space each time, until it succeeds.
 func fullDisk(x *workbench, name string) {
 	prepareTree(x)
 	x.write("bulk", noise(512<<10))

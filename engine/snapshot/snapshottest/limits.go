@@ -55,8 +55,8 @@ func (x *workbench) limit(id snapshot.ForkID, n snapshot.Bytes) {
 	x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: n}))
 }
 
-// limitsHonestly is a promise of the suite: LimitFork succeeds for exactly those disk limits that CanLimit
-// accepts.
+// limitsHonestly is a test that every [snapshot.Limiter] must pass: LimitFork succeeds for exactly those disk
+// limits that CanLimit accepts.
 func limitsHonestly(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")

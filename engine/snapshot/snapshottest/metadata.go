@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// metadataKeepsContent is a promise of the suite: a file of which a fork changed only metadata keeps its
-// content after the real file is deleted.
+// metadataKeepsContent is a test that every backend with frozen bases must pass: a file of which a fork
+// changed only metadata keeps its content after the real file is deleted.
 func metadataKeepsContent(x *workbench) {
 	files := []string{"chmod", "times", "link", "rename"}
 	for _, name := range files {

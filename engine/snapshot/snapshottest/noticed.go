@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// noticesReads is a promise of the suite for [snapshot.ServerMonitor]: it changes files of the real tree and
+// noticesReads is a test that every [snapshot.ServerMonitor] must pass: it changes files of the real tree and
 // reads some of them through the fork. The backend must report the changed files that were read, while the
 // fork is mounted, and no others. A frozen base shows no such file, so nothing may be reported.
 func noticesReads(x *workbench) {

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// originalsStay is a promise of the suite for [snapshot.OriginalStore]: after files were changed in a fork
+// originalsStay is a test that every [snapshot.OriginalStore] must pass: after files were changed in a fork
 // first and then in the real tree, the originals that the backend yields equal the base.
 func originalsStay(x *workbench) {
 	names := []string{"written", "cut", "dir/replaced", "read"}

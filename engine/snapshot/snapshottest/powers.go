@@ -150,8 +150,8 @@ func listsChanges(x *workbench) {
 	x.unknown(as[snapshot.ChangeLister](x.b).ListChanges(x.Context(), "no", "no"), "the changes of an unknown fork")
 }
 
-// unknown checks that listing the changes of a snapshot or fork that does not exist yields an error. what
-// describes it in failures.
+// unknown checks that list, a backend's list of the changes of a snapshot or fork that does not exist, yields
+// an error. what describes it in failures.
 func (x *workbench) unknown(list iter.Seq2[snapshot.Candidate, error], what string) {
 	for _, err := range list {
 		if err == nil {
@@ -189,8 +189,8 @@ func (x *workbench) writeMany() {
 	}
 }
 
-// few checks that the list of changes of something unchanged is almost empty: no whole directory, and at most
-// 5 paths. what describes it in failures.
+// few checks that list, a backend's list of changes where nothing has changed, is almost empty: no whole
+// directory, and at most 5 paths. what describes it in failures.
 func (x *workbench) few(list iter.Seq2[snapshot.Candidate, error], what string) {
 	n := 0
 	for t, err := range list {

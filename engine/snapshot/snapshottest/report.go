@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The possible outcomes of one promise for one backend, in the table of docs/conformance.md.
+// The possible results of the test of one rule for one backend, in the table of docs/conformance.md.
 const (
 	passed  = "pass"
 	failed  = "fail"
@@ -39,8 +39,8 @@ func outcomeOf(ok, skip bool) string {
 	return passed
 }
 
-// write stores which promises a backend fulfilled in a run of the suite, as JSON, in the directory that
-// SNAPFS_CONFORMANCE_OUT names. Without that variable it does nothing.
+// write stores which rules of package snapshot (promises) a backend fulfilled in a run of the conformance
+// tests, as JSON, in the directory that SNAPFS_CONFORMANCE_OUT names. Without that variable it does nothing.
 func (r *report) write(t *testing.T) {
 	dir := os.Getenv("SNAPFS_CONFORMANCE_OUT")
 	if dir == "" {

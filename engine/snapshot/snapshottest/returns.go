@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// returns is a promise of the suite for [snapshot.Returner]: a fork can be rolled back to its sealed
+// returns is a test that every [snapshot.Returner] must pass: a fork can be rolled back to its sealed
 // snapshots and to its base, both mounted and idle.
 func returns(x *workbench) {
 	back := func(to snapshot.ID, use snapshot.Use) {

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// sends is a promise of the suite for [snapshot.Sender]: it sends a random tree, and then its changes by a
+// sends is a test that every [snapshot.Sender] must pass: it sends a random tree, and then its changes by a
 // random script, over a connection that breaks at a random byte. The whole stream must then arrive exactly.
 func sends(x *workbench) {
 	seed := rand.Uint64()

@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// reportsServerDeath is a promise of the suite for [snapshot.ServerMonitor]: it kills the server process of a
-// fork. WaitExit must report the kill, and a new mount must show all synced data. A server that ends by
+// reportsServerDeath is a test that every [snapshot.ServerMonitor] must pass: it kills the server process of
+// a fork. WaitExit must report the kill, and a new mount must show all synced data. A server that ends by
 // itself is not reported as killed.
 func reportsServerDeath(x *workbench) {
 	x.write("file", "base")

@@ -134,8 +134,8 @@ func prepareTree(x *workbench) {
 	})
 }
 
-// isReal checks that a view has the content of the snapshot base, as prepareTree made it. isWork checks the
-// same for the fork work.
+// isReal checks that a view has the content of the snapshot called base, as prepareTree made it; isWork
+// checks a view for that of the fork called work. when describes the moment in failures.
 func (x *workbench) isReal(v snapshot.View, when string) {
 	x.Helper()
 	x.state(v, when, map[string]string{"kept": "real", "dir/edited": "real", "gone": "real", "dir/linked": "real", "link": "real", "dir/new": ""})
@@ -166,8 +166,8 @@ func (x *workbench) intact(when string) {
 	x.isWork(x.view("work"), when+", the fork")
 }
 
-// look reports whether the backend has the object that the verb called name makes under id, and checks its
-// content.
+// look reports whether the backend has the snapshot or fork that its method called name makes under id, and
+// checks the content. when describes the moment in failures.
 func (x *workbench) look(name string, id, when string) bool {
 	x.Helper()
 	v := verbs()[name]

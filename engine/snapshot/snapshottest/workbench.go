@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A workbench is a backend with a tree, opened for one test. Its methods end the test if the
-// backend returns an error.
+// A workbench is a backend with a tree, opened for one conformance test of it. Its methods end the test if
+// the backend returns an error.
 type workbench struct {
 	testing.TB
 	subject Subject

@@ -109,7 +109,7 @@ func (in *Forwards) command(args ...string) string {
 
 func decimal(port uint16) string { return strconv.Itoa(int(port)) }
 
-// Remove ends the forward to the sandbox's port and resets its connections. Errors: errs.ErrNotFound.
+// Remove ends the port forward to the sandbox's port and resets its connections. Errors: errs.ErrNotFound.
 func (in *Forwards) Remove(port uint16) error {
 	in.mu.Lock()
 	one := in.open[port]
@@ -125,7 +125,7 @@ func (in *Forwards) Remove(port uint16) error {
 	return one.Close()
 }
 
-// List returns the open forwards, ordered by the port inside the sandbox.
+// List returns the open port forwards of the sandbox, ordered by the port inside it.
 func (in *Forwards) List() []Port {
 	in.mu.Lock()
 	defer in.mu.Unlock()
