@@ -194,8 +194,9 @@ func vacant(dir string) bool {
 	return err == nil && len(procs) == 0
 }
 
-// enable enables as many of the wanted cgroup controllers as possible for the groups in dir. It returns the
-// controllers that these groups then have. lacks says why others are missing.
+// enable makes as many of the wanted cgroup controllers as possible available to the control groups below dir
+// (version 2, file cgroup.subtree_control). given are the controllers that these groups then have; lacks says
+// why others are missing.
 func enable(dir string, wanted []string) (given []string, lacks, err error) {
 	if len(wanted) == 0 {
 		return nil, nil, nil

@@ -56,12 +56,12 @@ const (
 	quietAll = 0xffff // as the first of stepQuiet: matches every error
 	expected = 0xfffe // as the second of stepQuiet: errors are not recorded in the head
 
-	// Load stands in place of a system call number for a step that makes no system call: the result of such a
-	// step is its first argument.
+	// Load stands in place of a system call number in a step of an [Image] that makes no system call. The
+	// result of the step is its first argument, so that it can copy a value or jump.
 	Load = ^uint64(0)
 
-	// headFailed and its siblings are offsets in the head of an image, where the executing process writes
-	// which step failed and why.
+	// headFailed and its siblings are offsets in the head of an [Image], a list of system calls in shared
+	// memory. There the process that executes the list writes which system call failed and why.
 	headFailed = 0 // address of the step that failed
 	headErrno  = 8 // int32: its errno
 	headSize   = 64
@@ -71,8 +71,9 @@ const (
 // there, or loads an argument from there.
 type Cell int
 
-// imageSize is the size of an image in bytes: twice the limit of a command's arguments and
-// environment, which is about the kernel's own limit. Unused pages take no memory.
+// imageSize is the size in bytes of an [Image], the shared memory with a process's prepared system calls:
+// twice the limit of a command's arguments and environment, which is about the kernel's own limit. Unused
+// pages take no memory.
 const imageSize = 8 << 20
 
 // NewImage maps memory for an empty image of system calls; Free unmaps it. Cost: 10 µs.
@@ -95,16 +96,17 @@ func (im *Image) Free() {
 // A Region is a part of an image, between two offsets, for the system calls of one request to pid 1.
 type Region struct{ from, to int }
 
-// Regions divides the free part of an image into two regions for requests, to be used in turn:
-// pid 1 reports a request before it has executed the request's last steps, which the next
-// request must not overwrite.
+// Regions divides the free part of the memory that pid 1 and its supervisor share into two regions for
+// requests, to be used in turn: pid 1 reports a request before it has executed the last system calls of the
+// request, which the next request must not overwrite.
 func (im *Image) Regions() [2]Region {
 	middle := (im.used + (len(im.mem)-im.used)/2) &^ 7
 	return [2]Region{{im.used, middle}, {middle, len(im.mem)}}
 }
 
-// Rewind makes the image continue at the beginning of the region r. It discards the system calls and errors
-// that an earlier request has left there.
+// Rewind makes the next system call that is added to the image go to the beginning of the region r, where the
+// supervisor writes a request to pid 1. It discards the system calls and errors that an earlier request has
+// left there.
 func (im *Image) Rewind(r Region) {
 	at := r.from
 	im.used, im.end, im.Last, im.Err = at, r.to, 0, nil
@@ -117,18 +119,19 @@ func (im *Image) Rewind(r Region) {
 	}
 }
 
-// Addr returns the address of the offset off, which is the same in every process that shares
-// the image. Go's collector neither moves nor frees this memory.
+// Addr returns the memory address of the byte at offset off of the image, for an argument of a system call.
+// The address is the same in every process that shares the image. Go's collector neither moves nor frees this
+// memory.
 func (im *Image) Addr(off int) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(im.mem)))) + uint64(off)
 }
 
-// ErrImageFull is the error of an image without space for more system calls or data, since a command is too
-// long.
+// ErrImageFull is the error of an [Image] (the memory with a process's prepared system calls) without space
+// for more, because a command's arguments are too long.
 var ErrImageFull = errors.New("arguments and environment are too long")
 
-// Take reserves n zero bytes of the image, aligned to 8, for data, and returns their offset. Without space it
-// sets im.Err to ErrImageFull.
+// Take reserves n zero bytes of the image, aligned to 8, for data that a system call in it reads or writes,
+// and returns their offset. Without space it sets im.Err to ErrImageFull.
 func (im *Image) Take(n int) int {
 	at := im.used
 	if n > im.end-at-8 {
