@@ -99,8 +99,9 @@ func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error 
 	return nil
 }
 
-// Bounds of the rate at which Sweep deletes btrfs subvolumes: a pause after so many. The commit of the next
-// creation has to execute all pending deletions, and would otherwise take seconds.
+// Bounds of the rate at which Sweep deletes btrfs subvolumes: after each sweepBatch of them it pauses for
+// sweepPause or longer. The commit of the next creation has to execute all pending deletions, and would
+// otherwise take seconds.
 const (
 	sweepBatch = 8
 	sweepPause = 20 * time.Millisecond

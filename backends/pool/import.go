@@ -33,7 +33,7 @@ func (p *Pool) Import(ctx context.Context, tree string, progress func(Progress))
 }
 
 // update does the work of [Pool.Import]: it makes the pool's copy of the workspace equal to it. The caller
-// holds the tree's lock. For an adopted workspace it does nothing.
+// holds the tree's lock. For a workspace that is itself on the pool (adopted) it does nothing.
 func (p *Pool) update(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	r, err := p.record(tree)
 	switch {

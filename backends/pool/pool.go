@@ -247,8 +247,8 @@ func (p *Pool) ensure(ctx context.Context) error {
 	return p.recoverAll(ctx)
 }
 
-// markPending records on disk that an operation, what, starts. If this process is killed, a later command
-// completes or undoes the operation.
+// markPending records on disk that an operation on the pool, such as the move of a workspace onto it, starts;
+// what names it. If this process is killed, a later command completes or undoes the operation.
 func (p *Pool) markPending(what string) error {
 	return os.WriteFile(filepath.Join(p.Dir, "pending", what), nil, 0o600)
 }
@@ -324,8 +324,8 @@ func List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Grow increases the size of the pool to size, at once; a pool never shrinks. Errors: ErrNotSupported (size
-// is smaller than the present size), ErrNoSpace.
+// Grow increases the size limit of the pool, a btrfs in a sparse file, to size, at once; a pool never
+// shrinks. Errors: ErrNotSupported (size is smaller than the present size), ErrNoSpace.
 func (p *Pool) Grow(ctx context.Context, size snapshot.Bytes) error {
 	return failed("growing the pool", p.Name, "", p.grow(ctx, size))
 }

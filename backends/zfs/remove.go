@@ -202,8 +202,8 @@ func (r dataDir) sweepPart(ctx context.Context, pool string, list []trashEntry) 
 	return trouble
 }
 
-// postpone marks a removed snapshot or fork as one that a sweep had to leave, by the name prefix later, so
-// that [Backend.Pending] does not count it.
+// postpone renames a removed snapshot or fork in the trash, which a sweep could not destroy yet, to a name
+// with the prefix later, so that [Backend.Pending] does not count it.
 func (r dataDir) postpone(entry string) error {
 	name := strings.TrimPrefix(entry, trash+"/")
 	if strings.HasPrefix(name, later) {

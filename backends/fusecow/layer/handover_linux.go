@@ -141,7 +141,8 @@ type handover struct {
 	shownDirs map[*lower.Ref]shownDir
 }
 
-// A shownDir says as which dirty inode, if any, a filesystem shows a lower directory, and whether at all.
+// A shownDir caches how a filesystem shows a lower directory: as the dirty inode dir, unchanged if dir is
+// nil, or not at all if ok is false.
 type shownDir struct {
 	dir *inode
 	ok  bool

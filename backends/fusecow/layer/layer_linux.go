@@ -299,9 +299,8 @@ func (f *FS) commitPeriodically() {
 	}
 }
 
-// Sync writes all metadata changes, and the content of all files, to stable storage. Pages that programs
-// wrote through mappings reach f only when those programs, or the caller, sync the mount. Errors: those of
-// files.
+// Sync writes all metadata changes, and the content of all files, to stable storage. Pages written through
+// mappings reach f only when their programs, or the caller, sync the mount. Errors: those of files.
 func (f *FS) Sync() error {
 	if f.readOnly {
 		return nil

@@ -78,8 +78,7 @@ type loggedState struct {
 	frame  int64
 }
 
-// takeUnlogged moves all changes that the log lacks from f into one batch, to be written. The caller holds
-// mu.
+// takeUnlogged moves all changes that the log lacks from f to one batch, to be written. The caller holds mu.
 func (f *FS) takeUnlogged() *unlogged {
 	u := &unlogged{dirty: f.dirty, names: f.dirtyNames, originals: f.originals, pendingLog: f.pendingLog.Load()}
 	u.records, u.before = f.encodeUnlogged()
@@ -330,7 +329,8 @@ func (f *FS) recover(careful bool) error {
 	return nil
 }
 
-// extendSparse extends the file of a sparse upper n with a hole, up to the end of its first extent source.
+// extendSparse restores the size of a sparse upper n (a file whose holes show lower files) after a crash: it
+// extends the file with a hole, up to the end of its first extent source.
 func (f *FS) extendSparse(d *stackedLayer, n *inode) error {
 	n.size = n.sparse.Shown()
 	if f.readOnly {

@@ -252,7 +252,7 @@ func (f *FS) OnStale(notify func(dir uint64, name string)) {
 	f.onStale = append(f.onStale, notify)
 }
 
-// notifyStale returns err. If err is ESTALE, it first has the kernel forget the names of n for the next open.
+// notifyStale returns err. For ESTALE it makes the kernel drop the names of n, to look them up anew later.
 func (f *FS) notifyStale(n *inode, err error) error {
 	if !errors.Is(err, unix.ESTALE) || n.lower == nil || n.lower.Dir == nil {
 		return err
