@@ -146,9 +146,9 @@ func search(m mount.Point, path string) string {
 // (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
 const parent = "snapfs"
 
-// candidates returns the directories in which a control group may be created, best first, each after the
-// directories above it that must enable controllers. If no controllers are needed, a group may also be below
-// one with processes.
+// candidates returns, best first, the directories in which a control group may be created. Each is the last
+// of a list, after the directories above it in which controllers must be enabled. If no controllers are
+// needed, a group may also be below one with processes.
 func (h hierarchy) candidates(controllers bool) [][]string {
 	if h.version == 1 {
 		return nonEmpty(h.own)

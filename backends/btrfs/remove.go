@@ -67,8 +67,8 @@ func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), stock, snapshots))
 }
 
-// RemoveFork removes the fork id, for [snapshot.Backend], by renaming it into the trash. It cannot detect
-// whether the fork is in use.
+// RemoveFork removes the fork id, for [snapshot.Backend], by renaming the fork's directory into the trash. It
+// cannot detect whether the fork is in use.
 func (b *Backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), forks))
 }

@@ -45,7 +45,8 @@ type request struct {
 	names []string
 }
 
-// A reply is the server's answer to a request or a startRequest. Failure is empty after success.
+// A reply is the answer of the process that serves a fork's mounts to a [request] or a [startRequest].
+// Failure is empty after success.
 type reply struct {
 	Failure   string   `json:"wrong,omitempty"`
 	Path      string   `json:"path,omitempty"`

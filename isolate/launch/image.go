@@ -67,8 +67,8 @@ const (
 	headSize   = 64
 )
 
-// A Cell is the offset of an int32 in an image. The executing process stores the result of a system call
-// there, or loads an argument from there.
+// A Cell is the offset of an int32 in an [Image], the memory with the system calls that a process executes.
+// The process stores the result of a system call there, or loads an argument from there.
 type Cell int
 
 // imageSize is the size in bytes of an [Image], the shared memory with a process's prepared system calls:
@@ -153,15 +153,15 @@ func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem
 // has stored there.
 func (im *Image) Get(c Cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
 
-// An Arg is an argument of a system call in an image: a number, or a cell from which the executing process
-// loads it.
+// An Arg is an argument of a system call that an [Image] prepares for another process: a number, or a cell
+// (an int32 in the image) from which the executing process loads it.
 type Arg struct {
 	V    uint64
 	cell bool
 }
 
-// Num returns an argument, for a system call in an image, with the constant value v. It may be a negative
-// number such as AT_FDCWD.
+// Num returns an argument with the constant value v for a system call of an [Image], a prepared list of
+// system calls. v may be a negative number such as AT_FDCWD.
 func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) Arg { return Arg{V: uint64(v)} }
 
 // Of returns an argument of a system call whose value is the content of the cell c when the executing process
@@ -216,7 +216,8 @@ func (im *Image) Strs(list []string) Arg {
 	return im.Words(vs...)
 }
 
-// A Step is one system call in an image. Its methods say where the result goes and which step follows.
+// A Step is one system call of an [Image], the prepared list that a forked process executes. Its methods say
+// where the result goes and which step follows.
 type Step struct {
 	im *Image
 	At int

@@ -37,7 +37,7 @@ func Compare(a, b Options, report func(path string, tree bool) error) error {
 	return t.reportPaths(stacks)
 }
 
-// openTables opens the layers of o read-only, to compare inode tables. The caller closes the result.
+// openTables opens the layers of o read-only, for [Compare], which compares two states. The caller closes it.
 func openTables(o Options) (*FS, error) {
 	o.ReadOnly = true
 	if len(o.Layers) > 0 {

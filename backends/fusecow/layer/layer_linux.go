@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say which directories [Open] makes a filesystem of, and how that behaves.
+// Options say of which directories [Open] makes a copy-on-write filesystem, and how it behaves.
 type Options struct {
 	// Lower is the directory that the filesystem shows below its layers and never writes to. Where this process
 	// may mount, submounts of Lower are left out.

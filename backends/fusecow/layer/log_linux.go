@@ -211,7 +211,8 @@ func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
 	return (clean || d.Size == int64(len(logfile.Magic))) && !d.UncleanMode && !d.Torn, err
 }
 
-// replayRecord applies the next record of a log, and reports whether it was valid. refs caches lower inodes.
+// replayRecord applies the next record of a log to the inode table, and reports whether the record was valid.
+// refs caches lower inodes by path.
 func (f *FS) replayRecord(r *logfile.Reader, refs map[string]*lower.Ref) bool {
 	switch kind := r.Kind(); kind {
 	case logfile.KindClean, logfile.KindOriginal:

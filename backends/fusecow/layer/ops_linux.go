@@ -154,7 +154,7 @@ type Change struct {
 // A Set is a bit set that says which attributes of an inode a [Change] changes.
 type Set int
 
-// Bits of a [Set]. SetAtimeNow and SetMtimeNow use the present; KillSetID with SetSize clears set-id bits.
+// Bits of a [Set]. SetAtimeNow and SetMtimeNow mean the present; KillSetID with SetSize clears set-id bits.
 const (
 	SetMode Set = 1 << iota
 	SetUID
