@@ -22,8 +22,8 @@ const StarterFD = 3
 // A MountedFS is a FUSE filesystem that this process serves. Package mount implements it; it is an interface
 // so that this package does not load go-fuse.
 type MountedFS interface {
-	// MountAgain returns another detached mount (fsmount(2)) of the filesystem, with the MOUNT_ATTR_* flags
-	// attr. The caller closes the descriptor.
+	// MountAgain returns another detached mount (fsmount(2)) of the served filesystem, with the MOUNT_ATTR_*
+	// flags attr, for a process that needs the fork's tree too. The caller closes the descriptor.
 	MountAgain(attr uint64) (*os.File, error)
 	// Flush writes all changes made in the mounts to the fork's layer, the directory on disk. It includes
 	// changes of mapped pages.

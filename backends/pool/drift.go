@@ -22,9 +22,10 @@ import (
 var _ snapshot.DriftDetector = (*backend)(nil)
 
 // DetectDrift yields the paths of the workspace that changed since the snapshot id, for
-// [snapshot.DriftDetector]. For an adopted workspace btrfs lists them. For an imported one it walks the
-// workspace and compares it with the manifest of the last import, and then compares the pool's copy with the
-// snapshot: a path that is equal in both steps has not changed. Without a manifest: ErrNotSupported.
+// [snapshot.DriftDetector]. For a workspace that is itself on the pool (adopted) btrfs lists them. For an
+// imported one it walks the workspace and compares it with the manifest, the list of its files at the last
+// import, and then compares the pool's copy with the snapshot: a path that is equal in both steps has not
+// changed. Without a manifest: ErrNotSupported.
 func (b *backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	if !b.walks {
 		return b.Backend.DetectDrift(ctx, id)

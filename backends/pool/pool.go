@@ -202,9 +202,10 @@ func (p *Pool) prepare() (string, error) {
 	return id.String(), err
 }
 
-// Open returns a mounted pool. After a reboot it mounts the pool and the adopted workspaces, and it
-// completes or undoes interrupted operations. Cost if it is mounted: some ten microseconds. Errors:
-// ErrNotFound, ErrDenied (not root), ErrCorrupt, ErrNotSupported (a newer format).
+// Open returns a mounted pool. After a reboot it mounts the pool, and the workspaces whose files are on the
+// pool (adopted ones) at their paths, and it completes or undoes interrupted operations. Cost if the pool is
+// mounted: some ten microseconds. Errors: ErrNotFound, ErrDenied (not root), ErrCorrupt, ErrNotSupported (a
+// newer format).
 func Open(ctx context.Context, dir, name string) (*Pool, error) {
 	p := &Pool{Name: name, Dir: filepath.Join(dir, name)}
 	err := p.ensure(ctx)
@@ -384,8 +385,8 @@ func mountSource(path string) (string, error) {
 	return "", err
 }
 
-// Remove deletes the pool called name in dir with all copies of workspaces. Errors: ErrNotFound; ErrBusy (it
-// has a snapshot, a fork or an adopted workspace, or a process uses it).
+// Remove deletes the pool called name in dir with all copies of workspaces. Errors: ErrNotFound; ErrBusy (the
+// pool has a snapshot, a fork or a workspace that was moved onto it, or a process uses it).
 func Remove(ctx context.Context, dir, name string) error {
 	p, err := Open(ctx, dir, name)
 	if err == nil {

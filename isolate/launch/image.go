@@ -40,8 +40,8 @@ type Purpose struct {
 	Stage, Path string
 }
 
-// Offsets, in bytes, of the fields of one system call in an image. The assembly loop in run_*.s uses the
-// same.
+// Offsets, in bytes, of the fields of one system call in an [Image], a prepared list of system calls. The
+// assembly loop in run_*.s, which executes the list, uses the same.
 const (
 	stepCall   = 0  // the system call's number, or Load
 	stepArgs   = 8  // the six arguments
@@ -164,8 +164,8 @@ type Arg struct {
 // system calls. v may be a negative number such as AT_FDCWD.
 func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) Arg { return Arg{V: uint64(v)} }
 
-// Of returns an argument of a system call whose value is the content of the cell c when the executing process
-// makes the call.
+// Of returns an argument of a system call in the image. Its value is the content of the cell c, such as an
+// earlier result, when the executing process makes the call.
 func (im *Image) Of(c Cell) Arg { return Arg{V: im.Addr(int(c)), cell: true} }
 
 // At returns an argument of a system call whose value is the address of the cell c, for the kernel to read or

@@ -210,7 +210,7 @@ func (h *handover) orphan(n *inode) *inode {
 	return m
 }
 
-// copyContent copies the content of n, in the old filesystem, to the new one's top layer for the inode m.
+// copyContent copies the content of n, in the replaced filesystem, to the top layer of the new one, as m's.
 func (h *handover) copyContent(n, m *inode) error {
 	top := h.to.top()
 	dst, err := h.to.createContent(h.to.layers[top], m.id)
