@@ -93,7 +93,8 @@ func (im *Image) Free() {
 	}
 }
 
-// A Region is a part of an image, between two offsets, for the system calls of one request to pid 1.
+// A Region is a part of an [Image], the memory with pid 1's system calls, between two offsets. It holds the
+// system calls of one request to pid 1.
 type Region struct{ from, to int }
 
 // Regions divides the free part of the memory that pid 1 and its supervisor share into two regions for

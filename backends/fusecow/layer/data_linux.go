@@ -21,8 +21,8 @@ func (f *FS) openContent(n *inode) (*lower.FD, error) {
 	return f.openContentIn(n, n.layer, file)
 }
 
-// openContentIn is openContent for the content of n in the layer with the index at, or in the lower. If file
-// is not zero and identifies another file than the one found, it returns EIO.
+// openContentIn opens the content of n in the layer with the index at, or in the lower, as openContent does.
+// If file is not zero and identifies another file than the one found, it returns EIO.
 func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*lower.FD, error) {
 	return f.fds.Get(lower.Key{Layer: at, ID: n.id}, func() (int, error) {
 		if at == logfile.InLower {

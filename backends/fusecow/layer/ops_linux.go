@@ -76,7 +76,7 @@ func (f *FS) entry(n *inode) Entry {
 	return Entry{n.id, f.generations[n.id], f.stat(n)}
 }
 
-// Lookup returns the inode called name in the directory id, as one more kernel reference; ID 0 means none.
+// Lookup returns the inode called name in the directory id, and counts one kernel reference; ID 0 means none.
 func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	if len(name) > unix.NAME_MAX {
 		return Entry{}, unix.ENAMETOOLONG
