@@ -37,9 +37,9 @@ var (
 	ErrClosed       = errors.New("closed")
 )
 
-// Error is a failure that names the operation, the object and the cause: the type of every error that needs
-// no other. It prints as "op subject: component: path: cause": an empty part is left out, and a path with
-// control characters is quoted. It unwraps to its Kind and its Err.
+// Error is a failure that names the operation, the object and the cause; nearly all functions of snapfs
+// return their errors in this type. It prints as "op subject: component: path: cause": an empty part is left
+// out, and a path with control characters is quoted. It unwraps to its Kind and its Err.
 type Error struct {
 	// Op is the attempted action as a gerund: "forking", "mounting /proc".
 	Op string

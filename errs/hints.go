@@ -13,8 +13,9 @@ type Hinter interface{ Hints() []string }
 // then does not count.
 type ExitCoder interface{ ExitCode() int }
 
-// A Status is a kind of failure for which the program has a special exit status. A package declares one if no
-// kind of package errs says the same. Errors carry it as their Kind, so the status is found in any of them.
+// A Status is a kind of failure for which the program has a special exit status. A package declares one if
+// none of the kinds in package errs fits. An [*Error] carries it as its Kind, so that [ExitCode] finds the
+// exit status.
 type Status struct {
 	text string
 	code int

@@ -123,8 +123,9 @@ func (c *Container) nextRegion() launch.Region {
 	return c.regions[c.current]
 }
 
-// submit sends pid 1 a request, written into the image, whose first system call is first. It does not wait
-// for the reply. command is the one to start, or nil. The caller holds reqMu.
+// submit sends pid 1 a request: system calls that the supervisor has written into the image (the memory that
+// it shares with pid 1), beginning with first. It does not wait for the reply. command is the one to start,
+// or nil. The caller holds reqMu.
 func (c *Container) submit(first launch.Step, command *Command) error {
 	c.builder.p1.enter.Next(first)
 	c.builder.resetInbox()
@@ -160,8 +161,8 @@ func (c *Container) submit(first launch.Step, command *Command) error {
 }
 
 // launched waits for pid 1's report of the last request, which was to start a command. It returns the process
-// that was started, or the error of its start; l says where in the image that is. The caller closes the
-// process.
+// that was started, or the error of its start, which pid 1 left at the position l of the memory that it
+// shares with the supervisor. The caller closes the process.
 func (c *Container) launched(l execResult) (*Process, error) {
 	r, ok := c.awaitReport()
 	if !ok {

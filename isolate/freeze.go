@@ -246,8 +246,8 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 	})
 }
 
-// maxSleepPolls is how often stopEach may find a process in uninterruptible sleep before it counts as
-// stopped. With the pauses in between that takes 0.1 s.
+// maxSleepPolls is how often a freeze of a container by signals may find a process in uninterruptible sleep
+// before it counts as stopped, since a signal does not wake it. With the pauses in between that takes 0.1 s.
 const maxSleepPolls = 16
 
 // signalAll makes pid 1 send the signal sig to every other process in the container, by kill(-1), which

@@ -16,9 +16,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Observes reports whether system calls can be observed here for [Spec.Observe]: this kernel can, and no program
-// outside observes those of this process, since there is only one observer. Cost: a thread, which loads a filter that
-// stops nothing and ends.
+// Observes reports whether this kernel lets a supervisor observe which files and programs the processes of a
+// container open, as [Spec.Observe] requests. Cost: one system call.
 func Observes() bool {
 	loaded := make(chan bool)
 	go func() {
@@ -37,8 +36,10 @@ func Observes() bool {
 	return <-loaded
 }
 
-// observeCalls adds the steps that load the filter of package notifier and send its descriptor to the supervisor.
-// The system call filter of the container decides before it, and a call that it refuses is not observed.
+// observeCalls adds the system calls by which pid 1 loads a second seccomp filter, that of package notifier,
+// and sends its descriptor to the supervisor, which then observes the files and programs that processes open
+// ([Spec.Observe]). The container's first filter decides before it, and a call that it refuses is not
+// observed.
 func (b *builder) observeCalls() {
 	if b.spec.Observe == nil {
 		return
@@ -56,7 +57,9 @@ func (b *builder) observeCalls() {
 	b.Do(unix.SYS_CLOSE, b.Of(listener))
 }
 
-// observe serves the observed calls in the background, until the container has ended. The caller holds c.mu.
+// observe starts a goroutine that passes each system call observed in the container, the opening of a file or
+// the execution of a program, to [Spec.Observe], until the container has ended. listener is the descriptor of
+// the seccomp filter that reports the calls. The caller holds c.mu.
 func (c *Container) observe(listener int) {
 	root, err := unix.Openat(c.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -97,8 +100,9 @@ func (c *Container) observeStart(p *Process, path, dir string) {
 	c.observeProgram(c.root, p.HostPID(), path)
 }
 
-// programsAt returns the path, after symbolic links, of a program in the container with this root, and those of
-// the interpreters that the kernel starts for a script; none if there is no such regular file.
+// programsAt returns the path, after symbolic links, of a program that a process in a container executes, and
+// those of the interpreters that the kernel starts for a script. It returns none if there is no such regular
+// file. root is a descriptor of the container's root directory.
 func programsAt(root int, path string) (programs []string) {
 	const deepest = 5 // as in the kernel (bprm_execve of fs/exec.c)
 	for ; path != "" && len(programs) < deepest; path = interpreter(root, path) {
@@ -112,8 +116,9 @@ func programsAt(root int, path string) (programs []string) {
 	return programs
 }
 
-// regular opens a regular file of the container as O_PATH, and returns its path after symbolic links. It returns
-// -1 without one.
+// regular opens a regular file of the container as O_PATH, to report which program is executed, and returns
+// its path after symbolic links. root is a descriptor of the container's root directory. fd is -1 if path is
+// no regular file.
 func regular(root int, path string) (fd int, real string) {
 	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
@@ -130,7 +135,8 @@ func regular(root int, path string) (fd int, real string) {
 	return fd, real
 }
 
-// interpreter returns the path of the interpreter of a script, or "".
+// interpreter returns the path of the program that executes the script at path in the container, from its
+// first line "#!"; "" if the file is no script or cannot be read.
 func interpreter(root int, path string) string {
 	fd, _ := regular(root, path)
 	if fd < 0 {

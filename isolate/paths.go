@@ -17,15 +17,17 @@ var linkers = [...]string{
 	"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1",
 }
 
-// alwaysWritable are the container's own directories, to which Spec.Writable always allows writes. The kernel
-// itself guards /proc.
+// alwaysWritable are the container's own directories, which its processes may always write to, even if
+// Spec.Writable, the list of writable paths, lacks them. The kernel itself guards /proc.
 var alwaysWritable = [...]string{"/tmp", "/dev", "/run", "/proc"}
 
 const (
-	// executeABI is the Landlock ABI that Spec.Execute needs: the first with the right to rename between
-	// directories, which an older one always denies.
+	// executeABI is the version of the kernel's Landlock that is needed to limit which programs a container
+	// may execute (Spec.Execute): the first with the right to rename between directories, which an older one
+	// always denies.
 	executeABI = 2
-	// writeABI is the Landlock ABI that Spec.Writable needs: the first with the right to truncate.
+	// writeABI is the version of the kernel's Landlock that is needed to limit which paths a container may
+	// write (Spec.Writable): the first with the right to truncate.
 	writeABI = 3
 
 	// writeFile are the Landlock rights to write to a file, and writeBeneath those to change files of a
@@ -36,8 +38,9 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 )
 
-// checkPaths returns an error if the kernel cannot enforce Spec.Execute or Spec.Writable, without which not even a
-// best effort starts.
+// checkPaths returns an error if the kernel's Landlock is too old to limit which programs a container may
+// execute or which paths it may write (Spec.Execute, Spec.Writable). Even with [Spec.BestEffort] a container
+// does not start without these limits.
 func (b *builder) checkPaths() error {
 	need := 0
 	if b.spec.Execute != nil {

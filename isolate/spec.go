@@ -75,7 +75,8 @@ type Spec struct {
 	BestEffort bool
 }
 
-// An Observed is a system call of a process in a container.
+// An Observed is a system call by which a process in a container opens or looks up a file, or executes a
+// program. The function [Spec.Observe] gets one for each such call.
 type Observed struct {
 	// PID is the process on the host.
 	PID int

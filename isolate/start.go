@@ -131,8 +131,8 @@ func (b *builder) resume(ctl int, fds []int) error {
 	return nil
 }
 
-// sendPremounts makes those mounts of the container that the supervisor has to make, for which pid 1 waits,
-// and sends their descriptors through the control socket ctl.
+// sendPremounts makes those mounts of the container that pid 1 lacks the privilege to make, such as id-mapped
+// ones, and sends their descriptors through the control socket ctl to pid 1, which waits for them.
 func (b *builder) sendPremounts(ctx context.Context, ctl int) error {
 	fds, err := b.MakePremounts(ctx)
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disks returns the whole disk of each of these device numbers, without duplicates, because a partition has
-// no rate limits of its own.
+// disks returns the numbers of the whole disks to which these devices belong, without duplicates. Limits on
+// reading and writing apply to them, because a partition has no rate limits of its own.
 func disks(devices []uint64) ([]uint64, error) {
 	var list []uint64
 	for _, dev := range devices {

@@ -280,7 +280,7 @@ func (g *Group) Set(ctx context.Context, l Limits) error {
 
 // checkFixed returns an error if l changes a limit that each process of the container got when it started
 // (rlimit), and that therefore cannot change now. held says how l would be enforced. A limit of memory or CPU
-// time may become lower, since the watcher enforces it too.
+// time may become lower, since snapfs also measures these itself and kills a container above them.
 func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 	if g.pid == 0 {
 		return nil

@@ -146,9 +146,9 @@ func search(m mount.Point, path string) string {
 // (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
 const parent = "snapfs"
 
-// candidates returns the directories in which a control group may be created, best first, each after the
-// directories above it that must enable controllers. If no controllers are needed, a group may also be below
-// one with processes.
+// candidates returns, best first, the directories in which a control group may be created. Each is the last
+// of a list, after the directories above it in which controllers must be enabled. If no controllers are
+// needed, a group may also be below one with processes.
 func (h hierarchy) candidates(controllers bool) [][]string {
 	if h.version == 1 {
 		return nonEmpty(h.own)
@@ -194,8 +194,9 @@ func vacant(dir string) bool {
 	return err == nil && len(procs) == 0
 }
 
-// enable enables as many of the wanted cgroup controllers as possible for the groups in dir. It returns the
-// controllers that these groups then have. lacks says why others are missing.
+// enable makes as many of the wanted cgroup controllers as possible available to the control groups below dir
+// (version 2, file cgroup.subtree_control). given are the controllers that these groups then have; lacks says
+// why others are missing.
 func enable(dir string, wanted []string) (given []string, lacks, err error) {
 	if len(wanted) == 0 {
 		return nil, nil, nil

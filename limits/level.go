@@ -175,8 +175,8 @@ func (g *Group) planRate(part Part) (Enforcement, *errs.Error) {
 	return Enforcement{By: m.by()}, nil
 }
 
-// whyWeaker returns a text for the user that says why no control group enforces the limit of this cgroup
-// controller.
+// whyWeaker returns a text for the user that says why a limit is not enforced by a control group: why this
+// host has no usable cgroup controller of that name.
 func (g *Group) whyWeaker(controller string) string {
 	if why := g.why[controller]; why != nil {
 		return "no control group:  " + why.Error()

@@ -59,9 +59,10 @@ func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (
 	return nil, why
 }
 
-// makeIn creates a control group called name in the last directory of chain, whose directories it creates
-// first. Another supervisor may remove that directory as soon as it is empty; then makeIn starts over. With
-// all, a missing controller is an error; otherwise lacks is the reason that a controller is missing from m.
+// makeIn creates a container's control group called name. chain lists the directories above the group,
+// outermost first; makeIn creates those that are missing. Another supervisor may remove one of them as soon
+// as it is empty; then makeIn starts over. With all, a missing controller is an error; otherwise lacks is the
+// reason that a controller is missing from m.
 func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, wanted []string, all bool) (m *member, lacks error) {
 	last := len(chain) - 1
 	m = &member{version: h.version, controllers: h.controllers, path: filepath.Join(chain[last], name)}
@@ -106,8 +107,8 @@ func (m *member) open() error {
 	return nil
 }
 
-// prepare creates the directories of chain, above the control group m, and enables the wanted controllers for
-// it, in version 2. lacks is the reason that a controller is missing.
+// prepare creates the directories of chain, which lie above the control group m that is made next, and in
+// version 2 enables the wanted cgroup controllers for m. lacks is the reason that a controller is missing.
 func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *member) (lacks, err error) {
 	if h.version == 1 {
 		return nil, nil
@@ -128,8 +129,8 @@ func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *membe
 	return lacks, nil
 }
 
-// step is a fault point called what, at which a test can make the operation fail; its error is one of this
-// package.
+// step is a point called what, before a change of control groups, at which a test can make the operation
+// fail. It returns the test's error in the form of this package's errors, or nil.
 func step(ctx context.Context, what string) error {
 	if err := fault.Point(ctx, what); err != nil {
 		return &errs.Error{Op: what, Kind: errs.ErrInterrupted, Err: err}
@@ -156,7 +157,7 @@ func (m *member) by() By {
 	return ByCgroup2
 }
 
-// write writes value to a file of the control group m, such as memory.max: so the kernel is given a limit.
+// write writes value to a file of the control group m, such as memory.max, to set a limit.
 func (m *member) write(file, value string) error {
 	fd, err := unix.Openat(m.fd, file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

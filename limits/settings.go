@@ -112,8 +112,9 @@ func or(n int64, none string) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// apply writes those settings of to that differ from the present ones, from, into the control groups' files.
-// After an error, which names the limit, the previous values are in force.
+// apply writes the list to of settings into the control groups' files, so that new limits are in force. It
+// omits those that are the same in the list from, the present settings. After an error, which names the
+// limit, the previous values are in force.
 func apply(ctx context.Context, from, to []setting) error {
 	var done []setting
 	queue := make([]int, 0, len(to))

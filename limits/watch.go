@@ -58,8 +58,9 @@ func (g *Group) watch() error {
 	return nil
 }
 
-// How often, and how fast, the watcher checks the limits after a report of the kernel, which may arrive
-// before the kernel has counted its event; and the interval of its other checks.
+// The watcher of a container's limits checks them pollsAfterNotice times after a report of the kernel, first
+// after firstPoll, because the report may arrive before the kernel has counted its event. pollInterval is the
+// interval of its other checks.
 const (
 	pollsAfterNotice = 8
 	firstPoll        = 500 * time.Microsecond // doubled after each poll
@@ -91,8 +92,8 @@ func (g *Group) loop() {
 	}
 }
 
-// shorter returns the shorter of two waits, of which zero stands for none. With it the watcher finds when to
-// check next.
+// shorter returns the shorter of two waiting times, of which zero stands for no wait. The watcher, which
+// checks a container's limits, finds by it when to check next.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -100,8 +101,8 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// poll checks the limits once, enforces them, and returns after which time to check again, or zero to wait
-// for a report of the kernel.
+// poll checks the container's limits once, enforces those that no control group enforces, and returns after
+// which time to check again, or zero to wait for a report of the kernel.
 func (g *Group) poll() time.Duration {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -124,8 +125,8 @@ func (g *Group) poll() time.Duration {
 	return shorter(wait, g.throttle(g.watcher.quit))
 }
 
-// nextPoll returns the shortest time after which a limit that only the watcher enforces could be hit, or 0 if
-// there is none.
+// nextPoll returns the shortest time after which the container could hit a limit that snapfs itself, not the
+// kernel, enforces; 0 if there is no such limit.
 func (g *Group) nextPoll() time.Duration {
 	wait := g.nextWatched()
 	if g.l.CPUTime == 0 {

@@ -124,9 +124,10 @@ func (g *Group) checkWatched() {
 	g.counts.cost = time.Since(start)
 }
 
-// memory returns the bytes that the processes use together with those that the container holds in files in
-// memory. As [memoryOf], it is exact only if it exceeds limit: the part of such files that processes map
-// counts in both.
+// memory returns how many bytes of memory the processes pids of the container use, together with the files
+// that they have in memory: in the container's own /tmp and the like, or by memfd_create(2). A part of such a
+// file that a process maps counts twice; only if the sum exceeds limit, memory corrects that, which is
+// expensive.
 func (g *Group) memory(pids []int, limit int64) int64 {
 	stored, devices := memfdsOf(pids), []uint64(nil)
 	if g.o.Stored != nil {
@@ -156,8 +157,8 @@ func (g *Group) ProcessFailed() {
 	}
 }
 
-// watched reports for memory and processes whether only the watcher, not the kernel, can find that the limit
-// is hit. The caller holds mu.
+// watched reports, for the limits of memory and of processes, whether no control group counts the resource,
+// so that only a repeated measurement by snapfs can find that the limit is hit. The caller holds mu.
 func (g *Group) watched() (memory, pids bool) {
 	if g.pid == 0 {
 		return false, false
@@ -166,8 +167,8 @@ func (g *Group) watched() (memory, pids bool) {
 		g.l.PIDs != 0 && g.find("pids") == nil && !slices.Contains(g.counts.reported, PartPIDs)
 }
 
-// nextWatched returns after which time to check again the limits that only the watcher enforces, or 0 if
-// there are none. The interval grows with the cost of a check.
+// nextWatched returns after which time snapfs must measure the container again, to enforce limits that the
+// kernel does not, or 0 if there are none. The interval grows with the cost of a measurement.
 func (g *Group) nextWatched() time.Duration {
 	if memory, pids := g.watched(); !memory && !pids {
 		return 0

@@ -94,8 +94,9 @@ func (b *Backend) openOrCreate() (dataDir, error) {
 	return b.enter()
 }
 
-// build creates .snapfs and its subdirectory for this state directory. It creates both under
-// another name and renames them, so that they are complete when they appear. Repeatable.
+// build creates .snapfs, the directory with the backend's data, and in it the subdirectory for this state
+// directory. It creates both under another name and renames them, so that they are complete when they appear.
+// Repeatable.
 func (b *Backend) build() error {
 	top, err := unix.Open(b.top, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

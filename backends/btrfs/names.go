@@ -75,8 +75,8 @@ func (n *namer) dir(ino uint64, depth int) (string, error) {
 	return path, nil
 }
 
-// dropIfIncomplete drops the names that a search has found for the inode ino, unless they are as many as
-// links, the inode's link count. All names are then looked up.
+// dropIfIncomplete drops the names that a search of the metadata has found for the changed inode ino, unless
+// they are as many as links, its link count. Without names in memory, all names of the inode are looked up.
 func (n *namer) dropIfIncomplete(ino, links uint64) {
 	if uint64(len(n.known[ino])) != links {
 		delete(n.known, ino)

@@ -67,8 +67,8 @@ func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), stock, snapshots))
 }
 
-// RemoveFork removes the fork id, for [snapshot.Backend], by renaming it into the trash. It cannot detect
-// whether the fork is in use.
+// RemoveFork removes the fork id, for [snapshot.Backend], by renaming the fork's directory into the trash. It
+// cannot detect whether the fork is in use.
 func (b *Backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), forks))
 }
@@ -99,8 +99,9 @@ func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error 
 	return nil
 }
 
-// Bounds of the rate at which Sweep deletes btrfs subvolumes: a pause after so many. The commit of the next
-// creation has to execute all pending deletions, and would otherwise take seconds.
+// Bounds of the rate at which Sweep deletes btrfs subvolumes: after each sweepBatch of them it pauses for
+// sweepPause or longer. The commit of the next creation has to execute all pending deletions, and would
+// otherwise take seconds.
 const (
 	sweepBatch = 8
 	sweepPause = 20 * time.Millisecond

@@ -64,9 +64,9 @@ func searchError(err error) error {
 	return err
 }
 
-// changed lists the inodes of one side that existed at the transaction since and have changed after it, and
-// which of them are directories. Newer inodes are found by their names in changed directories. The search
-// stores the names that it passes in names.
+// changed lists the inodes of one tree (side) that existed at the transaction since and have changed after
+// it, and which of them are directories. Newer inodes are found by their names in changed directories. While
+// it searches the metadata, changed stores in names each file name that it comes across.
 func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error) {
 	if side.info.ReadOnly && side.info.Born <= s.since {
 		return nil, nil, nil

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeNames returns an unnamed file that holds paths, each ended by a NUL, for the caller to close. It
-// carries the names to hide to a server, since a message might be too small for those of a machine with many
-// users. The file is nil if there are no paths.
+// writeNames returns an unnamed file that holds paths, each ended by a NUL, for the caller to close. With it
+// the paths to hide from a fork's mounts are sent to the process that serves the fork, since a message might
+// be too small for those of a machine with many users. The file is nil if there are no paths.
 func writeNames(paths []string) (*os.File, error) {
 	if len(paths) == 0 {
 		return nil, nil //nolint:nilnil // nothing to send

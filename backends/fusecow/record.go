@@ -64,8 +64,9 @@ func (r *record) index(i int) int {
 	return r.Indexes[i]
 }
 
-// layersUpTo returns how many of the record's layers end at the layer index place, or -1 if one layer spans
-// it. While layers are being merged, records may name different layers for the same indexes.
+// layersUpTo returns how many of the record's layers lie up to the layer index place, or -1 if one merged
+// layer has indexes on both sides of it. While layers are being merged, records may name different layers for
+// the same indexes.
 func (r *record) layersUpTo(place int) int {
 	for n := 0; n <= len(r.Layers); n++ {
 		if r.index(n-1) == place {

@@ -45,7 +45,8 @@ type request struct {
 	names []string
 }
 
-// A reply is the server's answer to a request or a startRequest. Failure is empty after success.
+// A reply is the answer of the process that serves a fork's mounts to a [request] or a [startRequest].
+// Failure is empty after success.
 type reply struct {
 	Failure   string   `json:"wrong,omitempty"`
 	Path      string   `json:"path,omitempty"`
@@ -303,8 +304,8 @@ func (s *server) advance(q *request) error {
 	return s.switchRecord(&r, func(then func() error) error { return s.fs.Freeze(s.b.layerPath(r.upper()), then) })
 }
 
-// rollBack makes the mounts of the fork show another state of the same tree: the layers that r names. It
-// serves [backend.Return].
+// rollBack makes the mounts of the fork show an earlier state of the same tree: the layers that the record r
+// names. It does the server's part of [backend.Return].
 func (s *server) rollBack(r *record) error {
 	next, err := layer.Open(s.b.optionsOn(s.fs.Lower(), r))
 	if err != nil {

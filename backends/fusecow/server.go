@@ -22,8 +22,8 @@ const StarterFD = 3
 // A MountedFS is a FUSE filesystem that this process serves. Package mount implements it; it is an interface
 // so that this package does not load go-fuse.
 type MountedFS interface {
-	// MountAgain returns another detached mount (fsmount(2)) of the filesystem, with the MOUNT_ATTR_* flags
-	// attr. The caller closes the descriptor.
+	// MountAgain returns another detached mount (fsmount(2)) of the served filesystem, with the MOUNT_ATTR_*
+	// flags attr, for a process that needs the fork's tree too. The caller closes the descriptor.
 	MountAgain(attr uint64) (*os.File, error)
 	// Flush writes all changes made in the mounts to the fork's layer, the directory on disk. It includes
 	// changes of mapped pages.
@@ -104,8 +104,9 @@ type server struct {
 	socket     *fdsock.Conn
 }
 
-// start opens the layers of r above the directory lower, starts to accept requests, and returns a detached
-// mount of the view, which the caller closes.
+// start opens the layers of the fork or snapshot with the record r above the directory lower, starts to
+// accept requests, and returns a detached mount of the view (the whole tree or a part of it), which the
+// caller closes.
 func (s *server) start(lower string, r *record, view layer.View) (*os.File, error) {
 	s.mu.Lock() // requests wait
 	defer s.mu.Unlock()
@@ -157,9 +158,10 @@ func (s *server) claimFork(r *record) error {
 	return err
 }
 
-// mountView returns another detached mount of a view, a part of the tree, and starts to serve that if needed.
-// The caller holds mu. EBUSY or ENOTCONN: the view has lost its last mount, and must not be mounted again
-// before the other view has ended too, because the kernel still has its inodes cached.
+// mountView returns another detached mount of a view, the whole tree or one of the two parts that overlayfs
+// stacks, and starts to serve that view if needed. The caller holds mu. EBUSY or ENOTCONN: the view has lost
+// its last mount. It cannot be mounted again before the other view has ended too, because the kernel still
+// has its inodes cached.
 func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 	attr := uint64(0)
 	if readOnly || s.fork == "" {

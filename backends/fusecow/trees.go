@@ -24,8 +24,9 @@ type Trees struct {
 	dir string // has a socket for each fork
 }
 
-// NewTrees returns Trees whose servers listen at sockets in dir, which it creates when needed. program
-// returns the command line of the server program, as in [Driver].
+// NewTrees returns a [Trees], which serves real trees over FUSE as lower layers of overlays. Its servers
+// listen at sockets in dir, which it creates when needed. program returns the command line of the server
+// program, as in [Driver].
 func NewTrees(dir string, program func() ([]string, error)) *Trees {
 	return &Trees{b: &backend{program: program}, dir: dir}
 }

@@ -116,8 +116,8 @@ func (b *backend) mountFork(id snapshot.ForkID, readOnly bool, hide []string) (*
 	return b.startServer(&startRequest{Fork: id, Record: r, Hide: names != nil, names: names})
 }
 
-// startServer starts a process that serves the tree that what describes, and returns its first, detached
-// mount, which the caller closes.
+// startServer starts a process that serves a fork or a tree over FUSE, as the request what says, and returns
+// the first, detached mount of that process, which the caller closes.
 func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	what.Dir = b.dir
 	program, err := b.serverProgram()

@@ -25,8 +25,8 @@ func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.S
 	return b.listBetween(x, string(y), b.store.SnapshotPath(y))
 }
 
-// listBetween yields the paths at which the snapshot base may differ from the snapshot or fork id, whose
-// record is the file path.
+// listBetween yields the paths at which the snapshot base may differ from another snapshot or fork, id. path
+// is the file with the record of id, which lists its layers.
 func (b *backend) listBetween(base snapshot.ID, id, path string) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := store.Find(string(base), b.store.SnapshotPath(base))
@@ -44,8 +44,8 @@ func (b *backend) listBetween(base snapshot.ID, id, path string) iter.Seq2[snaps
 	}
 }
 
-// listChanges yields the paths at which two states of one tree may differ, from the layers of their records x
-// and y.
+// listChanges yields the paths at which two states of one tree may differ, from the layers that their records
+// x and y list. A record is the text file that describes a snapshot or fork.
 func (b *backend) listChanges(x, y *store.Record, yield func(snapshot.Candidate, error) bool) error {
 	if x.Tree != y.Tree {
 		return store.Refuse(errs.ErrNotSupported, y.Tree, "not the tree "+strconv.Quote(x.Tree)+" of the other state")
@@ -53,8 +53,8 @@ func (b *backend) listChanges(x, y *store.Record, yield func(snapshot.Candidate,
 	return diff.ListChanges(b.mode(), b.treesOf(x), b.treesOf(y), y.Tree, yield)
 }
 
-// treesOf returns the directories with the content of the layers of which the record r says that a snapshot
-// or fork is made, topmost first.
+// treesOf returns the directories with the content of the layers that the record r of a snapshot or fork
+// lists, topmost first.
 func (b *backend) treesOf(r *store.Record) []string {
 	var trees []string
 	if r.Fork {

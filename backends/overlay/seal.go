@@ -154,9 +154,9 @@ func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *store.
 	})
 }
 
-// compact makes one layer that replaces chain, a list of layers. Existing records still name the old layers,
-// because their views may be mounted; new records use the merged layer. Cost: in proportion to the content of
-// the layers.
+// compact makes one layer that replaces chain, a list of layers, to make lookups faster. Snapshots and forks
+// that exist still use the old layers, because they may be mounted; new ones use the merged layer. Cost: in
+// proportion to the content of the layers.
 func (b *backend) compact(ctx context.Context, chain []string) error {
 	return b.mergeInto(ctx, "merged", chain, func(layer string) error {
 		err := os.Symlink("../"+layer, b.store.LayerPath(chain[0])+"/merged")
@@ -167,9 +167,10 @@ func (b *backend) compact(ctx context.Context, chain []string) error {
 	})
 }
 
-// mergeInto copies the layers of chain into one new layer, whose name begins with prefix, and then calls then
-// under the lock, to use it. A lock on the new layer's directory protects it from Sweep meanwhile. After an
-// error, also of then, the new layer is gone.
+// mergeInto copies the layers of chain into one new layer, whose name begins with prefix. It then calls then,
+// which makes records name the new layer, under the store's lock, so that no sweep removes layers meanwhile.
+// A lock on the new layer's directory protects it from Sweep during the copy. After an error, also of then,
+// the new layer is gone.
 func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, then func(layer string) error) error {
 	layer := store.UniqueName(prefix + "-")
 	home := b.store.Dir + "/tmp/" + layer

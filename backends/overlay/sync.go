@@ -145,7 +145,7 @@ func (b *backend) unsyncedNotes(layers []string) (notes []string) {
 }
 
 // syncAndUnmark syncs the layers' filesystem, and then removes the files notes, which say that layers are not
-// synced, and the kernel's marks.
+// synced, and the kernel's marks of unsynced layers ([store.KernelMark]), which prevent further mounts.
 func (b *backend) syncAndUnmark(ctx context.Context, notes []string) error {
 	if len(notes) == 0 {
 		return nil

@@ -1,18 +1,17 @@
 //go:build linux
 
 // Package overlayquota limits sandboxes on filesystems without quotas of their own. It is the backend of
-// package overlay with the layers on a pool. The tree stays where it is and is read from there;
-// nothing is imported. It needs root and a pool, which it never creates by itself.
+// package overlay with the layers on a pool, a btrfs in a file. The tree stays where it is and is read from
+// there; nothing is imported. It needs root and a pool, which it never creates by itself.
 //
-// Each upper layer of a fork is a subvolume of the pool, in a quota group (see package qgroup); the
-// layers of all trees of a sandbox are in the same group. Records, and copies of layers that are
-// sealed in use, are in the pool's directory for layers and count for no group.
+// Each upper layer of a fork is a subvolume of the pool, in a quota group (see package qgroup); the layers of
+// all trees of a sandbox are in the same group. Records, and copies of layers that are sealed in use, are in
+// the pool's directory for layers and count for no group.
 //
-// The kernel's overlayfs writes without CAP_SYS_RESOURCE, and passes on no ioctl that makes a
-// subvolume. The scratch directory is mounted directly: a subvolume made there by
-// BTRFS_IOC_SUBVOL_CREATE is in the group of the scratch directory and is deleted with it. The
-// newer ioctl, which can refuse to join a group, is blocked by the system call filter. So no
-// process in a sandbox can leave its group.
+// The kernel's overlayfs writes without CAP_SYS_RESOURCE, and passes on no ioctl that makes a subvolume. The
+// scratch directory, a sandbox's /tmp, is mounted directly: a subvolume made there by BTRFS_IOC_SUBVOL_CREATE
+// is in the group of the scratch directory and is deleted with it. The newer ioctl, which can refuse to join
+// a group, is blocked by the system call filter. So no process in a sandbox can leave its group.
 package overlayquota
 
 import (
@@ -77,8 +76,8 @@ func layersDir(p *pool.Pool, dir string) string {
 	return filepath.Join(p.Layers(), strconv.FormatUint(h.Sum64(), 16))
 }
 
-// choose opens the pool to use for the backend's directory own: the one that has its layers, or else the
-// default pool, or else the first. Errors are those of opening any pool.
+// choose opens the pool (a btrfs in a file) that the backend with the directory own uses: the one that has
+// its layers, or else the default pool, or else the first. Errors are those of opening any pool.
 func choose(ctx context.Context, own string) (*pool.Pool, error) {
 	dir := filepath.Join(filepath.Dir(own), pool.Driver().Name)
 	names, err := pool.List(dir)

@@ -16,7 +16,7 @@ import (
 )
 
 // kin returns the part of a fork's id that all forks of one sandbox have in common. The names of their layers
-// begin with it, by which the sandbox's scratch directory is found.
+// begin with it; by that part the scratch directory, the sandbox's /tmp, is found.
 func kin(id string) string {
 	id, _, _ = strings.Cut(id, "-")
 	return id

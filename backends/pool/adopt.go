@@ -103,9 +103,9 @@ func unmounted(tree string) error {
 	return err
 }
 
-// moveAside does the last step of an adoption before the mount: it renames the workspace's directory to
-// r.Original, leaves a placeholder directory for the mount, and then copies the last changes to the pool.
-// ErrBusy: the workspace changed during each of several copies.
+// moveAside does the last step of moving a workspace onto the pool (an adoption) before the mount: it renames
+// the workspace's directory to r.Original, leaves a placeholder directory for the mount, and then copies the
+// last changes to the pool. ErrBusy: the workspace changed during each of several copies.
 func (p *Pool) moveAside(ctx context.Context, r record) error {
 	if err := fault.Point(ctx, "rename the directory"); err != nil {
 		return err
@@ -135,8 +135,9 @@ func placeholder(path string) error {
 	return replace(filepath.Join(path, noteName), []byte(noteText))
 }
 
-// clearPlace removes the directory at path that an adoption left as a mount point, if there is one.
-// ENOTEMPTY: a user has created files there; ErrBusy: something is mounted on it.
+// clearPlace removes the directory at path, an empty mount point, that the move of a workspace onto a pool
+// left there, if there is one. ENOTEMPTY: a user has created files there; ErrBusy: something is mounted on
+// it.
 func clearPlace(path string) error {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -157,8 +158,8 @@ func clearPlace(path string) error {
 	return unix.Rmdir(path)
 }
 
-// undoAdopt undoes an adoption that was interrupted: it renames the original directory back to its path, and
-// records that the pool has only a copy of the workspace.
+// undoAdopt undoes an interrupted adoption, the move of a workspace onto the pool: it renames the original
+// directory back to its path, and records that the pool has only a copy of the workspace.
 func (p *Pool) undoAdopt(r record) error {
 	if _, err := os.Lstat(r.Original); err == nil {
 		if err := clearPlace(r.Path); err != nil {
@@ -193,8 +194,9 @@ func (p *Pool) bound(tree string) bool {
 	return err1 == nil && err2 == nil && there.MountRoot && there.Ino == here.Ino && there.Dev == here.Dev
 }
 
-// recoverAll completes or undoes adoptions and the like during which a process was killed, and mounts adopted
-// workspaces. It skips a workspace on which another process is working.
+// recoverAll completes or undoes moves of workspaces onto the pool or back during which a process was killed,
+// and mounts the workspaces whose files are on the pool (adopted ones). It skips a workspace on which another
+// process is working.
 func (p *Pool) recoverAll(ctx context.Context) error {
 	records, err := p.records()
 	if err != nil {
@@ -223,8 +225,8 @@ func (p *Pool) recoverAll(ctx context.Context) error {
 	return nil
 }
 
-// recoverOne completes or undoes an interrupted operation on the workspace tree, or mounts it if it is
-// adopted. The caller holds the lock of that workspace.
+// recoverOne completes or undoes an interrupted move of the workspace tree onto the pool or back, or mounts
+// the workspace if its files are on the pool (adopted). The caller holds the lock of that workspace.
 func (p *Pool) recoverOne(ctx context.Context, tree string) error {
 	r, err := p.record(tree)
 	if err == nil {

@@ -14,11 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often at most a file, or an adopted workspace, is copied that changes during each copy.
+// patience is how often at most a file that changes during each copy is copied. The same bound holds for the
+// last copy of a whole workspace that is moved onto or off the pool.
 const patience = 3
 
 // file updates the pool's copy of an entry that is not a directory, and returns the inode data to record in
-// the manifest. same is set if the manifest of the last import shows that the entry has not changed.
+// the manifest, the list of the workspace's files at the last import. same is set if the manifest shows that
+// the entry has not changed since.
 func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, same bool) (inode, error) {
 	s.note(func(r *Report) { r.Seen++ })
 	if st.Nlink > 1 {

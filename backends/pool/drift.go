@@ -22,9 +22,10 @@ import (
 var _ snapshot.DriftDetector = (*backend)(nil)
 
 // DetectDrift yields the paths of the workspace that changed since the snapshot id, for
-// [snapshot.DriftDetector]. For an adopted workspace btrfs lists them. For an imported one it walks the
-// workspace and compares it with the manifest of the last import, and then compares the pool's copy with the
-// snapshot: a path that is equal in both steps has not changed. Without a manifest: ErrNotSupported.
+// [snapshot.DriftDetector]. For a workspace that is itself on the pool (adopted) btrfs lists them. For an
+// imported one it walks the workspace and compares it with the manifest, the list of its files at the last
+// import, and then compares the pool's copy with the snapshot: a path that is equal in both steps has not
+// changed. Without a manifest: ErrNotSupported.
 func (b *backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	if !b.walks {
 		return b.Backend.DetectDrift(ctx, id)
@@ -128,8 +129,9 @@ func (m *driftWalker) add(path string, tree bool) {
 	m.mu.Unlock()
 }
 
-// dir adds the entries in which the directory at path of the workspace differs from the manifest to the list
-// of changes. It adds the directory as a whole if the manifest lacks it.
+// dir adds to the list of changes the entries in which the directory at path of the workspace differs from
+// the manifest, the list of its files at the last import. It adds the directory as a whole if the manifest
+// lacks it.
 func (m *driftWalker) dir(dir *os.File, path string) {
 	if m.ctx.Err() != nil {
 		return // driftOf returns that error
@@ -170,7 +172,8 @@ func (m *driftWalker) dir(dir *os.File, path string) {
 	}
 }
 
-// enter compares the subdirectory name, at path, with the manifest, in another goroutine if one is free.
+// enter compares the subdirectory name of the workspace, at path, with the manifest (the list of files at the
+// last import), in another goroutine if one is free.
 func (m *driftWalker) enter(parent *os.File, name, path string) {
 	dir, err := vfs.OpenDir(int(parent.Fd()), name)
 	if err != nil {

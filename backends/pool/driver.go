@@ -17,9 +17,9 @@ import (
 
 const name = "pool"
 
-// Driver returns the driver that stores snapshots of trees that were imported into a pool, or adopted by one.
-// The pools are in the driver's own directory. It must be before btrfs in the list of drivers, because an
-// adopted tree is on btrfs too.
+// Driver returns the driver that stores snapshots of trees that were imported into a pool (a btrfs in a
+// file), or moved onto one (adopted). The pools are in the driver's own directory. It must be before btrfs in
+// the list of drivers, because an adopted tree is on btrfs too.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: openTree}
 }
@@ -53,7 +53,8 @@ func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, erro
 }
 
 // A backend is the backend of package btrfs, used on the pool's copy of a tree. It updates the copy before a
-// capture, which takes a walk of the tree's directories, unless the tree is adopted.
+// capture, which takes a walk of the tree's directories, unless the tree itself was moved onto the pool
+// (adopted).
 type backend struct {
 	*btrfs.Backend
 	pool *Pool
@@ -108,8 +109,9 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 // Maintain limits the pool's forks together to the space that the host's disk has, for [snapshot.Maintainer].
 func (b *backend) Maintain(ctx context.Context) error { return b.pool.Maintain(ctx) }
 
-// withCurrentCopy updates the pool's copy of the tree, unless the tree is adopted, and calls do while it
-// holds the tree's lock. began is the time at which the update began, for which the copy stands.
+// withCurrentCopy updates the pool's copy of the tree, unless the tree itself is on the pool (adopted), and
+// calls do while it holds the tree's lock. began is the time at which the update began, for which the copy
+// stands.
 func (b *backend) withCurrentCopy(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {
 	began := vfs.Now()
 	unlock, err := b.pool.lockTree(tree.Path)

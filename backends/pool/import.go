@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Import makes the pool's copy of a workspace equal to it. The first call copies everything; a
-// later call copies the changes, after a walk of the workspace's directories. For an adopted
-// workspace it does nothing. It may be killed: the next import repairs the copy.
+// Import makes the pool's copy of a workspace equal to it. The first call copies everything; a later call
+// copies the changes, after a walk of the workspace's directories. For a workspace that was moved onto the
+// pool (adopted) it does nothing. It may be killed: the next import repairs the copy.
 //
-// Import calls progress now and then, from several goroutines but never concurrently; it may be
-// nil. Errors: ErrNotFound, ErrNotSupported (not a directory), ErrNoSpace (of the pool or of the
-// disk below it), ErrDenied, ErrInterrupted.
+// Import calls progress now and then, from several goroutines but never concurrently; it may be nil. Errors:
+// ErrNotFound, ErrNotSupported (not a directory), ErrNoSpace (of the pool or of the disk below it),
+// ErrDenied, ErrInterrupted.
 func (p *Pool) Import(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {
@@ -33,7 +33,7 @@ func (p *Pool) Import(ctx context.Context, tree string, progress func(Progress))
 }
 
 // update does the work of [Pool.Import]: it makes the pool's copy of the workspace equal to it. The caller
-// holds the tree's lock. For an adopted workspace it does nothing.
+// holds the tree's lock. For a workspace that is itself on the pool (adopted) it does nothing.
 func (p *Pool) update(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	r, err := p.record(tree)
 	switch {

@@ -149,8 +149,8 @@ func parseManifest(ctx context.Context, b []byte) (manifest, error) {
 	return m, nil
 }
 
-// dir returns the entries of the directory at path as the last import found them, sorted by name, and false
-// if the manifest does not have it.
+// dir returns the entries of the workspace's directory at path as the last import found them, sorted by name.
+// It returns false if the manifest, which lists the files of that import, does not have the directory.
 func (m manifest) dir(path string) ([]named, bool) {
 	b, known := m[path]
 	var list []named

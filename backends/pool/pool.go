@@ -202,9 +202,10 @@ func (p *Pool) prepare() (string, error) {
 	return id.String(), err
 }
 
-// Open returns a mounted pool. After a reboot it mounts the pool and the adopted workspaces, and it
-// completes or undoes interrupted operations. Cost if it is mounted: some ten microseconds. Errors:
-// ErrNotFound, ErrDenied (not root), ErrCorrupt, ErrNotSupported (a newer format).
+// Open returns a mounted pool. After a reboot it mounts the pool, and the workspaces whose files are on the
+// pool (adopted ones) at their paths, and it completes or undoes interrupted operations. Cost if the pool is
+// mounted: some ten microseconds. Errors: ErrNotFound, ErrDenied (not root), ErrCorrupt, ErrNotSupported (a
+// newer format).
 func Open(ctx context.Context, dir, name string) (*Pool, error) {
 	p := &Pool{Name: name, Dir: filepath.Join(dir, name)}
 	err := p.ensure(ctx)
@@ -247,8 +248,8 @@ func (p *Pool) ensure(ctx context.Context) error {
 	return p.recoverAll(ctx)
 }
 
-// markPending records on disk that an operation, what, starts. If this process is killed, a later command
-// completes or undoes the operation.
+// markPending records on disk that an operation on the pool, such as the move of a workspace onto it, starts;
+// what names it. If this process is killed, a later command completes or undoes the operation.
 func (p *Pool) markPending(what string) error {
 	return os.WriteFile(filepath.Join(p.Dir, "pending", what), nil, 0o600)
 }
@@ -324,8 +325,8 @@ func List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Grow increases the size of the pool to size, at once; a pool never shrinks. Errors: ErrNotSupported (size
-// is smaller than the present size), ErrNoSpace.
+// Grow increases the size limit of the pool, a btrfs in a sparse file, to size, at once; a pool never
+// shrinks. Errors: ErrNotSupported (size is smaller than the present size), ErrNoSpace.
 func (p *Pool) Grow(ctx context.Context, size snapshot.Bytes) error {
 	return failed("growing the pool", p.Name, "", p.grow(ctx, size))
 }
@@ -384,8 +385,8 @@ func mountSource(path string) (string, error) {
 	return "", err
 }
 
-// Remove deletes the pool called name in dir with all copies of workspaces. Errors: ErrNotFound; ErrBusy (it
-// has a snapshot, a fork or an adopted workspace, or a process uses it).
+// Remove deletes the pool called name in dir with all copies of workspaces. Errors: ErrNotFound; ErrBusy (the
+// pool has a snapshot, a fork or a workspace that was moved onto it, or a process uses it).
 func Remove(ctx context.Context, dir, name string) error {
 	p, err := Open(ctx, dir, name)
 	if err == nil {

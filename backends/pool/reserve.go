@@ -52,8 +52,9 @@ func (p *Pool) hostHasRoom(need int64) error {
 	}
 }
 
-// Growing checks, before the new fork id is made, that the host's disk has more than the pool's reserve free,
-// and limits the space of all forks to that. Errors: ErrNoSpace.
+// Growing checks, before the new fork id is made, that the host's disk has more space free than the pool must
+// leave there, because the pool's file grows with the fork. It limits the space of all forks to the rest.
+// Errors: ErrNoSpace.
 func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 	err := p.hostHasRoom(0)
 	if err == nil {

@@ -37,9 +37,10 @@ type Report struct {
 	Unsettled []string
 }
 
-// A syncer makes the directory dst, the pool's copy, equal to src, a workspace, with the manifest of its last
-// run. It preserves types, modes, owners, mtimes, extended attributes, hard links, holes, devices, sockets
-// and all names, but no access times. A mount point in src becomes an empty directory.
+// A syncer makes the directory dst, the pool's copy, equal to src, a workspace. It uses the manifest of its
+// last run, which lists the files that it then found, to copy only changes. It preserves types, modes,
+// owners, mtimes, extended attributes, hard links, holes, devices, sockets and all names, but no access
+// times. A mount point in src becomes an empty directory.
 type syncer struct {
 	src, dst *os.File
 	old      manifest
@@ -173,7 +174,8 @@ func (l *level) close() {
 }
 
 // dir updates the pool's copy of the directory l and of its subdirectories. trusted is set if the entries in
-// the manifest describe this directory, not another one that had its name.
+// the manifest, the list of files at the last import, describe this directory, not another one that had its
+// name.
 func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	defer l.close()
 	entries, err := vfs.Entries(int(l.src.Fd()))
@@ -198,8 +200,9 @@ func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	return nil
 }
 
-// entries updates the pool's copies of the given entries of the directory l, and returns the list that the
-// manifest records for it now. old is the list it recorded before, or nil if that cannot be trusted.
+// entries updates the pool's copies of the given entries of the directory l, and returns the list of them to
+// record in the manifest, by which the next import finds changes. old is the list that the last import
+// recorded, or nil if that cannot be trusted.
 func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old []named) (now []named, err error) {
 	var beneath crew
 	for _, e := range entries {
@@ -217,9 +220,9 @@ func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old
 	return now, errors.Join(err, beneath.wait())
 }
 
-// entry updates the pool's copy of the entry name of the directory l, and returns the data that the manifest
-// records for it, or nil if it was deleted or is left out. Goroutines for subdirectories join the last
-// argument, a crew.
+// entry updates the pool's copy of the entry name of the directory l, and returns its data for the manifest,
+// by which the next import finds changes; nil if the entry was deleted or is left out. old is the directory's
+// list in the last manifest. Goroutines for subdirectories join the last argument, a crew.
 func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, beneath *crew) (*named, error) {
 	st, err := vfs.Lstat(int(l.src.Fd()), name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.skip != nil && s.skip(&st) {
@@ -327,8 +330,8 @@ func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 	return nil
 }
 
-// prune deletes entries of the pool's copy of l that the workspace no longer has: those in old but not in
-// now. If the manifest is in doubt, it finds them by listing the copy.
+// prune deletes entries of the pool's copy of l that the workspace no longer has: those in old, the list of
+// the last import, but not in now. If that list is in doubt, it finds them by listing the copy.
 func (s *syncer) prune(ctx context.Context, l *level, now, old []named, trusted bool) error {
 	var there []string
 	if trusted && !s.doubt {

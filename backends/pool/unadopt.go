@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unadopt moves an adopted workspace from the pool back to its former filesystem. The pool keeps its copy, as
-// after an import, because existing sandboxes need it. Errors: ErrNotFound (not adopted), ErrBusy (a process
-// uses it), ErrNoSpace, ErrInterrupted. After an error the workspace is still adopted.
+// Unadopt moves a workspace that [Pool.Adopt] moved onto the pool back to its former filesystem. The pool
+// keeps its copy, as after an import, because existing sandboxes need it. Errors: ErrNotFound (not adopted),
+// ErrBusy (a process uses it), ErrNoSpace, ErrInterrupted. After an error the workspace is still on the pool.
 func (p *Pool) Unadopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {
@@ -104,8 +104,8 @@ func (p *Pool) undoUnadopt(r record) error {
 	return errors.Join(p.saveRecord(r), p.bind(r.Path))
 }
 
-// finishUnadopt does the last step of Unadopt, or completes it after a kill: it renames the complete copy to
-// the path of the workspace, and records that the pool has only a copy.
+// finishUnadopt does the last step of moving a workspace off the pool, or completes it after a kill: it
+// renames the complete copy to the path of the workspace, and records that the pool has only a copy.
 func (p *Pool) finishUnadopt(ctx context.Context, r record) error {
 	incoming := r.Path + incomingSuffix
 	if _, err := os.Lstat(incoming); err == nil {

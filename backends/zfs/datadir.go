@@ -24,8 +24,8 @@ const (
 	trash     = "trash"
 	treeName  = "tree"
 	markName  = "mark"
-	// incomplete is the name prefix, in the trash, of directories of snapshots and forks that are just being
-	// made there.
+	// incomplete is the name prefix of directories of snapshots and forks that are just being made. They are
+	// made in the trash, so that a sweep deletes what a killed process leaves.
 	incomplete = "new."
 	// later is the name prefix, in the trash, of snapshots and forks whose datasets a sweep could not destroy
 	// yet.

@@ -73,7 +73,7 @@ func (r dataDir) mount(m mark) error {
 	}
 }
 
-// mounted reports whether the snapshot or fork with the directory entry is mounted in this mount namespace.
+// mounted reports whether the snapshot or fork whose directory is entry is mounted in this mount namespace.
 func (r dataDir) mounted(entry string) bool {
 	dir, err := vfs.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -84,7 +84,7 @@ func (r dataDir) mounted(entry string) bool {
 	return err == nil && st.MountRoot
 }
 
-// unmount unmounts the snapshot or fork with the directory entry. With busy it returns ErrBusy while a
+// unmount unmounts the snapshot or fork whose directory is entry. With busy it returns ErrBusy while a
 // process uses the mount; otherwise the mount ends with its last user.
 func (r dataDir) unmount(entry string, busy bool) error {
 	dir, err := vfs.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)

@@ -51,14 +51,15 @@ func names[T ~string](r dataDir, kind string) ([]T, error) {
 	return ids, err
 }
 
-// Remove removes the snapshot id, for [snapshot.Backend]: it renames its directory into the trash.
+// Remove removes the snapshot id, for [snapshot.Backend]: it renames the snapshot's directory into the trash.
 // [Backend.Sweep] destroys the ZFS snapshot, or ZFS does when its last clone is destroyed.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.remove(ctx, snapshots, string(id)))
 }
 
-// RemoveFork removes the fork id, for [snapshot.Backend]: it unmounts it and renames its directory into the
-// trash, and Sweep destroys the dataset. Errors: ErrBusy (a process has a file in it open).
+// RemoveFork removes the fork id, for [snapshot.Backend]: it unmounts the fork and renames the fork's
+// directory into the trash. [Backend.Sweep] destroys the dataset later. Errors: ErrBusy (a process has a file
+// in it open).
 func (b *Backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), b.remove(ctx, forks, string(id)))
 }
@@ -202,8 +203,8 @@ func (r dataDir) sweepPart(ctx context.Context, pool string, list []trashEntry) 
 	return trouble
 }
 
-// postpone marks a removed snapshot or fork as one that a sweep had to leave, by the name prefix later, so
-// that [Backend.Pending] does not count it.
+// postpone renames a removed snapshot or fork in the trash, which a sweep could not destroy yet, to a name
+// with the prefix later, so that [Backend.Pending] does not count it.
 func (r dataDir) postpone(entry string) error {
 	name := strings.TrimPrefix(entry, trash+"/")
 	if strings.HasPrefix(name, later) {

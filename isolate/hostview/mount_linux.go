@@ -33,7 +33,8 @@ func Unmount(ctx context.Context, at string) error {
 	return nil
 }
 
-// RemoveEmpty removes the two directories above the view at the path at, unless they hold other views.
+// RemoveEmpty removes the two directories above the path at, at which a view (a container's directory shown
+// on the host) was mounted, unless they hold other views.
 func RemoveEmpty(at string) {
 	dir := filepath.Dir(at)
 	_, _ = os.Remove(dir), os.Remove(filepath.Dir(dir))
@@ -49,7 +50,8 @@ func mounted(at string) bool {
 	return here.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// Alive reports whether a view is mounted at the directory at and the process that serves it runs.
+// Alive reports whether a view, a container's directory shown on the host, is mounted at the directory at and
+// the process that serves it runs.
 func Alive(at string) bool {
 	var st unix.Stat_t
 	return mounted(at) && unix.Lstat(at, &st) == nil

@@ -23,8 +23,9 @@ func (s *server) fill(st *vfs.Stat, out *fuse.Attr) {
 	}
 }
 
-// entry fills out, the reply to a lookup, with the id and the attributes of the inode behind fd, which was
-// found under name. It counts a kernel reference of the inode, and owns fd from then on.
+// entry fills out, the reply to the kernel's lookup of name, with the id and the attributes of the inode
+// behind the descriptor fd. The kernel then refers to the inode once more, which entry counts. It owns fd
+// from then on.
 func (s *server) entry(fd int, name string, out *fuse.EntryOut) error {
 	n, st, err := s.t.adopt(fd, s.checkedName(name))
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Checker may replace the content of files that the host reads through a [View], which shows a sandbox's
-// files on the host. It decides by the names of the files; package gitguard has one for git's files. Its
-// methods must be safe for concurrent use.
+// A Checker may replace the content of files that programs on the host read through a [View], which shows a
+// sandbox's files on the host. It is needed because some files, such as git's configuration, make a program
+// of the host run a command that the sandbox chose. It decides by the names of the files; package gitguard
+// has one for git's files. Its methods must be safe for concurrent use.
 type Checker interface {
-	// Checks reports whether the Checker checks regular files of this name. No symbolic link of such a name
-	// can be followed.
+	// Checks reports whether the Checker checks regular files of this name before the host reads them. A
+	// symbolic link of such a name cannot be followed.
 	Checks(name string) bool
 	// Text returns the content that the host reads of a file that was looked up by name, whose content is
 	// text. path is that of the file in the view and begins with a slash, or "" if it is not known. After an

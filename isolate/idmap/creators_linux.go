@@ -44,8 +44,9 @@ func (m creators) work(ready chan<- error) {
 	}
 }
 
-// as calls do on a thread that has the umask and, as they are on disk, the ids of the process caller, so that
-// do creates files of that owner. EOVERFLOW: the ids are not mapped.
+// as calls do on a thread with the given umask and with the user and group of the process caller, mapped to
+// the ids that they have on disk. Files that do creates so belong to that process. EOVERFLOW: the ids are not
+// mapped.
 func (s *server) as(caller fuse.Owner, umask uint32, do func() error) (err error) {
 	uid, err := s.ids.toDisk(caller.Uid)
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 // them.
 type idMap struct{ disk, shown, size uint32 }
 
-// Size is how many user ids, and how many group ids, the mount shows as other ids; larger ones become nobody.
+// Size is how many user ids, and how many group ids, a FUSE mount of this package can map to other ids: those
+// from 0 to 65535. Larger ones appear as nobody.
 const Size = 1 << 16
 
-// nobody is the invalid user or group id. The mount shows it for an id that is not mapped; the kernel grants
-// it nothing.
+// nobody is the invalid user or group id. A FUSE mount with mapped ids shows it as the owner of a file whose
+// own id is not mapped; the kernel grants it nothing.
 const nobody = 1<<32 - 1
 
 // higherBy returns the [idMap] of a mount that shows each user and group id on disk higher by base, as a
@@ -30,7 +31,8 @@ func lowerBy(base uint32) idMap {
 	return idMap{disk: base, size: Size}
 }
 
-// toShown returns the id that the mount shows for a user or group id on disk; nobody if it is not mapped.
+// toShown returns the id that a FUSE mount with mapped ids shows for the user or group id of a file on disk;
+// nobody if the id is not mapped.
 func (s idMap) toShown(id uint32) uint32 {
 	if id < s.disk || id-s.disk >= s.size {
 		return nobody
@@ -38,8 +40,8 @@ func (s idMap) toShown(id uint32) uint32 {
 	return id - s.disk + s.shown
 }
 
-// toDisk returns the user or group id on disk for an id that a process of the mount uses. EOVERFLOW: it is
-// not mapped.
+// toDisk returns the user or group id to store on disk for an id that a process uses in a FUSE mount with
+// mapped ids. EOVERFLOW: the id is not mapped.
 func (s idMap) toDisk(id uint32) (uint32, error) {
 	if id < s.shown || id-s.shown >= s.size {
 		return 0, unix.EOVERFLOW
@@ -96,9 +98,9 @@ func mapACL(list []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	return list, nil
 }
 
-// Revisions of struct vfs_ns_cap_data (linux/capability.h). Revision 3 names the root of the
-// user namespace in which file capabilities are valid; revision 2 means the host's. Shown
-// capabilities name the mapped root.
+// Revisions of struct vfs_ns_cap_data (linux/capability.h), the extended attribute of a file's capabilities.
+// Revision 3 names the root of the user namespace in which the capabilities are valid; revision 2 means the
+// host's. A FUSE mount with mapped ids shows the mapped root.
 const (
 	capRevision   = 0xff000000
 	capRevision2  = 0x02000000

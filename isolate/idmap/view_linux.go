@@ -56,7 +56,8 @@ func MountView(at string, tree *os.File, base uint32, checker Checker) (*View, e
 	return v, v.f.WaitMount()
 }
 
-// Wait returns when the view is unmounted, by [MountView]'s caller or by anybody else.
+// Wait returns when the view, a sandbox's directory shown on the host, is unmounted, by [MountView]'s caller
+// or by anybody else.
 func (v *View) Wait() { v.f.Wait() }
 
 // leaveTime is how long [View.Leave] waits for FUSE requests that have begun, before it closes the files that
@@ -130,7 +131,8 @@ func restIn(path, dir string) (rest string, ok bool) {
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// A gate makes FUSE requests wait while a view has no directory, between Leave and Enter.
+// A gate makes FUSE requests to a [View], a sandbox's directory shown on the host, wait while the view has no
+// directory, between [View.Leave] and [View.Enter].
 type gate struct {
 	mu     sync.Mutex
 	shut   chan struct{} // closed by open; nil while the gate is open
@@ -138,8 +140,8 @@ type gate struct {
 	empty  chan struct{} // closed when inside is 0, if somebody waits for that
 }
 
-// enter waits, at most 10 seconds, until the gate is open, so that the view has a directory. It counts the
-// request that calls it as inside.
+// enter waits, at most 10 seconds, until the gate is open, so that the view has a directory to answer a FUSE
+// request from. It counts the request that calls it as inside.
 func (g *gate) enter() {
 	const staleTime = 10 * time.Second
 	g.mu.Lock()

@@ -40,8 +40,8 @@ type Purpose struct {
 	Stage, Path string
 }
 
-// Offsets, in bytes, of the fields of one system call in an image. The assembly loop in run_*.s uses the
-// same.
+// Offsets, in bytes, of the fields of one system call in an [Image], a prepared list of system calls. The
+// assembly loop in run_*.s, which executes the list, uses the same.
 const (
 	stepCall   = 0  // the system call's number, or Load
 	stepArgs   = 8  // the six arguments
@@ -56,23 +56,24 @@ const (
 	quietAll = 0xffff // as the first of stepQuiet: matches every error
 	expected = 0xfffe // as the second of stepQuiet: errors are not recorded in the head
 
-	// Load stands in place of a system call number for a step that makes no system call: the result of such a
-	// step is its first argument.
+	// Load stands in place of a system call number in a step of an [Image] that makes no system call. The
+	// result of the step is its first argument, so that it can copy a value or jump.
 	Load = ^uint64(0)
 
-	// headFailed and its siblings are offsets in the head of an image, where the executing process writes
-	// which step failed and why.
+	// headFailed and its siblings are offsets in the head of an [Image], a list of system calls in shared
+	// memory. There the process that executes the list writes which system call failed and why.
 	headFailed = 0 // address of the step that failed
 	headErrno  = 8 // int32: its errno
 	headSize   = 64
 )
 
-// A Cell is the offset of an int32 in an image. The executing process stores the result of a system call
-// there, or loads an argument from there.
+// A Cell is the offset of an int32 in an [Image], the memory with the system calls that a process executes.
+// The process stores the result of a system call there, or loads an argument from there.
 type Cell int
 
-// imageSize is the size of an image in bytes: twice the limit of a command's arguments and
-// environment, which is about the kernel's own limit. Unused pages take no memory.
+// imageSize is the size in bytes of an [Image], the shared memory with a process's prepared system calls:
+// twice the limit of a command's arguments and environment, which is about the kernel's own limit. Unused
+// pages take no memory.
 const imageSize = 8 << 20
 
 // NewImage maps memory for an empty image of system calls; Free unmaps it. Cost: 10 µs.
@@ -92,19 +93,21 @@ func (im *Image) Free() {
 	}
 }
 
-// A Region is a part of an image, between two offsets, for the system calls of one request to pid 1.
+// A Region is a part of an [Image], the memory with pid 1's system calls, between two offsets. It holds the
+// system calls of one request to pid 1.
 type Region struct{ from, to int }
 
-// Regions divides the free part of an image into two regions for requests, to be used in turn:
-// pid 1 reports a request before it has executed the request's last steps, which the next
-// request must not overwrite.
+// Regions divides the free part of the memory that pid 1 and its supervisor share into two regions for
+// requests, to be used in turn: pid 1 reports a request before it has executed the last system calls of the
+// request, which the next request must not overwrite.
 func (im *Image) Regions() [2]Region {
 	middle := (im.used + (len(im.mem)-im.used)/2) &^ 7
 	return [2]Region{{im.used, middle}, {middle, len(im.mem)}}
 }
 
-// Rewind makes the image continue at the beginning of the region r. It discards the system calls and errors
-// that an earlier request has left there.
+// Rewind makes the next system call that is added to the image go to the beginning of the region r, where the
+// supervisor writes a request to pid 1. It discards the system calls and errors that an earlier request has
+// left there.
 func (im *Image) Rewind(r Region) {
 	at := r.from
 	im.used, im.end, im.Last, im.Err = at, r.to, 0, nil
@@ -117,18 +120,19 @@ func (im *Image) Rewind(r Region) {
 	}
 }
 
-// Addr returns the address of the offset off, which is the same in every process that shares
-// the image. Go's collector neither moves nor frees this memory.
+// Addr returns the memory address of the byte at offset off of the image, for an argument of a system call.
+// The address is the same in every process that shares the image. Go's collector neither moves nor frees this
+// memory.
 func (im *Image) Addr(off int) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(im.mem)))) + uint64(off)
 }
 
-// ErrImageFull is the error of an image without space for more system calls or data, since a command is too
-// long.
+// ErrImageFull is the error of an [Image] (the memory with a process's prepared system calls) without space
+// for more, because a command's arguments are too long.
 var ErrImageFull = errors.New("arguments and environment are too long")
 
-// Take reserves n zero bytes of the image, aligned to 8, for data, and returns their offset. Without space it
-// sets im.Err to ErrImageFull.
+// Take reserves n zero bytes of the image, aligned to 8, for data that a system call in it reads or writes,
+// and returns their offset. Without space it sets im.Err to ErrImageFull.
 func (im *Image) Take(n int) int {
 	at := im.used
 	if n > im.end-at-8 {
@@ -150,19 +154,19 @@ func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem
 // has stored there.
 func (im *Image) Get(c Cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
 
-// An Arg is an argument of a system call in an image: a number, or a cell from which the executing process
-// loads it.
+// An Arg is an argument of a system call that an [Image] prepares for another process: a number, or a cell
+// (an int32 in the image) from which the executing process loads it.
 type Arg struct {
 	V    uint64
 	cell bool
 }
 
-// Num returns an argument, for a system call in an image, with the constant value v. It may be a negative
-// number such as AT_FDCWD.
+// Num returns an argument with the constant value v for a system call of an [Image], a prepared list of
+// system calls. v may be a negative number such as AT_FDCWD.
 func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) Arg { return Arg{V: uint64(v)} }
 
-// Of returns an argument of a system call whose value is the content of the cell c when the executing process
-// makes the call.
+// Of returns an argument of a system call in the image. Its value is the content of the cell c, such as an
+// earlier result, when the executing process makes the call.
 func (im *Image) Of(c Cell) Arg { return Arg{V: im.Addr(int(c)), cell: true} }
 
 // At returns an argument of a system call whose value is the address of the cell c, for the kernel to read or
@@ -213,7 +217,8 @@ func (im *Image) Strs(list []string) Arg {
 	return im.Words(vs...)
 }
 
-// A Step is one system call in an image. Its methods say where the result goes and which step follows.
+// A Step is one system call of an [Image], the prepared list that a forked process executes. Its methods say
+// where the result goes and which step follows.
 type Step struct {
 	im *Image
 	At int

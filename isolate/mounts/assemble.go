@@ -42,8 +42,9 @@ func (pl *Planner) Assemble() {
 	pl.hide()
 }
 
-// attachFiles adds the system calls by which pid 1 attaches the single files of [Mount.Skeleton] trees: with
-// private those in a directory of which every container has its own, such as /run, or else all others.
+// attachFiles adds the system calls by which pid 1 bind-mounts single files of the host into trees that are
+// otherwise an empty copy of a host directory ([Mount.Skeleton]). With private it takes the files in a
+// directory of which every container has its own, such as /run, else all others.
 func (pl *Planner) attachFiles(private bool) {
 	for _, f := range pl.files {
 		if underPrivate(f.to) == private {

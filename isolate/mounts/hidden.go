@@ -102,8 +102,9 @@ func (pl *Planner) closeHiddenLayers() {
 	pl.hidden = nil
 }
 
-// hiddenLayer returns a function that returns the layer that hides entries in the mount at target, with the
-// ids of userns, for the caller to close; nil if nothing is hidden there.
+// hiddenLayer returns a function that returns the overlay layer that hides entries of the tree mounted at
+// target, for example the host's secrets. The layer has the ids of the user namespace userns, and the caller
+// closes it. The result is nil if nothing is hidden in that tree.
 func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File, error) {
 	l := pl.hidden[target]
 	if l == nil {

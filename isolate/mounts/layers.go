@@ -175,8 +175,9 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	return writable(ov, base)
 }
 
-// addHidden appends the layer that hides entries of the tree to the lower layers of ov, if there is one. here
-// says whether that layer belongs at this position.
+// addHidden appends the layer that hides entries of the host's tree to the lower layers of the overlay ov, if
+// the tree has hidden entries. It is called before each layer is added; here is true directly above the
+// host's tree, where the hiding layer belongs.
 func (l *Layers) addHidden(ov *mount.Overlay, here bool) error {
 	if !here || l.hidden == nil {
 		return nil

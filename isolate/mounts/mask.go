@@ -96,8 +96,8 @@ func (pl *Planner) readOnly() {
 	}
 }
 
-// noExec adds the system calls by which pid 1 forbids execution in the paths of Spec.NoExec, with everything
-// below them.
+// noExec adds the system calls by which pid 1 of the container mounts the paths of Spec.NoExec so that no
+// program in or below them can be executed.
 func (pl *Planner) noExec() {
 	pl.Stage = "forbidding programs"
 	for _, p := range pl.Spec.NoExec {

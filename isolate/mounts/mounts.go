@@ -78,7 +78,8 @@ func (pl *Planner) makeTrees() {
 }
 
 // makeTree adds the system calls by which pid 1 makes the mount m, detached, and returns the cell of its
-// descriptor. base are the mounts of its overlay's Base.
+// descriptor. base has the descriptors of the FUSE mounts that are the lowest layers, if m is an overlay with
+// such layers ([Overlay.Base]).
 func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 	attr := uint64(unix.MOUNT_ATTR_NODEV)
 	if m.ReadOnly {
@@ -204,7 +205,7 @@ func (pl *Planner) withoutSockets(name string, m Mount, attr uint64) launch.Cell
 
 // place adds the system call by which pid 1 attaches the mount m somewhere, because it is to be an overlay
 // layer. Kernels before 6.15 require that and cannot clone detached mounts (clone_private_mount and
-// may_copy_tree in fs/namespace.c). The mount goes with the host's tree.
+// may_copy_tree in fs/namespace.c). The mount disappears when pid 1 detaches the host's tree.
 func (pl *Planner) place(m launch.Cell) {
 	there := pl.clone(pl.Of(m), "", unix.AT_EMPTY_PATH)
 	pl.Do(unix.SYS_CLOSE, pl.Of(there.Result()))

@@ -52,9 +52,9 @@ func pins(s Spec) [][]string {
 	return list
 }
 
-// servedHidden returns a path in each directory of a Served tree in which entries are hidden, so that the
-// directory is pinned and cannot be renamed. Overlays hide entries by the path in the lower layer, which a
-// rename does not change, but the next start of the container lists other names there.
+// servedHidden returns a path in each directory with hidden entries of the trees that a FUSE server shows
+// ([Served]), so that the directory is pinned and cannot be renamed. Overlays hide entries by the path in the
+// lower layer, which a rename does not change, but the next start of the container lists other names there.
 func servedHidden(s Spec) (paths []string) {
 	for _, m := range s.Mounts {
 		if m.Served == nil {

@@ -18,8 +18,9 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// A premount is a mount that the supervisor makes and sends to a container's pid 1: a Served tree, or, under
-// [Own], one that the container's user namespace could not mount, such as an id-mapped mount.
+// A premount is a mount that the supervisor makes and sends to a container's pid 1: a tree that a FUSE server
+// shows or, for a container with ids of its own, a mount that its user namespace could not make, such as an
+// id-mapped one.
 type premount struct {
 	mount Mount
 	attr  uint64

@@ -37,7 +37,7 @@ func Compare(a, b Options, report func(path string, tree bool) error) error {
 	return t.reportPaths(stacks)
 }
 
-// openTables opens the layers of o read-only, to compare inode tables. The caller closes the result.
+// openTables opens the layers of o read-only, for [Compare], which compares two states. The caller closes it.
 func openTables(o Options) (*FS, error) {
 	o.ReadOnly = true
 	if len(o.Layers) > 0 {
@@ -110,8 +110,8 @@ func sameEntry(x, y *inode, name string) bool {
 	return x.nameUnchanged(y, name) && y.nameUnchanged(x, name)
 }
 
-// nameUnchanged reports whether name in the directory n still leads to the entry of the lower directory. A
-// nil n means that no layer changed the directory; it then shows the lower if other does.
+// nameUnchanged reports whether name in the directory n still leads to the lower entry of that name. n is nil
+// if no layer changed the directory; the result is then true if other, its other state, shows the lower.
 func (n *inode) nameUnchanged(other *inode, name string) bool {
 	if n == nil {
 		return other != nil && other.lower != nil

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxCopy is how many bytes one [FS.Copy] copies at most, because Freeze has to wait for it.
+// maxCopy is how many bytes one [FS.Copy] copies at most, since [FS.Freeze] waits for a running copy.
 const maxCopy = 64 << 20
 
 // Copy does copy_file_range(2) from the inode from, at off, to the inode to, at offset at. It shares blocks
@@ -31,7 +31,7 @@ func (f *FS) Copy(from uint64, off int64, to uint64, at, size int64, lose Privil
 }
 
 // singleFile returns a descriptor of n's content, which the caller releases, and how many bytes follow off;
-// nil and 0 at the end. EOPNOTSUPP: the content is in several files. Concurrent changes are copied or not.
+// nil and 0 at its end. EOPNOTSUPP: the content is in several files. A copy may miss concurrent changes.
 func (f *FS) singleFile(n *inode, off int64) (*lower.FD, int64, error) {
 	n.lock().RLock()
 	defer n.lock().RUnlock()

@@ -21,8 +21,8 @@ func (f *FS) openContent(n *inode) (*lower.FD, error) {
 	return f.openContentIn(n, n.layer, file)
 }
 
-// openContentIn is openContent for the content of n in the layer with the index at, or in the lower. If file
-// is not zero and identifies another file than the one found, it returns EIO.
+// openContentIn opens the content of n in the layer with the index at, or in the lower, as openContent does.
+// If file is not zero and identifies another file than the one found, it returns EIO.
 func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*lower.FD, error) {
 	return f.fds.Get(lower.Key{Layer: at, ID: n.id}, func() (int, error) {
 		if at == logfile.InLower {
@@ -88,8 +88,8 @@ func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
 }
 
 // withUpper calls do with a descriptor of n's content in the top layer, after copying up the first limit
-// bytes. If do fails with ENOSPC or EDQUOT, withUpper calls it again after deleted content has freed space;
-// do must then have nothing reserved and captured variables unchanged.
+// bytes. If do fails with ENOSPC or EDQUOT, withUpper calls it again once deleted content has freed space; so
+// a failing do must leave no space reserved and captured variables unchanged.
 func (f *FS) withUpper(n *inode, limit int64, do func(fd int) error) (err error) {
 	if f.readOnly {
 		return unix.EROFS
@@ -128,7 +128,8 @@ func (f *FS) withUpperOnce(n *inode, limit int64, do func(fd int) error) error {
 	return do(d.Num)
 }
 
-// copyUp copies up to limit bytes of the content of n to the layer top, as [FS.fillCopiedUp] describes.
+// copyUp copies up to limit bytes of the content of the file n to the layer top, which takes all changes,
+// before a program changes n. [FS.fillCopiedUp] says when it shares blocks instead of copying.
 func (f *FS) copyUp(n *inode, top logfile.Index, limit int64) (err error) {
 	n.lock().Lock()
 	defer n.lock().Unlock()

@@ -141,7 +141,8 @@ type handover struct {
 	shownDirs map[*lower.Ref]shownDir
 }
 
-// A shownDir says as which dirty inode, if any, a filesystem shows a lower directory, and whether at all.
+// A shownDir caches how a filesystem shows a lower directory: as the dirty inode dir, unchanged if dir is
+// nil, or not at all if ok is false.
 type shownDir struct {
 	dir *inode
 	ok  bool
@@ -209,7 +210,7 @@ func (h *handover) orphan(n *inode) *inode {
 	return m
 }
 
-// copyContent copies the content of n, in the old filesystem, to the new one's top layer for the inode m.
+// copyContent copies the content of n, in the replaced filesystem, to the top layer of the new one, as m's.
 func (h *handover) copyContent(n, m *inode) error {
 	top := h.to.top()
 	dst, err := h.to.createContent(h.to.layers[top], m.id)
@@ -254,7 +255,7 @@ func (h *handover) copy(dst int, n *inode) (reserved int64, err error) {
 	return reserved, h.to.copyTo(dst, src.Num, reserved, false)
 }
 
-// sameState reports whether n and m have the same attributes and content: the kernel's cache stays valid.
+// sameState reports whether n and m have equal attributes and content, so the kernel's cache stays valid.
 func (h *handover) sameState(n, m *inode) bool {
 	if n.changed != m.changed || n.attr != m.attr || n.target != m.target || n.sparse != nil || m.sparse != nil {
 		return false

@@ -58,8 +58,7 @@ type dirtyState struct {
 	sparse *sparse.Upper
 }
 
-// cleanState is the [dirtyState] that all clean inodes, those no layer changed, share. It is never written
-// to.
+// cleanState is the [dirtyState] that all clean inodes (changed by no layer) share. It is never written to.
 var cleanState = &dirtyState{recordedIn: logfile.NoContent}
 
 // ownState gives the inode n, which shared that of all clean ones, a writable dirtyState. It returns n.

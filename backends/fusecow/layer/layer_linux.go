@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say which directories [Open] makes a filesystem of, and how that behaves.
+// Options say of which directories [Open] makes a copy-on-write filesystem, and how it behaves.
 type Options struct {
 	// Lower is the directory that the filesystem shows below its layers and never writes to. Where this process
 	// may mount, submounts of Lower are left out.
@@ -299,9 +299,8 @@ func (f *FS) commitPeriodically() {
 	}
 }
 
-// Sync writes all metadata changes, and the content of all files, to stable storage. Pages that programs
-// wrote through mappings reach f only when those programs, or the caller, sync the mount. Errors: those of
-// files.
+// Sync writes all metadata changes, and the content of all files, to stable storage. Pages written through
+// mappings reach f only when their programs, or the caller, sync the mount. Errors: those of files.
 func (f *FS) Sync() error {
 	if f.readOnly {
 		return nil

@@ -78,8 +78,7 @@ type loggedState struct {
 	frame  int64
 }
 
-// takeUnlogged moves all changes that the log lacks from f into one batch, to be written. The caller holds
-// mu.
+// takeUnlogged moves all changes that the log lacks from f to one batch, to be written. The caller holds mu.
 func (f *FS) takeUnlogged() *unlogged {
 	u := &unlogged{dirty: f.dirty, names: f.dirtyNames, originals: f.originals, pendingLog: f.pendingLog.Load()}
 	u.records, u.before = f.encodeUnlogged()
@@ -212,7 +211,8 @@ func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
 	return (clean || d.Size == int64(len(logfile.Magic))) && !d.UncleanMode && !d.Torn, err
 }
 
-// replayRecord applies the next record of a log, and reports whether it was valid. refs caches lower inodes.
+// replayRecord applies the next record of a log to the inode table, and reports whether the record was valid.
+// refs caches lower inodes by path.
 func (f *FS) replayRecord(r *logfile.Reader, refs map[string]*lower.Ref) bool {
 	switch kind := r.Kind(); kind {
 	case logfile.KindClean, logfile.KindOriginal:
@@ -330,7 +330,8 @@ func (f *FS) recover(careful bool) error {
 	return nil
 }
 
-// extendSparse extends the file of a sparse upper n with a hole, up to the end of its first extent source.
+// extendSparse restores the size of a sparse upper n (a file whose holes show lower files) after a crash: it
+// extends the file with a hole, up to the end of its first extent source.
 func (f *FS) extendSparse(d *stackedLayer, n *inode) error {
 	n.size = n.sparse.Shown()
 	if f.readOnly {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lowerGone reports whether err means that the lower directory of a dirty dir no longer exists. dir then has
-// only the names that the layers record. Detach needs to see the error, so it gets false.
+// lowerGone reports whether err means that the lower directory of a dirty dir no longer exists, so that dir
+// has only the names that layers record. During [FS.Detach], which must report err, it returns false.
 func (f *FS) lowerGone(dir *inode, err error) bool {
 	return (errors.Is(err, unix.ESTALE) || errors.Is(err, fs.ErrNotExist)) && dir.changed && !f.detaching
 }

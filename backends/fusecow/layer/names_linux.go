@@ -43,7 +43,7 @@ func (n *inode) setName(name string, to *inode) {
 	n.entries[name] = to
 }
 
-// addName adds n under name to the dirty directory dir, for the next commit to log.
+// addName makes name in the dirty directory dir lead to n; the next commit writes that to the log.
 func (f *FS) addName(dir *inode, name string, n *inode) {
 	f.snapshotListings(dir)
 	dir.setName(name, n)

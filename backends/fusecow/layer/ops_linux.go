@@ -76,7 +76,7 @@ func (f *FS) entry(n *inode) Entry {
 	return Entry{n.id, f.generations[n.id], f.stat(n)}
 }
 
-// Lookup returns the inode called name in the directory id, as one more kernel reference; ID 0 means none.
+// Lookup returns the inode called name in the directory id, and counts one kernel reference; ID 0 means none.
 func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	if len(name) > unix.NAME_MAX {
 		return Entry{}, unix.ENAMETOOLONG
@@ -154,7 +154,7 @@ type Change struct {
 // A Set is a bit set that says which attributes of an inode a [Change] changes.
 type Set int
 
-// Bits of a [Set]. SetAtimeNow and SetMtimeNow use the present; KillSetID with SetSize clears set-id bits.
+// Bits of a [Set]. SetAtimeNow and SetMtimeNow mean the present; KillSetID with SetSize clears set-id bits.
 const (
 	SetMode Set = 1 << iota
 	SetUID
@@ -252,7 +252,7 @@ func (f *FS) OnStale(notify func(dir uint64, name string)) {
 	f.onStale = append(f.onStale, notify)
 }
 
-// notifyStale returns err. If err is ESTALE, it first has the kernel forget the names of n for the next open.
+// notifyStale returns err. For ESTALE it makes the kernel drop the names of n, to look them up anew later.
 func (f *FS) notifyStale(n *inode, err error) error {
 	if !errors.Is(err, unix.ESTALE) || n.lower == nil || n.lower.Dir == nil {
 		return err

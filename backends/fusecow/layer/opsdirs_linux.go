@@ -44,7 +44,7 @@ func (f *FS) OpenDir(id uint64) uint64 {
 	return l.next
 }
 
-// CloseDir closes the handle list of a directory, which [FS.OpenDir] returned.
+// CloseDir closes list, the handle of an open directory that [FS.OpenDir] returned.
 func (f *FS) CloseDir(list uint64) {
 	l := &f.listings
 	l.mu.Lock()

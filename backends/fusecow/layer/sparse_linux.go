@@ -23,8 +23,8 @@ import (
 // many as take about a tenth of a second.
 const defaultCopyUpLimit = 64 << 20
 
-// frozenDivisor divides the copy-up limit for content in a frozen layer or lower. Such a file cannot change,
-// so that it is safe to read the rest from it later.
+// frozenDivisor is how many times smaller the copy-up limit (bytes that a file's first write copies) is for a
+// file in a frozen layer or lower. Such a file cannot change, so the rest may be read from it later.
 const frozenDivisor = 64
 
 // maxSources is how many files may show through one sparse upper. A file that would need more is copied.

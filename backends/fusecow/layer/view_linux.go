@@ -5,11 +5,9 @@ package layer
 type View uint8
 
 const (
-	// Whole is the FUSE mount that shows the whole lower. For an inode it means: no view is assigned to it
-	// yet.
+	// Whole is the FUSE mount that shows the whole lower. For an inode it means: no view is assigned yet.
 	Whole View = iota
-	// Cached is the FUSE mount of directories, and of small files without extended attributes or further
-	// links.
+	// Cached is the FUSE mount of directories, and of small files without extended attributes or more links.
 	Cached
 	// Uncached is the FUSE mount of all other files, and of all entries of directories that only it has.
 	Uncached

@@ -90,8 +90,8 @@ func disablePoll(root *os.File) {
 	unix.Close(fd)
 }
 
-// MountAgain returns another detached mount of the filesystem, with the MOUNT_ATTR_* flags attr; the caller
-// closes it.
+// MountAgain returns another detached mount of the served filesystem, with the MOUNT_ATTR_* flags attr, for a
+// process that needs the tree too; the caller closes the mount.
 func (s *Server) MountAgain(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
 
 // Flush writes all changes to the filesystem's layer: it makes the kernel write back mapped pages, and

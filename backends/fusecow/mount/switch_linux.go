@@ -114,8 +114,9 @@ func (s *Server) refreshLengths(was *layer.FS, stale []uint64) error {
 	return err
 }
 
-// setNumberPrefix makes an inode reachable under a name in the root that consists of the prefix byNumber and
-// its inode number; "" ends that. See [Server.refreshLengths].
+// setNumberPrefix makes each inode reachable under a name in the root that consists of the prefix byNumber
+// and its inode number; "" ends that. Looking such a name up makes the kernel learn the inode's new size, see
+// [Server.refreshLengths].
 func (s *Server) setNumberPrefix(byNumber string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +124,7 @@ func (s *Server) setNumberPrefix(byNumber string) {
 }
 
 // lookupByNumber returns the inode for a name in the root directory dir that consists of numberPrefix and an
-// inode number. ok is false for other names.
+// inode number, by which the server makes the kernel learn new sizes. ok is false for other names.
 func (s *served) lookupByNumber(dir uint64, name string) (e layer.Entry, ok bool, err error) {
 	if s.numberPrefix == "" || dir != layer.RootID {
 		return e, false, nil

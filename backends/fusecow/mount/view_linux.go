@@ -52,8 +52,8 @@ func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out
 	return c.entry(out, e, err)
 }
 
-// shows reports whether the inode e, which the kernel has looked up, is in the cached view. If it is not,
-// shows drops the kernel's reference to the inode.
+// shows reports whether the inode e, which the kernel has looked up, is in the cached view, the FUSE mount of
+// directories and small files. If it is not, shows drops the kernel's reference to the inode.
 func (c cachedView) shows(e *layer.Entry) bool {
 	if c.f.View(e.ID) == layer.Cached {
 		return true
@@ -71,21 +71,21 @@ func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fus
 	return c.raw.GetAttr(cancel, in, out)
 }
 
-// ReadDirPlus lists all names of a directory, but with attributes only for the inodes of the cached view;
-// overlayfs finds the others in the uncached view.
+// ReadDirPlus lists all names of a directory, but with attributes only for the directories and small files of
+// the cached view; overlayfs finds the others in the uncached view, a second FUSE mount.
 func (c cachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return c.listPlus(in, out, c.shows)
 }
 
-// Open answers the kernel's first OPEN request with ENOSYS. After that the kernel opens files without a
-// request.
+// Open answers the kernel's first OPEN request for a small file of the cached view with ENOSYS. After that
+// the kernel opens files of this mount without a request.
 func (cachedView) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
 	return fuse.ENOSYS
 }
 
 // GetXAttr answers the kernel's request for an extended attribute with ENOSYS. The kernel then treats all
-// files of the cached view as having none. Programs above the overlay get EOPNOTSUPP, as on a filesystem
-// without attributes.
+// files of the cached view (the FUSE mount of small files without such attributes) as having none. Programs
+// above the overlay get EOPNOTSUPP, as on a filesystem without attributes.
 func (cachedView) GetXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ string, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.ENOSYS
 }
@@ -96,13 +96,13 @@ func (cachedView) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint
 	return 0, fuse.OK
 }
 
-// An uncachedView answers FUSE requests for the view [layer.Uncached]: it shows every file that overlayfs
-// looks up in it. A directory of the cached view has an empty listing here, because the cached view lists all
-// names.
+// An uncachedView answers FUSE requests for the view [layer.Uncached], the mount of files that are large or
+// have extended attributes or several links: it shows every file that overlayfs looks up in it. A directory
+// of the cached view has an empty listing here, because the cached view lists all names.
 type uncachedView struct{ raw }
 
-// Lookup answers the kernel's request to look up a name in the uncached view. It pins the inode to that view,
-// because overlayfs remembers in which layer it found a name.
+// Lookup answers the kernel's request to look up a name in the uncached view, the FUSE mount of large files
+// and the like. It pins the inode to that view, because overlayfs remembers in which layer it found a name.
 func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	code := a.raw.Lookup(cancel, h, name, out)
 	if code == fuse.OK && out.NodeId != 0 {
@@ -111,8 +111,8 @@ func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name stri
 	return code
 }
 
-// ReadDir lists a directory that only the uncached view has. Any other directory is empty here, since the
-// cached view lists its names.
+// ReadDir lists a directory that only the uncached view, the FUSE mount of large files and the like, has. Any
+// other directory is empty here, since the cached view lists its names.
 func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK
@@ -120,8 +120,8 @@ func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse
 	return a.raw.ReadDir(cancel, in, out)
 }
 
-// ReadDirPlus answers the kernel's READDIRPLUS in the uncached view: it lists a directory like ReadDir, and
-// looks each name up.
+// ReadDirPlus answers the kernel's READDIRPLUS in the uncached view, the FUSE mount of large files and the
+// like: it lists a directory like ReadDir, and looks each name up.
 func (a uncachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK

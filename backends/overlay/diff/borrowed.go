@@ -60,8 +60,8 @@ func (l *redirectFinder) dir(s *Stack, name string) error {
 	return nil
 }
 
-// names adds to the set names those of the entries in the directory dir of one layer, that with the index
-// layer. The finder then looks each up.
+// names adds to the set names the name of each entry that one layer, that with the index layer, has in the
+// directory dir. The finder looks each of these names up for a redirect.
 func (l *redirectFinder) names(layer int, dir string, names map[string]bool) error {
 	f, err := store.OpenIn(l.roots[layer], dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

@@ -50,8 +50,8 @@ func topmost(trees []string, tree string) string {
 	return tree
 }
 
-// changesIn yields the paths that the layers some have changed in an overlay. chain are all its layers above
-// the lower tree, to which some belong.
+// changesIn yields the paths that some layers of an overlay have changed. chain are all layers of the overlay
+// above the lower tree; some is the part of them whose changes are wanted.
 func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
@@ -116,10 +116,10 @@ func (t *changeLister) layer(tree string) error {
 	return store.Walk(tree, t.visit)
 }
 
-// emit yields the path name as changed; with tree, everything inside may be changed too. It leaves out a path
-// inside a directory that was yielded with tree, with one exception: lostFrom, unless "", is the path in the
-// lower tree that the entry's redirect reads and that is gone. Such an entry is yielded, unless it is inside
-// another one.
+// emit yields the path name as changed; with tree, everything inside may be changed too. It omits a path
+// inside a directory that was yielded with tree, because the caller compares that whole directory. lostFrom
+// is not "" if the directory name was renamed and its original in the lower tree is gone: such a path is
+// yielded even inside another directory, but not inside another lost one.
 func (t *changeLister) emit(name string, tree bool, lostFrom string) error {
 	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
 	if lostFrom != "" && inside(t.lost) {

@@ -191,8 +191,8 @@ func readDir(dir string) ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// clearTmp moves those entries of tmp/, the directory for layers that are being copied, into the trash that
-// no living process writes.
+// clearTmp moves into the trash the entries of tmp/, the directory for layers that are being copied, whose
+// writers no longer live.
 func (s *Store) clearTmp() error {
 	dir := filepath.Join(s.Dir, "tmp")
 	entries, err := readDir(dir)

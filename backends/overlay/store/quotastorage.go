@@ -19,14 +19,15 @@ type QuotaStorage interface {
 	// Destroy deletes the entry name of the directory dir, with its content, if Make made it. It reports
 	// whether it did.
 	Destroy(dir int, name string) (bool, error)
-	// CanLimit and Limit are the methods of [snapshot.Limiter], for the directory of a fork's
-	// upper layer.
+	// CanLimit returns the reason why forks cannot have the disk limit l, or nil; Limit sets that limit for a
+	// fork, whose upper layer is the directory layer. They do the work of the methods of [snapshot.Limiter].
 	CanLimit(l snapshot.DiskLimit) error
 	Limit(ctx context.Context, layer string, l snapshot.DiskLimit) error
-	// InheritLimit applies the limit of the layer old also to the new, empty layer next.
+	// InheritLimit applies the disk limit of the layer old also to the new, empty layer next of the same
+	// fork.
 	InheritLimit(old, next string) error
-	// Swept removes leftovers of the storage itself. The backend calls it after a sweep has deleted all
-	// removed layers.
+	// Swept removes leftovers of the storage itself, such as limits that no layer has any more. The backend
+	// calls it after a sweep has deleted all removed layers.
 	Swept() error
 }
 

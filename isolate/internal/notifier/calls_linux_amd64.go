@@ -7,7 +7,9 @@ const (
 	newfstatat = unix.SYS_NEWFSTATAT
 )
 
-// older are the calls without a directory, which this architecture has besides.
+// older are the system calls of this architecture, beside those that all architectures have, that open or
+// look up a file without a directory descriptor, such as open(2). The filter of this package observes them
+// too.
 var older = []watched{
 	{unix.SYS_OPEN, -1, 0, -1, false},
 	{unix.SYS_STAT, -1, 0, -1, false},

@@ -7,5 +7,6 @@ const (
 	newfstatat = unix.SYS_FSTATAT
 )
 
-// older are the calls without a directory, of which this architecture has none.
+// older would be the system calls that open or look up a file without a directory descriptor, such as
+// open(2), for the filter to observe. This architecture has none.
 var older []watched

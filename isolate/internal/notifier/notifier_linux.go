@@ -13,20 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flags are those of seccomp(2) with which the filter is loaded: the call returns the descriptor for Serve, and
-// only a fatal signal interrupts a call that Serve has received (Linux 5.19).
+// Flags are those of seccomp(2) with which a container's pid 1 loads the filter that observes system calls:
+// seccomp returns the descriptor for [Serve], and only a fatal signal interrupts a call that Serve has
+// received (Linux 5.19).
 const Flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 
-// A watched is a system call that the filter stops. dir and path are the numbers of its arguments: the
-// directory that a relative path starts at, -1 for the working directory, and the path. flags is the number
-// of the argument which with AT_EMPTY_PATH means that the call has no path, or -1.
+// A watched is a system call that names a file, which the filter stops until the supervisor has read that
+// name. dir and path are the indexes of its arguments: the directory that a relative path starts at, -1 for
+// the working directory, and the path. flags is the index of the argument which with AT_EMPTY_PATH means that
+// the call has no path, or -1.
 type watched struct {
 	number           uint32
 	dir, path, flags int
 	exec             bool
 }
 
-// calls returns the system calls that the filter stops: all, or only those that execute a program.
+// calls returns the system calls that the filter stops for the supervisor to observe: those that open or look
+// up a file or execute a program, or with onlyExec only the last.
 func calls(onlyExec bool) []watched {
 	list := []watched{
 		{unix.SYS_OPENAT, 0, 1, -1, false},
@@ -46,8 +49,8 @@ func calls(onlyExec bool) []watched {
 	return list
 }
 
-// Program returns the filter as an array of struct sock_filter, and its length in instructions. With onlyExec it
-// stops only the execution of programs.
+// Program returns the seccomp filter that stops system calls for the supervisor to observe, as an array of
+// struct sock_filter, and its length in instructions. With onlyExec it stops only the execution of programs.
 func Program(onlyExec bool) (code []byte, instructions int) {
 	const (
 		load, equal, anyBit, done = 0x20, 0x15, 0x45, 0x6
@@ -77,7 +80,8 @@ func Program(onlyExec bool) (code []byte, instructions int) {
 	return code, len(code) / 8
 }
 
-// A notification is struct seccomp_notif, and a reply struct seccomp_notif_resp, of linux/seccomp.h.
+// A notification is the kernel's message that a process of the container made an observed system call, struct
+// seccomp_notif; a reply, struct seccomp_notif_resp, lets the call continue (linux/seccomp.h).
 type notification struct {
 	id         uint64
 	pid, flags uint32
@@ -94,9 +98,10 @@ type reply struct {
 	flags uint32
 }
 
-// Serve calls observed for each system call that the filter with this descriptor stops, and lets the call
-// continue afterwards. pid is the process on the host, path the absolute path as the process names it, whose
-// symbolic links are not followed, and exec is set for the execution of a program. It closes the descriptor and returns when no process with the filter is left.
+// Serve calls observed for each system call that the seccomp filter with the descriptor listener stops, and
+// lets the system call continue afterwards. pid is the process on the host. path is the absolute path as the
+// process names it, with symbolic links not followed. exec is set for the execution of a program. Serve
+// closes the descriptor and returns when no process with the filter is left.
 func Serve(listener int, observed func(pid int, path string, exec bool)) {
 	defer unix.Close(listener)
 	byNumber := map[uint32]watched{}
@@ -118,7 +123,8 @@ func Serve(listener int, observed func(pid int, path string, exec bool)) {
 	}
 }
 
-// waitFor waits for a notification. It returns false when no process is left that could send one.
+// waitFor waits until the kernel has a notification of a system call that the filter has stopped; listener is
+// the filter's descriptor. It returns false when no process with the filter is left.
 func waitFor(listener int) bool {
 	for {
 		fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
@@ -144,7 +150,8 @@ func ioctl(fd int, request uint, arg unsafe.Pointer) unix.Errno {
 	}
 }
 
-// path returns the absolute path that the call names, "" if it cannot be read.
+// path returns the absolute path of the file that the stopped system call n names, read from the memory of
+// the calling process, or "" if it cannot be read. c describes the arguments of the call.
 func (n *notification) path(c watched) string {
 	text := readText(int(n.pid), uintptr(n.args[c.path]))
 	if text != "" && text[0] == '/' {

@@ -74,8 +74,9 @@ func (g *Digest) Add(kind byte, r *Reader) {
 	}
 }
 
-// Need reads one record, of that kind, of a layer below the digested log. If the digest has a gone or unname
-// record that cancels it, Need adds the cancelling record to needed, so that Records does not drop it.
+// Need reads one record, of that kind, of a layer below the digested log. If a record of the digest cancels
+// it (the inode was removed, or the name is the lower's again), Need adds the cancelling record to needed, so
+// that Records does not drop it.
 func (g *Digest) Need(needed *Digest, kind byte, r *Reader) {
 	switch kind {
 	case KindInode:

@@ -41,8 +41,8 @@ type Layer struct {
 	renamed bool
 }
 
-// ErrDamaged means that a layer's log does not begin with the magic word, that its whole frames make no
-// sense, or that whole frames follow a broken one.
+// ErrDamaged means that a layer's log is damaged, not only torn at its end by a crash: it does not begin with
+// the magic word, its whole frames (groups of records) make no sense, or whole frames follow a broken one.
 var ErrDamaged = errors.New("the log is damaged")
 
 // Magic is the word with which the log of every layer begins: it identifies the file and its format version.

@@ -184,8 +184,8 @@ func (m *merger) linkUnlogged() error {
 	return nil
 }
 
-// layerAt returns the path of that one among the layers to merge whose indexes include at. A log record names
-// by at the layer that has a file's content.
+// layerAt returns the path of that one among the layers to merge whose indexes include at. A log record says
+// by an index which layer has a file's content.
 func (m *merger) layerAt(at Index) string {
 	i := m.from
 	for m.Index(i) < at {

@@ -77,8 +77,9 @@ func (d *Layer) SetAside(id uint64) error {
 	return err
 }
 
-// withFreeName calls do with name, and then with numbered variants of it for as long as do reports that the
-// name is taken. It returns the name that was free, or the error of do.
+// withFreeName finds a free name for a file that recovery sets aside: it calls do with name, and then with
+// numbered variants of it for as long as do reports that the name is taken. It returns the name that was
+// free, or the error of do.
 func withFreeName(name string, do func(string) error) (string, error) {
 	for at, i := name, 2; ; i++ {
 		if err := do(at); !errors.Is(err, fs.ErrExist) {

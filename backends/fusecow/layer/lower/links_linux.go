@@ -214,8 +214,8 @@ func (s *LinkSearch) check(w *wantedLinks, dir *Ref, name string) error {
 	return errAllFound
 }
 
-// unreachable reports whether err means that a search finds nothing at a path: it is gone, or this process
-// may not look.
+// unreachable reports whether err means that the search for hard links finds nothing at a path: the path is
+// gone, or this process may not look there.
 func unreachable(err error) bool {
 	for _, kind := range []error{fs.ErrNotExist, fs.ErrPermission, unix.ESTALE, unix.ENOTDIR, unix.ELOOP} {
 		if errors.Is(err, kind) {

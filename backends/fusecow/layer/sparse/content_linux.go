@@ -16,7 +16,8 @@ type Content struct {
 	Put  func(*lower.FD)
 }
 
-// Read fills buf with the content from offset off, from the upper file and its sources.
+// Read fills buf with the content of a sparse upper from offset off: the data of the upper file, and through
+// its holes that of other files, its sources.
 func (c *Content) Read(buf []byte, off int64) error { return c.readLevel(0, buf, off) }
 
 // NextData returns the first offset in [off, end) at which the upper file or a source has data, or end.

@@ -48,6 +48,6 @@ func (p *Upper) In(fd int) (*Upper, error) {
 	return New(logfile.Sparse{Own: logfile.FileIdentity(&st), Sources: p.Sources}), err
 }
 
-// Shown returns the offset from which on no source shows through the holes of the upper file, so that holes
-// there are zeros.
+// Shown returns the offset from which on no source (a file that shows through holes) is visible in the upper
+// file, so that holes there are zeros.
 func (p *Upper) Shown() int64 { return p.Sources[0].Until }
