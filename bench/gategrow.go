@@ -28,8 +28,8 @@ func (r *referee) growthChecks() []check {
 	return list
 }
 
-// growth returns a measure that times every command of snapfs in the largest and in the smallest tree, in a
-// sandbox with 100 changed files. Its value is the largest ratio of the two times.
+// growth returns the measuring function of a check: it times every command of snapfs in the largest and in
+// the smallest tree, in a sandbox with 100 changed files. Its value is the largest ratio of the two times.
 func (r *referee) growth(s setting) measure {
 	return func(ctx context.Context) (worst float64, detail string, err error) {
 		var subjects []timing.Subject

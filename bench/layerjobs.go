@@ -74,16 +74,16 @@ func (a layerAmounts) fill(ctx context.Context, dir string) error {
 	return errors.Join(err, writeFile(filepath.Join(dir, bigBelow), a.mebibytes))
 }
 
-// fresh returns a function that prepares a job: it removes the directory called name, which an earlier round
-// made.
+// fresh returns a function that prepares a timed job: it removes the directory called name, which an earlier
+// round of the job made.
 func fresh(name string) func(context.Context, string) error {
 	return func(_ context.Context, dir string) error {
 		return errors.Join(os.RemoveAll(filepath.Join(dir, name)), os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 }
 
-// changePackages prepares a build job: it changes the source of every package in dir, so that the next build
-// compiles all of them.
+// changePackages prepares the timed job that builds a program: it changes the source of every package in dir,
+// so that the next build compiles all of them.
 func (a layerAmounts) changePackages(_ context.Context, dir string) error {
 	now := int(time.Now().UnixNano())
 	for i := range a.packages {
@@ -98,7 +98,8 @@ func (a layerAmounts) makeMany(_ context.Context, dir string) error {
 	return grow(filepath.Join(dir, "many"), a.many)
 }
 
-// haveMany prepares a job: it makes the directory "many" of small files in dir, unless that is complete.
+// haveMany prepares a timed job: it makes the directory "many" of small files in dir, unless that exists with
+// all its files.
 func (a layerAmounts) haveMany(ctx context.Context, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "many", fileOf(a.many-1))); err == nil {
 		return nil
@@ -156,8 +157,9 @@ func writeFile(path string, mebibytes int) error {
 	return f.Close()
 }
 
-// unread prepares the job that reads a large file. It drops the file from the page cache of the layer, and
-// reads it into the page cache of the lower filesystem, which all layers share.
+// unread prepares the timed job that reads a large file. It drops the file from the page cache of the
+// measured layer, such as overlayfs, and reads it into the page cache of the lower filesystem, which all
+// layers share.
 func (a layerAmounts) unread(_ context.Context, dir string) error {
 	f, err := os.Open(filepath.Join(dir, bigBelow))
 	if err != nil {

@@ -28,8 +28,8 @@ const spares = 500
 // check for leaks compares two of them.
 type census struct{ mounts, loops, subvolumes, files int }
 
-// more returns how many more objects c has than d, added over the kinds; the first 500 additional files do
-// not count.
+// more returns how many more objects (mounts, files and so on) the later count c has than d, added over the
+// kinds. The first 500 additional files, which a backend may store for reuse, do not count.
 func (c census) more(d census) int {
 	return max(c.mounts-d.mounts, 0) + max(c.loops-d.loops, 0) + max(c.subvolumes-d.subvolumes, 0) + max(c.files-d.files-spares, 0)
 }
@@ -110,7 +110,8 @@ func (r *referee) settle(ctx context.Context, s setting, dir string) error {
 	return err
 }
 
-// leaks returns a measure that counts the objects that the checks with many sandboxes have left behind.
+// leaks returns the measuring function of a check: it counts the mounts, subvolumes, files and so on that the
+// checks with many sandboxes have left behind.
 func (r *referee) leaks(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		before, ok := r.before[s.Name]
