@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a connection between two processes of this machine that preserves message boundaries
-// and carries descriptors (unix(7), SOCK_SEQPACKET). Its methods block their thread; Shutdown
-// wakes them. macOS has no such sockets, so there every function fails.
+// Conn is a connection between two processes of this machine that preserves message boundaries and carries
+// file descriptors (unix(7), SOCK_SEQPACKET). Its methods block their thread; Shutdown wakes them. macOS has
+// no such sockets, so there every function fails.
 type Conn struct{ fd int }
 
 // MaxMessage is the largest size of a message, in bytes. It holds a command's arguments and environment, and

@@ -95,8 +95,9 @@ func Count(ctx context.Context, fd int) error {
 
 // Hold limits a subvolume to n bytes, together with those nested in it. root is the subvolume's open root
 // directory. Hold puts the subvolumes into the quota group, which it makes if it does not exist, limits the
-// group, and removes them from other groups of this level. A repeated call adds nested subvolumes that have
-// escaped. After an error the old limit holds; a new, empty group may remain until [Sweep].
+// group, and removes them from other groups of [Level], those that snapfs makes. A repeated call adds nested
+// subvolumes that have escaped. After an error the old limit holds; a new, empty group may remain until
+// [Sweep].
 func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	if err := Join(ctx, fd, root, group); err != nil {
 		return err

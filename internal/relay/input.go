@@ -133,16 +133,16 @@ func (in *input) taken(stop *os.File) bool {
 	}
 }
 
-// settle is called when the command has ended. It takes the bytes that the command has not read out of its
-// pipe again, and removes only the bytes that it has read from the caller's input.
+// settle is called when the command has ended. It takes the bytes that the command has not read back out of
+// the command's pipe. It then removes from the caller's input only those that the command has read.
 func (in *input) settle() {
 	if left, err := takeBack(in.to); err == nil {
 		in.source.consume(max(in.offered-left, 0))
 	}
 }
 
-// slot is the size in bytes of the smallest buffer that a pipe can have, one page. The relay offers a command
-// one page of input at a time, or sixteen if more than one waits.
+// slot is the size in bytes of the smallest buffer that a pipe can have, one page. The relay passes a command
+// one page of the caller's input at a time, or sixteen if more than one waits.
 const slot = 4096
 
 // A ttySource reads the caller's terminal for a command. Bytes read from a terminal cannot be put back, so it

@@ -277,8 +277,8 @@ func (a *applier) openInode(c *command) (int, error) {
 	return fd, err
 }
 
-// checkLinks returns ErrNotSupported for a file with several hard links if the tree is an overlay. A change
-// there would copy up one link, and the other links would keep the old content.
+// checkLinks returns ErrNotSupported if the file that a stream changes has several hard links and the tree is
+// an overlay. The change would copy up one link, and the other links would keep the old content.
 func (a *applier) checkLinks(dir int, name string) error {
 	if !a.parts {
 		return nil
@@ -293,8 +293,8 @@ func (a *applier) checkLinks(dir int, name string) error {
 	}
 }
 
-// regular opens the regular file at path for reading and writing. It refuses other types, because opening a
-// device or a pipe has effects.
+// regular opens the regular file at path in the tree to which a stream is applied, for reading and writing.
+// It refuses other types, because opening a device or a pipe has effects.
 func (a *applier) regular(path string) (*os.File, error) {
 	path, err := checked(path)
 	if err != nil {

@@ -150,8 +150,8 @@ func (a *applier) remove(c *command, flags int) error {
 	return unix.Unlinkat(s.dir, s.name, flags)
 }
 
-// on calls do with an O_PATH descriptor of the inode at the path of the stream command c, which changes
-// attributes of that inode.
+// on calls do, which changes attributes of an inode, with an O_PATH descriptor of the inode at the path of
+// the stream command c.
 func (a *applier) on(c *command, do func(fd int) error) error {
 	fd, err := a.openInode(c)
 	if err != nil {

@@ -97,8 +97,8 @@ func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	return grants, nil
 }
 
-// addPermissions lets the owner of the open inode fd read and write it, and enter a directory. It returns the
-// former mode, or nil if nothing was changed or this user may not change it.
+// addPermissions gives the owner of the open inode fd the permissions to read and write it, and to enter a
+// directory. It returns the former mode, or nil if nothing was changed or this user may not change it.
 func addPermissions(fd int) (was *uint32, err error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
@@ -124,8 +124,9 @@ func addPermissions(fd int) (was *uint32, err error) {
 	return &mode, nil
 }
 
-// leavesOut reports whether to ignore err from setting the attribute name, because only root may set it and
-// this process is an ordinary user's. It calls LeftOut of the options then.
+// leavesOut reports whether to ignore err from setting the extended attribute name, because only root may set
+// it and this process is an ordinary user's. If so, it first reports the attribute to the caller of [Apply]
+// through Options.LeftOut.
 func (a *applier) leavesOut(c *command, name string, err error) bool {
 	if a.chowns || !errors.Is(err, unix.EPERM) || !strings.HasPrefix(name, "trusted.") && !strings.HasPrefix(name, "security.") {
 		return false

@@ -71,8 +71,9 @@ func (a *applier) removePlace(path string) error {
 	return err
 }
 
-// follow updates the paths of mount points after a stream command has renamed from to to. The kernel's
-// streams rename a directory before they empty and remove it.
+// follow updates the noted paths of mount points after a stream command has renamed from to to, so that their
+// empty directories are found at the new path. The kernel's streams rename a directory before they empty and
+// remove it.
 func (a *applier) follow(from, to string) {
 	for i := range a.places {
 		p := &a.places[i]

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Stream observes the file behind a descriptor without opening it for input or output, so
-// that the other end of a pipe sees no additional reader or writer. Linux only.
+// A Stream observes the pipe, terminal or other file behind a descriptor without opening it for input or
+// output, so that the other end of a pipe sees no additional reader or writer. snapfs asks it when the stream
+// was last used. Linux only.
 type Stream struct {
 	place  *os.File // O_PATH
 	socket *os.File // a socket itself, which has no place; nil for all others

@@ -79,8 +79,8 @@ func (s Script) Play(root *os.File) error {
 	return nil
 }
 
-// Powers restrict which changes a [Writer] may put into a random script, because some filesystems and users
-// cannot make all of them.
+// Powers restrict which changes to a tree a [Writer] may put into a random script for a test, because some
+// filesystems and users cannot make all of them.
 type Powers struct {
 	// Root allows steps that need root: devices, owners, file capabilities and set-id bits.
 	Root bool
