@@ -18,10 +18,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// mostPaths is how many changed paths a reply to an agent lists; it reports the number of all.
+// mostPaths is how many changed paths a reply to a coding agent lists at most. The reply also holds the
+// number of all changed paths.
 const mostPaths = 100
 
-// A DiffRequest is an agent's request to compare two states of a sandbox's files, such as two checkpoints.
+// A DiffRequest is a coding agent's request to compare two states of a sandbox's files, such as two
+// checkpoints.
 type DiffRequest struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	From    string   `json:"from,omitempty" jsonschema:"the checkpoint to compare with; by default the state in which the sandbox was made"`
@@ -59,8 +61,8 @@ func (s *Service) Diff(ctx context.Context, q DiffRequest) (Diff, error) {
 	return compare.Served(ctx, func(ctx context.Context) (Diff, error) { return diffOf(ctx, e, q, paths) })
 }
 
-// diffOf compares the two states that q names, and returns the changes at or below the absolute paths; no
-// paths select all changes.
+// diffOf compares the two states of a sandbox's files that q names, and returns the changes at or below the
+// absolute paths; no paths select all changes.
 func diffOf(ctx context.Context, e *engine.Engine, q DiffRequest, paths []string) (Diff, error) {
 	r := Diff{Sandbox: q.Sandbox, Paths: []ChangedPath{}}
 	changes, err := e.Compare.Diff(ctx, q.Sandbox, q.From, q.To)
@@ -94,7 +96,8 @@ func diffOf(ctx context.Context, e *engine.Engine, q DiffRequest, paths []string
 	return r, err
 }
 
-// patchOf returns the changes as a patch in the format of git diff, clipped for a reply.
+// patchOf returns the changes as a patch in the format of git diff, without its middle if it is too long for
+// a reply.
 func patchOf(ctx context.Context, changes *compare.Changes) (Text, error) {
 	if err := changes.FindRenames(ctx); err != nil {
 		return Text{}, err
@@ -111,8 +114,7 @@ func patchOf(ctx context.Context, changes *compare.Changes) (Text, error) {
 	return w.text(), nil
 }
 
-// limit removes, from changes, those that lie at or below none of the absolute paths; without paths it
-// removes nothing.
+// limit leaves in changes only those at or below one of the absolute paths; without paths it leaves all.
 func limit(changes *compare.Changes, paths []string) {
 	if len(paths) == 0 {
 		return
@@ -195,7 +197,8 @@ type Conflict struct {
 	Why  string `json:"why"`
 }
 
-// conflicts returns the first 100 conflicts for a reply, and how many more there are.
+// conflicts returns the first 100 conflicts of a merge for a reply to a coding agent, and how many more there
+// are.
 func (s *Service) conflicts(all []reconcile.Conflict) (list []Conflict, more int) {
 	list = []Conflict{}
 	for _, c := range all[:min(len(all), mostPaths)] {

@@ -15,7 +15,8 @@ const (
 	tailMost = 6 << 10
 )
 
-// A Text is a text of any length, shortened for a reply: its middle is left out if it is long.
+// A Text is a text such as a command's output, shortened for the reply to a coding agent: its middle is left
+// out if it is long.
 type Text struct {
 	Text    string `json:"text" jsonschema:"all of it, or its beginning if left_out is not 0"`
 	Tail    string `json:"tail,omitempty" jsonschema:"its end, if left_out is not 0"`
@@ -52,8 +53,8 @@ func (c *clip) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the beginning and the end of the clip's input so far, and how many bytes between them are left
-// out.
+// text returns the beginning and the end of the output that was written to the clip so far, and how many
+// bytes between them are left out.
 func (c *clip) text() Text {
 	c.mu.Lock()
 	defer c.mu.Unlock()

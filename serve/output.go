@@ -103,8 +103,8 @@ func removeUnused(path string) {
 
 func outputPath(dir string, number int) string { return filepath.Join(dir, strconv.Itoa(number)) }
 
-// outputsIn lists the numbers of the commands' outputs stored in dir, in ascending order, so that the oldest
-// can be removed.
+// outputsIn lists the numbers of the commands whose outputs are stored in dir, in ascending order, so that
+// the oldest can be removed.
 func outputsIn(dir string) (numbers []int, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -164,7 +164,7 @@ func (o *output) close() {
 // drop removes the stored file of a command's output that the reply to the agent holds completely.
 func (o *output) drop() { _ = os.Remove(o.file.Name()) } // one that stays is removed with the sandbox
 
-// An OutputRequest is an agent's request for a part of the stored output of a command.
+// An OutputRequest is a coding agent's request for a part of the stored output of a command.
 type OutputRequest struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 	Output  string `json:"output" jsonschema:"the name from the result of the command, such as exec-3 or start-1"`

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A PlanRequest is an agent's selection of the changes of a sandbox that it wants to promote.
+// A PlanRequest is a coding agent's selection of the changes of a sandbox that it wants to promote.
 type PlanRequest struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	Paths   []string `json:"paths,omitempty" jsonschema:"promote only changes at or below these paths of the workspace"`
@@ -103,8 +103,8 @@ func (s *Service) note(step reconcile.Step) string {
 	return ""
 }
 
-// refsOf returns a line of text for each branch or tag that a plan moves, or whose commits it stores under
-// another name.
+// refsOf returns a line of text for each git branch or tag that a promotion plan moves, or whose commits it
+// stores under another name.
 func refsOf(reports []gitresult.Report) (lines []string) {
 	for _, r := range reports {
 		for _, ref := range r.Refs {
@@ -164,7 +164,7 @@ func (s *Service) Question(p Plan) (string, error) {
 	return b.String(), nil
 }
 
-// Nothing reports whether the plan has no steps, so that there is nothing to promote.
+// Nothing reports whether the promotion plan has no steps, so that there is nothing to promote.
 func (p *Plan) Nothing() bool { return len(p.whole.Steps) == 0 && len(p.whole.Git) == 0 }
 
 // Refusal returns the error for an agent whose client cannot ask a person to approve the plan. why is the
@@ -183,8 +183,8 @@ type Promoted struct {
 	LeftOut int    `json:"left_out,omitempty" jsonschema:"how many changes outside the workspace were left out"`
 }
 
-// Promote carries out exactly the plan with this fingerprint, or nothing. The caller must have a person's
-// approval of that plan. Errors: ErrDrifted if the plan is another one now; those of
+// Promote carries out exactly the promotion plan with this fingerprint (its hash), or nothing. The caller
+// must have a person's approval of that plan. Errors: ErrDrifted if the plan is another one now; those of
 // [reconcile.Reconciler.Promote].
 func (s *Service) Promote(ctx context.Context, q PlanRequest, fingerprint string) (Promoted, error) {
 	o, err := s.planOptions(q)

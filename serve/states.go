@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/engine/keypoint"
 )
 
-// A CheckpointRequest is an agent's request to record the present files of a sandbox.
+// A CheckpointRequest is a coding agent's request to store the present files of a sandbox as a checkpoint.
 type CheckpointRequest struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 	Name    string `json:"name,omitempty" jsonschema:"the checkpoint's name; without one, snapfs chooses it"`
@@ -31,7 +31,8 @@ func checkpointOf(sandbox string, m catalog.NamedSnapshot) Checkpoint {
 	return c
 }
 
-// Checkpoint records the present files of a sandbox. Errors: those of [engine.Engine.Snapshot].
+// Checkpoint stores the present files of a sandbox under a name, so that [Service.Rollback] can return to
+// them. Errors: those of [engine.Engine.Snapshot].
 func (s *Service) Checkpoint(ctx context.Context, q CheckpointRequest) (Checkpoint, error) {
 	e, _, err := s.enter(ctx, q.Sandbox)
 	if err != nil {
@@ -41,7 +42,7 @@ func (s *Service) Checkpoint(ctx context.Context, q CheckpointRequest) (Checkpoi
 	return checkpointOf(q.Sandbox, m), err
 }
 
-// A RollbackRequest is an agent's request to return a sandbox's files to an earlier state.
+// A RollbackRequest is a coding agent's request to return a sandbox's files to a checkpoint.
 type RollbackRequest struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 	To      string `json:"to,omitempty" jsonschema:"the checkpoint; without one, the state in which the sandbox was made"`

@@ -54,8 +54,9 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Serve answers the MCP requests of the client at o.In until the input ends, which is no error, or ctx does.
-// Commands of sandbox_exec end with Serve; background commands continue.
+// Serve answers the requests of the client at o.In by the Model Context Protocol until the input ends, which
+// is no error, or ctx does. Commands that run in a call of the tool sandbox_exec end with Serve; background
+// commands continue.
 func Serve(ctx context.Context, service *serve.Service, o Options) error {
 	calls, stop := context.WithCancel(ctx)
 	defer stop()

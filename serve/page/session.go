@@ -25,7 +25,7 @@ const (
 	logoutPath  = "/page/logout"
 	sessionPath = "/page/session"
 
-	// keyHeader is the request header with the key that decrypts the session's cookie.
+	// keyHeader is the request header with the key that decrypts the cookie of a browser's session.
 	keyHeader = "X-Snapfs-Key"
 	// maxLogin is the largest size in bytes of the body of a login request.
 	maxLogin = 4096
@@ -173,8 +173,8 @@ func (p *Page) logout(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// describe answers with what the session may do. Without a session it answers with no content, which is no
-// error: the page then shows its login.
+// describe answers the web page's request about what the browser's session may do. Without a session it
+// answers with no content, which is no error: the page then shows its login.
 func (p *Page) describe(w http.ResponseWriter, r *http.Request) {
 	t, err := p.current(r)
 	if err != nil {
@@ -193,8 +193,8 @@ func (p *Page) current(r *http.Request) (token.Token, error) {
 	return p.tokens.Check(text)
 }
 
-// cookie returns the cookie of a session with this value. The port is part of its name, because a browser
-// sends one set of cookies to all ports of a host.
+// cookie returns the cookie of a browser's session with this value. The port is part of its name, because a
+// browser sends one set of cookies to all ports of a host.
 func cookie(r *http.Request, value string) *http.Cookie {
 	_, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -203,7 +203,8 @@ func cookie(r *http.Request, value string) *http.Cookie {
 	return &http.Cookie{Name: "snapfs_" + port, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil}
 }
 
-// seal encrypts the token text with a new random key for the session's cookie, and returns both encoded.
+// seal encrypts the API token text, for the cookie of a browser's session, with a new random key, and returns
+// both encoded.
 func seal(text string) (key, sealed string, err error) {
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw) // never fails

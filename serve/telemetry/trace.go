@@ -27,7 +27,8 @@ func Wanted() bool {
 	return named && !strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true")
 }
 
-// flushing is how long [Trace] waits at its end until the collector has taken the last spans.
+// flushing is how long [Trace] waits at its end until the collector, a monitoring program, has taken the last
+// spans.
 const flushing = 5 * time.Second
 
 // Trace sends spans about the events of the state directory state to the collector that the environment
@@ -219,8 +220,8 @@ func id(words ...string) (span trace.SpanID) {
 	return span
 }
 
-// key returns the identifier of an event's subject: a sandbox, or the promotion of a sandbox that no longer
-// exists.
+// key returns the identifier of the subject of an event in the state directory: a sandbox, or the promotion
+// of a sandbox that no longer exists.
 func key(e events.Event) string {
 	switch {
 	case e.SandboxID != "":

@@ -234,7 +234,8 @@ func (s *session) copy(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// finish sends the client the last event, which says how the session ended, and closes the connection.
+// finish sends the client of the terminal the last event, which says how the session ended, and closes the
+// connection.
 func (s *session) finish(ctx context.Context, last Event) {
 	var why websocket.CloseError
 	switch cause := context.Cause(ctx); {
@@ -264,7 +265,8 @@ func (s *session) message(kind websocket.MessageType, data []byte) error {
 	return s.c.Write(late, kind, data)
 }
 
-// ping sends pings at regular intervals, and calls end if the client does not answer.
+// ping sends pings to the client of the terminal at regular intervals, and calls end if the client does not
+// answer.
 func (s *session) ping(ctx context.Context, end context.CancelCauseFunc) {
 	tick := time.NewTicker(s.o.Ping)
 	defer tick.Stop()
@@ -284,7 +286,8 @@ func (s *session) ping(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// receive reads the client's next message. Errors: errGone; a refusal of a message that is too long.
+// receive reads the next message of the terminal's client. Errors: errGone if the client is gone; a refusal
+// of a message that is too long.
 func (s *session) receive(ctx context.Context) (websocket.MessageType, []byte, error) {
 	kind, data, err := s.c.Read(ctx)
 	switch {
