@@ -155,7 +155,7 @@ func (a *API) openFiles(ctx context.Context, name string) (*files.Session, *cata
 	return s, rec, err
 }
 
-// inFiles calls do with a tree that works on the files of the sandbox called name, and closes it afterwards.
+// inFiles calls do with access to the files of the sandbox called name, and closes it afterwards.
 func (a *API) inFiles(ctx context.Context, name string, do func(t files.Tree, rec *catalog.Record) error) error {
 	s, rec, err := a.openFiles(ctx, name)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Net is a reply of the HTTP API about the network of a sandbox: what it may reach, and which accesses it
-// tried.
+// A Net is a reply of the HTTP API about the network of a sandbox: which servers it may reach, and which
+// accesses it tried.
 type Net struct {
 	Network   string        `json:"network" doc:"none, host, or allow: with rules"`
 	Decisions []NetDecision `json:"decisions" nullable:"false" doc:"oldest first; of very many, the last are stored"`

@@ -110,8 +110,8 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// Exit statuses of snapfs commands whose errors get an HTTP status of their own: a self-test broke out of the
-// sandbox, and the host has no capacity for a sandbox. docs/exit-codes.md lists them.
+// The exit statuses of snapfs commands for two errors that get an HTTP status of their own: a self-test broke
+// out of the sandbox, and the host has no capacity for a sandbox. docs/exit-codes.md lists all.
 const (
 	exitWall   = 122
 	exitNoRoom = 123

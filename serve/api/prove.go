@@ -22,7 +22,7 @@ type proveInput struct {
 }
 
 // A Proof is a reply of the HTTP API: the results of the self-tests, which try to break out of a sandbox from
-// inside.
+// inside and to exceed its limits.
 type Proof struct {
 	Held    int          `json:"held" doc:"how many of the walls and limits held"`
 	Untried int          `json:"untried" doc:"how many could not be tried here"`

@@ -48,8 +48,9 @@ type replay struct {
 	data   []byte
 }
 
-// find returns the replay of the request with this key, or nil if too many are remembered. first is set if
-// the key is new: then the caller serves the request and calls finish.
+// find returns the replay of the request with this key, which holds the response for its repetitions, or nil
+// if too many are remembered. first is set if the key is new: then the caller serves the request and calls
+// finish. body is the hash of the request's body.
 func (s *replays) find(key, body [sha256.Size]byte) (r *replay, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +163,8 @@ func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (s
 	return 0
 }
 
-// repeat answers with the response to the earlier request r. If that is still being served, it waits.
+// repeat answers a repetition of the request r with the response to r. If r is still being served, repeat
+// waits.
 func (a *API) repeat(ctx huma.Context, r *replay) {
 	select {
 	case <-r.done:

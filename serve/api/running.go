@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// execHeader is the response header with the ID of a command whose output is streamed. With it the client
-// sends input and signals.
+// execHeader is the response header with the ID of a command whose output the API streams to a client. By
+// this ID the client sends input and signals to the command.
 const execHeader = "Snapfs-Exec"
 
 // A running lists the commands whose output is streamed to a client, for as long as the connections last.
@@ -77,7 +77,8 @@ type signalInput struct {
 	}
 }
 
-// inputTime is how long a request that writes a command's input waits for a command that does not read it.
+// inputTime is how long a client's request that writes a command's input waits for a command that does not
+// read it.
 const inputTime = 30 * time.Second
 
 func (a *API) addRunning() {

@@ -38,7 +38,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
-// flush sends the data of the response that is written so far to the client.
+// flush sends the data of the response that was written so far on to the client.
 func (w *writer) flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -58,8 +58,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 // within seconds.
 const onceFor = 10 * time.Minute
 
-// once calls do, which makes a sandbox, for a new idempotency key. For a known key it returns the result of
-// the first call.
+// once calls do, which makes a sandbox, if the idempotency key of the request is new. For a known key it
+// returns the result of the first call.
 func (s *Server) once(ctx context.Context, key string, do func() (sandboxReply, error)) (sandboxReply, error) {
 	s.mu.Lock()
 	for k, c := range s.created {
@@ -131,7 +131,7 @@ func (s *Server) timeout(seconds *int64, usual time.Duration) (time.Duration, er
 	return max(time.Duration(*seconds)*time.Second, time.Millisecond), nil
 }
 
-// make makes the sandbox that the request q asks for, and describes it.
+// make makes the sandbox that the request q of an E2B client asks for, and describes it.
 func (s *Server) make(r *http.Request, q *newSandbox) (sandboxReply, error) {
 	ctx := r.Context()
 	if err := q.check(); err != nil {
@@ -165,8 +165,8 @@ func (s *Server) make(r *http.Request, q *newSandbox) (sandboxReply, error) {
 	return s.reply(r, rec.Name, &m), nil
 }
 
-// countable returns an error if making more further sandboxes would exceed the number that this server may
-// have.
+// countable returns an error if making this many more sandboxes would exceed mostSandboxes, the number that
+// this server may have.
 func (s *Server) countable(ctx context.Context, e *engine.Engine, more int) error {
 	if names, err := e.Names(); err == nil && len(names)+more <= mostSandboxes {
 		return nil // those of persons included
@@ -227,8 +227,8 @@ func noTemplate(name string) error {
 	return errs.New("making a sandbox", "", errs.ErrNotFound, fmt.Sprintf("no template is named %q", name))
 }
 
-// given reports whether the operator's flags set the part of the sandboxes' policy called flag. The profile
-// of a template then does not change that part.
+// given reports whether the operator, who started the server, has set the part of the sandboxes' policy
+// called flag by flags. The profile of a template then does not change that part.
 func (s *Server) given(flag string) bool {
 	if flag == "net" {
 		return true // a profile may grant no network that the server does not have

@@ -40,8 +40,8 @@ func (f *filesystem) files(ctx context.Context, do func(b *opened, t tree) error
 	return rpcError(err)
 }
 
-// target returns the absolute path of a file that a client wants to change. Errors: ErrInvalid for an empty
-// path, which would mean the whole home directory.
+// target returns the absolute path of a file in a sandbox that a client wants to change. Errors: ErrInvalid
+// for an empty path, which would mean the whole home directory.
 func target(b *opened, p string) (string, error) {
 	at := b.path(p)
 	if p == "" || at == "/" {

@@ -120,9 +120,9 @@ func (b *opened) exists() bool {
 	return b.State == catalog.Ready && b.Ended == nil && (end == 0 || b.AgeAt(catalog.Now()) < end)
 }
 
-// covers returns an error if the sandbox of rec may do more than the rules of this server allow, because an
-// earlier server with wider rules made it. The time limits do not count, because a client sets them, nor the
-// profiles of templates, which the operator has named.
+// covers returns an error if the sandbox of rec may do more than the rules that the operator of this server
+// set, because an earlier server with wider rules made it. The time limits do not count, because a client
+// sets them, nor the profiles of templates, which the operator has named.
 func (s *Server) covers(rec *catalog.Record) error {
 	if p := rec.Policy.Profile; p != nil && !p.Found {
 		for _, path := range s.o.Templates {

@@ -98,7 +98,7 @@ func (r *resources) all() []*command {
 	return list
 }
 
-// find returns the command that a request names. Errors: ErrNotFound.
+// find returns the running command of the sandbox that a request names by number or tag. Errors: ErrNotFound.
 func (r *resources) find(which *envd.ProcessSelector) (*command, error) {
 	const op = "finding a command"
 	for _, x := range r.all() {

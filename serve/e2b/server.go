@@ -20,8 +20,8 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// Options configure the [Server] that New returns: the rules that the operator sets for sandboxes, the API
-// keys, and the functions that open the engine.
+// Options configure the [Server] that New returns: the rules that the operator, who starts the server, sets
+// for sandboxes, the API keys, and the functions that open the engine.
 type Options struct {
 	// Rules are the limits of every sandbox. Its workspace is the home of the template base.
 	Rules serve.Rules
@@ -53,7 +53,8 @@ const (
 	bodyTimeout = 20 * time.Second
 )
 
-// A Server is an HTTP handler that serves the protocol of E2B. It is safe for concurrent use.
+// A Server is an HTTP handler that serves the protocol of E2B, a hosted service of sandboxes, so that E2B's
+// clients use sandboxes of snapfs. It is safe for concurrent use.
 type Server struct {
 	o       Options
 	control http.Handler
@@ -112,7 +113,8 @@ func (s *Server) Claims(r *http.Request) bool {
 	return first == "sandboxes" || first == "snapshots" || first == "templates"
 }
 
-// ServeHTTP serves a request for a control route, for the agent in a sandbox, or for a port of a sandbox.
+// ServeHTTP serves a request for a control route, such as one that makes a sandbox, for E2B's program in a
+// sandbox (envd), or for a port of a sandbox.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host := hostOf(r.Host)
 	if port, id, ok := portHost(host); ok && s.knows(host[strings.IndexByte(host, '.')+1:]) {

@@ -25,8 +25,8 @@ const (
 	maxStored   = 10_000 // events of such a watch that nobody has fetched
 )
 
-// A watcher watches a directory of a sandbox. For a client without a stream it stores the changes until the
-// client fetches them.
+// A watcher watches a directory of a sandbox for a client of E2B. For a client that holds no stream open it
+// stores the changes until the client fetches them.
 type watcher struct {
 	*watch.Watch
 
@@ -85,7 +85,8 @@ func (f *filesystem) watchable(ctx context.Context, dir string) (string, error) 
 	return at, err
 }
 
-// WatchDir sends the changes in a directory of a sandbox to the client until the client leaves.
+// WatchDir handles a request to watch a directory of a sandbox: it sends the changes there to the client
+// until the client leaves.
 func (f *filesystem) WatchDir(ctx context.Context, q *envd.WatchDirRequest, to *connect.ServerStream[envd.WatchDirResponse]) error {
 	b := sandboxOf(ctx)
 	at, err := f.watchable(ctx, q.Path)

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// partial begins the name of a file that is being written. The file lies in the same directory as the one
-// that it replaces.
+// partial begins the name of a file that a client is writing. The file lies in the same directory as the one
+// that it replaces, and is renamed to that when it has its whole content.
 const partial = ".snapfs-partial-"
 
 // Write replaces the file at path inside the root directory atomically, or makes it. See [Tree].

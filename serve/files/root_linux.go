@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Root is the [Tree] of the files in one directory that this process can reach; no path leads out of the
-// directory. It is safe for concurrent use.
+// A Root gives access to the files in one directory that this process can reach, with the operations of
+// [Tree]; no path leads out of the directory. It is safe for concurrent use.
 type Root struct {
 	dir *os.File // O_PATH
 }

@@ -46,7 +46,8 @@ func (s *server) end() {
 	}
 }
 
-// do carries out one request of a [Session] and returns the reply, with the bytes that follow it.
+// do carries out, in the process in the sandbox, one request of a [Session] about files. It returns the
+// reply, and the bytes that follow the reply.
 func (s *server) do(q message) (reply message, data []byte, err error) {
 	path, to := string(q.Path), string(q.To)
 	var i Info

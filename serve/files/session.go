@@ -45,8 +45,8 @@ func (h *Helper) Close() error {
 	return f.Close()
 }
 
-// A Session is the [Tree] of a sandbox's files as the sandbox's commands see them. A process in the sandbox
-// carries out its operations, one at a time.
+// A Session gives a server access to a sandbox's files as the sandbox's commands see them, with the
+// operations of [Tree]. A process in the sandbox carries them out, one at a time.
 type Session struct {
 	ctx     context.Context
 	process supervise.Client

@@ -67,7 +67,7 @@ type Token struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Expired reports whether the token is no longer valid at the time now.
+// Expired reports whether the API token is no longer valid at the time now.
 func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
 // A stored is a token in the file of a [Store], with the hash of its secret bytes in hexadecimal.
