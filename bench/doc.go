@@ -22,7 +22,8 @@ import (
 	"github.com/snapfs/snapfs/bench/machine"
 )
 
-// Options select the measurements of [Run] and [Gate].
+// Options select the measurements of [Run], which measures everything published, and of [Gate], which judges
+// the performance promises.
 type Options struct {
 	// Program is the path of snapfs, and Self that of snapfs-bench.
 	Program, Self string

@@ -103,7 +103,8 @@ type referee struct {
 	bouts              map[string]*bout
 }
 
-// gate runs every check of [Gate] and returns the performance promises with their measured values.
+// gate measures every performance promise, each by a check of [Gate], and returns the promises with their
+// measured values.
 func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	r := &referee{lab: l, trees: map[string]string{}, before: map[string]census{}, bouts: map[string]*bout{}}
 	all := l.settings()

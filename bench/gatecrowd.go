@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// crowdChecks returns the checks of [Gate] that make a hundred or a thousand sandboxes and remove them.
+// crowdChecks returns the checks of performance promises that make a hundred or a thousand sandboxes and
+// remove them.
 func (r *referee) crowdChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {

@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// growthChecks returns the checks that commands are as fast in a larger tree, and among many sandboxes.
+// growthChecks returns the checks of the promise that commands are as fast in a larger tree, and among many
+// sandboxes.
 func (r *referee) growthChecks() []check {
 	fusecow := r.overlay
 	fusecow.Driver = "fusecow"

@@ -170,8 +170,8 @@ func (w *wayBack) idle(context.Context) error { return vfs.SyncFS(int(w.real.Fd(
 
 func (w *wayBack) state() string { return filepath.Join(w.top, "state") }
 
-// promotion returns the timed operation that promotes the changes. After each round, untimed, it undoes the
-// promotion so that the next round finds the old tree.
+// promotion returns the timed operation that promotes the changed copy to the real tree. After each round,
+// untimed, it undoes the promotion so that the next round finds the old tree.
 func (w *wayBack) promotion() timing.Subject {
 	return timing.Subject{
 		Name: "promote", Before: w.idle,

@@ -61,7 +61,7 @@ func (a layerAmounts) jobs() []job {
 
 const bigBelow = "big-below"
 
-// fill makes in dir the files that the timed jobs read and change.
+// fill makes in dir the files that the jobs timed on each layer (such as overlayfs) read and change.
 func (a layerAmounts) fill(ctx context.Context, dir string) error {
 	err := errors.Join(amounts{repo: a.repo, packages: a.packages}.fill(ctx, dir), copyLibrary(ctx, dir))
 	for name, files := range map[string]int{"x.tar": a.module, "eight.tar": a.eight} {
@@ -129,7 +129,8 @@ func readAll(_ context.Context, dir string) error {
 	})
 }
 
-// extract returns a job, timed on each layer, that unpacks the file archive into the directory into.
+// extract returns a job, timed on each layer (such as overlayfs), that unpacks the file archive into the
+// directory into.
 func extract(archive, into string) func(context.Context, string) error {
 	return program("tar", "-C", into, "-xf", archive)
 }
@@ -211,7 +212,8 @@ func (a layerAmounts) readRandom(_ context.Context, dir string) error {
 	return nil
 }
 
-// atOnce is how many processes the job with several of them runs at the same time.
+// atOnce is how many processes run at the same time in the timed job that unpacks an archive several times at
+// once.
 const atOnce = 8
 
 func eightNames() (names []string) {
@@ -228,7 +230,8 @@ func freshEight(ctx context.Context, dir string) (err error) {
 	return err
 }
 
-// eight is a job, timed on each layer, that unpacks an archive into eight directories at once.
+// eight is a job, timed on each layer (such as overlayfs), that unpacks an archive into eight directories at
+// once.
 func eight(ctx context.Context, dir string) error {
 	var all sync.WaitGroup
 	errs := make([]error, atOnce)

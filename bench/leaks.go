@@ -38,7 +38,8 @@ func (c census) String() string {
 	return fmt.Sprintf("%d mounts, %d loop devices, %d subvolumes, %d files of state", c.mounts, c.loops, c.subvolumes, c.files)
 }
 
-// count counts the mounts, loop devices, subvolumes and files that belong to the setting s.
+// count counts the mounts, loop devices, subvolumes and files that belong to the setting s, to find those
+// that sandboxes leave behind.
 func (r *referee) count(s setting) (c census, err error) {
 	mounts, err := mount.List()
 	if err != nil {

@@ -145,7 +145,7 @@ type DriftPath struct {
 	Read bool   `json:"read,omitempty" jsonschema:"the sandbox has read it after it changed"`
 }
 
-// Drift reports how the real tree has changed since a sandbox was made. Errors: those of
+// Drift reports to an agent how the real tree has changed since a sandbox was made. Errors: those of
 // [compare.Comparer.DriftOf].
 func (s *Service) Drift(ctx context.Context, q Named) (Drift, error) {
 	e, _, err := s.enter(ctx, q.Sandbox)

@@ -161,7 +161,8 @@ func (o *output) close() {
 	vfs.Unlock(o.file)
 }
 
-// drop removes the stored file of a command's output that the reply to the agent holds completely.
+// drop removes the stored file of a command's output, which is not needed if the reply to the agent holds the
+// whole output.
 func (o *output) drop() { _ = os.Remove(o.file.Name()) } // one that stays is removed with the sandbox
 
 // An OutputRequest is a coding agent's request for a part of the stored output of a command.
@@ -183,7 +184,8 @@ type Piece struct {
 	End     bool   `json:"end" jsonschema:"whether text reaches the end of what is stored"`
 }
 
-// maxPiece is the largest number of bytes of an output that one reply holds, 16 KiB.
+// maxPiece is the largest number of bytes of a command's stored output that one reply to an agent holds, 16
+// KiB.
 const maxPiece = 16 << 10
 
 // Output returns a part of the stored output of a command. The output of [Service.Exec] is both streams

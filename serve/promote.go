@@ -173,7 +173,8 @@ func (p *Plan) Refusal(why string) error {
 	return errs.New("promoting", p.Sandbox, errs.ErrDenied, why+"; a person can promote this plan", p.Command)
 }
 
-// A Promoted is the result of [Service.Promote]: what the promotion changed, and how a person undoes it.
+// A Promoted is the result of [Service.Promote] for an agent: which changes the promotion made to the real
+// tree, and how a person undoes it.
 type Promoted struct {
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`

@@ -270,7 +270,7 @@ type Named struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 }
 
-// A Removed is the result of [Service.Remove]: the name of the removed sandbox.
+// A Removed is the reply to an agent's request to remove a sandbox: the name of the removed sandbox.
 type Removed struct {
 	Removed string `json:"removed"`
 }

@@ -14,7 +14,7 @@ type CheckpointRequest struct {
 	Name    string `json:"name,omitempty" jsonschema:"the checkpoint's name; without one, snapfs chooses it"`
 }
 
-// A Checkpoint is a recorded state of a sandbox's files, to which [Service.Rollback] can return the sandbox.
+// A Checkpoint is a stored state of a sandbox's files, to which [Service.Rollback] can return the sandbox.
 type Checkpoint struct {
 	Sandbox    string    `json:"sandbox"`
 	Checkpoint string    `json:"checkpoint"`
@@ -49,7 +49,7 @@ type RollbackRequest struct {
 	Stop    bool   `json:"stop,omitempty" jsonschema:"end the sandbox's processes first; without this, a rollback is refused while some run"`
 }
 
-// RolledBack is the result of [Service.Rollback]: the state to which the sandbox's files have returned.
+// A RolledBack is the reply to a [RollbackRequest]: the state to which the sandbox's files have returned.
 type RolledBack struct {
 	Sandbox string `json:"sandbox"`
 	To      string `json:"to" jsonschema:"the checkpoint, or empty for the state in which the sandbox was made"`

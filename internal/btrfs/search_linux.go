@@ -158,7 +158,8 @@ type Inode struct {
 	Links         uint32
 }
 
-// Inode decodes a tree item of the type [InodeItem]; it returns false for another type.
+// Inode decodes an item of a btrfs tree that describes an inode (type [InodeItem]); it returns false for
+// another type.
 func (it Item) Inode() (Inode, bool) {
 	if it.Type != InodeItem || len(it.Data) < 56 {
 		return Inode{}, false

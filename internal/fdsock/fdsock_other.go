@@ -18,10 +18,11 @@ type Conn struct{}
 // error, as does every function of this file.
 func Listen(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// Dial connects to a listening socket, on Linux. Here it always returns an error.
+// Dial connects to another process's listening unix socket, on Linux. Here it always returns an error.
 func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// Pair returns two connected ends of a socket, on Linux. Here it always returns an error.
+// Pair returns two connected ends of a unix socket, one for a child process, on Linux. Here it always returns
+// an error.
 func Pair() (*Conn, *os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 
 // FromFD returns the connection for an inherited socket, on Linux. Here every call on the result fails,

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// States of a process in struct extern_proc (sys/proc.h).
+// The states of a process that macOS reports in struct extern_proc (sys/proc.h): stopped, or ended and not
+// yet reaped.
 const (
 	procStopped = 4 // SSTOP
 	procZombie  = 5 // SZOMB

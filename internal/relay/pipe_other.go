@@ -43,5 +43,6 @@ func reopen(*os.File) *os.File { return nil }
 
 func isStream(*os.File) bool { return true }
 
-// lineMode always returns true, because the mode of a terminal is read only on Linux.
+// lineMode reports whether a terminal delivers whole lines, on Linux. Here it always returns true, without
+// reading the terminal's mode.
 func lineMode(*os.File) bool { return true }

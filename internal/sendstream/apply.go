@@ -341,7 +341,8 @@ func (a *applier) closeOpen() {
 	}
 }
 
-// time returns the time in the attribute at of the command, which holds seconds and nanoseconds.
+// time returns the time in the attribute at of a command of a send stream, which holds seconds and
+// nanoseconds.
 func (c *command) time(at attr) (unix.Timespec, error) {
 	b, err := c.bytes(at)
 	if err == nil && len(b) != 12 {

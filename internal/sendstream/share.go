@@ -16,7 +16,8 @@ import (
 // copy of a large file ends soon after an interrupt.
 const block = 128 << 10
 
-// cannotShare lists the errors that mean that a filesystem, or a range, cannot share blocks.
+// cannotShare lists the errors that mean that two files, or ranges of them, cannot share disk blocks, so that
+// the data must be copied.
 var cannotShare = []error{unix.EXDEV, unix.EOPNOTSUPP, unix.EINVAL, unix.ENOTTY, unix.ENOSYS}
 
 // share makes n bytes of dst, at offset to, equal to those of src at offset from, by sharing their disk

@@ -96,7 +96,7 @@ func (s *Stream) Waiting() int {
 	return n
 }
 
-// Close ends the observation of the stream and closes the descriptor used for it.
+// Close ends the observation of the file and closes the descriptor that was used for it.
 func (s *Stream) Close() {
 	s.place.Close()
 	if s.socket != nil {

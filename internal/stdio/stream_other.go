@@ -16,7 +16,8 @@ type Stream struct {
 	Coarse bool
 }
 
-// Observe returns a Stream that observes f, on Linux. Here it always returns an error.
+// Observe returns a Stream that observes the pipe, terminal or other file f, on Linux. Here it always returns
+// an error.
 func Observe(*os.File) (*Stream, error) { return nil, vfs.ErrNeedsLinux }
 
 // Used returns the time of the last read or write of the stream, on Linux. Here it returns the zero time.

@@ -41,7 +41,7 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// A cost is how long a package or a test took, for the list of the slowest.
+// A cost is how long a package or a test took, for the list of the slowest at the end of a test run's report.
 type cost struct {
 	name    string
 	elapsed time.Duration

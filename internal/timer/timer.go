@@ -249,8 +249,8 @@ WantedBy=timers.target
 `
 }
 
-// quote quotes a word of a command for systemd (systemd.service(5), Command lines; systemd.unit(5),
-// Specifiers).
+// quote quotes a word of the command line that snapfs writes into a systemd unit (systemd.service(5), Command
+// lines; systemd.unit(5), Specifiers).
 func quote(word string) string {
 	r := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\n", `\n`, "\t", `\t`)
 	return `"` + r.Replace(word) + `"`

@@ -12,7 +12,7 @@ import (
 // An Op is the kind of change that a [Step] makes to a tree, such as creating or renaming a file.
 type Op string
 
-// The kinds of changes that the steps of a random [Script] make to a tree of files.
+// The kinds of changes to a tree of files that a random [Script] of a test makes.
 const (
 	Create   Op = "create"   // a regular file of Size bytes
 	Write    Op = "write"    // Size bytes at Off, in place
@@ -38,8 +38,8 @@ const (
 	RemoveRF Op = "rm -r"
 )
 
-// A Step is one change of a file tree, part of a random [Script] that tests play on two implementations. Path
-// and To are relative to the tree's root.
+// A Step is one change of a file tree, part of a random [Script] that tests play on the filesystem under test
+// and on an ordinary one. Path and To are relative to the tree's root.
 type Step struct {
 	Op       Op
 	Path, To string
@@ -112,7 +112,8 @@ type Writer struct {
 	count  int
 }
 
-// A node is an inode in a [Writer]'s model of the tree; several paths may share one.
+// A node is an inode in the model that a [Writer] of random scripts has of the tree; several paths may share
+// one.
 type node struct {
 	op    Op // Create, Mkdir, Symlink, Fifo, Socket or Device
 	size  int64

@@ -14,8 +14,8 @@ import (
 
 // This file chooses the steps of random scripts.
 
-// choices returns the operations from which a [Writer] draws its random steps. An operation that is listed
-// twice is twice as likely.
+// choices returns the kinds of changes from which a [Writer] draws the random steps of a script. One that is
+// listed twice is twice as likely.
 func choices() []Op {
 	return []Op{
 		Create, Create, Create, Create, Create, Mkdir, Mkdir, Mkdir, Symlink, Link, Link, Fifo, Socket, Device,
@@ -89,8 +89,8 @@ func (w *Writer) stepNames(op Op) (Step, bool) {
 	return s, true
 }
 
-// canRename reports whether the filesystem under test supports the rename or link of the step s; dirs is set
-// if a directory is involved.
+// canRename reports whether the random rename or link step s may be part of a script: neither path lies in
+// the other, and the filesystem under test supports it. dirs is set if a directory is involved.
 func (w *Writer) canRename(s Step, dirs bool) bool {
 	switch {
 	case within(s.To, s.Path), within(s.Path, s.To):
@@ -101,7 +101,8 @@ func (w *Writer) canRename(s Step, dirs bool) bool {
 	return !w.powers.ShortRenames || max(len(s.Path), len(s.To)) <= redirectMax
 }
 
-// rename applies a rename step to the writer's model of the tree; n is the inode at the step's path.
+// rename applies a rename of a random script to the writer's model of the tree; n is the inode at the step's
+// path.
 func (w *Writer) rename(s Step, n *node) {
 	switch s.Op {
 	case Link:
@@ -265,7 +266,7 @@ func Capability(permitted uint32) []byte {
 	return append(b, make([]byte, 12)...)
 }
 
-// length draws a file size in bytes: mostly small, now and then of many blocks.
+// length draws the size in bytes of a file in a random script: mostly small, now and then of many blocks.
 func (w *Writer) length() int64 {
 	switch w.rand.IntN(8) {
 	case 0:

@@ -93,7 +93,7 @@ func (w *Tree) listen() error {
 	return nil
 }
 
-// Close ends the watch. A waiting Next returns fs.ErrClosed.
+// Close ends the watch of the directory tree. A waiting Next returns fs.ErrClosed.
 func (w *Tree) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -51,7 +51,8 @@ type Output struct {
 	LeftOut int64  `json:"left_out" doc:"how many bytes at the end are left out: of each stream 4 MiB are returned"`
 }
 
-// An ExecResult is how a command ended and what it printed, as the reply to an [ExecRequest].
+// An ExecResult is the reply to an [ExecRequest], which runs a command in a sandbox: how the command ended
+// and its output.
 type ExecResult struct {
 	command.Ended
 	Stdout Output `json:"stdout"`
@@ -119,7 +120,7 @@ func (c CommandLine) in(workspace string, env []string) (engine.Command, error) 
 	return engine.Command{Args: args, Env: env, Dir: within(workspace, c.Dir)}, nil
 }
 
-// within returns path as an absolute path; a relative one begins at workspace.
+// within returns a client's path in a sandbox as an absolute path; a relative one begins at workspace.
 func within(workspace, path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)

@@ -37,7 +37,8 @@ type NetDecision struct {
 	BytesOut int64     `json:"bytes_out,omitempty"`
 }
 
-// NetCounters are the totals of a sandbox's network accesses over its life, in a [Net].
+// NetCounters are, in a [Net], the totals of a sandbox's network accesses over its life, such as connections
+// and bytes.
 type NetCounters struct {
 	Queries  int64 `json:"queries" doc:"for names"`
 	Refused  int64 `json:"refused"`

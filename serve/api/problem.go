@@ -38,7 +38,8 @@ func (p *Problem) GetStatus() int { return p.Status }
 // ContentType returns the media type of a problem document (RFC 9457), for package huma.
 func (*Problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders returns the response headers that the problem's HTTP status requires, for package huma.
+// GetHeaders returns the response headers that the HTTP status of the error requires, such as Retry-After,
+// for package huma.
 func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
 	switch p.Status {

@@ -37,7 +37,8 @@ type replays struct {
 	known map[[sha256.Size]byte]*replay
 }
 
-// A replay is a request with an Idempotency-Key and, once done is closed, its response.
+// A replay is a request with an Idempotency-Key, which the client may repeat, and, once done is closed, its
+// response.
 type replay struct {
 	body  [sha256.Size]byte
 	began time.Time

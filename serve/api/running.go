@@ -16,7 +16,8 @@ import (
 // this ID the client sends input and signals to the command.
 const execHeader = "Snapfs-Exec"
 
-// A running lists the commands whose output is streamed to a client, for as long as the connections last.
+// A running lists the commands whose output is streamed to a client, so that further requests can send input
+// and signals to them. A command is in the list as long as its connection lasts.
 type running struct {
 	mu  sync.Mutex
 	all map[string]*command.Running // by sandbox and ID

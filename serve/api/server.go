@@ -113,7 +113,7 @@ const (
 // that a client needs.
 const scopeKey = "x-snapfs-scope"
 
-// New returns the API for the state directory of o, with all routes.
+// New returns the HTTP API for the sandboxes of the state directory of o, with all routes.
 func New(o Options) *API {
 	setProblems()
 	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), calls: make(slots, maxCalls), recheck: recheckTime}
@@ -339,7 +339,7 @@ func (a *API) endWithToken(ctx context.Context, stop func(), header string, scop
 	}
 }
 
-// writeProblem answers a request with the problem p, before the function of its route runs.
+// writeProblem answers a request that is refused before its route handles it with the problem document p.
 func writeProblem(ctx huma.Context, p *Problem) {
 	for name, values := range p.GetHeaders() {
 		for _, v := range values {

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/serve/e2b/envd"
 )
 
-// Bounds of a command's output on its way to a client that speaks the protocol of E2B.
+// Bounds of a command's output on its way to a client of E2B: the size of a piece, how many wait, and times.
 const (
 	pieceSize = 32 << 10
 	// maxQueued is how many pieces of output wait for a client that reads slowly. Then the command waits for

@@ -95,7 +95,7 @@ func parents(t tree, at string) error {
 	return err
 }
 
-// Move moves a file of a sandbox to another path, and makes the missing parents of that.
+// Move handles a request to move a file of a sandbox to another path. It makes the missing parents of that.
 func (f *filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveResponse, error) {
 	out := &envd.MoveResponse{}
 	err := f.files(ctx, func(b *opened, t tree) error {
@@ -122,7 +122,8 @@ func (f *filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveR
 	return out, err
 }
 
-// Remove removes a file of a sandbox, or a directory with everything in it. A missing one is no error.
+// Remove handles a request to remove a file of a sandbox, or a directory with everything in it. A missing one
+// is no error.
 func (f *filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.RemoveResponse, error) {
 	err := f.files(ctx, func(b *opened, t tree) error {
 		at, err := target(b, q.Path)

@@ -46,7 +46,8 @@ type meta struct {
 
 func newToken() string { return rand.Text() }
 
-// save writes the meta of the sandbox called id to its metaFile, durably.
+// save writes the data that only E2B has about the sandbox called id to the file metaFile in the catalogue,
+// durably.
 func (m *meta) save(e *engine.Engine, id string) error {
 	data, err := json.Marshal(m)
 	if err != nil {

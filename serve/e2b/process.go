@@ -273,7 +273,8 @@ type call struct {
 	ping time.Duration
 }
 
-// keepalive returns the time between two empty messages that hold the connection to the client open.
+// keepalive returns the time between two empty messages to the client of a running command, which hold the
+// connection open.
 func (c *call) keepalive() time.Duration {
 	if c.ping <= 0 {
 		return 50 * time.Second

@@ -34,7 +34,8 @@ type resources struct {
 	slots chan struct{} // one for each request for files
 }
 
-// resourcesOf returns the resources of this server for the sandbox b. The first call makes them.
+// resourcesOf returns the resources of this server that belong to the sandbox b, such as its running
+// commands. The first call makes them.
 func (s *Server) resourcesOf(b *opened) *resources {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +49,8 @@ func (s *Server) resourcesOf(b *opened) *resources {
 	return r
 }
 
-// forget closes the resources of this server for the removed sandbox called id.
+// forget ends the commands, watches and helper processes that this server has for the removed sandbox called
+// id.
 func (s *Server) forget(id string) {
 	s.mu.Lock()
 	r := s.resources[id]

@@ -136,7 +136,7 @@ func (s *Server) detail(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// all returns the sandboxes and snapshots of this server, oldest first.
+// all returns the sandboxes and snapshots that this server has made in its state directory, oldest first.
 func (s *Server) all(ctx context.Context) ([]*opened, error) {
 	e, err := s.o.Open(ctx)
 	if err != nil {

@@ -89,7 +89,7 @@ func New(o Options) *Server {
 	return s
 }
 
-// Close ends the commands that the server runs, and waits for them. The sandboxes stay.
+// Close ends the commands that the server runs in sandboxes, and waits for them. The sandboxes stay.
 func (s *Server) Close() error {
 	s.end()
 	s.mu.Lock()
@@ -151,7 +151,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.control.ServeHTTP(w, r)
 }
 
-// bodyOf reads the body of a request for a control route, within bodyTimeout and maxBody.
+// bodyOf reads the body of a client's request to make or control a sandbox, within bodyTimeout and maxBody.
 func bodyOf(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has no deadline

@@ -121,8 +121,8 @@ func (f *filesystem) WatchDir(ctx context.Context, q *envd.WatchDirRequest, to *
 	}
 }
 
-// CreateWatcher begins a watch of a directory of a sandbox whose events the client fetches with
-// GetWatcherEvents.
+// CreateWatcher handles a request to watch a directory of a sandbox. The client fetches the changes later
+// with GetWatcherEvents.
 func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherRequest) (*envd.CreateWatcherResponse, error) {
 	b := sandboxOf(ctx)
 	at, err := f.watchable(ctx, q.Path)

@@ -119,7 +119,8 @@ func (r *Root) makeDirs(path string) error {
 	return nil
 }
 
-// MakeDir makes a directory at path, with parents also its missing parents. See [Tree].
+// MakeDir makes a directory at path inside the root directory, with parents also its missing parents. See
+// [Tree].
 func (r *Root) MakeDir(path string, parents bool) (Info, error) {
 	const op = "making a directory"
 	if err := check(op, path); err != nil {

@@ -33,7 +33,7 @@ func NewHelper(args ...string) *Helper {
 	return &Helper{args: args[1:], copy: sync.OnceValues(func() (*os.File, error) { return proc.SealedCopy(args[0]) })}
 }
 
-// Close frees the copy of the program in memory. Sessions that were started continue.
+// Close frees the copy of the Helper's program in memory. Sessions that were started continue.
 func (h *Helper) Close() error {
 	if !h.used.Load() {
 		return nil
@@ -93,11 +93,12 @@ func (h *Helper) Enter(ctx context.Context, e *engine.Engine, name string, o sup
 	return s, nil
 }
 
-// endTimeout is how long [Session.Close] waits for the process in the sandbox to end, which has nothing left
-// to do then.
+// endTimeout is how long [Session.Close] waits for the end of the process in the sandbox that served the
+// Session. That takes little time, because the process has nothing left to do.
 const endTimeout = 2 * time.Second
 
-// Close ends the Session's process in the sandbox and waits for its end.
+// Close ends the process in the sandbox that carried out the Session's operations on files, and waits for its
+// end.
 func (s *Session) Close() error {
 	s.unhook()
 	err := errors.Join(s.out.Close(), s.in.Close())

@@ -36,7 +36,8 @@ type Options struct {
 	Notice func(text string)
 }
 
-// Open opens the engine of the state directory. Cost and errors: those of [engine.Open].
+// Open opens the engine of the state directory with all backends of this machine. Cost and errors: those of
+// [engine.Open].
 func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
 		Later:      o.Later,

@@ -25,7 +25,8 @@ const question = "approve"
 // are refused.
 const answerTime = 30 * time.Minute
 
-// addPromote adds the tool sandbox_promote, which asks a person for approval and then promotes.
+// addPromote adds to m the tool sandbox_promote, which asks a person for approval and then promotes a
+// sandbox's changes.
 func (s *server) addPromote(m *mcp.Server) {
 	mcp.AddTool(m, &mcp.Tool{
 		Name: "sandbox_promote", InputSchema: schemaOf[serve.PlanRequest](), OutputSchema: schemaOf[serve.Promoted](),

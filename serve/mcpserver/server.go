@@ -21,7 +21,8 @@ import (
 	"github.com/snapfs/snapfs/serve"
 )
 
-// instructions tell a model when to use the tools, and in which order.
+// instructions is the text for an agent's model about when to use the tools of this server, and in which
+// order.
 const instructions = `snapfs clones this machine's whole environment in milliseconds. Work in a clone, and bring back
 only what proved good:
 1. sandbox_new makes a clone: the working directory with all uncommitted and ignored files, and everything installed.

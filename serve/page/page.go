@@ -41,7 +41,7 @@ type Page struct {
 	links []link
 }
 
-// New returns the Page for the API tokens of a state directory, state.
+// New returns the Page, the web page of `snapfs serve`, for the API tokens of the state directory state.
 func New(state string) *Page { return &Page{tokens: token.Open(state)} }
 
 // file returns the content of the static file of the web page that the path at of a URL names; false if there

@@ -27,7 +27,7 @@ const (
 
 	// keyHeader is the request header with the key that decrypts the cookie of a browser's session.
 	keyHeader = "X-Snapfs-Key"
-	// maxLogin is the largest size in bytes of the body of a login request.
+	// maxLogin is the largest size in bytes of the body of a browser's request to log in.
 	maxLogin = 4096
 	// minted begins the names of API tokens that were made for a session by a login link, and that end with
 	// it.
@@ -238,7 +238,7 @@ func (p *Page) open(r *http.Request) (text string, err error) {
 	return string(plain), err
 }
 
-// cipherOf returns the cipher that encrypts session cookies, for a key of 32 bytes.
+// cipherOf returns the cipher that encrypts the cookies of browsers' sessions, for a key of 32 bytes.
 func cipherOf(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {

@@ -253,7 +253,8 @@ type ids struct {
 
 type idsKey struct{}
 
-// A givenIDs makes the OpenTelemetry library use the identifiers in the context, instead of random ones.
+// A givenIDs makes the OpenTelemetry library use the identifiers of traces and spans that the context holds,
+// instead of random ones.
 type givenIDs struct{}
 
 func (givenIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {

@@ -198,7 +198,8 @@ func (s *session) start(ctx context.Context) (limit time.Duration, err error) {
 	return limit, nil
 }
 
-// refuse ends a session whose command was not started, and sends the client the error.
+// refuse sends the client the error because of which the command of a terminal was not started, and ends the
+// session.
 func (s *session) refuse(ctx context.Context, err error) {
 	var why websocket.CloseError
 	switch {
@@ -299,7 +300,8 @@ func (s *session) receive(ctx context.Context) (websocket.MessageType, []byte, e
 	return kind, data, nil
 }
 
-// read handles the client's messages until the connection ends; then it calls end with the reason.
+// read handles the messages of the terminal's client until the connection ends; then it calls end with the
+// reason.
 func (s *session) read(end context.CancelCauseFunc) {
 	for {
 		kind, data, err := s.receive(context.Background()) // closing the connection ends it
