@@ -33,8 +33,8 @@ func layerAmountsOf(quick bool) layerAmounts {
 	return layerAmounts{repo: 10_000, packages: 100, many: 50_000, module: 5_000, transactions: 200, reads: 50_000, eight: 2_000, mebibytes: 2048, library: "net/http"}
 }
 
-// jobs returns the jobs that are timed on each layer: reading, writing, unpacking, building, and many small
-// files.
+// jobs returns the jobs that are timed on each layer (such as overlayfs): reading, writing, unpacking,
+// building, and many small files.
 func (a layerAmounts) jobs() []job {
 	return []job{
 		{name: "go build", what: fmt.Sprintf("go build of %d packages, each of which was changed", a.packages), before: a.changePackages, do: goBuild},
@@ -119,7 +119,8 @@ func walk(name string) func(context.Context, string) error {
 	}
 }
 
-// readAll is a job, timed on each layer, that reads each file of the git repository in dir.
+// readAll is a job, timed on each layer (such as overlayfs), that reads each file of the git repository in
+// dir.
 func readAll(_ context.Context, dir string) error {
 	return filepath.WalkDir(filepath.Join(dir, "repo"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {

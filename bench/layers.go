@@ -42,7 +42,8 @@ type contender struct {
 	err error
 }
 
-// bareTree is the name of the contender that runs the jobs without a layer, the baseline of the comparison.
+// bareTree is the name, in the comparison of layers such as overlayfs, of the tree without a layer: the
+// baseline.
 const bareTree = "the bare tree"
 
 // layers measures the same jobs on layers, filesystems that store the changes of a tree (those of snapfs,

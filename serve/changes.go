@@ -127,7 +127,8 @@ func limit(changes *compare.Changes, paths []string) {
 	}
 }
 
-// A Drift lists how the real tree has changed since a sandbox was made, as the reply to an agent.
+// A Drift is the reply to an agent about how the real tree has changed since a sandbox was made: the changed
+// paths, and which of them the sandbox changed too.
 type Drift struct {
 	Sandbox string      `json:"sandbox"`
 	Since   time.Time   `json:"since"`

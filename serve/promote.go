@@ -38,7 +38,8 @@ type Plan struct {
 	whole *reconcile.Plan
 }
 
-// A Step is one change of the real tree in a [Plan], as an agent and a person see it.
+// A Step is one change of the real tree that a promotion would make, in the [Plan] that an agent and a person
+// see.
 type Step struct {
 	Path string `json:"path"`
 	Do   string `json:"do" jsonschema:"add, change or delete"`

@@ -76,8 +76,8 @@ func Pair() (*Conn, *os.File, error) {
 	return FromFD(ends[0]), os.NewFile(uintptr(ends[1]), "socket"), nil
 }
 
-// FromFD returns the connection for a socket's descriptor that this process inherited from its parent. Close
-// closes the descriptor.
+// FromFD returns the connection for the descriptor of a connected unix socket that this process inherited
+// from its parent. Close closes the descriptor.
 func FromFD(fd int) *Conn { return &Conn{fd: fd} }
 
 // Accept waits for the next connection to a listening socket and returns it; the caller closes it. EINVAL:

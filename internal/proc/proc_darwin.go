@@ -14,8 +14,8 @@ const (
 	procZombie  = 5 // SZOMB
 )
 
-// Identify returns the process that has this pid now, without its boot. Errors match
-// fs.ErrNotExist if there is none. A zombie still has its pid.
+// Identify returns the process that has this pid now, without the id of the boot. Errors match fs.ErrNotExist
+// if there is none. A zombie still has its pid.
 func Identify(pid int) (Process, error) {
 	k, err := lookUp(pid)
 	if err != nil {

@@ -162,9 +162,9 @@ func (p *parser) end(b byte) {
 	}
 }
 
-// reset returns the control sequences that undo the changes that the output may have made to the terminal's
-// state. Some are written after any output with a control sequence; these do nothing in a terminal whose
-// state is as usual.
+// reset returns the control sequences that undo the changes that a command's output may have made to the
+// terminal's state; "" if the output had no control sequence. Most are always among them: in a terminal whose
+// state is as usual they do nothing.
 func (p *parser) reset() string {
 	if !p.touched {
 		return ""

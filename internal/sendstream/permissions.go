@@ -12,14 +12,14 @@ import (
 // For an ordinary user, the modes that a stream sets restrict the later commands of the stream. Its
 // writer was root, whom modes do not restrict.
 
-// A grant is an inode to whose owner [applier.grant] has given permissions for one command: the open inode,
-// and its former mode, which is set again afterwards.
+// A grant is a temporary change of an inode's mode, by which the owner may do one stream command: the open
+// inode, and its former mode, which is set again afterwards.
 type grant struct {
 	fd   int
 	mode uint32
 }
 
-// withPermissions executes the stream command c for an ordinary user whom the modes of the tree's own files
+// withPermissions executes the stream command c for an ordinary user if the modes of the files in the tree
 // forbid it. It adds permissions for the owner, calls do, and restores the modes.
 func (a *applier) withPermissions(c *command, do func(*applier, *command) error) (err error) {
 	var grants []grant
@@ -60,9 +60,9 @@ func needsInode(c *command, at attr) bool {
 	return false
 }
 
-// grant gives the owner permissions on each directory above path, and if it is set also on the inode at path.
-// It returns grants with each change appended that it made, also after an error, so that the caller can undo
-// them.
+// grant gives the owner permissions on each directory above path and, if the flag it is set, on the inode at
+// path itself. It appends each change that it made to grants and returns that, also after an error, so that
+// the caller can undo the changes.
 func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	ends := []int{0}
 	for i := range path {

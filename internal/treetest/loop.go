@@ -54,8 +54,8 @@ func Small(t testing.TB, fs string, size int64, options ...string) string {
 	return dir
 }
 
-// MountImage mounts the filesystem in the file image, of the type fs, at dir until the test ends. It deletes
-// the image file, which lives on until then.
+// MountImage mounts the filesystem in the file image, of the type fs, at dir until the test ends. It unlinks
+// the image file, whose content then disappears with the mount.
 func MountImage(t testing.TB, fs, image, dir string) {
 	t.Helper()
 	NeedRoot(t)

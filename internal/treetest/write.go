@@ -24,8 +24,8 @@ func choices() []Op {
 	}
 }
 
-// step draws a random change and applies it to the writer's model of the tree. It returns false if the drawn
-// operation does not fit the tree, such as a removal in an empty one.
+// step draws a random change of a file tree and applies it to the writer's model of the tree. It returns
+// false if the drawn operation does not fit the tree, such as a removal in an empty one.
 func (w *Writer) step() (Step, bool) {
 	all := choices()
 	op := all[w.rand.IntN(len(all))]
@@ -236,8 +236,9 @@ func (w *Writer) attribute(s Step, n *node) (Step, bool) {
 	return s, true
 }
 
-// acl returns a POSIX access control list with an extra entry of the permissions perm, in the kernel's format
-// (linux/posix_acl_xattr.h): a version, then tag, permissions and id of each entry, sorted.
+// acl returns, for a random script, a POSIX access control list with an extra entry of the permissions perm,
+// in the kernel's format (linux/posix_acl_xattr.h): a version, then tag, permissions and id of each entry,
+// sorted.
 func acl(perm uint16) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	entry := func(tag, perm uint16, id uint32) {
@@ -279,7 +280,8 @@ func (w *Writer) length() int64 {
 	return w.rand.Int64N(5000)
 }
 
-// newPath draws a random path that does not exist yet, in an existing directory of the writer's model.
+// newPath draws, for a step of a random script, a path that does not exist yet, in an existing directory of
+// the writer's model of the tree.
 func (w *Writer) newPath() string {
 	dir, _ := w.pick(func(n *node) bool { return n.op == Mkdir })
 	if w.rand.IntN(4) == 0 {
@@ -288,8 +290,8 @@ func (w *Writer) newPath() string {
 	return join(dir, w.name(0))
 }
 
-// name returns a new file name of n bytes. For n = 0 it is sometimes of the greatest length or with bytes
-// that programs mishandle, such as newlines, quotes and invalid UTF-8.
+// name returns a new file name of n bytes for a random script. For n = 0 it is sometimes of the greatest
+// length or with bytes that programs mishandle, such as newlines, quotes and invalid UTF-8.
 func (w *Writer) name(n int) string {
 	w.count++
 	name := "n" + strconv.Itoa(w.count)
@@ -313,7 +315,8 @@ func (w *Writer) name(n int) string {
 	return name
 }
 
-// pick draws a random path of the writer's model whose inode satisfies fits; "" and nil if there is none.
+// pick draws, for a step of a random script, a path of the writer's model of the tree whose inode satisfies
+// fits; "" and nil if there is none.
 func (w *Writer) pick(fits func(*node) bool) (string, *node) {
 	for range 20 {
 		if len(w.paths) == 0 {
@@ -333,7 +336,8 @@ func (w *Writer) add(path string, n *node) {
 	w.paths = append(w.paths, path)
 }
 
-// drop removes path and everything in it from the writer's model of the tree, after it has drawn a removal.
+// drop removes path and everything in it from the model of the tree by which the writer of a random script
+// knows the tree, after it has drawn a removal.
 func (w *Writer) drop(path string) {
 	w.paths = slices.DeleteFunc(w.paths, func(p string) bool {
 		if !within(p, path) {
@@ -345,8 +349,8 @@ func (w *Writer) drop(path string) {
 	})
 }
 
-// move renames path to to, with everything in it, in the writer's model of the tree, after it has drawn a
-// rename.
+// move renames path to to, with everything in it, in the model of the tree by which the writer of a random
+// script knows the tree, after it has drawn a rename.
 func (w *Writer) move(path, to string) {
 	moved := map[string]*node{}
 	for i, p := range w.paths {

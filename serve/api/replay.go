@@ -127,8 +127,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 // Unwrap returns the wrapped response writer, by which an http.ResponseController finds the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// replayed serves a request with an Idempotency-Key by calling next, and a repetition with the response of
-// the first. It returns the HTTP status if ctx does not have it, and 0 otherwise.
+// replayed serves a request with an Idempotency-Key by calling next, and a repetition with the stored
+// response to the first. It returns the response's HTTP status for the metrics, or 0 if ctx has it.
 func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (status int) {
 	r, w := humago.Unwrap(ctx)
 	if len(key) > maxReplayKey {

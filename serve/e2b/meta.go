@@ -56,8 +56,8 @@ func (m *meta) save(e *engine.Engine, id string) error {
 	return e.Catalog().WriteFile(id, metaFile, append(data, '\n'))
 }
 
-// readMeta reads the meta of the sandbox called id from its metaFile. Errors: ErrNotFound for a sandbox that
-// this server did not make.
+// readMeta reads the data that only E2B has about the sandbox called id from the file metaFile in the
+// catalogue. Errors: ErrNotFound for a sandbox that this server did not make.
 func readMeta(e *engine.Engine, id string) (meta, error) {
 	var m meta
 	data, err := os.ReadFile(filepath.Join(e.Catalog().Path(id), metaFile))

@@ -70,7 +70,8 @@ type Token struct {
 // Expired reports whether the API token is no longer valid at the time now.
 func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
-// A stored is a token in the file of a [Store], with the hash of its secret bytes in hexadecimal.
+// A stored is an API token in the file of a [Store]: its description, and the hash of its secret bytes in
+// hexadecimal.
 type stored struct {
 	Token
 	Hash string `json:"sha256"`
