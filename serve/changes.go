@@ -32,7 +32,7 @@ type DiffRequest struct {
 	NoPatch bool     `json:"no_patch,omitempty" jsonschema:"list the paths without the patch"`
 }
 
-// A ChangedPath is a path that differs between the two states of a sandbox that a [Diff] compares.
+// A ChangedPath is, in a [Diff] for an agent, a path that differs between two states of a sandbox's files.
 type ChangedPath struct {
 	Path string `json:"path" jsonschema:"relative to the workspace; absolute outside of it"`
 	Kind string `json:"kind" jsonschema:"added, modified or deleted"`
@@ -172,8 +172,8 @@ func (s *Service) relative(path string) string {
 	return path
 }
 
-// A RefreshRequest is an agent's request to bring a sandbox up to date with the real tree. It says how to
-// resolve conflicts.
+// A RefreshRequest is a coding agent's request to bring a sandbox up to date with the real tree. It says how
+// to resolve conflicts.
 type RefreshRequest struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	Mine    []string `json:"mine,omitempty" jsonschema:"resolve conflicts at these paths with the sandbox's version"`

@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// How long [Service.Exec] lets a command run, without a timeout in the request and at most. Most clients give
-// up a call after a minute.
+// How long a command that an agent runs by [Service.Exec] may take, without a timeout in the request and at
+// most. Most clients give up a call after a minute.
 const (
 	usualTimeout = 50 * time.Second
 	maxTimeout   = 30 * time.Minute

@@ -21,9 +21,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Where the output of commands is stored, in case the reply had to leave out a part: in outputDir inside the
-// sandbox's directory in the catalogue. It holds the outputs of the last mostOutputs commands, each with at
-// most maxStored bytes.
+// Where the output of an agent's commands is stored, in case the reply had to leave out a part: in outputDir
+// inside the sandbox's directory in the catalogue. It holds the outputs of the last mostOutputs commands,
+// each with at most maxStored bytes.
 const (
 	outputDir   = "agent-output"
 	mostOutputs = 20
@@ -34,15 +34,15 @@ const (
 // in the background.
 const lastOutput = 200 * time.Millisecond
 
-// The names of stored outputs begin with their kind, before a hyphen and a number: output of a command that
-// the caller waited for, and output of a background command.
+// The names of stored outputs of commands begin with a kind, before a hyphen and a number: execKind for a
+// command that the agent waited for, and startKind for a background command.
 const (
 	execKind  = "exec"
 	startKind = "start"
 )
 
-// An output collects the output of one command: clipped for the reply, and whole in a file. It also writes
-// the command's standard input.
+// An output collects the output of one command of an agent: its beginning and end for the reply, and all of
+// it in a file. It also writes the command's standard input.
 type output struct {
 	stdout, stderr *clip
 	number         int
@@ -118,8 +118,8 @@ func outputsIn(dir string) (numbers []int, err error) {
 
 func (o *output) name() string { return execKind + "-" + strconv.Itoa(o.number) }
 
-// read reads a stream of the command until its end. It stores the stream in the file, and in c the clipped
-// part for the reply.
+// read reads a stream of the command until its end. It stores the whole stream in the file, and in c its
+// beginning and end for the reply.
 func (o *output) read(r *os.File, c *clip) {
 	o.pipes = append(o.pipes, r)
 	o.copying.Go(func() {
@@ -240,8 +240,8 @@ func copyOutput(ctx context.Context, e *engine.Engine, sandbox, name string, w i
 	return err
 }
 
-// A window is an io.Writer that stores the part of its input from the offset from on, at most most bytes, and
-// counts all bytes.
+// A window is an io.Writer that stores the part of its input, a command's stored output, from the offset from
+// on, at most most bytes, and counts all bytes.
 type window struct {
 	from int64
 	most int

@@ -80,14 +80,14 @@ func (s *Service) Plan(ctx context.Context, q PlanRequest) (Plan, error) {
 }
 
 // planOptions returns the options for planning a promotion that an agent asks for: only changes inside the
-// workspace, and none that needs approval.
+// workspace, and none that needs a person's approval.
 func (s *Service) planOptions(q PlanRequest) (o reconcile.PlanOptions, err error) {
 	o.Only, err = s.Rules.allInside(q.Paths)
 	return o, err
 }
 
-// listed returns the steps of a plan that a person reads. It leaves out steps that change only a file's time,
-// and those on git's own files.
+// listed returns the steps of a promotion plan that a person is to read. It leaves out steps that change only
+// a file's time, and those on git's own files.
 func listed(p *reconcile.Plan) []reconcile.Step {
 	return slices.DeleteFunc(slices.Clone(p.Steps), func(s reconcile.Step) bool { return s.Git || s.TimeOnly() })
 }
@@ -130,8 +130,8 @@ func (s *Service) promoteCommand(q PlanRequest, p *reconcile.Plan) string {
 	return s.Rules.Command(append(args, "--plan", p.Fingerprint[:12])...)
 }
 
-// mostAsked is how many steps of a plan the question to a person shows at most. A person cannot judge more of
-// them in a dialog; a longer plan is refused.
+// mostAsked is how many steps of a promotion plan the question to a person shows at most. A person cannot
+// judge more of them in a dialog; a longer plan is refused.
 const mostAsked = 40
 
 // Question returns the text that asks a person to approve a plan: every step, with names that cannot forge a line.

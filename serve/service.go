@@ -87,8 +87,8 @@ func (s *Service) enter(ctx context.Context, name string) (*engine.Engine, *cata
 	return e, rec, s.Rules.Covers(rec)
 }
 
-// withNames adds a hint to an ErrNotFound: the tool sandbox_list, which lists the sandboxes that exist, or
-// sandbox_new if there are none. It returns other errors unchanged.
+// withNames adds a hint for the agent to an ErrNotFound: the tool sandbox_list, which lists the sandboxes
+// that exist, or sandbox_new if there are none. It returns other errors unchanged.
 func (s *Service) withNames(ctx context.Context, e *engine.Engine, err error) error {
 	if !errors.Is(err, errs.ErrNotFound) {
 		return err
@@ -231,8 +231,8 @@ func (s *Service) reserve(ctx context.Context, e *engine.Engine, more int) (done
 	}, nil
 }
 
-// adopt marks the new sandbox of rec as an agent's and returns its description. If that fails, it removes the
-// sandbox, in which nothing has run yet.
+// adopt marks the new sandbox of rec as made by an agent, so that agents may use it, and returns its
+// description. If that fails, it removes the sandbox, in which nothing has run yet.
 func (s *Service) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Record) (Sandbox, error) {
 	err := setMark(e, rec.Name)
 	if err == nil {

@@ -272,8 +272,8 @@ type ExecEvent struct {
 	Error  *Problem       `json:"error,omitempty" doc:"of error: why the command was ended"`
 }
 
-// streamEvents sends the output of the command x, which feed holds, and its end to a client. It ends the
-// command after the duration limit, unless that is 0.
+// streamEvents streams to a client the output of the command x, which feed holds, and then the command's end.
+// It ends the command after the duration limit, unless that is 0.
 func streamEvents(ctx context.Context, x *command.Running, out eventWriter, feed *command.Queue, limit time.Duration) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -65,8 +65,8 @@ type writeInput struct {
 	body io.Reader
 }
 
-// Resolve stores the unread body of the request, which the route streams to the file. Package huma would read
-// it into memory.
+// Resolve stores the unread body of a request to write a file, which the route copies to the file. Package
+// huma would read it into memory.
 func (in *writeInput) Resolve(ctx huma.Context) []error {
 	r, w := humago.Unwrap(ctx)
 	in.body = &upload{r: r.Body, control: http.NewResponseController(w), left: maxFile}

@@ -23,7 +23,8 @@ type running struct {
 	all map[string]*command.Running // by sandbox and ID
 }
 
-// add adds the command x of a sandbox to the list, until the caller calls done, and returns its new ID.
+// add adds the command x of a sandbox to the list of commands to which requests can send input, until the
+// caller calls done. It returns the command's new ID.
 func (s *running) add(sandbox string, x *command.Running) (id string, done func()) {
 	id = rand.Text()
 	s.mu.Lock()

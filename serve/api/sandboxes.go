@@ -103,7 +103,7 @@ func describe(i engine.Info) Sandbox {
 	return s
 }
 
-// made returns the reply to a request that has just made the sandbox of rec: the sandbox's description.
+// made returns the reply to a request that has just made the sandbox of rec: a description of the sandbox.
 func made(rec *catalog.Record) *sandboxOutput {
 	i := engine.Info{Record: rec, Base: "frozen"}
 	for _, t := range rec.Trees {

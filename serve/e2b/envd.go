@@ -150,8 +150,8 @@ func hasToken(r *http.Request, b *opened) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(b.meta.Token)) == 1
 }
 
-// signed reports whether the URL of a file has a signature, made with this access token, that has not
-// expired.
+// signed reports whether the URL of a file in a sandbox has a signature, made with the access token token,
+// that has not expired.
 func signed(r *http.Request, token string) bool {
 	q := r.URL.Query()
 	operation := "read"

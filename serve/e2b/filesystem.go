@@ -30,7 +30,7 @@ var _ envd.FilesystemHandler = (*filesystem)(nil)
 // client.
 const maxEntries = 100_000
 
-// files calls do with the sandbox of the request and a tree that works on its files.
+// files calls do with the sandbox of the request and with t, which gives access to the sandbox's files.
 func (f *filesystem) files(ctx context.Context, do func(b *opened, t tree) error) error {
 	b := sandboxOf(ctx)
 	err := f.s.checkUser(callOf(ctx).user)
@@ -138,8 +138,8 @@ func (f *filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.R
 	return &envd.RemoveResponse{}, err
 }
 
-// ListDir describes the entries of a directory, and those of its subdirectories down to the depth of the
-// request.
+// ListDir handles a request to list a directory of a sandbox: it describes the entries, and those of the
+// subdirectories down to the depth of the request.
 func (f *filesystem) ListDir(ctx context.Context, q *envd.ListDirRequest) (*envd.ListDirResponse, error) {
 	out := &envd.ListDirResponse{}
 	err := f.files(ctx, func(b *opened, t tree) error {

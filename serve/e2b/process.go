@@ -40,8 +40,8 @@ func (p *processes) List(ctx context.Context, _ *envd.ListRequest) (*envd.ListRe
 	return out, nil
 }
 
-// Start runs a command in a sandbox and sends its output to the client until it ends. If the client leaves,
-// the command continues. At the deadline of the request it is killed.
+// Start handles a request to run a command in a sandbox: it sends the output to the client until the command
+// ends. If the client leaves, the command continues. At the deadline of the request the command is killed.
 func (p *processes) Start(ctx context.Context, q *envd.StartRequest, to *connect.ServerStream[envd.StartResponse]) error {
 	b := sandboxOf(ctx)
 	c, input, err := p.s.command(b, q, callOf(ctx))
@@ -169,8 +169,8 @@ func (x *command) input(ctx context.Context, in *envd.ProcessInput) error {
 	return errs.New("writing input", "", errs.ErrInvalid, "the request has no input")
 }
 
-// StreamInput writes a stream of messages to the standard input or the terminal of the command that the first
-// message names.
+// StreamInput handles a request that writes a stream of messages to the standard input or the terminal of the
+// command that the first message names.
 func (p *processes) StreamInput(ctx context.Context, from *connect.ClientStream[envd.StreamInputRequest]) (*envd.StreamInputResponse, error) {
 	var x *command
 	for from.Receive() {

@@ -17,7 +17,7 @@ import (
 )
 
 // A resources holds the parts of this server that belong to one sandbox: its running commands and watches,
-// and the processes in it that read files.
+// and the helper processes in the sandbox that read files.
 type resources struct {
 	s *Server
 
@@ -165,8 +165,8 @@ type tree interface {
 	files.Attributer
 }
 
-// withFiles calls do with a tree that works on the files of the sandbox b. When ctx ends, so do the calls of
-// the tree.
+// withFiles calls do with t, which gives access to the files of the sandbox b. When ctx ends, so do the calls
+// of t.
 func (r *resources) withFiles(ctx context.Context, b *opened, do func(t tree) error) error {
 	select {
 	case r.slots <- struct{}{}:

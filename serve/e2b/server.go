@@ -45,8 +45,8 @@ type Options struct {
 	stall time.Duration
 }
 
-// The longest time-out of a sandbox if the operator sets no other, and the largest size of a request's body
-// on a control route and the time to send it.
+// The longest time-out of a sandbox if the operator sets no other, and for requests that make or control
+// sandboxes the largest size of the body and the time to send it.
 const (
 	maxTimeout  = 24 * time.Hour
 	maxBody     = 1 << 20
@@ -70,7 +70,8 @@ type Server struct {
 	created   map[string]*creation  // by idempotency key
 }
 
-// New returns the handler that serves the protocol of E2B for the root of an address. The caller closes it.
+// New returns the handler that serves the protocol of E2B, a hosted service of sandboxes, for the root of an
+// address. The caller closes it.
 func New(o Options) *Server {
 	if o.MaxTimeout == 0 {
 		o.MaxTimeout = maxTimeout
@@ -163,8 +164,8 @@ func bodyOf(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return data, err
 }
 
-// mayControl reports whether a request has a valid API key. The header must be there even if every key is
-// valid, because a page in a browser cannot send it to another origin.
+// mayControl reports whether a request to make or control sandboxes has a valid API key. The header with the
+// key must be there even if every key is valid, because a page in a browser cannot send it to another origin.
 func (s *Server) mayControl(r *http.Request) bool {
 	key := r.Header.Get("X-API-Key")
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && key == "" {

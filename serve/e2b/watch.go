@@ -18,8 +18,8 @@ import (
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
-// Bounds of watches whose events a client fetches: their number in one sandbox, and the events of one that
-// wait.
+// Bounds of watches of a directory whose events a client fetches later: how many one sandbox has, and how
+// many events of one watch wait.
 const (
 	maxWatchers = 64     // without a stream, in one sandbox
 	maxStored   = 10_000 // events of such a watch that nobody has fetched

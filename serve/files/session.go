@@ -18,9 +18,9 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// A Helper is the program that a [Session] starts in a sandbox. The program calls [Serve] for "/", with
-// requests from standard error and replies to standard output, as the hidden command snapfs files does. A
-// Helper is safe for concurrent use.
+// A Helper is the program that a [Session] starts in a sandbox to work on files. The program calls [Serve]
+// for "/", with requests from standard error, because standard input is the program file itself, and replies
+// to standard output, as the hidden command snapfs files does. A Helper is safe for concurrent use.
 type Helper struct {
 	args []string
 	copy func() (*os.File, error)
@@ -108,8 +108,8 @@ func (s *Session) Close() error {
 	return errors.Join(err, werr, s.process.Close())
 }
 
-// call sends a request to the process in the sandbox and returns the reply. body, if not nil, is the content
-// of a file that is sent after the request.
+// call sends a request about files to the process in the sandbox and returns the reply. body, if not nil, is
+// the content of a file that is sent after the request.
 func (s *Session) call(q message, body io.Reader) (message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// drainTime is how long the server waits, after the end of its input, for the replies to calls that it has
-// read. A command that ignores SIGTERM takes two seconds to end.
+// drainTime is how long the server waits, after the client has ended its input, for the replies to calls that
+// it has read. A command that ignores SIGTERM takes two seconds to end.
 const drainTime = 5 * time.Second
 
 // A draining is an MCP transport that replies to every call it has read before it reports the end of its

@@ -98,8 +98,8 @@ func newServer(ctx context.Context, service *serve.Service, o Options) (*mcp.Ser
 	return m, nil
 }
 
-// forModel returns an error whose text, with its hints, is written for a model, or nil for nil. The SDK makes
-// it the result of the tool.
+// forModel returns an error whose text, with its hints, is written for an agent's model, or nil for nil. The
+// SDK makes it the result of the tool that the model called.
 func forModel(err error) error {
 	if err == nil {
 		return nil

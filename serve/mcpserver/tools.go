@@ -51,8 +51,9 @@ var toolNames = []string{
 	"sandbox_diff", "sandbox_race", "sandbox_plan", "sandbox_drift", "sandbox_refresh", "sandbox_remove", "sandbox_promote",
 }
 
-// schemaOf returns the JSON schema of the type T for a tool. Lists and optional values are never null,
-// because some clients send a list as a string if the schema allows more than one type.
+// schemaOf returns the JSON schema of the type T, an input or a result of a tool for agents. Lists and
+// optional values are never null, because some clients send a list as a string if the schema allows more than
+// one type.
 func schemaOf[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {

@@ -32,7 +32,7 @@ var static embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'none'; frame-ancestors 'none'; " +
 	"base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// A Page serves the page of `snapfs serve` and the sessions of browsers. Its only state is in memory: the
+// A Page serves the web page of `snapfs serve` and the sessions of browsers. Its only state is in memory: the
 // login links that nobody has used yet.
 type Page struct {
 	tokens *token.Store
@@ -120,8 +120,8 @@ func ofBrowser(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" || r.Header.Get(keyHeader) != ""
 }
 
-// sameOrigin reports whether a browser's request comes from this server's own page, or from the person at the
-// browser, and not from another site.
+// sameOrigin reports whether a browser's request comes from the web page of this server, or from the person
+// at the browser, and not from another site.
 func sameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false

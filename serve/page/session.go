@@ -56,8 +56,8 @@ func (p *Page) Link(scopes []token.Scope) (code string) {
 	return code
 }
 
-// use returns the scopes of a login code, and makes the code unusable. ok is false for an unknown or expired
-// code.
+// use returns the scopes (rights) for which a login code was made, and makes the code unusable. ok is false
+// for an unknown or expired code.
 func (p *Page) use(code string) (scopes []token.Scope, ok bool) {
 	hash := sha256.Sum256([]byte(code))
 	p.mu.Lock()
@@ -99,7 +99,8 @@ func (p *Page) session(path string) http.HandlerFunc {
 	}
 }
 
-// A description is the response by which the page learns what the browser's session may do, such as promote.
+// A description is the response by which the web page learns the rights of the browser's session, such as to
+// promote.
 type description struct {
 	Name    string        `json:"name"`
 	Scopes  []token.Scope `json:"scopes"`
