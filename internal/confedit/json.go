@@ -110,8 +110,8 @@ func parse(text []byte) (*hujson.Value, error) {
 	return &root, nil
 }
 
-// A span is the range of bytes, from start to before end, of an array's element, or of an object's member
-// with its name, in the JSON text.
+// A span is a range of bytes of the JSON text, from start to before end, that holds an array's element, or an
+// object's member with its name.
 type span struct{ start, end int }
 
 func elements(arr *hujson.Array) (all []span) {
@@ -145,8 +145,8 @@ type place struct {
 	at       int
 }
 
-// follow returns the values to which the member names of path lead, from the first one below root to the
-// last. ok is false if a member is missing.
+// follow returns the values of a JSON text to which the member names of path lead, from the first one below
+// root to the last. ok is false if a member is missing.
 func follow(root *hujson.Value, path []string) (trail []place, ok bool) {
 	v := root
 	for _, name := range path {
@@ -340,8 +340,8 @@ func endOfComment(text []byte, at int) int {
 	return at
 }
 
-// indentOf returns the indent of the line that begins with the item at start, or if the item does not begin a
-// line the usual indent for depth levels.
+// indentOf returns the indent of the line that begins with the array element or object member at start. If
+// that one does not begin a line, it returns the usual indent for depth levels.
 func (d *document) indentOf(start, depth int) string {
 	i := start
 	for i > 0 && (d.text[i-1] == ' ' || d.text[i-1] == '\t') {

@@ -56,8 +56,8 @@ func Shared(name string) uint64 {
 	return btrfs.Group(Level, shared|h.Sum64()>>17)
 }
 
-// For returns the id of the quota group that limits the subvolume id: the group shared under the name share,
-// or the subvolume's own if share is "".
+// For returns the id of the quota group that limits the subvolume id: the group for all subvolumes that share
+// the limit called share, or the subvolume's own if share is "".
 func For(id uint64, share string) uint64 {
 	if share != "" {
 		return Shared(share)
@@ -65,8 +65,8 @@ func For(id uint64, share string) uint64 {
 	return Own(id)
 }
 
-// Place returns a text that identifies the btrfs filesystem that holds path, within which quota groups count;
-// "" if it cannot be read.
+// Place returns a text that identifies the btrfs filesystem that holds path; "" if it cannot be read. Quota
+// groups with one id on two filesystems are different groups.
 func Place(path string) string {
 	dir, err := os.Open(path)
 	if err != nil {

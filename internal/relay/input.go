@@ -16,7 +16,8 @@ type source interface {
 	// removing them from the source if its type allows that. It returns how many; at the source's end 0 and
 	// no error.
 	offer(to *os.File) (int, error)
-	// consume removes the first n of the offered bytes from the source, because the command has read them.
+	// consume removes the first n of the bytes that were offered to the command from the caller's standard
+	// input, because the command has read them.
 	consume(n int)
 }
 
@@ -234,8 +235,8 @@ type pipeSource struct {
 	buf  []byte
 }
 
-// offer duplicates up to a page of the waiting bytes into the command's pipe, or up to 16 pages if more than
-// one page waits.
+// offer duplicates up to a page of the bytes that wait in the caller's pipe into the command's pipe, or up to
+// 16 pages if more than one page waits.
 func (s *pipeSource) offer(to *os.File) (int, error) {
 	size := slot
 	if waiting, err := stdio.Unread(s.from); err == nil && waiting > slot {

@@ -70,7 +70,8 @@ const (
 	csi = 0x9b // the control character of one byte
 )
 
-// mostArgs is how many bytes of the arguments of a control sequence the parser stores; it ignores the rest.
+// mostArgs is how many bytes of the arguments of a control sequence in a command's output the parser stores;
+// it ignores the rest.
 const mostArgs = 64
 
 func (p *parser) note(out []byte) {

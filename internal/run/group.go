@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// polite is how long the processes of a group have to end after SIGTERM before they get SIGKILL.
+// polite is how long the processes that [Group] started have to end after SIGTERM before they get SIGKILL.
 const polite = 2 * time.Second
 
 // Group runs a program to its end as the leader of a process group of its own, so that all its descendants

@@ -46,8 +46,8 @@ func (a *applier) withPermissions(c *command, do func(*applier, *command) error)
 	return do(a, c)
 }
 
-// needsInode reports whether the stream command c needs permissions on the inode at its path (attribute at)
-// itself, and not only on the parent directory.
+// needsInode reports whether the send stream's command c needs permissions on the inode at its path
+// (attribute at) itself, and not only on the parent directory.
 func needsInode(c *command, at attr) bool {
 	switch c.op {
 	case Write, Truncate, Clone:

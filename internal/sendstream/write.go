@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chunk is the largest number of bytes of a file's content in one command of a stream. It is the kernel's own
-// limit, 48 KiB.
+// Chunk is the largest number of bytes of a file's content in one command of a send stream. It is the
+// kernel's own limit, 48 KiB.
 const Chunk = 48 << 10
 
 // A Writer writes a btrfs send stream. After an error it writes nothing more; [Writer.End] returns the first

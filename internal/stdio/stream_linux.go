@@ -51,8 +51,8 @@ func Observe(f *os.File) (*Stream, error) {
 	return s, nil
 }
 
-// Used returns the time of the last read or write of the stream. The kernel does not note it for sockets, nor
-// for anonymous pipes since Linux 6.15.
+// Used returns the time of the last read or write of the observed pipe or terminal. The kernel does not note
+// it for sockets, nor for anonymous pipes since Linux 6.15.
 func (s *Stream) Used() time.Time {
 	st, err := vfs.Lstat(int(s.place.Fd()), "")
 	if err != nil {
@@ -64,8 +64,8 @@ func (s *Stream) Used() time.Time {
 	return st.MTime.Time()
 }
 
-// Typed returns the time of the last write to the stream. For the outer end of a terminal that is when the
-// user last pressed a key.
+// Typed returns the time of the last write to the observed pipe or terminal. For the outer end of a terminal
+// that is when the user last pressed a key.
 func (s *Stream) Typed() time.Time {
 	st, err := vfs.Lstat(int(s.place.Fd()), "")
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 	deepEnough = 200 // levels; deeper directories are moved to the top first
 )
 
-// Options select which entries of a trash directory [Empty] leaves alone, and which it deletes by other
-// means.
+// Options select which entries of a trash directory [Empty] leaves alone, and which it deletes by a function
+// of the caller instead of file by file.
 type Options struct {
 	// Skip reports whether the entry name of the trash stays; nil: none does.
 	Skip func(name string) bool
@@ -71,8 +71,8 @@ func Any(path string) bool {
 	return len(some) > 0
 }
 
-// Delete deletes the entry name of the directory path, with its content. Directories deeper than 200 levels
-// it may move to path instead, where [Empty] finds them.
+// Delete deletes the entry name of the trash directory path, with its content. Directories deeper than 200
+// levels it may move to path instead, where [Empty] finds them.
 func Delete(ctx context.Context, path, name string) error {
 	_, err := remove(ctx, path, []string{name}, Options{})
 	return err

@@ -133,8 +133,9 @@ func NewWriter(seed uint64, p Powers) *Writer {
 	}
 }
 
-// Branch returns a second writer that starts with the same model of the tree, for a tree that then changes
-// separately. Both writers draw from one random source, so that the order of their calls matters.
+// Branch returns a second writer of random scripts that starts with the same model of the tree, for a tree
+// that then changes separately. Both writers draw from one random source, so that the order of their calls
+// matters.
 func (w *Writer) Branch() *Writer {
 	other := *w
 	other.nodes, other.paths = map[string]*node{}, slices.Clone(w.paths)
@@ -149,8 +150,8 @@ func (w *Writer) Branch() *Writer {
 	return &other
 }
 
-// Script generates the next n random changes, to be played after all scripts that this writer generated
-// before.
+// Script generates the next n random changes of the tree, to be made after all scripts that this writer
+// generated before.
 func (w *Writer) Script(n int) Script {
 	s := make(Script, 0, n)
 	for len(s) < n {
@@ -165,16 +166,16 @@ func (w *Writer) Script(n int) Script {
 	return s
 }
 
-// Freeze notes that the present tree becomes the base of a fork: with Powers.KeepOldLinks, later steps change
-// no file that has several names now.
+// Freeze notes that the tree as it is now becomes the base of a fork: with Powers.KeepOldLinks, later random
+// steps change no file that has several names now.
 func (w *Writer) Freeze() {
 	for _, n := range w.nodes {
 		n.kept = w.powers.KeepOldLinks && n.names > 1
 	}
 }
 
-// Clone returns a second writer that starts with the same model of the tree and has a random source of its
-// own, from seed.
+// Clone returns a second writer of random scripts that starts with the same model of the tree and has a
+// random source of its own, from seed.
 func (w *Writer) Clone(seed uint64) *Writer {
 	c := NewWriter(seed, w.powers)
 	copied := map[*node]*node{}

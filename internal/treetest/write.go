@@ -195,8 +195,8 @@ func (w *Writer) stepMeta(op Op) (Step, bool) {
 	return s, true
 }
 
-// mode draws random permission bits for the file n. They leave its owner, who may not be root, the
-// permissions that later steps need.
+// mode draws, for a random script, permission bits for the file n. They leave its owner, who may not be root,
+// the permissions that later steps need.
 func (w *Writer) mode(n *node) uint32 {
 	mode := uint32(w.rand.IntN(0o1000))
 	switch {
@@ -255,8 +255,8 @@ func acl(perm uint16) []byte {
 	return b
 }
 
-// aclUser returns the user id for entries of access control lists: this process's own, because that is mapped
-// in every namespace that tests run in.
+// aclUser returns the user id for entries of access control lists in random scripts: this process's own,
+// because that is mapped in every namespace that tests run in.
 func aclUser() int { return os.Getuid() }
 
 // Capability returns the value of the attribute security.capability with this permitted set: a struct
