@@ -35,7 +35,8 @@ func together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i 
 	return each, time.Since(began), errors.Join(errs...)
 }
 
-// crowd is how many operations run at once in the measurements of simultaneous operations.
+// crowd is how many sandboxes or `snapfs run` processes are made at once when simultaneous operations are
+// measured.
 const crowd = 100
 
 // crowdFiles is the number of files in the tree from which the hundred simultaneous sandboxes of a

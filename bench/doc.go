@@ -22,7 +22,8 @@ import (
 	"github.com/snapfs/snapfs/bench/machine"
 )
 
-// Options select the measurements of [Run] and [Gate].
+// Options select the measurements of [Run], which measures everything published, and of [Gate], which judges
+// the performance promises.
 type Options struct {
 	// Program is the path of snapfs, and Self that of snapfs-bench.
 	Program, Self string
@@ -48,8 +49,8 @@ type Options struct {
 
 const kindLayers = "layers"
 
-// kindGrowth selects the checks of [Gate] that commands take as long in a larger tree, and among many
-// sandboxes. [Run] has no such measurement.
+// kindGrowth is the name, in Options.Only, of the checks of [Gate] that commands take as long in a larger
+// tree, and among many sandboxes. [Run] has no such measurement.
 const kindGrowth = "growth"
 
 // Kinds returns the names of the kinds of measurement, such as "latency", which Options.Only selects.

@@ -34,8 +34,9 @@ type check struct {
 	measure func(ctx context.Context) (value float64, detail string, err error)
 }
 
-// judge measures a check up to three times, until its value is within limit or held. It returns the promise
-// with the smallest value, which says whether it holds.
+// judge measures the value of a check (of one performance promise) up to three times, until the value is
+// within the promise's limit or its regression bound held. It returns the promise with the smallest value,
+// which says whether the promise holds.
 func judge(ctx context.Context, c check) Promise {
 	p := Promise{Name: c.name, Limit: c.limit, Held: c.held, Unit: c.unit, Noise: c.noise, Told: c.unjudged}
 	began, found := time.Now(), false
@@ -102,7 +103,8 @@ type referee struct {
 	bouts              map[string]*bout
 }
 
-// gate runs every check of [Gate] and returns the performance promises with their measured values.
+// gate measures every performance promise, each by a check of [Gate], and returns the promises with their
+// measured values.
 func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	r := &referee{lab: l, trees: map[string]string{}, before: map[string]census{}, bouts: map[string]*bout{}}
 	all := l.settings()
@@ -155,8 +157,8 @@ func (r *referee) tree(ctx context.Context, s setting, files int) (string, error
 	return dir, err
 }
 
-// largest returns the number of files in the larger of the two trees that the checks compare. The smaller one
-// has smallest files.
+// largest returns the number of files in the larger of the two trees between which checks compare the times
+// of commands. The smaller one has smallest files.
 func (r *referee) largest() int {
 	if r.Quick {
 		return 10_000
@@ -169,12 +171,12 @@ func (r *referee) largest() int {
 
 const smallest = 1_000
 
-// A measure is a function that measures the value of a check, and describes in detail which times it is
-// computed from.
+// A measure is a function that measures the value of one performance promise, and describes in detail from
+// which times the value is computed.
 type measure = func(context.Context) (value float64, detail string, err error)
 
-// inTree returns a measure that calls do to time processes in the smallest tree of the setting s. It closes p
-// afterwards.
+// inTree returns the measuring function of a check: it calls do to time processes in the smallest tree of the
+// setting s, and closes p afterwards.
 func (r *referee) inTree(s *setting, do func(ctx context.Context, p *processes) (float64, string, error)) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
@@ -188,8 +190,8 @@ func (r *referee) inTree(s *setting, do func(ctx context.Context, p *processes) 
 	}
 }
 
-// inSandbox returns a measure that makes a sandbox of a tree with this many files and calls do to time
-// processes on it. name is the sandbox's. It closes p afterwards and removes the sandbox.
+// inSandbox returns the measuring function of a check: it makes a sandbox of a tree with this many files and
+// calls do with the sandbox's name, to time processes on it. It closes p afterwards and removes the sandbox.
 func (r *referee) inSandbox(s *setting, files int, do func(ctx context.Context, name string, p *processes) (float64, string, error)) measure {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		err = r.with(ctx, *s, files, func(name, dir string) error {
@@ -203,7 +205,8 @@ func (r *referee) inSandbox(s *setting, files int, do func(ctx context.Context, 
 	}
 }
 
-// many returns how many rounds a check measures of a process that takes a few milliseconds.
+// many returns how many rounds a check times a process that takes a few milliseconds: many, because such
+// short times vary.
 func (r *referee) many() timing.Plan {
 	if r.Quick {
 		return timing.Plan{Rounds: 10, Warm: 2}
@@ -211,7 +214,8 @@ func (r *referee) many() timing.Plan {
 	return timing.Plan{Rounds: 60, Warm: 5, Budget: 10 * time.Second}
 }
 
-// medians times the operations in turns and returns the median time of each, in the order of subjects.
+// medians times several operations in turns, in rounds as p says, and returns the median time of each, in the
+// order of subjects.
 func medians(ctx context.Context, p timing.Plan, subjects ...timing.Subject) ([]time.Duration, error) {
 	samples, err := timing.Interleave(ctx, p, subjects...)
 	if err != nil {

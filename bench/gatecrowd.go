@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// crowdChecks returns the checks of [Gate] that make a hundred or a thousand sandboxes and remove them.
+// crowdChecks returns the checks of performance promises that make a hundred or a thousand sandboxes and
+// remove them.
 func (r *referee) crowdChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
@@ -75,8 +76,8 @@ func (r *referee) hundredProcesses(ctx context.Context) (float64, string, error)
 	return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 }
 
-// thousand returns a measure that makes a thousand sandboxes in the setting s and counts those that are then
-// missing.
+// thousand returns the measuring function of a check: it makes a thousand sandboxes in the setting s and
+// counts those that are then missing.
 func (r *referee) thousand(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
@@ -97,8 +98,8 @@ func (r *referee) thousand(s *setting) measure {
 	}
 }
 
-// rounds returns a measure that makes and removes a sandbox a thousand times in the setting s. Its value is
-// how long making one of the last hundred takes, relative to one of the first hundred.
+// rounds returns the measuring function of a check: it makes and removes a sandbox a thousand times in the
+// setting s. Its value is the time for one of the last hundred, relative to one of the first hundred.
 func (r *referee) rounds(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)

@@ -22,8 +22,8 @@ func (r *referee) driftChecks() []check {
 	}
 }
 
-// drifts returns a measure of how long Engine.DriftOf takes in the largest tree of the setting s: in
-// milliseconds, or with asRatio relative to find(1).
+// drifts returns the measuring function of a check: the time that Engine.DriftOf takes in the largest tree of
+// the setting s, in milliseconds, or with asRatio relative to find(1).
 func (r *referee) drifts(s *setting, asRatio bool) measure {
 	files := r.largest()
 	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {

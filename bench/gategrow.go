@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// growthChecks returns the checks that commands are as fast in a larger tree, and among many sandboxes.
+// growthChecks returns the checks of the promise that commands are as fast in a larger tree, and among many
+// sandboxes.
 func (r *referee) growthChecks() []check {
 	fusecow := r.overlay
 	fusecow.Driver = "fusecow"
@@ -28,8 +29,8 @@ func (r *referee) growthChecks() []check {
 	return list
 }
 
-// growth returns a measure that times every command of snapfs in the largest and in the smallest tree, in a
-// sandbox with 100 changed files. Its value is the largest ratio of the two times.
+// growth returns the measuring function of a check: it times every command of snapfs in the largest and in
+// the smallest tree, in a sandbox with 100 changed files. Its value is the largest ratio of the two times.
 func (r *referee) growth(s setting) measure {
 	return func(ctx context.Context) (worst float64, detail string, err error) {
 		var subjects []timing.Subject

@@ -46,8 +46,8 @@ func (r *referee) job(s *setting, j job) measure {
 	}
 }
 
-// bout returns the two workers of the setting s that run the same jobs, one in a sandbox; the first call
-// starts them.
+// bout returns two worker processes of the setting s that run the same timed jobs, one of them in a sandbox.
+// The first call starts them.
 func (r *referee) bout(ctx context.Context, s setting) (*bout, error) {
 	if b := r.bouts[s.Name]; b != nil {
 		return b, nil
@@ -67,7 +67,8 @@ func (r *referee) closeBouts() (err error) {
 	return err
 }
 
-// boundChecks returns a check for each setting (backend, user, filesystem) that bounds the slowest operation.
+// boundChecks returns a check for each setting (backend, user, filesystem): even the slowest single run of
+// any operation of snapfs must stay below a bound.
 func (r *referee) boundChecks() []check {
 	var list []check
 	for _, s := range r.settings() {
@@ -83,8 +84,8 @@ func (r *referee) boundChecks() []check {
 	return list
 }
 
-// slowest returns a measure that times every operation three times, in a tree with this many files. Its value
-// is the longest single time, in seconds.
+// slowest returns the measuring function of a check: it times every operation of snapfs three times, in a
+// tree with this many files. Its value is the longest single time, in seconds.
 func (r *referee) slowest(s setting, files int) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		if s.Error != "" {

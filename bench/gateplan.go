@@ -27,9 +27,9 @@ func (r *referee) planChecks() []check {
 	return list
 }
 
-// planToHash returns a measure of how long Engine.PlanOf takes for a hundred replaced files, relative to
-// hashing a hundred files three times in one thread. Each file lies in a directory of its own and was
-// replaced by one of equal size.
+// planToHash returns the measuring function of a check: the time that Engine.PlanOf takes for a hundred
+// replaced files, relative to hashing a hundred files three times in one thread. Each file lies in a
+// directory of its own and was replaced by one of equal size.
 func (r *referee) planToHash(s *setting) measure {
 	files := r.largest()
 	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {

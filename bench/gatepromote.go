@@ -34,8 +34,8 @@ func (r *referee) promoteChecks() []check {
 	}
 }
 
-// promoteToCopy returns a measure of how long a promotion takes relative to a plain copy of the files. It
-// uses a fresh filesystem of the type fs, where a sync writes no other program's files.
+// promoteToCopy returns the measuring function of a check: the time of a promotion relative to a plain copy
+// of the files. It uses a fresh filesystem of the type fs, where a sync writes no other program's files.
 func (r *referee) promoteToCopy(fs string) measure {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		top, down, err := r.disk(ctx, fs)
@@ -170,8 +170,8 @@ func (w *wayBack) idle(context.Context) error { return vfs.SyncFS(int(w.real.Fd(
 
 func (w *wayBack) state() string { return filepath.Join(w.top, "state") }
 
-// promotion returns the timed operation that promotes the changes. After each round, untimed, it undoes the
-// promotion so that the next round finds the old tree.
+// promotion returns the timed operation that promotes the changed copy to the real tree. After each round,
+// untimed, it undoes the promotion so that the next round finds the old tree.
 func (w *wayBack) promotion() timing.Subject {
 	return timing.Subject{
 		Name: "promote", Before: w.idle,

@@ -37,8 +37,8 @@ func (r *referee) raceChecks() []check {
 	return list
 }
 
-// raceToBare returns a measure of how long a race takes whose attempts each need about a second of processor
-// time, relative to the same work without snapfs.
+// raceToBare returns the measuring function of a check: the time of a race whose attempts each need about a
+// second of processor time, relative to the same work without snapfs.
 func (r *referee) raceToBare(s *setting) measure {
 	return r.inTree(s, func(ctx context.Context, p *processes) (float64, string, error) {
 		work, pace := time.Second, timing.Plan{Rounds: 5, Warm: 1, Budget: 60 * time.Second}
@@ -61,8 +61,8 @@ func (r *referee) raceToBare(s *setting) measure {
 	})
 }
 
-// makingToOne returns a measure of how long a race takes until its first progress report, when all sandboxes
-// exist and no command has started, relative to making one sandbox.
+// makingToOne returns the measuring function of a check: the time until a race's first progress report, when
+// all sandboxes exist and no command has started, relative to making one sandbox.
 func (r *referee) makingToOne(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
@@ -98,7 +98,8 @@ func (r *referee) making(s *setting, dir string, n int) timing.Subject {
 	return timing.Subject{Name: fmt.Sprintf("making %d", n), Do: do}
 }
 
-// busy returns a shell script that uses one processor for the given time.
+// busy returns a shell script that uses one processor for the duration work. The attempts of a timed race run
+// it.
 func (p *processes) busy(ctx context.Context, work time.Duration) (string, error) {
 	const first = 200_000
 	loop := func(n int) string {

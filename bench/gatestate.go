@@ -62,9 +62,9 @@ func (r *referee) execProcess(ctx context.Context, name string, p *processes) (f
 	return ratio(m[0], m[2]), fmt.Sprintf("snapfs exec %s, of which a start of snapfs %s; fork and exec %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
-// states returns a measure that times `snapfs snapshot` and `snapfs rollback` in turns, on an idle sandbox
-// with 100 changed files. Its value is the median of the snapshots (which = 0) or of the rollbacks (1), in
-// milliseconds.
+// states returns the measuring function of a check: it times `snapfs snapshot` and `snapfs rollback` in
+// turns, on an idle sandbox with 100 changed files. Its value is the median of the snapshots (which = 0) or
+// of the rollbacks (1), in milliseconds.
 func (r *referee) states(which int) measure {
 	return r.inSandbox(&r.overlay, smallest, func(ctx context.Context, name string, p *processes) (float64, string, error) {
 		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", soilScript(smallest, 0)); err != nil {
@@ -81,7 +81,8 @@ func (r *referee) states(which int) measure {
 	})
 }
 
-// diffToWalk returns a measure of how long Engine.Diff takes, relative to find(1) reading every file's times.
+// diffToWalk returns the measuring function of a check: the time of Engine.Diff relative to find(1) reading
+// every file's times.
 func (r *referee) diffToWalk(s *setting) measure {
 	files := r.largest()
 	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {

@@ -28,7 +28,7 @@ type worker struct {
 	close  func() error
 }
 
-// do makes the worker run the job called name, and returns its time by the worker's own clock.
+// do makes the worker process run the timed job called name, and returns its time by the worker's own clock.
 func (w *worker) do(name string) (time.Duration, error) {
 	if _, err := fmt.Fprintln(w.ask, name); err != nil {
 		return 0, err
@@ -175,7 +175,8 @@ func Prepare(ctx context.Context, o Options) error {
 	return amountsOf(o.Quick).fill(ctx, dir)
 }
 
-// inside measures how long each job takes in a sandbox of the setting s, relative to the bare tree.
+// inside measures how long each timed job, such as a build, takes in a sandbox of the setting s, relative to
+// the bare tree.
 func (l *lab) inside(ctx context.Context, s setting) (results []Result, err error) {
 	b, err := l.openBout(ctx, s)
 	if err != nil {

@@ -33,8 +33,8 @@ func layerAmountsOf(quick bool) layerAmounts {
 	return layerAmounts{repo: 10_000, packages: 100, many: 50_000, module: 5_000, transactions: 200, reads: 50_000, eight: 2_000, mebibytes: 2048, library: "net/http"}
 }
 
-// jobs returns the jobs that are timed on each layer: reading, writing, unpacking, building, and many small
-// files.
+// jobs returns the jobs that are timed on each layer (such as overlayfs): reading, writing, unpacking,
+// building, and many small files.
 func (a layerAmounts) jobs() []job {
 	return []job{
 		{name: "go build", what: fmt.Sprintf("go build of %d packages, each of which was changed", a.packages), before: a.changePackages, do: goBuild},
@@ -61,7 +61,7 @@ func (a layerAmounts) jobs() []job {
 
 const bigBelow = "big-below"
 
-// fill makes in dir the files that the timed jobs read and change.
+// fill makes in dir the files that the jobs timed on each layer (such as overlayfs) read and change.
 func (a layerAmounts) fill(ctx context.Context, dir string) error {
 	err := errors.Join(amounts{repo: a.repo, packages: a.packages}.fill(ctx, dir), copyLibrary(ctx, dir))
 	for name, files := range map[string]int{"x.tar": a.module, "eight.tar": a.eight} {
@@ -74,16 +74,16 @@ func (a layerAmounts) fill(ctx context.Context, dir string) error {
 	return errors.Join(err, writeFile(filepath.Join(dir, bigBelow), a.mebibytes))
 }
 
-// fresh returns a function that prepares a job: it removes the directory called name, which an earlier round
-// made.
+// fresh returns a function that prepares a timed job: it removes the directory called name, which an earlier
+// round of the job made.
 func fresh(name string) func(context.Context, string) error {
 	return func(_ context.Context, dir string) error {
 		return errors.Join(os.RemoveAll(filepath.Join(dir, name)), os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 }
 
-// changePackages prepares a build job: it changes the source of every package in dir, so that the next build
-// compiles all of them.
+// changePackages prepares the timed job that builds a program: it changes the source of every package in dir,
+// so that the next build compiles all of them.
 func (a layerAmounts) changePackages(_ context.Context, dir string) error {
 	now := int(time.Now().UnixNano())
 	for i := range a.packages {
@@ -98,7 +98,8 @@ func (a layerAmounts) makeMany(_ context.Context, dir string) error {
 	return grow(filepath.Join(dir, "many"), a.many)
 }
 
-// haveMany prepares a job: it makes the directory "many" of small files in dir, unless that is complete.
+// haveMany prepares a timed job: it makes the directory "many" of small files in dir, unless that exists with
+// all its files.
 func (a layerAmounts) haveMany(ctx context.Context, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "many", fileOf(a.many-1))); err == nil {
 		return nil
@@ -118,7 +119,8 @@ func walk(name string) func(context.Context, string) error {
 	}
 }
 
-// readAll is a job, timed on each layer, that reads each file of the git repository in dir.
+// readAll is a job, timed on each layer (such as overlayfs), that reads each file of the git repository in
+// dir.
 func readAll(_ context.Context, dir string) error {
 	return filepath.WalkDir(filepath.Join(dir, "repo"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -128,7 +130,8 @@ func readAll(_ context.Context, dir string) error {
 	})
 }
 
-// extract returns a job, timed on each layer, that unpacks the file archive into the directory into.
+// extract returns a job, timed on each layer (such as overlayfs), that unpacks the file archive into the
+// directory into.
 func extract(archive, into string) func(context.Context, string) error {
 	return program("tar", "-C", into, "-xf", archive)
 }
@@ -156,8 +159,9 @@ func writeFile(path string, mebibytes int) error {
 	return f.Close()
 }
 
-// unread prepares the job that reads a large file. It drops the file from the page cache of the layer, and
-// reads it into the page cache of the lower filesystem, which all layers share.
+// unread prepares the timed job that reads a large file. It drops the file from the page cache of the
+// measured layer, such as overlayfs, and reads it into the page cache of the lower filesystem, which all
+// layers share.
 func (a layerAmounts) unread(_ context.Context, dir string) error {
 	f, err := os.Open(filepath.Join(dir, bigBelow))
 	if err != nil {
@@ -209,7 +213,8 @@ func (a layerAmounts) readRandom(_ context.Context, dir string) error {
 	return nil
 }
 
-// atOnce is how many processes the job with several of them runs at the same time.
+// atOnce is how many processes run at the same time in the timed job that unpacks an archive several times at
+// once.
 const atOnce = 8
 
 func eightNames() (names []string) {
@@ -226,7 +231,8 @@ func freshEight(ctx context.Context, dir string) (err error) {
 	return err
 }
 
-// eight is a job, timed on each layer, that unpacks an archive into eight directories at once.
+// eight is a job, timed on each layer (such as overlayfs), that unpacks an archive into eight directories at
+// once.
 func eight(ctx context.Context, dir string) error {
 	var all sync.WaitGroup
 	errs := make([]error, atOnce)

@@ -42,10 +42,12 @@ type contender struct {
 	err error
 }
 
-// bareTree is the name of the contender that runs the jobs without a layer, the baseline of the comparison.
+// bareTree is the name, in the comparison of layers such as overlayfs, of the tree without a layer: the
+// baseline.
 const bareTree = "the bare tree"
 
-// layers measures the same jobs on the layers of snapfs, overlayfs and fuse-overlayfs, and on the bare tree.
+// layers measures the same jobs on layers, filesystems that store the changes of a tree (those of snapfs,
+// overlayfs and fuse-overlayfs), and on the bare tree.
 func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	if os.Geteuid() != 0 {
 		return []Result{{Kind: kindLayers, Setting: bareTree, Error: "needs root, to mount"}}, nil
@@ -121,7 +123,8 @@ func (c *contest) open(ctx context.Context) error {
 func (c *contest) lower() string { return filepath.Join(c.dir, "lower") }
 func (c *contest) bare() string  { return filepath.Join(c.dir, "bare") }
 
-// start mounts the layer of the contender s with an empty upper and starts the worker in it.
+// start mounts the layer of the compared filesystem s with an empty upper and starts the worker process in
+// it.
 func (c *contest) start(ctx context.Context, s *contender) (err error) {
 	dir := c.bare()
 	if s.put != nil {
@@ -140,7 +143,7 @@ func (c *contest) start(ctx context.Context, s *contender) (err error) {
 	return err
 }
 
-// stop ends the worker of the contender s and unmounts its layer.
+// stop ends the worker process of the compared filesystem s and unmounts that filesystem's layer.
 func (c *contest) stop(s *contender) (err error) {
 	if s.worker != nil {
 		err = s.worker.close()

@@ -28,8 +28,8 @@ const spares = 500
 // check for leaks compares two of them.
 type census struct{ mounts, loops, subvolumes, files int }
 
-// more returns how many more objects c has than d, added over the kinds; the first 500 additional files do
-// not count.
+// more returns how many more objects (mounts, files and so on) the later count c has than d, added over the
+// kinds. The first 500 additional files, which a backend may store for reuse, do not count.
 func (c census) more(d census) int {
 	return max(c.mounts-d.mounts, 0) + max(c.loops-d.loops, 0) + max(c.subvolumes-d.subvolumes, 0) + max(c.files-d.files-spares, 0)
 }
@@ -38,7 +38,8 @@ func (c census) String() string {
 	return fmt.Sprintf("%d mounts, %d loop devices, %d subvolumes, %d files of state", c.mounts, c.loops, c.subvolumes, c.files)
 }
 
-// count counts the mounts, loop devices, subvolumes and files that belong to the setting s.
+// count counts the mounts, loop devices, subvolumes and files that belong to the setting s, to find those
+// that sandboxes leave behind.
 func (r *referee) count(s setting) (c census, err error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -89,8 +90,8 @@ func subvolumes(dir string) (int, error) {
 	return len(nested), err
 }
 
-// settle counts the objects of the setting s for the first time; later counts are compared with that. Before,
-// it makes and removes one sandbox, so that permanent objects exist already.
+// settle counts the mounts, files and so on of the setting s for the first time; later counts are compared
+// with that. Before, it makes and removes one sandbox, so that permanent objects exist already.
 func (r *referee) settle(ctx context.Context, s setting, dir string) error {
 	if _, done := r.before[s.Name]; done {
 		return nil
@@ -110,7 +111,8 @@ func (r *referee) settle(ctx context.Context, s setting, dir string) error {
 	return err
 }
 
-// leaks returns a measure that counts the objects that the checks with many sandboxes have left behind.
+// leaks returns the measuring function of a check: it counts the mounts, subvolumes, files and so on that the
+// checks with many sandboxes have left behind.
 func (r *referee) leaks(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		before, ok := r.before[s.Name]

@@ -67,7 +67,7 @@ func makeSubvolume(parent int, dir string) error {
 	return mount.MoveMount(mnt, dir)
 }
 
-// uproot removes a tree made for a measurement; a subvolume is destroyed as a whole.
+// uproot removes a tree of files made for a measurement; if the tree is a btrfs subvolume, as a whole.
 func uproot(dir string) error {
 	parent, err := os.Open(filepath.Dir(dir))
 	if err != nil {

@@ -54,8 +54,8 @@ func Private(ctx context.Context, program string, args []string) (status int, er
 	return 0, err
 }
 
-// Leashed returns a context that is cancelled when standard input ends, which means that the parent process
-// is gone.
+// Leashed returns a context that is cancelled when standard input ends. A helper process of the benchmark
+// stops by it when its parent process, which has the other end, is gone.
 func Leashed(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

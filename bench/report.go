@@ -88,7 +88,7 @@ func resultOf(r Result, s timing.Sample) Result {
 	return r
 }
 
-// summaryOf returns the options with which a report was measured as text, for its heading.
+// summaryOf returns the options of a measurement as one line of text, for the heading of the report.
 func summaryOf(o Options) string {
 	s := fmt.Sprintf("sizes %v, at most %d rounds", o.Sizes, o.Rounds)
 	if o.Quick {

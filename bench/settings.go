@@ -129,7 +129,7 @@ func clearAs(ctx context.Context, self, state string) error {
 	})
 }
 
-// Clear ends the processes and removes the sandboxes of a state directory.
+// Clear ends the processes and removes the sandboxes of a state directory, after its user's measurements.
 func Clear(ctx context.Context, state string) error {
 	if _, absent := os.Stat(filepath.Join(state, "format")); absent != nil {
 		return nil //nolint:nilerr // none was ever made

@@ -57,8 +57,8 @@ func (l *lab) smallRoot(ctx context.Context) (string, error) {
 	return top, os.WriteFile(filepath.Join(top, "config.json"), config, 0o644)
 }
 
-// bundle returns the configuration of an OCI runtime, version 1.0: one program in new namespaces, without
-// privileges.
+// bundle returns the configuration with which OCI runtimes such as runc are measured, version 1.0: one
+// program in new namespaces, without privileges.
 func bundle() map[string]any {
 	type m = map[string]any
 	var namespaces []m

@@ -65,7 +65,8 @@ func soilScript(files, round int) string {
 		changedFiles, files/changedFiles, perDir, perDir, round)
 }
 
-// storm makes, stats and deletes this many small files in dir, as installing packages does.
+// storm makes, stats and deletes this many small files in dir, as installing packages does. It is the work of
+// a timed job.
 func storm(dir string, files int) error {
 	top := filepath.Join(dir, "storm")
 	if err := errors.Join(os.RemoveAll(top), os.Mkdir(top, 0o755), grow(top, files)); err != nil {

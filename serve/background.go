@@ -37,7 +37,8 @@ func (s *Service) Start(ctx context.Context, q CommandLine) (Started, error) {
 	return r, err
 }
 
-// A WaitRequest is an agent's request to wait for a background command, or to end it.
+// A WaitRequest is a coding agent's request to wait for a background command of a sandbox, or first to end
+// all processes of the sandbox.
 type WaitRequest struct {
 	Sandbox  string `json:"sandbox" jsonschema:"the sandbox's name"`
 	Command  int    `json:"command,omitempty" jsonschema:"the number from sandbox_start; by default the last one"`
@@ -45,7 +46,8 @@ type WaitRequest struct {
 	Stop     bool   `json:"stop,omitempty" jsonschema:"end all processes of the sandbox first, also those of other commands"`
 }
 
-// A Waited describes a background command of a sandbox: its state, and the output so far.
+// A Waited is the reply to a [WaitRequest]: the state of a background command of a sandbox, and its output so
+// far.
 type Waited struct {
 	Sandbox string `json:"sandbox"`
 	Command int    `json:"command"`
@@ -97,7 +99,8 @@ func (s *Service) Wait(ctx context.Context, q WaitRequest) (Waited, error) {
 	return r, nil
 }
 
-// background returns the background command of the sandbox with the number id, or the last one for 0.
+// background returns the background command of the sandbox with the number id, or the last one for 0. Errors:
+// ErrNotFound.
 func background(e *engine.Engine, sandbox string, id int) (supervise.Detached, error) {
 	all, err := e.Supervise.DetachedOf(sandbox)
 	if err != nil {

@@ -18,10 +18,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// mostPaths is how many changed paths a reply to an agent lists; it reports the number of all.
+// mostPaths is how many changed paths a reply to a coding agent lists at most. The reply also holds the
+// number of all changed paths.
 const mostPaths = 100
 
-// A DiffRequest is an agent's request to compare two states of a sandbox's files, such as two checkpoints.
+// A DiffRequest is a coding agent's request to compare two states of a sandbox's files, such as two
+// checkpoints.
 type DiffRequest struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	From    string   `json:"from,omitempty" jsonschema:"the checkpoint to compare with; by default the state in which the sandbox was made"`
@@ -30,7 +32,7 @@ type DiffRequest struct {
 	NoPatch bool     `json:"no_patch,omitempty" jsonschema:"list the paths without the patch"`
 }
 
-// A ChangedPath is a path that differs between the two states of a sandbox that a [Diff] compares.
+// A ChangedPath is, in a [Diff] for an agent, a path that differs between two states of a sandbox's files.
 type ChangedPath struct {
 	Path string `json:"path" jsonschema:"relative to the workspace; absolute outside of it"`
 	Kind string `json:"kind" jsonschema:"added, modified or deleted"`
@@ -59,8 +61,8 @@ func (s *Service) Diff(ctx context.Context, q DiffRequest) (Diff, error) {
 	return compare.Served(ctx, func(ctx context.Context) (Diff, error) { return diffOf(ctx, e, q, paths) })
 }
 
-// diffOf compares the two states that q names, and returns the changes at or below the absolute paths; no
-// paths select all changes.
+// diffOf compares the two states of a sandbox's files that q names, and returns the changes at or below the
+// absolute paths; no paths select all changes.
 func diffOf(ctx context.Context, e *engine.Engine, q DiffRequest, paths []string) (Diff, error) {
 	r := Diff{Sandbox: q.Sandbox, Paths: []ChangedPath{}}
 	changes, err := e.Compare.Diff(ctx, q.Sandbox, q.From, q.To)
@@ -94,7 +96,8 @@ func diffOf(ctx context.Context, e *engine.Engine, q DiffRequest, paths []string
 	return r, err
 }
 
-// patchOf returns the changes as a patch in the format of git diff, clipped for a reply.
+// patchOf returns the changes as a patch in the format of git diff, without its middle if it is too long for
+// a reply.
 func patchOf(ctx context.Context, changes *compare.Changes) (Text, error) {
 	if err := changes.FindRenames(ctx); err != nil {
 		return Text{}, err
@@ -111,8 +114,7 @@ func patchOf(ctx context.Context, changes *compare.Changes) (Text, error) {
 	return w.text(), nil
 }
 
-// limit removes, from changes, those that lie at or below none of the absolute paths; without paths it
-// removes nothing.
+// limit leaves in changes only those at or below one of the absolute paths; without paths it leaves all.
 func limit(changes *compare.Changes, paths []string) {
 	if len(paths) == 0 {
 		return
@@ -125,7 +127,8 @@ func limit(changes *compare.Changes, paths []string) {
 	}
 }
 
-// A Drift lists how the real tree has changed since a sandbox was made, as the reply to an agent.
+// A Drift is the reply to an agent about how the real tree has changed since a sandbox was made: the changed
+// paths, and which of them the sandbox changed too.
 type Drift struct {
 	Sandbox string      `json:"sandbox"`
 	Since   time.Time   `json:"since"`
@@ -143,7 +146,7 @@ type DriftPath struct {
 	Read bool   `json:"read,omitempty" jsonschema:"the sandbox has read it after it changed"`
 }
 
-// Drift reports how the real tree has changed since a sandbox was made. Errors: those of
+// Drift reports to an agent how the real tree has changed since a sandbox was made. Errors: those of
 // [compare.Comparer.DriftOf].
 func (s *Service) Drift(ctx context.Context, q Named) (Drift, error) {
 	e, _, err := s.enter(ctx, q.Sandbox)
@@ -169,8 +172,8 @@ func (s *Service) relative(path string) string {
 	return path
 }
 
-// A RefreshRequest is an agent's request to bring a sandbox up to date with the real tree. It says how to
-// resolve conflicts.
+// A RefreshRequest is a coding agent's request to bring a sandbox up to date with the real tree. It says how
+// to resolve conflicts.
 type RefreshRequest struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	Mine    []string `json:"mine,omitempty" jsonschema:"resolve conflicts at these paths with the sandbox's version"`
@@ -195,7 +198,8 @@ type Conflict struct {
 	Why  string `json:"why"`
 }
 
-// conflicts returns the first 100 conflicts for a reply, and how many more there are.
+// conflicts returns the first 100 conflicts of a merge for a reply to a coding agent, and how many more there
+// are.
 func (s *Service) conflicts(all []reconcile.Conflict) (list []Conflict, more int) {
 	list = []Conflict{}
 	for _, c := range all[:min(len(all), mostPaths)] {

@@ -15,7 +15,8 @@ const (
 	tailMost = 6 << 10
 )
 
-// A Text is a text of any length, shortened for a reply: its middle is left out if it is long.
+// A Text is a text such as a command's output, shortened for the reply to a coding agent: its middle is left
+// out if it is long.
 type Text struct {
 	Text    string `json:"text" jsonschema:"all of it, or its beginning if left_out is not 0"`
 	Tail    string `json:"tail,omitempty" jsonschema:"its end, if left_out is not 0"`
@@ -35,7 +36,8 @@ type clip struct {
 
 func newClip() *clip { return &clip{head: headMost, tail: tailMost} }
 
-// Write adds p to the input of the clip, which stores its beginning and its end. It never fails.
+// Write adds p to the input of the clip, which stores only the beginning and the end of all its input. It
+// never fails.
 func (c *clip) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,8 +54,8 @@ func (c *clip) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the beginning and the end of the clip's input so far, and how many bytes between them are left
-// out.
+// text returns the beginning and the end of the output that was written to the clip so far, and how many
+// bytes between them are left out.
 func (c *clip) text() Text {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +75,8 @@ func (c *clip) text() Text {
 	return t
 }
 
-// wholeRunes returns b without an incomplete UTF-8 character at its end. Bytes that are no valid UTF-8 stay.
+// wholeRunes returns b, the beginning of a command's output, without an incomplete UTF-8 character at its
+// end. Bytes that are no valid UTF-8 stay.
 func wholeRunes(b []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if at := len(b) - i; utf8.RuneStart(b[at]) {
@@ -86,8 +89,9 @@ func wholeRunes(b []byte) []byte {
 	return b
 }
 
-// tame replaces control characters and invalid UTF-8 in s by question marks, except newlines and tabs. As
-// JSON a control character takes six bytes, and no model reads it.
+// tame prepares a text for the reply to an agent: it replaces control characters and invalid UTF-8 in s by
+// question marks, except newlines and tabs. As JSON a control character takes six bytes, and no model reads
+// it.
 func tame(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || !unicode.IsControl(r) && r != utf8.RuneError {

@@ -16,14 +16,15 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// How long [Service.Exec] lets a command run, without a timeout in the request and at most. Most clients give
-// up a call after a minute.
+// How long a command that an agent runs by [Service.Exec] may take, without a timeout in the request and at
+// most. Most clients give up a call after a minute.
 const (
 	usualTimeout = 50 * time.Second
 	maxTimeout   = 30 * time.Minute
 )
 
-// A CommandLine is a command that an agent wants to run in a sandbox.
+// A CommandLine is the part of a request that describes a command which a coding agent wants to run in a
+// sandbox.
 type CommandLine struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	Command string   `json:"command,omitempty" jsonschema:"a shell command; or give args"`
@@ -31,8 +32,8 @@ type CommandLine struct {
 	Dir     string   `json:"dir,omitempty" jsonschema:"the directory to start in, relative to the workspace; by default the workspace"`
 }
 
-// command converts a command of an agent into the engine's form, with the environment of the rules. Errors:
-// ErrInvalid.
+// command converts a command of a coding agent into the engine's form, with the environment variables that
+// the server's [Rules] allow. Errors: ErrInvalid.
 func (s *Service) command(c CommandLine) (engine.Command, error) {
 	args := c.Args
 	switch {
@@ -53,8 +54,8 @@ func (s *Service) command(c CommandLine) (engine.Command, error) {
 
 func inShell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// environment returns the environment variables for an agent's commands, those of the rules. It adds PATH if
-// the client started the server without one.
+// environment returns the environment variables for an agent's commands: harmless ones of this process and
+// those that the server's [Rules] set. It adds PATH if the client started the server without one.
 func (s *Service) environment() []string {
 	env := hostfs.Environ(os.Environ(), s.Rules.Policy.Env)
 	if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "PATH=") }) {
@@ -63,7 +64,7 @@ func (s *Service) environment() []string {
 	return env
 }
 
-// An ExecRequest is an agent's request to run a command in a sandbox and to wait for its end.
+// An ExecRequest is a coding agent's request to run a command in a sandbox and to wait for its end.
 type ExecRequest struct {
 	CommandLine
 	Stdin    string `json:"stdin,omitempty" jsonschema:"text for the command's standard input, for example a file's content for cat > FILE"`
@@ -128,8 +129,8 @@ func (s *Service) Exec(ctx context.Context, q ExecRequest) (Executed, error) {
 	return r, nil
 }
 
-// startPiped starts the command c. Its standard input is the text of the request q, and its output goes to
-// out.
+// startPiped starts the command c in a sandbox with pipes: its standard input is the text of the request q,
+// and its output goes to out.
 func (s *Service) startPiped(ctx context.Context, e *engine.Engine, q ExecRequest, c engine.Command, out *output) (supervise.Client, error) {
 	var files []*os.File
 	defer func() {

@@ -21,9 +21,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Where the output of commands is stored, in case the reply had to leave out a part: in outputDir inside the
-// sandbox's directory in the catalogue. It holds the outputs of the last mostOutputs commands, each with at
-// most maxStored bytes.
+// Where the output of an agent's commands is stored, in case the reply had to leave out a part: in outputDir
+// inside the sandbox's directory in the catalogue. It holds the outputs of the last mostOutputs commands,
+// each with at most maxStored bytes.
 const (
 	outputDir   = "agent-output"
 	mostOutputs = 20
@@ -34,15 +34,15 @@ const (
 // in the background.
 const lastOutput = 200 * time.Millisecond
 
-// The names of stored outputs begin with their kind, before a hyphen and a number: output of a command that
-// the caller waited for, and output of a background command.
+// The names of stored outputs of commands begin with a kind, before a hyphen and a number: execKind for a
+// command that the agent waited for, and startKind for a background command.
 const (
 	execKind  = "exec"
 	startKind = "start"
 )
 
-// An output collects the output of one command: clipped for the reply, and whole in a file. It also writes
-// the command's standard input.
+// An output collects the output of one command of an agent: its beginning and end for the reply, and all of
+// it in a file. It also writes the command's standard input.
 type output struct {
 	stdout, stderr *clip
 	number         int
@@ -103,8 +103,8 @@ func removeUnused(path string) {
 
 func outputPath(dir string, number int) string { return filepath.Join(dir, strconv.Itoa(number)) }
 
-// outputsIn lists the numbers of the commands' outputs stored in dir, in ascending order, so that the oldest
-// can be removed.
+// outputsIn lists the numbers of the commands whose outputs are stored in dir, in ascending order, so that
+// the oldest can be removed.
 func outputsIn(dir string) (numbers []int, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -118,8 +118,8 @@ func outputsIn(dir string) (numbers []int, err error) {
 
 func (o *output) name() string { return execKind + "-" + strconv.Itoa(o.number) }
 
-// read reads a stream of the command until its end. It stores the stream in the file, and in c the clipped
-// part for the reply.
+// read reads a stream of the command until its end. It stores the whole stream in the file, and in c its
+// beginning and end for the reply.
 func (o *output) read(r *os.File, c *clip) {
 	o.pipes = append(o.pipes, r)
 	o.copying.Go(func() {
@@ -161,10 +161,11 @@ func (o *output) close() {
 	vfs.Unlock(o.file)
 }
 
-// drop removes the stored file of a command's output that the reply to the agent holds completely.
+// drop removes the stored file of a command's output, which is not needed if the reply to the agent holds the
+// whole output.
 func (o *output) drop() { _ = os.Remove(o.file.Name()) } // one that stays is removed with the sandbox
 
-// An OutputRequest is an agent's request for a part of the stored output of a command.
+// An OutputRequest is a coding agent's request for a part of the stored output of a command.
 type OutputRequest struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 	Output  string `json:"output" jsonschema:"the name from the result of the command, such as exec-3 or start-1"`
@@ -183,7 +184,8 @@ type Piece struct {
 	End     bool   `json:"end" jsonschema:"whether text reaches the end of what is stored"`
 }
 
-// maxPiece is the largest number of bytes of an output that one reply holds, 16 KiB.
+// maxPiece is the largest number of bytes of a command's stored output that one reply to an agent holds, 16
+// KiB.
 const maxPiece = 16 << 10
 
 // Output returns a part of the stored output of a command. The output of [Service.Exec] is both streams
@@ -238,8 +240,8 @@ func copyOutput(ctx context.Context, e *engine.Engine, sandbox, name string, w i
 	return err
 }
 
-// A window is an io.Writer that stores the part of its input from the offset from on, at most most bytes, and
-// counts all bytes.
+// A window is an io.Writer that stores the part of its input, a command's stored output, from the offset from
+// on, at most most bytes, and counts all bytes.
 type window struct {
 	from int64
 	most int

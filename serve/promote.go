@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A PlanRequest is an agent's selection of the changes of a sandbox that it wants to promote.
+// A PlanRequest is a coding agent's selection of the changes of a sandbox that it wants to promote.
 type PlanRequest struct {
 	Sandbox string   `json:"sandbox" jsonschema:"the sandbox's name"`
 	Paths   []string `json:"paths,omitempty" jsonschema:"promote only changes at or below these paths of the workspace"`
@@ -38,7 +38,8 @@ type Plan struct {
 	whole *reconcile.Plan
 }
 
-// A Step is one change of the real tree in a [Plan], as an agent and a person see it.
+// A Step is one change of the real tree that a promotion would make, in the [Plan] that an agent and a person
+// see.
 type Step struct {
 	Path string `json:"path"`
 	Do   string `json:"do" jsonschema:"add, change or delete"`
@@ -79,14 +80,14 @@ func (s *Service) Plan(ctx context.Context, q PlanRequest) (Plan, error) {
 }
 
 // planOptions returns the options for planning a promotion that an agent asks for: only changes inside the
-// workspace, and none that needs approval.
+// workspace, and none that needs a person's approval.
 func (s *Service) planOptions(q PlanRequest) (o reconcile.PlanOptions, err error) {
 	o.Only, err = s.Rules.allInside(q.Paths)
 	return o, err
 }
 
-// listed returns the steps of a plan that a person reads. It leaves out steps that change only a file's time,
-// and those on git's own files.
+// listed returns the steps of a promotion plan that a person is to read. It leaves out steps that change only
+// a file's time, and those on git's own files.
 func listed(p *reconcile.Plan) []reconcile.Step {
 	return slices.DeleteFunc(slices.Clone(p.Steps), func(s reconcile.Step) bool { return s.Git || s.TimeOnly() })
 }
@@ -103,8 +104,8 @@ func (s *Service) note(step reconcile.Step) string {
 	return ""
 }
 
-// refsOf returns a line of text for each branch or tag that a plan moves, or whose commits it stores under
-// another name.
+// refsOf returns a line of text for each git branch or tag that a promotion plan moves, or whose commits it
+// stores under another name.
 func refsOf(reports []gitresult.Report) (lines []string) {
 	for _, r := range reports {
 		for _, ref := range r.Refs {
@@ -129,8 +130,8 @@ func (s *Service) promoteCommand(q PlanRequest, p *reconcile.Plan) string {
 	return s.Rules.Command(append(args, "--plan", p.Fingerprint[:12])...)
 }
 
-// mostAsked is how many steps of a plan the question to a person shows at most. A person cannot judge more of
-// them in a dialog; a longer plan is refused.
+// mostAsked is how many steps of a promotion plan the question to a person shows at most. A person cannot
+// judge more of them in a dialog; a longer plan is refused.
 const mostAsked = 40
 
 // Question returns the text that asks a person to approve a plan: every step, with names that cannot forge a line.
@@ -164,7 +165,7 @@ func (s *Service) Question(p Plan) (string, error) {
 	return b.String(), nil
 }
 
-// Nothing reports whether the plan has no steps, so that there is nothing to promote.
+// Nothing reports whether the promotion plan has no steps, so that there is nothing to promote.
 func (p *Plan) Nothing() bool { return len(p.whole.Steps) == 0 && len(p.whole.Git) == 0 }
 
 // Refusal returns the error for an agent whose client cannot ask a person to approve the plan. why is the
@@ -173,7 +174,8 @@ func (p *Plan) Refusal(why string) error {
 	return errs.New("promoting", p.Sandbox, errs.ErrDenied, why+"; a person can promote this plan", p.Command)
 }
 
-// A Promoted is the result of [Service.Promote]: what the promotion changed, and how a person undoes it.
+// A Promoted is the result of [Service.Promote] for an agent: which changes the promotion made to the real
+// tree, and how a person undoes it.
 type Promoted struct {
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`
@@ -183,8 +185,8 @@ type Promoted struct {
 	LeftOut int    `json:"left_out,omitempty" jsonschema:"how many changes outside the workspace were left out"`
 }
 
-// Promote carries out exactly the plan with this fingerprint, or nothing. The caller must have a person's
-// approval of that plan. Errors: ErrDrifted if the plan is another one now; those of
+// Promote carries out exactly the promotion plan with this fingerprint (its hash), or nothing. The caller
+// must have a person's approval of that plan. Errors: ErrDrifted if the plan is another one now; those of
 // [reconcile.Reconciler.Promote].
 func (s *Service) Promote(ctx context.Context, q PlanRequest, fingerprint string) (Promoted, error) {
 	o, err := s.planOptions(q)

@@ -10,11 +10,12 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// mostAttempts is the largest number of attempts of a race that an agent starts.
+// mostAttempts is the largest number of commands that a coding agent may try in one race. Each runs in a
+// sandbox of its own.
 const mostAttempts = 16
 
-// A RaceRequest is an agent's request to try several commands for one purpose, each in a sandbox of its own,
-// and to choose the best.
+// A RaceRequest is a coding agent's request to try several commands for one purpose, each in a sandbox of its
+// own, and to choose the best.
 type RaceRequest struct {
 	Commands []string `json:"commands" jsonschema:"a shell command for each attempt, from 1 to 16"`
 	Check    string   `json:"check,omitempty" jsonschema:"a shell command that must succeed after an attempt; snapfs undoes its changes"`
@@ -27,7 +28,8 @@ type RaceRequest struct {
 	Less
 }
 
-// A Race is the result of a race: the sandbox of the winner, and how each attempt ended.
+// A Race is the reply to a [RaceRequest], which tries several commands in sandboxes of their own: the sandbox
+// of the winner, and how each attempt ended.
 type Race struct {
 	Winner   string    `json:"winner,omitempty" jsonschema:"the sandbox of the winner, for sandbox_diff and sandbox_promote; none without first or score, or if none passed"`
 	Attempts []Attempt `json:"attempts"`
@@ -48,10 +50,10 @@ type Attempt struct {
 	Check   string   `json:"check,omitempty" jsonschema:"the end of the output of check and score"`
 }
 
-// Race runs several attempts, each in a sandbox of its own, all made from one state of the real environment.
-// It promotes nothing. The winner's sandbox stays, or, if no winner is chosen, those of all attempts that
-// passed; all others are removed. Errors: those of [race.Coordinator.Race]; after an error no sandbox is
-// left.
+// Race runs several attempts (commands for one purpose), each in a sandbox of its own, all made from one
+// state of the real environment. It promotes nothing. The winner's sandbox stays, or, if no winner is chosen,
+// those of all attempts that passed; all others are removed. Errors: those of [race.Coordinator.Race]; after
+// an error no sandbox is left.
 func (s *Service) Race(ctx context.Context, q RaceRequest) (Race, error) {
 	const op = "racing"
 	switch {
@@ -104,8 +106,9 @@ func (s *Service) script(text string) engine.Command {
 	return engine.Command{Args: inShell(text), Env: s.environment(), Dir: s.Rules.Workspace}
 }
 
-// settle ends a race: it makes permanent the sandbox of the winner, or those of all attempts that passed,
-// marks them as an agent's, and returns the results.
+// settle ends a race of several commands in sandboxes of their own. It makes permanent the sandbox of the
+// winner, or without a winner those of all attempts that passed, marks them as made by an agent, and returns
+// the results. After an error it has removed these sandboxes.
 func (s *Service) settle(ctx context.Context, e *engine.Engine, contest *race.Race) (Race, error) {
 	stay := map[int]string{}
 	keep := contest.Passed()
@@ -143,11 +146,12 @@ func (s *Service) settle(ctx context.Context, e *engine.Engine, contest *race.Ra
 	return r, nil
 }
 
-// attemptTail is how many bytes from the end of an attempt's output a reply to an agent holds at most.
+// attemptTail is how many bytes from the end of the output of each command of a race the reply to a coding
+// agent holds at most.
 const attemptTail = 600
 
-// endOf returns the end of an attempt's output in the file path, safe on a terminal, or "" if it cannot be
-// read.
+// endOf returns the end of the output of a race's command, stored in the file path, safe on a terminal, or ""
+// if it cannot be read.
 func endOf(path string) string { return tame(Tail(path, attemptTail)) }
 
 // Tail returns the last most bytes of the file path as text, such as the end of a command's output, or "" if

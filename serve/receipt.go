@@ -24,7 +24,8 @@ type Receipt struct {
 	Promotions  []Promotion       `json:"promotions"`
 }
 
-// A ReceiptTree is one of the trees that a sandbox has cloned, in its [Receipt].
+// A ReceiptTree is one of the trees that a sandbox has cloned, in the sandbox's [Receipt], which documents
+// how it was made.
 type ReceiptTree struct {
 	Path    string `json:"path"`
 	Backend string `json:"backend"`

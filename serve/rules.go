@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Rules are the limits within which a server acts for an agent. They are made from the flags of the person
-// who starts the server.
+// Rules are the limits within which a server acts for coding agents, such as the workspace and the policy of
+// sandboxes. They are made from the flags of the person who starts the server.
 type Rules struct {
 	// State is the state directory, and Program the path of the snapfs program.
 	State   string `json:"state"`
@@ -33,8 +33,8 @@ type Rules struct {
 	IfRoom bool          `json:"if_room,omitempty"`
 }
 
-// request returns the request to the engine for a new sandbox under the rules. less holds the further
-// restrictions that the agent asked for.
+// request returns the request to the engine for a new sandbox within the limits that the server's rules set.
+// less holds the further restrictions that the agent asked for.
 func (r *Rules) request(name string, less Less) (hostfs.Request, error) {
 	p, err := r.tighten(less)
 	if err != nil {
@@ -46,7 +46,8 @@ func (r *Rules) request(name string, less Less) (hostfs.Request, error) {
 	}, nil
 }
 
-// RefusesTool reports whether the policy of the rules refuses the agent the tool called name.
+// RefusesTool reports whether the policy in the server's rules forbids agents the tool called name, one of
+// those that the server offers by the Model Context Protocol.
 func (r *Rules) RefusesTool(name string) bool {
 	return r.Policy.Tools != nil && catalog.Refused(r.Policy.Tools.MCP, name) != ""
 }
@@ -56,14 +57,15 @@ func (r *Rules) admission() admission.Options {
 	return admission.Options{Queue: r.Queue, IfRoom: r.IfRoom}
 }
 
-// A Less holds the restrictions beyond the rules that an agent may ask for when it makes a sandbox.
+// A Less holds the restrictions that an agent may ask for when it makes a sandbox, beyond those that the
+// server's [Rules] impose.
 type Less struct {
 	NoNetwork bool              `json:"no_network,omitempty" jsonschema:"give the sandbox no network, even if this server allows one"`
 	Limits    map[string]string `json:"limits,omitempty" jsonschema:"stricter limits by name, such as memory 1G, time 5m, pids 200 or disk 2G; none may exceed those of this server"`
 }
 
-// tighten returns the policy of the rules with the restrictions of less added. Errors: ErrInvalid; ErrDenied
-// for a limit that exceeds the one of the rules.
+// tighten returns the policy for a new sandbox: that of the server's rules with the restrictions of less
+// added. Errors: ErrInvalid; ErrDenied for a limit that exceeds the one of the rules.
 func (r *Rules) tighten(less Less) (catalog.Policy, error) {
 	const op = "making a sandbox"
 	p := r.Policy
@@ -96,8 +98,8 @@ func limitNames(fields []catalog.Limit) string {
 	return strings.Join(names, ", ")
 }
 
-// Covers returns an error unless the sandbox of rec may do at most what the rules allow. A sandbox that an
-// earlier server with wider flags made is not covered.
+// Covers returns an error if the sandbox of rec may do more than the server's rules allow, such as reach
+// another network. An earlier server with wider flags can have made such a sandbox.
 func (r *Rules) Covers(rec *catalog.Record) error {
 	p, limit := rec.Policy, r.Policy
 	var wider []string
@@ -142,9 +144,9 @@ func (r *Rules) Covers(rec *catalog.Record) error {
 	}
 }
 
-// Command returns a command line of snapfs that a person may run. It has --state unless snapfs uses the state
-// directory of the rules by default. It shows a character that a terminal would interpret as a question mark;
-// such a command names no existing file.
+// Command returns a command line of snapfs, with the arguments args, that a person may run. It has --state
+// unless snapfs uses the state directory of the rules by default. It shows a character that a terminal would
+// interpret as a question mark; such a command names no existing file.
 func (r *Rules) Command(args ...string) string {
 	list := []string{"snapfs"}
 	if !r.Usual {

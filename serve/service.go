@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Service carries out the operations on sandboxes that an agent asks for, within its [Rules]. It is safe
-// for concurrent use.
+// A Service carries out the operations on sandboxes that a coding agent asks for, within its [Rules]. It is
+// safe for concurrent use.
 type Service struct {
 	// Rules are the limits within which it acts.
 	Rules Rules
@@ -28,8 +28,8 @@ type Service struct {
 	pending int
 }
 
-// New returns a Service that acts within the rules r. open opens the engine of the rules' state directory;
-// each operation calls it once.
+// New returns a Service that acts for coding agents within the rules r. open opens the engine of the rules'
+// state directory; each operation calls it once.
 func New(r Rules, open func(ctx context.Context) (*engine.Engine, error)) *Service {
 	return &Service{Rules: r, open: open}
 }
@@ -60,8 +60,9 @@ func marked(e *engine.Engine, name string) bool {
 	return err == nil
 }
 
-// enter opens the engine and checks that the Service may act on the sandbox called name. Errors: ErrInvalid
-// and ErrNotFound for the name; ErrDenied.
+// enter opens the engine and checks that the Service may act on the sandbox called name: an agent made it, in
+// the workspace of the server's rules and with at most their rights. Errors: ErrInvalid and ErrNotFound for
+// the name; ErrDenied.
 func (s *Service) enter(ctx context.Context, name string) (*engine.Engine, *catalog.Record, error) {
 	if err := catalog.CheckName(name); err != nil {
 		return nil, nil, err
@@ -86,8 +87,8 @@ func (s *Service) enter(ctx context.Context, name string) (*engine.Engine, *cata
 	return e, rec, s.Rules.Covers(rec)
 }
 
-// withNames adds a hint to an ErrNotFound: the tool sandbox_list, which lists the sandboxes that exist, or
-// sandbox_new if there are none. It returns other errors unchanged.
+// withNames adds a hint for the agent to an ErrNotFound: the tool sandbox_list, which lists the sandboxes
+// that exist, or sandbox_new if there are none. It returns other errors unchanged.
 func (s *Service) withNames(ctx context.Context, e *engine.Engine, err error) error {
 	if !errors.Is(err, errs.ErrNotFound) {
 		return err
@@ -99,7 +100,8 @@ func (s *Service) withNames(ctx context.Context, e *engine.Engine, err error) er
 	return errs.With("", "", err, hint)
 }
 
-// list returns the sandboxes that agents have made in the workspace of the rules, oldest first.
+// list returns the sandboxes that agents have made in the workspace that the server's rules name, oldest
+// first.
 func (s *Service) list(ctx context.Context, e *engine.Engine) ([]engine.Info, error) {
 	infos, err := e.List(ctx, false, s.Rules.Workspace)
 	if err != nil && infos == nil {
@@ -151,7 +153,7 @@ func describe(i engine.Info) Sandbox {
 	return d
 }
 
-// A NewRequest is an agent's request to make a sandbox, for [Service.New].
+// A NewRequest is a coding agent's request to make a sandbox, for [Service.New].
 type NewRequest struct {
 	Name string `json:"name,omitempty" jsonschema:"its name; without one, snapfs makes one from the workspace's"`
 	From string `json:"from,omitempty" jsonschema:"fork this sandbox, as it is now or at SANDBOX@CHECKPOINT, instead of the real machine"`
@@ -205,9 +207,9 @@ func (s *Service) fork(ctx context.Context, q NewRequest) (Sandbox, error) {
 	return s.adopt(ctx, e, rec)
 }
 
-// reserve lets the caller make more sandboxes, or returns an error if agents would then have too many. Calls
-// at the same time count each other's reservations until they call done. Sandboxes of another server count
-// once they exist.
+// reserve lets the caller make this many more sandboxes, or returns an error if agents would then have more
+// than mostSandboxes. Calls at the same time count each other's reservations until they call done. Sandboxes
+// of another server count once they exist.
 func (s *Service) reserve(ctx context.Context, e *engine.Engine, more int) (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,8 +231,8 @@ func (s *Service) reserve(ctx context.Context, e *engine.Engine, more int) (done
 	}, nil
 }
 
-// adopt marks the new sandbox of rec as an agent's and returns its description. If that fails, it removes the
-// sandbox, in which nothing has run yet.
+// adopt marks the new sandbox of rec as made by an agent, so that agents may use it, and returns its
+// description. If that fails, it removes the sandbox, in which nothing has run yet.
 func (s *Service) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Record) (Sandbox, error) {
 	err := setMark(e, rec.Name)
 	if err == nil {
@@ -249,7 +251,7 @@ type List struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
 }
 
-// List returns the sandboxes that agents have in the workspace of the rules, oldest first.
+// List returns the sandboxes that agents have in the workspace that the server's rules name, oldest first.
 func (s *Service) List(ctx context.Context) (List, error) {
 	l := List{Workspace: s.Rules.Workspace, Network: s.Rules.Policy.Network, Sandboxes: []Sandbox{}}
 	e, err := s.open(ctx)
@@ -263,12 +265,12 @@ func (s *Service) List(ctx context.Context) (List, error) {
 	return l, err
 }
 
-// A Named is a request about one sandbox that holds only its name.
+// A Named is a coding agent's request about one sandbox that holds only the sandbox's name.
 type Named struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 }
 
-// A Removed is the result of [Service.Remove]: the name of the removed sandbox.
+// A Removed is the reply to an agent's request to remove a sandbox: the name of the removed sandbox.
 type Removed struct {
 	Removed string `json:"removed"`
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/snapfs/snapfs/engine/keypoint"
 )
 
-// A CheckpointRequest is an agent's request to record the present files of a sandbox.
+// A CheckpointRequest is a coding agent's request to store the present files of a sandbox as a checkpoint.
 type CheckpointRequest struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 	Name    string `json:"name,omitempty" jsonschema:"the checkpoint's name; without one, snapfs chooses it"`
 }
 
-// A Checkpoint is a recorded state of a sandbox's files, to which [Service.Rollback] can return the sandbox.
+// A Checkpoint is a stored state of a sandbox's files, to which [Service.Rollback] can return the sandbox.
 type Checkpoint struct {
 	Sandbox    string    `json:"sandbox"`
 	Checkpoint string    `json:"checkpoint"`
@@ -31,7 +31,8 @@ func checkpointOf(sandbox string, m catalog.NamedSnapshot) Checkpoint {
 	return c
 }
 
-// Checkpoint records the present files of a sandbox. Errors: those of [engine.Engine.Snapshot].
+// Checkpoint stores the present files of a sandbox under a name, so that [Service.Rollback] can return to
+// them. Errors: those of [engine.Engine.Snapshot].
 func (s *Service) Checkpoint(ctx context.Context, q CheckpointRequest) (Checkpoint, error) {
 	e, _, err := s.enter(ctx, q.Sandbox)
 	if err != nil {
@@ -41,14 +42,14 @@ func (s *Service) Checkpoint(ctx context.Context, q CheckpointRequest) (Checkpoi
 	return checkpointOf(q.Sandbox, m), err
 }
 
-// A RollbackRequest is an agent's request to return a sandbox's files to an earlier state.
+// A RollbackRequest is a coding agent's request to return a sandbox's files to a checkpoint.
 type RollbackRequest struct {
 	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
 	To      string `json:"to,omitempty" jsonschema:"the checkpoint; without one, the state in which the sandbox was made"`
 	Stop    bool   `json:"stop,omitempty" jsonschema:"end the sandbox's processes first; without this, a rollback is refused while some run"`
 }
 
-// RolledBack is the result of [Service.Rollback]: the state to which the sandbox's files have returned.
+// A RolledBack is the reply to a [RollbackRequest]: the state to which the sandbox's files have returned.
 type RolledBack struct {
 	Sandbox string `json:"sandbox"`
 	To      string `json:"to" jsonschema:"the checkpoint, or empty for the state in which the sandbox was made"`

@@ -12,8 +12,8 @@ import (
 
 const btrfsTreeSearch = 17
 
-// Types of the items of a btrfs tree (the filesystem's metadata) that this package decodes, from
-// linux/btrfs_tree.h.
+// The types of items of a btrfs tree (the filesystem's metadata) that this package decodes, such as inodes,
+// names and extents, with their numbers in linux/btrfs_tree.h.
 const (
 	InodeItem  = 1
 	InodeRef   = 12
@@ -133,8 +133,8 @@ func visitItems(buf []byte, n int, visit func(Item) bool) (last Item, left int, 
 	return last, len(buf), true
 }
 
-// startAfter continues a search: it sets its lower end to the key that follows that of the item it. It
-// returns false if no key follows.
+// startAfter makes a search of a btrfs tree continue after the item it: the search then begins at the next
+// possible key. It returns false if the item had the last possible key.
 func (a *btrfsSearchArgs) startAfter(it Item) bool {
 	a.minObject, a.minType, a.minOffset = it.Object, it.Type, it.Offset+1
 	if a.minOffset == 0 {
@@ -158,7 +158,8 @@ type Inode struct {
 	Links         uint32
 }
 
-// Inode decodes a tree item of the type [InodeItem]; it returns false for another type.
+// Inode decodes an item of a btrfs tree that describes an inode (type [InodeItem]); it returns false for
+// another type.
 func (it Item) Inode() (Inode, bool) {
 	if it.Type != InodeItem || len(it.Data) < 56 {
 		return Inode{}, false

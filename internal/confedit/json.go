@@ -110,8 +110,8 @@ func parse(text []byte) (*hujson.Value, error) {
 	return &root, nil
 }
 
-// A span is the range of bytes, from start to before end, of an array's element, or of an object's member
-// with its name, in the JSON text.
+// A span is a range of bytes of the JSON text, from start to before end, that holds an array's element, or an
+// object's member with its name.
 type span struct{ start, end int }
 
 func elements(arr *hujson.Array) (all []span) {
@@ -137,16 +137,16 @@ func member(obj *hujson.Object, name string) *hujson.Value {
 	return nil
 }
 
-// A place is one step of a path through a JSON text: the value reached, and the spans of all members of the
-// object that holds it, of which the one with the index at leads to the value.
+// A place is one step on the path from the root of a JSON text to a value: the value reached, and the byte
+// ranges of all members of the object that holds it. The member with the index at leads to the value.
 type place struct {
 	value    *hujson.Value
 	siblings []span
 	at       int
 }
 
-// follow returns the values to which the member names of path lead, from the first one below root to the
-// last. ok is false if a member is missing.
+// follow returns the values of a JSON text to which the member names of path lead, from the first one below
+// root to the last. ok is false if a member is missing.
 func follow(root *hujson.Value, path []string) (trail []place, ok bool) {
 	v := root
 	for _, name := range path {
@@ -200,8 +200,8 @@ func cut(text []byte, trail []place, spans []span, i int) []byte {
 	return splice(text, start, end, nil)
 }
 
-// cutAfter returns text without the array element or object member at s, and without the comma and the line
-// break that belong to it. The element follows another one, which ends at the offset before.
+// cutAfter returns the JSON text without the array element or object member at s, and without the comma and
+// the line break that belong to it. before is the offset at which the preceding one ends.
 func cutAfter(text []byte, before int, s span) []byte {
 	end := s.end
 	trailing := commaAfter(text, s.end)
@@ -295,9 +295,9 @@ type document struct {
 	unit, newline string
 }
 
-// insert adds an item to an array or object, after its last item. spans are the places of the present items,
-// and depth is the number of levels that enclose them. item returns the text of the new one for an indent, or
-// for one line.
+// insert adds an element to an array, or a member to an object, after the last one. spans are the byte ranges
+// of the present ones, and depth is the number of levels that enclose them. item returns the text of the new
+// one, for lines with this indent or for one line.
 func (d *document) insert(container *hujson.Value, spans []span, depth int, item func(indent string, oneLine bool) ([]byte, error)) ([]byte, error) {
 	if len(spans) == 0 {
 		open := container.StartOffset + 1
@@ -340,8 +340,8 @@ func endOfComment(text []byte, at int) int {
 	return at
 }
 
-// indentOf returns the indent of the line that begins with the item at start, or if the item does not begin a
-// line the usual indent for depth levels.
+// indentOf returns the indent of the line that begins with the array element or object member at start. If
+// that one does not begin a line, it returns the usual indent for depth levels.
 func (d *document) indentOf(start, depth int) string {
 	i := start
 	for i > 0 && (d.text[i-1] == ' ' || d.text[i-1] == '\t') {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// A stored is the content of a committed file with the conformance results of another kernel than the one at
-// hand. Producing them takes an hour in a virtual machine.
+// A stored is the content of a committed file with the results of the backends' conformance tests on another
+// kernel than the one at hand. Producing them takes an hour in a virtual machine.
 type stored struct {
 	// Powers are the probes of `snapfs doctor` on that kernel, by the user who ran it.
 	Powers map[string][]power
@@ -29,8 +29,8 @@ type power struct {
 	Why    string `json:"why,omitempty"`
 }
 
-// keep merges the conformance results that a test run left in the directory dir into the committed file. A
-// new result of a subject (a backend and its user) replaces the old one.
+// keep merges the results of the backends' conformance tests, which a test run left in the directory dir,
+// into the committed file. A new result of a subject (a backend and its user) replaces the old one.
 func keep(file, dir string) error {
 	var k stored
 	text, err := os.ReadFile(file)
@@ -86,8 +86,8 @@ func (k *stored) readPowers(dir string) error {
 	return nil
 }
 
-// text returns the results as JSON with a line for each promise, so that a diff of the committed file shows
-// single promises.
+// text returns the results of the conformance tests as JSON with a line for each promise of a backend, so
+// that a diff of the committed file shows single promises.
 func (k stored) text() ([]byte, error) {
 	var b strings.Builder
 	var errs []error
@@ -120,8 +120,8 @@ func (k stored) text() ([]byte, error) {
 	return []byte(b.String()), errors.Join(errs...)
 }
 
-// kernels writes the page about another kernel to w, from the stored results in file. It returns an error if
-// a backend broke or skipped a promise there.
+// kernels writes the page of the documents about the backends on another kernel to w, from the stored test
+// results in file. It returns an error if a backend broke or skipped a promise there.
 func kernels(w io.Writer, file string) error {
 	var k stored
 	text, err := os.ReadFile(file)

@@ -24,8 +24,8 @@ import (
 	"strings"
 )
 
-// A results holds the outcome of each promise for one subject (a backend and its user), as package
-// snapshottest writes them.
+// A results holds, for one subject (a backend and its user), whether each promise of a backend held in the
+// conformance tests. Package snapshottest writes it to a file.
 type results struct {
 	Subject string
 	// On is the time and the machine of the run, if recorded.
@@ -58,8 +58,8 @@ func main() {
 	}
 }
 
-// expected returns the subjects (backends and their users) of which the documents promise a column, in the
-// order of the columns. Other subjects follow them in the table.
+// expected returns the subjects (backends and their users) for which the documents promise a column in the
+// table of conformance results, in the order of the columns. Other subjects follow them.
 func expected() []string {
 	return []string{
 		"plain", "plain (user)", "overlay (root)", "overlay (user)",
@@ -108,7 +108,8 @@ func verdict(all []results) error {
 	return errors.Join(errs...)
 }
 
-// complete returns an error if there are no results of a backend of which the documents promise a column.
+// complete returns an error if there are no conformance results of a backend for which the documents promise
+// a column in their table.
 func complete(all []results) error {
 	var errs []error
 	for _, name := range expected() {

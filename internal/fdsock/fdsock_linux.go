@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a connection between two processes of this machine that preserves message boundaries
-// and carries descriptors (unix(7), SOCK_SEQPACKET). Its methods block their thread; Shutdown
-// wakes them. macOS has no such sockets, so there every function fails.
+// Conn is a connection between two processes of this machine that preserves message boundaries and carries
+// file descriptors (unix(7), SOCK_SEQPACKET). Its methods block their thread; Shutdown wakes them. macOS has
+// no such sockets, so there every function fails.
 type Conn struct{ fd int }
 
 // MaxMessage is the largest size of a message, in bytes. It holds a command's arguments and environment, and
@@ -76,8 +76,8 @@ func Pair() (*Conn, *os.File, error) {
 	return FromFD(ends[0]), os.NewFile(uintptr(ends[1]), "socket"), nil
 }
 
-// FromFD returns the connection for a socket's descriptor that this process inherited from its parent. Close
-// closes the descriptor.
+// FromFD returns the connection for the descriptor of a connected unix socket that this process inherited
+// from its parent. Close closes the descriptor.
 func FromFD(fd int) *Conn { return &Conn{fd: fd} }
 
 // Accept waits for the next connection to a listening socket and returns it; the caller closes it. EINVAL:

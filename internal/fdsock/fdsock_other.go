@@ -10,22 +10,23 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Conn is a connection between two processes of this machine that preserves message boundaries
-// and carries descriptors (unix(7), SOCK_SEQPACKET). Its methods block their thread; Shutdown
-// wakes them. macOS has no such sockets, so there every function fails.
+// Conn is, on Linux, a connection between two processes of this machine that preserves message boundaries and
+// carries file descriptors. On this system it is a stub, and every function of the package fails.
 type Conn struct{}
 
-// Listen makes a listening socket, on Linux. Here it always returns an error, as does every
-// function of this file.
+// Listen makes a listening socket for connections of other processes, on Linux. Here it always returns an
+// error, as does every function of this file.
 func Listen(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// Dial connects to a listening socket, on Linux. Here it always returns an error.
+// Dial connects to another process's listening unix socket, on Linux. Here it always returns an error.
 func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// Pair returns two connected ends of a socket, on Linux. Here it always returns an error.
+// Pair returns two connected ends of a unix socket, one for a child process, on Linux. Here it always returns
+// an error.
 func Pair() (*Conn, *os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 
-// FromFD returns a Conn on which every call fails, because only Linux has such sockets.
+// FromFD returns the connection for an inherited socket, on Linux. Here every call on the result fails,
+// because only Linux has unix sockets of type SOCK_SEQPACKET that this package can use.
 func FromFD(int) *Conn { return &Conn{} }
 
 // Accept waits for the next connection to a listening socket, on Linux. Here it always returns an error.
@@ -41,8 +42,8 @@ func (*Conn) Peer() (proc.Process, error) { return proc.Process{}, vfs.ErrNeedsL
 // Await waits for a message or the end of the connection, on Linux. Here it always returns an error.
 func (*Conn) Await(time.Duration) (bool, error) { return false, vfs.ErrNeedsLinux }
 
-// HungUp reports whether the other end has closed. Only Linux has such connections; here it always returns
-// true.
+// HungUp reports whether the process at the other end has closed the connection, on Linux. Here it always
+// returns true, because there are no connections.
 func (*Conn) HungUp() bool { return true }
 
 // Send sends one message with file descriptors over the connection, on Linux. Here it always returns an

@@ -74,7 +74,7 @@ func (d Dir) Stat(name string) (vfs.Stat, error) {
 	return vfs.Lstat(int(in.Fd()), path.Base(p))
 }
 
-// IsDir reports whether the entry name of d is a directory, and no symbolic link to one.
+// IsDir reports whether the entry name of the directory d is itself a directory, and no symbolic link to one.
 func (d Dir) IsDir(name string) bool {
 	st, err := d.Stat(name)
 	return err == nil && st.IsDir()

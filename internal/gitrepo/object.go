@@ -18,16 +18,16 @@ import (
 // An ID is the name of a git object: the SHA-1 of its kind, size and content.
 type ID [20]byte
 
-// String returns the object's name as 40 hexadecimal digits.
+// String returns the git object's name as 40 hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Short returns the first seven hexadecimal digits of the object's name.
+// Short returns the first seven hexadecimal digits of the git object's name, for display.
 func (id ID) Short() string { return id.String()[:7] }
 
 // Zero reports whether the ID is all zero, which names no object.
 func (id ID) Zero() bool { return id == ID{} }
 
-// ParseID parses 40 lower-case hexadecimal digits that are not all zero.
+// ParseID parses the name of a git object: 40 lower-case hexadecimal digits that are not all zero.
 func ParseID(s string) (id ID, ok bool) {
 	if len(s) != 40 || strings.ToLower(s) != s {
 		return id, false
@@ -50,7 +50,7 @@ const (
 
 var kindNames = [...]string{Commit: "commit", Tree: "tree", Blob: "blob", Tag: "tag"}
 
-// String returns the kind's name as git writes it, such as "commit".
+// String returns the name of the git object's kind as git writes it, such as "commit".
 func (k Kind) String() string { return kindNames[k] }
 
 func kindOf(name string) Kind {
@@ -68,7 +68,7 @@ type Object struct {
 	Data []byte
 }
 
-// ID returns the name of the object, the SHA-1 of its kind, size and content.
+// ID returns the name of the git object, the SHA-1 of its kind, size and content.
 func (o Object) ID() ID {
 	h := sha1.New() //nolint:gosec // the format's hash
 	fmt.Fprintf(h, "%s %d\x00", o.Kind, len(o.Data))

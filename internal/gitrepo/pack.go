@@ -36,7 +36,8 @@ const (
 	maxDeltas   = 4_096 // as git's own limit
 )
 
-// allPacks returns the open packs of the store. The first call opens them; the store closes them.
+// allPacks returns the pack files of an object directory, open. The first call opens them; closing the store
+// closes them.
 func (s *store) allPacks() ([]*pack, error) {
 	if s.listed {
 		return s.packs, nil

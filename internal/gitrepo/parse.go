@@ -30,7 +30,7 @@ func (c *CommitData) AuthorName() string {
 	return name
 }
 
-// When returns the committer's time of the commit.
+// When returns the time at which the commit was made, as its committer line says.
 func (c *CommitData) When() time.Time {
 	fields := strings.Fields(c.Committer[strings.LastIndexByte(c.Committer, '>')+1:])
 	if len(fields) == 0 {
@@ -40,7 +40,8 @@ func (c *CommitData) When() time.Time {
 	return time.Unix(n, 0)
 }
 
-// validPerson reports whether a text is "name <email> time zone" as git writes it.
+// validPerson reports whether a text of a commit, its author or committer, is "name <email> time zone" as git
+// writes it.
 func validPerson(s string) bool {
 	name, rest, ok := strings.Cut(s, "<")
 	email, when, closed := strings.Cut(rest, ">")

@@ -22,8 +22,9 @@ func (r *Repo) Commit(id ID) (*CommitData, error) {
 	return c, err
 }
 
-// Flags of a commit while [Relate] walks two histories: whether the left or the right of the compared commits
-// has it as an ancestor, and whether it lies behind a common ancestor and no longer matters.
+// Flags of a commit while [Relate] compares the histories of two commits, the left and the right one. left
+// and right mean that this one has the commit as an ancestor. stale means that the commit lies behind a
+// common ancestor and no longer matters.
 const (
 	left uint8 = 1 << iota
 	right
@@ -105,8 +106,8 @@ type walk struct {
 	queue   queue
 }
 
-// add sets flags (left, right, stale) of the commit id, and queues the commit if any of them is new, because
-// its parents then need these flags too.
+// add sets flags of the commit id, which say from which of the two compared commits [Relate] has reached it.
+// If any of them is new, add queues the commit, because its parents then need these flags too.
 func (w *walk) add(id ID, flags uint8) error {
 	before := w.flags[id]
 	if before|flags == before {
@@ -125,7 +126,8 @@ func (w *walk) add(id ID, flags uint8) error {
 	return nil
 }
 
-// interesting reports whether a queued commit can still change the result of [Relate]: one that is not stale.
+// interesting reports whether a queued commit can still change the result of [Relate]: one that does not lie
+// behind a common ancestor of the compared commits.
 func (w *walk) interesting() bool {
 	for _, q := range w.queue {
 		if w.flags[q.id]&stale == 0 {

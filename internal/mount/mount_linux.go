@@ -15,9 +15,9 @@ import (
 // until MoveMount gives it a place: nothing is visible to anyone before, and
 // closing the descriptor takes it away.
 
-// openTree opens the mount or directory at path, relative to dirfd. With unix.OPEN_TREE_CLONE
-// it returns a detached copy of the mount with path as its root; with unix.AT_RECURSIVE too,
-// submounts are copied. Errors are *os.PathError.
+// openTree opens the mount or directory at path, relative to dirfd (open_tree(2)). With unix.OPEN_TREE_CLONE
+// it returns a detached copy of the mount with path as its root; with unix.AT_RECURSIVE too, submounts are
+// copied. Errors are *os.PathError.
 func openTree(dirfd int, path string, flags uint) (*os.File, error) {
 	fd, err := unix.OpenTree(dirfd, path, flags|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -44,8 +44,8 @@ func MoveMount(mount *os.File, to string) error {
 	return nil
 }
 
-// SetMountAttr sets unix.MOUNT_ATTR_* flags on a mount. A flag about access times in set replaces
-// the present one.
+// SetMountAttr sets unix.MOUNT_ATTR_* flags, such as read-only, on a mount. A flag about access times in set
+// replaces the present one.
 func SetMountAttr(mount *os.File, set uint64) error {
 	var clear uint64
 	if set&unix.MOUNT_ATTR__ATIME != 0 { // a field, not a flag: mount_setattr(2) wants it cleared as a whole

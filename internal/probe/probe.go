@@ -92,8 +92,8 @@ func (p place) scratch() (string, error) {
 	return os.MkdirTemp(dir, probePrefix)
 }
 
-// within calls try, which tries a feature of the filesystem, with a new empty directory in the place, and
-// removes the directory afterwards. If it cannot be made, the result is Unknown.
+// within calls try, by which a probe tries a feature of the filesystem, with a new empty directory in the
+// place, and removes the directory afterwards. If it cannot be made, the result is Unknown.
 func (p place) within(ctx context.Context, try func(dir string) Result) Result {
 	if err := ctx.Err(); err != nil {
 		return unknown(err.Error())

@@ -7,14 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// States of a process in struct extern_proc (sys/proc.h).
+// The states of a process that macOS reports in struct extern_proc (sys/proc.h): stopped, or ended and not
+// yet reaped.
 const (
 	procStopped = 4 // SSTOP
 	procZombie  = 5 // SZOMB
 )
 
-// Identify returns the process that has this pid now, without its boot. Errors match
-// fs.ErrNotExist if there is none. A zombie still has its pid.
+// Identify returns the process that has this pid now, without the id of the boot. Errors match fs.ErrNotExist
+// if there is none. A zombie still has its pid.
 func Identify(pid int) (Process, error) {
 	k, err := lookUp(pid)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Identify returns the process that has this pid now, without its boot. Errors match
-// fs.ErrNotExist if there is none. A zombie still has its pid.
+// Identify returns the process that has this pid now, without the id of the boot. Errors match fs.ErrNotExist
+// if there is none. A zombie still has its pid.
 func Identify(pid int) (Process, error) {
 	stat, err := vfs.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

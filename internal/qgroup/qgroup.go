@@ -56,8 +56,8 @@ func Shared(name string) uint64 {
 	return btrfs.Group(Level, shared|h.Sum64()>>17)
 }
 
-// For returns the id of the quota group that limits the subvolume id: the group shared under the name share,
-// or the subvolume's own if share is "".
+// For returns the id of the quota group that limits the subvolume id: the group for all subvolumes that share
+// the limit called share, or the subvolume's own if share is "".
 func For(id uint64, share string) uint64 {
 	if share != "" {
 		return Shared(share)
@@ -65,8 +65,8 @@ func For(id uint64, share string) uint64 {
 	return Own(id)
 }
 
-// Place returns a text that identifies the btrfs filesystem that holds path, within which quota groups count;
-// "" if it cannot be read.
+// Place returns a text that identifies the btrfs filesystem that holds path; "" if it cannot be read. Quota
+// groups with one id on two filesystems are different groups.
 func Place(path string) string {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -95,8 +95,9 @@ func Count(ctx context.Context, fd int) error {
 
 // Hold limits a subvolume to n bytes, together with those nested in it. root is the subvolume's open root
 // directory. Hold puts the subvolumes into the quota group, which it makes if it does not exist, limits the
-// group, and removes them from other groups of this level. A repeated call adds nested subvolumes that have
-// escaped. After an error the old limit holds; a new, empty group may remain until [Sweep].
+// group, and removes them from other groups of [Level], those that snapfs makes. A repeated call adds nested
+// subvolumes that have escaped. After an error the old limit holds; a new, empty group may remain until
+// [Sweep].
 func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	if err := Join(ctx, fd, root, group); err != nil {
 		return err

@@ -1,8 +1,8 @@
 // Package registry finds the package registries that a user's own programs fetch from.
 //
-// It asks npm, pip, go and cargo for their settings, so that a mirror which the user has configured is
-// found, and no name of a registry stands in this program. It reads nothing of the current directory: a
-// project's settings may have been written by a sandbox.
+// It asks npm, pip, go and cargo for their settings, so that a mirror which the user has configured is found,
+// and no name of a registry stands in this program. It reads nothing of the current directory: a project's
+// settings may have been written by a sandbox.
 package registry
 
 import (
@@ -30,17 +30,13 @@ var Programs = []string{"cargo", "go", "npm", "pip"}
 // timeout is how long a package manager may take to print its settings: npm and pip need about a second.
 const timeout = 30 * time.Second
 
-// Hosts returns the servers that a program of [Programs] fetches packages from, each as "HOST:PORT",
-// sorted. An empty result means that it is configured to fetch nothing.
-//
-// The program runs on the host, outside of every sandbox. So none is run from workspace, into which a sandbox may
-// have written: directories of PATH in it do not count, and neither do variables that a virtual environment or a
-// script of npm's has set.
+// Hosts returns the package registries from which a package manager, one of [Programs], fetches: each as
+// "HOST:PORT", sorted. An empty result means that it is configured to fetch nothing.
 //
 // Cost: the program runs for 0.1 to 1 second in the directory /, with this process's environment; for cargo
-// only files are read. Errors: errs.ErrNotFound (the program is not installed, or cargo has never
-// fetched and so has not stored where its registry is), errs.ErrInvalid (its settings cannot be
-// understood), those of [run.Run].
+// only files are read. Errors: errs.ErrNotFound (the program is not installed, or cargo has never fetched and
+// so has not stored where its registry is), errs.ErrInvalid (its settings cannot be understood), those of
+// [run.Run].
 func Hosts(ctx context.Context, program, workspace string) ([]string, error) {
 	list, ok := map[string]func(context.Context, string) ([]string, error){"cargo": cargo, "go": golang, "npm": npm, "pip": pip}[program]
 	if !ok {
@@ -64,7 +60,8 @@ func Hosts(ctx context.Context, program, workspace string) ([]string, error) {
 	return slices.Compact(hosts), nil
 }
 
-// hostOf returns the host and port of a URL; a text without a scheme is the name of a host with TLS.
+// hostOf returns the host and port of a package registry's URL. A text without a scheme is the name of a host
+// with TLS.
 func hostOf(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		text = "https://" + text
@@ -160,7 +157,8 @@ func npm(ctx context.Context, workspace string) (urls []string, err error) {
 	return urls, nil
 }
 
-// pipDefault prints the addresses of the index that pip has built in, and of the files of that index.
+// pipDefault is a Python program that prints the addresses of the package index that pip has built in, and of
+// the server with the files of that index.
 const pipDefault = "from pip._internal.models.index import PyPI; print(PyPI.simple_url, PyPI.file_storage_domain)"
 
 // pip returns the URLs of the package indexes in pip's settings. An index that the user has configured is

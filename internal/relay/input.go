@@ -16,7 +16,8 @@ type source interface {
 	// removing them from the source if its type allows that. It returns how many; at the source's end 0 and
 	// no error.
 	offer(to *os.File) (int, error)
-	// consume removes the first n of the offered bytes from the source, because the command has read them.
+	// consume removes the first n of the bytes that were offered to the command from the caller's standard
+	// input, because the command has read them.
 	consume(n int)
 }
 
@@ -133,16 +134,16 @@ func (in *input) taken(stop *os.File) bool {
 	}
 }
 
-// settle is called when the command has ended. It takes the bytes that the command has not read out of its
-// pipe again, and removes only the bytes that it has read from the caller's input.
+// settle is called when the command has ended. It takes the bytes that the command has not read back out of
+// the command's pipe. It then removes from the caller's input only those that the command has read.
 func (in *input) settle() {
 	if left, err := takeBack(in.to); err == nil {
 		in.source.consume(max(in.offered-left, 0))
 	}
 }
 
-// slot is the size in bytes of the smallest buffer that a pipe can have, one page. The relay offers a command
-// one page of input at a time, or sixteen if more than one waits.
+// slot is the size in bytes of the smallest buffer that a pipe can have, one page. The relay passes a command
+// one page of the caller's input at a time, or sixteen if more than one waits.
 const slot = 4096
 
 // A ttySource reads the caller's terminal for a command. Bytes read from a terminal cannot be put back, so it
@@ -234,8 +235,8 @@ type pipeSource struct {
 	buf  []byte
 }
 
-// offer duplicates up to a page of the waiting bytes into the command's pipe, or up to 16 pages if more than
-// one page waits.
+// offer duplicates up to a page of the bytes that wait in the caller's pipe into the command's pipe, or up to
+// 16 pages if more than one page waits.
 func (s *pipeSource) offer(to *os.File) (int, error) {
 	size := slot
 	if waiting, err := stdio.Unread(s.from); err == nil && waiting > slot {

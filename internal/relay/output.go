@@ -82,8 +82,8 @@ func (o *output) move(most int) (int, error) {
 	return n, writeAll(o.to, o.buf[:n])
 }
 
-// room handles the error of a write to the caller's stream. If err says that the stream is full (EAGAIN),
-// room first waits until there is space. It returns err, or the error of waiting.
+// room handles the error of writing a command's output to the caller's stream. If err says that the stream is
+// full (EAGAIN), room first waits until there is space. It returns err, or the error of waiting.
 func (o *output) room(err error) error {
 	if err == unix.EAGAIN {
 		if werr := wait(-1, []unix.PollFd{on(o.to, unix.POLLOUT)}); werr != nil {

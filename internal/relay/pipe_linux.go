@@ -17,14 +17,15 @@ func newPipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(ends[0]), "pipe"), os.NewFile(uintptr(ends[1]), "pipe"), nil
 }
 
-// splice moves up to n bytes from the pipe from to another file without copying them through this process
-// (splice(2)).
+// splice moves up to n bytes of a command's input or output from the pipe from to another file, without
+// copying them through this process (splice(2)).
 func splice(from, to *os.File, n int) (int, error) {
 	moved, err := unix.Splice(int(from.Fd()), nil, int(to.Fd()), nil, n, unix.SPLICE_F_MOVE)
 	return int(max(moved, 0)), err
 }
 
-// tee duplicates up to n bytes from one pipe to another, and leaves them in the first (tee(2)).
+// tee duplicates up to n bytes of a command's input from one pipe to another, and leaves them in the first
+// (tee(2)).
 func tee(from, to *os.File, n int) (int, error) {
 	copied, err := unix.Tee(int(from.Fd()), int(to.Fd()), n, unix.SPLICE_F_NONBLOCK)
 	return int(max(copied, 0)), err
@@ -55,8 +56,8 @@ func takeBack(pipe *os.File) (int, error) {
 	}
 }
 
-// reopen opens a terminal a second time, for reading in non-blocking mode. It returns nil if this user may
-// not.
+// reopen opens the caller's terminal a second time, for reading a command's input in non-blocking mode. It
+// returns nil if this user may not.
 func reopen(tty *os.File) *os.File {
 	fd, err := unix.Open(pathOf(tty), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

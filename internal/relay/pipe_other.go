@@ -18,8 +18,8 @@ func newPipe() (r, w *os.File, err error) {
 	return r, w, err
 }
 
-// splice always returns EINVAL, because only Linux can move bytes from a pipe without copying. The caller
-// then reads and writes them.
+// splice moves bytes between a pipe and a file without copying, on Linux. Here it always returns EINVAL, and
+// the caller reads and writes them.
 func splice(*os.File, *os.File, int) (int, error) { return 0, unix.EINVAL }
 
 func tee(from, to *os.File, n int) (int, error) {
@@ -34,14 +34,16 @@ func tee(from, to *os.File, n int) (int, error) {
 // setSize does nothing, because only Linux lets a program set the size of a pipe.
 func setSize(*os.File, int) error { return nil }
 
-// takeBack always returns an error, because only on Linux can a pipe's end be opened again and emptied.
+// takeBack empties a pipe through its writing end, on Linux. Here it always returns an error, because a
+// pipe's end cannot be opened again.
 func takeBack(*os.File) (int, error) { return 0, unix.ENOSYS }
 
-// reopen returns nil: only on Linux is the terminal opened a second time; here it is read through the
-// descriptor that the caller has.
+// reopen opens the caller's terminal a second time, on Linux. Here it returns nil, and the caller reads the
+// terminal through the descriptor that it has.
 func reopen(*os.File) *os.File { return nil }
 
 func isStream(*os.File) bool { return true }
 
-// lineMode always returns true, because the mode of a terminal is read only on Linux.
+// lineMode reports whether a terminal delivers whole lines, on Linux. Here it always returns true, without
+// reading the terminal's mode.
 func lineMode(*os.File) bool { return true }

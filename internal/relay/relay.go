@@ -24,11 +24,11 @@ type Relay struct {
 	stop, stopped *os.File
 }
 
-// Open decides for each standard stream of the caller whether a command gets the stream itself or a pipe of
-// the relay; a stream may be nil. Terminals are always relayed. Pipes and stream sockets are relayed if
-// outlives is set, which means that the sandbox outlives the command. The command gets all else itself, such
-// as a regular file. After an error nothing is left open. Cost: two system calls a stream, and some more for
-// each that is relayed.
+// Open decides for each standard stream of the caller whether a command in a sandbox gets the stream itself
+// or a pipe, from which the [Relay] copies; a stream may be nil. Terminals are always relayed. Pipes and
+// stream sockets are relayed if outlives is set, which means that the sandbox outlives the command. The
+// command gets all else itself, such as a regular file. After an error nothing is left open. Cost: two system
+// calls a stream, and some more for each that is relayed.
 func Open(in, out, err *os.File, outlives bool) (_ *Relay, failed error) {
 	r := &Relay{In: in, Out: out, Err: err}
 	defer func() {

@@ -70,7 +70,8 @@ const (
 	csi = 0x9b // the control character of one byte
 )
 
-// mostArgs is how many bytes of the arguments of a control sequence the parser stores; it ignores the rest.
+// mostArgs is how many bytes of the arguments of a control sequence in a command's output the parser stores;
+// it ignores the rest.
 const mostArgs = 64
 
 func (p *parser) note(out []byte) {
@@ -162,9 +163,9 @@ func (p *parser) end(b byte) {
 	}
 }
 
-// reset returns the control sequences that undo the changes that the output may have made to the terminal's
-// state. Some are written after any output with a control sequence; these do nothing in a terminal whose
-// state is as usual.
+// reset returns the control sequences that undo the changes that a command's output may have made to the
+// terminal's state; "" if the output had no control sequence. Most are always among them: in a terminal whose
+// state is as usual they do nothing.
 func (p *parser) reset() string {
 	if !p.touched {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// polite is how long the processes of a group have to end after SIGTERM before they get SIGKILL.
+// polite is how long the processes that [Group] started have to end after SIGTERM before they get SIGKILL.
 const polite = 2 * time.Second
 
 // Group runs a program to its end as the leader of a process group of its own, so that all its descendants
@@ -77,8 +77,9 @@ func EndMarked(marks ...string) error {
 	})
 }
 
-// end sends SIGTERM to the processes for which ours returns true, and after two seconds (polite) SIGKILL,
-// until none is left. It returns an error if some still exist after another two seconds.
+// end sends SIGTERM to the processes for which ours returns true (those of a program's group), and SIGKILL
+// after two seconds (polite), until none is left. It returns an error if some still exist after another two
+// seconds.
 func end(ours func(member) bool) error {
 	for began, sig := time.Now(), syscall.SIGTERM; ; time.Sleep(5 * time.Millisecond) {
 		left := members(ours)

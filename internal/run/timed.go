@@ -44,7 +44,7 @@ func Prepare(p Program) (*Timed, error) {
 	return t, os.Remove(t.stderr.Name())
 }
 
-// Close closes the streams of the prepared program, after its last run.
+// Close closes the streams of a program that was prepared for timed runs, after the last run.
 func (t *Timed) Close() {
 	t.null.Close()
 	t.stderr.Close()

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options describe the directory to which [Apply] applies a stream, and which of its entries are mount
-// points.
+// Options describe the directory to which [Apply] applies a send stream (the changes that make one tree from
+// another), and which of its entries are mount points.
 type Options struct {
 	// OnBase is set if the directory equals the base of the stream; otherwise the directory is
 	// empty.
@@ -145,8 +145,8 @@ func (a *applier) all(in *reader, onBase bool) error {
 	}
 }
 
-// ended returns ErrInterrupted if the context has ended, so that [Apply] stops between two commands, and nil
-// otherwise.
+// ended returns ErrInterrupted if the context has ended, so that [Apply] stops between two commands of a send
+// stream, and nil otherwise.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return &errs.Error{Op: "applying the stream", Kind: errs.ErrInterrupted, Err: err}
@@ -154,8 +154,8 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// applying wraps the error err of the stream command c. If err shows that the command does not fit the tree,
-// such as ENOENT, the result is ErrCorrupt.
+// applying wraps the error err of executing the command c of a send stream. If err shows that the command
+// does not fit the tree, such as ENOENT, the result is ErrCorrupt.
 func applying(c *command, err error) error {
 	var done *errs.Error
 	if errors.As(err, &done) {
@@ -209,8 +209,8 @@ func (a *applier) apply(c *command) error {
 	return err
 }
 
-// A spot is the place of a file that a stream command makes or changes: its name, and the open directory that
-// holds it.
+// A spot is the place of a file that a command of a send stream makes or changes: its name, and the open
+// directory that holds it.
 type spot struct {
 	dir  int
 	name string
@@ -223,8 +223,8 @@ func (s spot) close() {
 	}
 }
 
-// checked returns path, which came in a stream, unchanged if it is relative and has no "." or "..", so that
-// it stays inside the tree. Otherwise it returns an error.
+// checked returns path, which came in a send stream and is not trusted, unchanged if it is relative and has
+// no "." or "..", so that it stays inside the tree. Otherwise it returns an error.
 func checked(path string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", bad("invalid path %q", path)
@@ -237,7 +237,7 @@ func checked(path string) (string, error) {
 	return path, nil
 }
 
-// spot opens the parent directory of the path that the stream command c has as its attribute at. The caller
+// spot opens the parent directory of a path of the send stream's command c, the attribute at. The caller
 // closes the spot.
 func (a *applier) spot(c *command, at attr) (spot, error) {
 	path, err := c.text(at)
@@ -255,8 +255,8 @@ func (a *applier) spot(c *command, at attr) (spot, error) {
 	return spot{dir: fd, name: path[i+1:], own: err == nil}, err
 }
 
-// openInode returns an O_PATH descriptor of the inode at the path of the stream command c, which the caller
-// closes; the empty path is the root of the tree. It follows no symbolic link.
+// openInode returns an O_PATH descriptor of the inode at the path of the send stream's command c, which the
+// caller closes; the empty path is the root of the tree. It follows no symbolic link.
 func (a *applier) openInode(c *command) (int, error) {
 	path, err := c.text(aPath)
 	if err != nil {
@@ -277,8 +277,8 @@ func (a *applier) openInode(c *command) (int, error) {
 	return fd, err
 }
 
-// checkLinks returns ErrNotSupported for a file with several hard links if the tree is an overlay. A change
-// there would copy up one link, and the other links would keep the old content.
+// checkLinks returns ErrNotSupported if the file that a stream changes has several hard links and the tree is
+// an overlay. The change would copy up one link, and the other links would keep the old content.
 func (a *applier) checkLinks(dir int, name string) error {
 	if !a.parts {
 		return nil
@@ -293,8 +293,8 @@ func (a *applier) checkLinks(dir int, name string) error {
 	}
 }
 
-// regular opens the regular file at path for reading and writing. It refuses other types, because opening a
-// device or a pipe has effects.
+// regular opens the regular file at path in the tree to which a stream is applied, for reading and writing.
+// It refuses other types, because opening a device or a pipe has effects.
 func (a *applier) regular(path string) (*os.File, error) {
 	path, err := checked(path)
 	if err != nil {
@@ -318,8 +318,8 @@ func (a *applier) regular(path string) (*os.File, error) {
 	return os.OpenFile(vfs.FDPath(f), os.O_RDWR, 0)
 }
 
-// file opens the file to which the stream command c writes. The file stays open, because the next command
-// usually writes to it too.
+// file opens the file to which the send stream's command c writes. The file stays open, because the next
+// command usually writes to it too.
 func (a *applier) file(c *command) (*os.File, error) {
 	path, err := c.text(aPath)
 	if err != nil {
@@ -341,7 +341,8 @@ func (a *applier) closeOpen() {
 	}
 }
 
-// time returns the time in the attribute at of the command, which holds seconds and nanoseconds.
+// time returns the time in the attribute at of a command of a send stream, which holds seconds and
+// nanoseconds.
 func (c *command) time(at attr) (unix.Timespec, error) {
 	b, err := c.bytes(at)
 	if err == nil && len(b) != 12 {

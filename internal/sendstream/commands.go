@@ -86,8 +86,8 @@ func (a *applier) symlink(c *command) error {
 	return unix.Symlinkat(target, s.dir, s.name)
 }
 
-// two opens the parent directories of both paths of a rename or link command, given by the attributes from
-// and to, and calls do with them.
+// two opens the parent directories of both paths of a rename or link command of a send stream, given by the
+// attributes from and to, and calls do with them.
 func (a *applier) two(c *command, from, to attr, do func(from, to spot) error) error {
 	f, err := a.spot(c, from)
 	if err != nil {
@@ -150,8 +150,8 @@ func (a *applier) remove(c *command, flags int) error {
 	return unix.Unlinkat(s.dir, s.name, flags)
 }
 
-// on calls do with an O_PATH descriptor of the inode at the path of the stream command c, which changes
-// attributes of that inode.
+// on calls do, which changes attributes of an inode, with an O_PATH descriptor of the inode at the path of
+// the stream command c.
 func (a *applier) on(c *command, do func(fd int) error) error {
 	fd, err := a.openInode(c)
 	if err != nil {
@@ -233,8 +233,8 @@ func (a *applier) utimes(c *command) error {
 	return a.on(c, func(fd int) error { return vfs.SetTimes(fd, &t.access, t.modified) })
 }
 
-// offset converts at, a file offset from a stream, to the kernel's type, after checking that n bytes from
-// there end within the largest possible file.
+// offset converts at, a file offset from a send stream, to the kernel's type, after checking that n bytes
+// from there end within the largest possible file.
 func offset(at uint64, n uint64) (int64, error) {
 	if at > math.MaxInt64 || n > math.MaxInt64-at {
 		return 0, bad("%d bytes at offset %d", n, at)
@@ -279,8 +279,8 @@ func (a *applier) truncate(c *command) error {
 	return f.Truncate(n)
 }
 
-// clone executes the stream command that copies a range of one file of the tree into another. It shares disk
-// blocks if the filesystem can.
+// clone executes the command of a send stream that copies a range of one file of the tree into another. It
+// shares disk blocks if the filesystem can.
 func (a *applier) clone(c *command) error {
 	n, err := c.numbers(aOffset, aCloneFrom, aCloneLen)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 // For an ordinary user, the modes that a stream sets restrict the later commands of the stream. Its
 // writer was root, whom modes do not restrict.
 
-// A grant is an inode to whose owner [applier.grant] has given permissions for one command: the open inode,
-// and its former mode, which is set again afterwards.
+// A grant is a temporary change of an inode's mode, by which the owner may do one stream command: the open
+// inode, and its former mode, which is set again afterwards.
 type grant struct {
 	fd   int
 	mode uint32
 }
 
-// withPermissions executes the stream command c for an ordinary user whom the modes of the tree's own files
+// withPermissions executes the stream command c for an ordinary user if the modes of the files in the tree
 // forbid it. It adds permissions for the owner, calls do, and restores the modes.
 func (a *applier) withPermissions(c *command, do func(*applier, *command) error) (err error) {
 	var grants []grant
@@ -46,8 +46,8 @@ func (a *applier) withPermissions(c *command, do func(*applier, *command) error)
 	return do(a, c)
 }
 
-// needsInode reports whether the stream command c needs permissions on the inode at its path (attribute at)
-// itself, and not only on the parent directory.
+// needsInode reports whether the send stream's command c needs permissions on the inode at its path
+// (attribute at) itself, and not only on the parent directory.
 func needsInode(c *command, at attr) bool {
 	switch c.op {
 	case Write, Truncate, Clone:
@@ -60,9 +60,9 @@ func needsInode(c *command, at attr) bool {
 	return false
 }
 
-// grant gives the owner permissions on each directory above path, and if it is set also on the inode at path.
-// It returns grants with each change appended that it made, also after an error, so that the caller can undo
-// them.
+// grant gives the owner permissions on each directory above path and, if the flag it is set, on the inode at
+// path itself. It appends each change that it made to grants and returns that, also after an error, so that
+// the caller can undo the changes.
 func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	ends := []int{0}
 	for i := range path {
@@ -97,8 +97,8 @@ func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	return grants, nil
 }
 
-// addPermissions lets the owner of the open inode fd read and write it, and enter a directory. It returns the
-// former mode, or nil if nothing was changed or this user may not change it.
+// addPermissions gives the owner of the open inode fd the permissions to read and write it, and to enter a
+// directory. It returns the former mode, or nil if nothing was changed or this user may not change it.
 func addPermissions(fd int) (was *uint32, err error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
@@ -124,8 +124,9 @@ func addPermissions(fd int) (was *uint32, err error) {
 	return &mode, nil
 }
 
-// leavesOut reports whether to ignore err from setting the attribute name, because only root may set it and
-// this process is an ordinary user's. It calls LeftOut of the options then.
+// leavesOut reports whether to ignore err from setting the extended attribute name, because only root may set
+// it and this process is an ordinary user's. If so, it first reports the attribute to the caller of [Apply]
+// through Options.LeftOut.
 func (a *applier) leavesOut(c *command, name string, err error) bool {
 	if a.chowns || !errors.Is(err, unix.EPERM) || !strings.HasPrefix(name, "trusted.") && !strings.HasPrefix(name, "security.") {
 		return false

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A place is a mount point, from Options.Places, in the tree to which a stream is applied. Its empty file or
-// directory may be in the way of the stream's own entries.
+// A place is a mount point, from Options.Places, in the tree to which a send stream is applied. Its empty
+// file or directory may be in the way of the stream's own entries.
 type place struct {
 	// path is the place's present path, or "" if the stream has removed or replaced it; was is
 	// its first path.
@@ -26,8 +26,8 @@ func placesOf(how Options) []place {
 	return all
 }
 
-// obstructable holds the stream commands that fail if a mount point's empty file or directory exists at their
-// path, with the attribute that holds this path.
+// obstructable holds the commands of a send stream that fail if a mount point's empty file or directory
+// exists at their path, with the attribute that holds this path.
 var obstructable = map[Op]attr{
 	MkFile: aPath, MkDir: aPath, MkNod: aPath, MkFifo: aPath, MkSock: aPath, Symlink: aPath, Link: aPath, RmDir: aPath, Rename: aPathTo,
 }
@@ -36,8 +36,8 @@ func obstructed(err error) bool {
 	return slices.ContainsFunc([]error{unix.EEXIST, unix.ENOTEMPTY, unix.EISDIR, unix.ENOTDIR}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// vacate removes the empty files and directories of mount points at path and below it, or if inside is set
-// only those below it. moved reports whether it removed any.
+// vacate makes room for an entry of the send stream: it removes the empty files and directories of mount
+// points at path and below it, or if inside is set only those below it. moved reports whether it removed any.
 func (a *applier) vacate(path string, inside bool) (moved bool, err error) {
 	for i := range slices.Backward(a.places) {
 		p := &a.places[i]
@@ -71,8 +71,9 @@ func (a *applier) removePlace(path string) error {
 	return err
 }
 
-// follow updates the paths of mount points after a stream command has renamed from to to. The kernel's
-// streams rename a directory before they empty and remove it.
+// follow updates the noted paths of mount points after a stream command has renamed from to to, so that their
+// empty directories are found at the new path. The kernel's streams rename a directory before they empty and
+// remove it.
 func (a *applier) follow(from, to string) {
 	for i := range a.places {
 		p := &a.places[i]

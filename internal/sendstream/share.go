@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// block is the number of bytes that are copied between two checks whether the context has ended, 128 KiB: a
-// copy of a large file ends soon after an interrupt.
+// block is the number of bytes of a file that are copied between two checks whether the context has ended,
+// 128 KiB: a copy of a large file ends soon after an interrupt.
 const block = 128 << 10
 
-// cannotShare lists the errors that mean that a filesystem, or a range, cannot share blocks.
+// cannotShare lists the errors that mean that two files, or ranges of them, cannot share disk blocks, so that
+// the data must be copied.
 var cannotShare = []error{unix.EXDEV, unix.EOPNOTSUPP, unix.EINVAL, unix.ENOTTY, unix.ENOSYS}
 
 // share makes n bytes of dst, at offset to, equal to those of src at offset from, by sharing their disk
@@ -62,8 +63,8 @@ func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
 	})
 }
 
-// empty sets n bytes of a file, at the offset at, to zero: it makes a hole if the filesystem can, and
-// otherwise writes zeros.
+// empty sets n bytes of a file, at the offset at, to zero, without using disk space if it can: it makes a
+// hole, or if the filesystem has none, writes zeros.
 func empty(ctx context.Context, f *os.File, at, n int64) error {
 	err := vfs.PunchHole(f, at, n)
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
@@ -79,8 +80,8 @@ func empty(ctx context.Context, f *os.File, at, n int64) error {
 	})
 }
 
-// eachData reads the data of a file from offset at to end into buf, without the holes, and calls do for each
-// piece with the offset of that.
+// eachData reads the data of a file from offset at to end into buf, without the holes, and calls do with each
+// piece and its offset in the file.
 func eachData(ctx context.Context, f *os.File, at, end int64, buf []byte, do func(b []byte, at int64) error) error {
 	for at < end {
 		data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)

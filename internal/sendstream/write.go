@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chunk is the largest number of bytes of a file's content in one command of a stream. It is the kernel's own
-// limit, 48 KiB.
+// Chunk is the largest number of bytes of a file's content in one command of a send stream. It is the
+// kernel's own limit, 48 KiB.
 const Chunk = 48 << 10
 
 // A Writer writes a btrfs send stream. After an error it writes nothing more; [Writer.End] returns the first
@@ -40,7 +40,7 @@ func NewWriter(w io.Writer, onBase bool) *Writer {
 // Err returns the first error of writing the stream, or nil.
 func (s *Writer) Err() error { return s.err }
 
-// End writes the command that ends the stream, and returns the first error of the writer.
+// End writes the command that ends the send stream, and returns the first error of the writer.
 func (s *Writer) End() error {
 	s.do(End)
 	return s.err
@@ -82,9 +82,9 @@ func (s *Writer) do(op Op, parts ...part) {
 
 func short(s string) string { return s[:80] + "…" }
 
-// Make writes the command that creates an inode of st's type: a symbolic link to target, a
-// device with st's number, or an empty file or directory. Content, [Writer.SetXattr],
-// [Writer.Own] and [Writer.Times] must follow.
+// Make writes to the send stream the command that creates an inode of st's type: a symbolic link to target, a
+// device with st's number, or an empty file or directory. Content, [Writer.SetXattr], [Writer.Own] and
+// [Writer.Times] must follow.
 func (s *Writer) Make(path string, st *vfs.Stat, target string) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -108,11 +108,12 @@ func device(dev uint64) uint64 {
 	return minor&0xff | major<<8 | minor&^0xff<<12
 }
 
-// Link writes the command that makes path another hard link to the inode at the path there.
+// Link writes to the send stream the command that makes path another hard link to the inode at the path
+// there.
 func (s *Writer) Link(path, there string) { s.do(Link, part{aPath, path}, part{aPathLink, there}) }
 
-// Remove writes the command that removes the entry at path: with dir set an empty directory, otherwise a
-// file.
+// Remove writes to the send stream the command that removes the entry at path: with dir set an empty
+// directory, otherwise a file.
 func (s *Writer) Remove(path string, dir bool) {
 	op := Unlink
 	if dir {
@@ -121,28 +122,29 @@ func (s *Writer) Remove(path string, dir bool) {
 	s.do(op, part{aPath, path})
 }
 
-// Write writes the command that writes data, at most [Chunk] bytes, to a file at the offset at.
+// Write writes to the send stream the command that writes data, at most [Chunk] bytes, to a file at the
+// offset at.
 func (s *Writer) Write(path string, at int64, data []byte) {
 	s.do(Write, part{aPath, path}, number(aOffset, uint64(at)), part{aData, string(data)})
 }
 
-// Truncate writes the command that sets the length of the file at path to size bytes.
+// Truncate writes to the send stream the command that sets the length of the file at path to size bytes.
 func (s *Writer) Truncate(path string, size int64) {
 	s.do(Truncate, part{aPath, path}, number(aSize, uint64(size)))
 }
 
-// SetXattr writes the command that sets an extended attribute of the inode at path.
+// SetXattr writes to the send stream the command that sets an extended attribute of the inode at path.
 func (s *Writer) SetXattr(path, name, value string) {
 	s.do(SetXattr, part{aPath, path}, part{aXattrName, name}, part{aXattrData, value})
 }
 
-// RemoveXattr writes the command that removes an extended attribute of the inode at path.
+// RemoveXattr writes to the send stream the command that removes an extended attribute of the inode at path.
 func (s *Writer) RemoveXattr(path, name string) {
 	s.do(RemoveXattr, part{aPath, path}, part{aXattrName, name})
 }
 
-// Own writes the commands that set the owner of the inode at path to that in st and then its mode. The order
-// matters, because a change of the owner clears capabilities and set-id bits.
+// Own writes to the send stream the commands that set the owner of the inode at path to that in st and then
+// its mode. The order matters, because a change of the owner clears capabilities and set-id bits.
 func (s *Writer) Own(path string, st *vfs.Stat) {
 	s.do(Chown, part{aPath, path}, number(aUID, uint64(st.UID)), number(aGID, uint64(st.GID)))
 	if !st.IsSymlink() {
@@ -150,8 +152,8 @@ func (s *Writer) Own(path string, st *vfs.Stat) {
 	}
 }
 
-// Times writes the command that sets the access, modification and change times of the inode at path to those
-// in st.
+// Times writes to the send stream the command that sets the access, modification and change times of the
+// inode at path to those in st.
 func (s *Writer) Times(path string, st *vfs.Stat) {
 	s.do(Utimes, part{aPath, path}, moment(aAtime, st.ATime), moment(aMtime, st.MTime), part{aCtime, moment(0, st.CTime).value})
 }

@@ -13,9 +13,9 @@ import (
 	"sync"
 )
 
-// more is how many processors of Go's runtime [Loop] adds to those that waiting threads occupy: one that
-// stays idle, and some for requests that wait for a disk. On a machine with two processors, two and three
-// gained less when four programs sent requests at once.
+// more is how many processors of Go's runtime (GOMAXPROCS) [Loop] gives a FUSE server beyond those that its
+// waiting threads occupy: one that stays idle, and some for requests that wait for a disk. On a machine with
+// two processors, two and three gained less when four programs sent requests at once.
 const more = 4
 
 var (

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Stream observes the file behind a descriptor without opening it for input or output, so
-// that the other end of a pipe sees no additional reader or writer. Linux only.
+// A Stream observes the pipe, terminal or other file behind a descriptor without opening it for input or
+// output, so that the other end of a pipe sees no additional reader or writer. snapfs asks it when the stream
+// was last used. Linux only.
 type Stream struct {
 	place  *os.File // O_PATH
 	socket *os.File // a socket itself, which has no place; nil for all others
@@ -50,8 +51,8 @@ func Observe(f *os.File) (*Stream, error) {
 	return s, nil
 }
 
-// Used returns the time of the last read or write of the stream. The kernel does not note it for sockets, nor
-// for anonymous pipes since Linux 6.15.
+// Used returns the time of the last read or write of the observed pipe or terminal. The kernel does not note
+// it for sockets, nor for anonymous pipes since Linux 6.15.
 func (s *Stream) Used() time.Time {
 	st, err := vfs.Lstat(int(s.place.Fd()), "")
 	if err != nil {
@@ -63,8 +64,8 @@ func (s *Stream) Used() time.Time {
 	return st.MTime.Time()
 }
 
-// Typed returns the time of the last write to the stream. For the outer end of a terminal that is when the
-// user last pressed a key.
+// Typed returns the time of the last write to the observed pipe or terminal. For the outer end of a terminal
+// that is when the user last pressed a key.
 func (s *Stream) Typed() time.Time {
 	st, err := vfs.Lstat(int(s.place.Fd()), "")
 	if err != nil {
@@ -95,7 +96,7 @@ func (s *Stream) Waiting() int {
 	return n
 }
 
-// Close ends the observation of the stream and closes the descriptor used for it.
+// Close ends the observation of the file and closes the descriptor that was used for it.
 func (s *Stream) Close() {
 	s.place.Close()
 	if s.socket != nil {

@@ -16,13 +16,16 @@ type Stream struct {
 	Coarse bool
 }
 
-// Observe returns a Stream that observes f, on Linux. Here it always returns an error.
+// Observe returns a Stream that observes the pipe, terminal or other file f, on Linux. Here it always returns
+// an error.
 func Observe(*os.File) (*Stream, error) { return nil, vfs.ErrNeedsLinux }
 
-// Used returns the time of the last read or write of the stream, on Linux. Here it returns the zero time.
+// Used returns the time of the last read or write of an observed pipe or terminal, on Linux. Here it returns
+// the zero time.
 func (*Stream) Used() time.Time { return time.Time{} }
 
-// Typed returns the time of the last write to the stream, on Linux. Here it returns the zero time.
+// Typed returns the time of the last write to an observed pipe or terminal, on Linux. Here it returns the
+// zero time.
 func (*Stream) Typed() time.Time { return time.Time{} }
 
 // Waiting returns the number of bytes that wait to be read from a pipe, socket or terminal, on Linux. Here it

@@ -41,7 +41,7 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// A cost is how long a package or a test took, for the list of the slowest.
+// A cost is how long a package or a test took, for the list of the slowest at the end of a test run's report.
 type cost struct {
 	name    string
 	elapsed time.Duration
@@ -73,8 +73,8 @@ func newReport(out io.Writer, verbose bool) *report {
 	}
 }
 
-// read handles each event of in. It prints a line that is no event unchanged, because go vet and the linter
-// write such lines.
+// read handles each event of a go test run, a line of in. It prints a line that is no event unchanged,
+// because go vet and the linter write such lines.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -185,8 +185,8 @@ func (r *report) packageEnded(e event) {
 // short returns a package's import path without the path of this module, for the report.
 func short(pkg string) string { return strings.TrimPrefix(pkg, "github.com/snapfs/snapfs/") }
 
-// end prints the costs of the run. It writes the names of the tests that do more in make test-long to the
-// file later.
+// end prints the costs of the test run, such as the slowest tests. It writes the names of the tests that do
+// more in make test-long to the file later.
 func (r *report) end(later string) error {
 	if len(r.packages) == 0 {
 		return fmt.Errorf("no package was tested")
@@ -218,7 +218,7 @@ func sorted(set map[string]bool) (list []string) {
 	return list
 }
 
-// slowest prints the ten longest of all, the times of packages or tests, under a heading that calls them
+// slowest prints the ten longest times of all, those of packages or of tests, under a heading that calls them
 // what. It sorts all in place.
 func (r *report) slowest(what string, all []cost) {
 	slices.SortStableFunc(all, func(a, b cost) int { return int(b.elapsed - a.elapsed) })

@@ -182,8 +182,8 @@ func (m Manager) runs() error {
 	return nil
 }
 
-// ours reports whether the unit called name exists and snapfs made it. It returns ErrExists if another
-// program made it.
+// ours reports whether the systemd unit called name exists and snapfs made it. It returns ErrExists if
+// another program made it.
 func (m Manager) ours(name string) (bool, error) {
 	path := filepath.Join(m.Dir, name)
 	text, err := os.ReadFile(path)
@@ -231,8 +231,8 @@ IOSchedulingClass=idle
 `
 }
 
-// timer returns the text of the timer unit for a period. The timer counts from its own start, at boot or at
-// login, so that a change of the clock has no effect.
+// timer returns the text of the systemd timer unit that runs `snapfs gc` once in each period every. The timer
+// counts from its own start, at boot or at login, so that a change of the clock has no effect.
 func timer(every time.Duration) string {
 	span := fmt.Sprintf("%dms", every.Milliseconds())
 	return mark + `
@@ -249,8 +249,8 @@ WantedBy=timers.target
 `
 }
 
-// quote quotes a word of a command for systemd (systemd.service(5), Command lines; systemd.unit(5),
-// Specifiers).
+// quote quotes a word of the command line that snapfs writes into a systemd unit (systemd.service(5), Command
+// lines; systemd.unit(5), Specifiers).
 func quote(word string) string {
 	r := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\n", `\n`, "\t", `\t`)
 	return `"` + r.Replace(word) + `"`

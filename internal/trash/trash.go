@@ -21,8 +21,8 @@ const (
 	deepEnough = 200 // levels; deeper directories are moved to the top first
 )
 
-// Options select which entries of a trash directory [Empty] leaves alone, and which it deletes by other
-// means.
+// Options select which entries of a trash directory [Empty] leaves alone, and which it deletes by a function
+// of the caller instead of file by file.
 type Options struct {
 	// Skip reports whether the entry name of the trash stays; nil: none does.
 	Skip func(name string) bool
@@ -71,8 +71,8 @@ func Any(path string) bool {
 	return len(some) > 0
 }
 
-// Delete deletes the entry name of the directory path, with its content. Directories deeper than 200 levels
-// it may move to path instead, where [Empty] finds them.
+// Delete deletes the entry name of the trash directory path, with its content. Directories deeper than 200
+// levels it may move to path instead, where [Empty] finds them.
 func Delete(ctx context.Context, path, name string) error {
 	_, err := remove(ctx, path, []string{name}, Options{})
 	return err
@@ -157,8 +157,8 @@ func (d *deleter) gone(op, name string, err error) error {
 	return &os.PathError{Op: op, Path: name, Err: err}
 }
 
-// clear deletes the content of the open directory dir, which has depth directories above it in the trash. A
-// mount point is EBUSY.
+// clear deletes the content of the open directory dir, which has depth directories above it in the trash.
+// Errors: EBUSY for a mount point in it.
 func (d *deleter) clear(dir *os.File, depth int) error {
 	if st, err := vfs.Lstat(int(dir.Fd()), ""); err != nil || st.MountRoot {
 		return errors.Join(err, &os.PathError{Op: "rmdir", Path: dir.Name(), Err: unix.EBUSY})
@@ -190,8 +190,9 @@ func openOwn(parent int, name string) (*os.File, error) {
 	return vfs.OpenDir(parent, name)
 }
 
-// pace is called for each deletion. After each batch of them it sleeps for as long as the batch took, at most
-// a second.
+// pace slows the deletion of a trash directory, to leave the disk to other programs. It is called for each
+// deleted entry; after each batch of them it sleeps for as long as the batch took, at most a second. Errors:
+// that of the ended context.
 func (d *deleter) pace() error {
 	if d.tries++; d.tries%batch != 0 {
 		return d.ctx.Err()

@@ -225,8 +225,8 @@ func withDevices(t *testing.T, devices []device, start func() error) error {
 	return <-done
 }
 
-// place makes a device node at the path node that everybody may open, and bind-mounts it over the device's
-// usual path.
+// place makes a device node at the path node that every user of a test may open, and bind-mounts it over the
+// device's usual path.
 func (d device) place(node string) error {
 	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(10, d.minor))); err != nil {
 		return os.NewSyscallError("mknod", err)

@@ -60,7 +60,8 @@ func memoryFile(t testing.TB) *os.File {
 	return os.NewFile(uintptr(fd), "disk")
 }
 
-// over mounts an image at the disk's mount point, on top of an existing mount. down unmounts it.
+// over mounts an image at the mount point of a test's disk, on top of the existing mount, to show the disk's
+// state after a power cut. down unmounts it.
 func (d *Disk) over(t testing.TB, image *os.File) (down func()) {
 	t.Helper()
 	loop, err := loopdev.Attach(image)

@@ -52,8 +52,8 @@ type counter struct {
 	alone  bool
 }
 
-// wait returns the objects (mounts, processes and so on) that exist now and are not in before. It waits up to
-// patience for them to disappear.
+// wait returns the objects (mounts, processes and so on) that exist now and are not in before: those that a
+// test has left behind. It waits up to patience for them to disappear.
 func (c counter) wait(before []string, patience time.Duration) []string {
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		left := slices.DeleteFunc(c.count(), func(s string) bool { return slices.Contains(before, s) })

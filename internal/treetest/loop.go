@@ -54,8 +54,8 @@ func Small(t testing.TB, fs string, size int64, options ...string) string {
 	return dir
 }
 
-// MountImage mounts the filesystem in the file image, of the type fs, at dir until the test ends. It deletes
-// the image file, which lives on until then.
+// MountImage mounts the filesystem in the file image, of the type fs, at dir until the test ends. It unlinks
+// the image file, whose content then disappears with the mount.
 func MountImage(t testing.TB, fs, image, dir string) {
 	t.Helper()
 	NeedRoot(t)
@@ -108,8 +108,8 @@ func format(t testing.TB, fs string, size int64) *os.File {
 	return f
 }
 
-// attach attaches image to a loop device that the kernel detaches after its last user. It
-// unlinks the image, so that even a killed test leaves no file behind.
+// attach attaches the file image with a test's filesystem to a loop device that the kernel detaches after its
+// last user. It unlinks the image, so that even a killed test leaves no file behind.
 func attach(t testing.TB, image *os.File) *os.File {
 	t.Helper()
 	defer image.Close()
@@ -159,8 +159,8 @@ func mountOn(fs, dir string, options []string) error {
 	return mount.MoveMount(mnt, dir)
 }
 
-// unmount unmounts dir and fails the test if the mount is still in use: a file left open there
-// is a leak.
+// unmount unmounts dir, a test's filesystem, and fails the test if the mount is still in use: a file left
+// open there is a leak.
 func unmount(t testing.TB, dir string) {
 	t.Helper()
 	// Who serves a tree lets go of the disk that its layers lie on a moment after its

@@ -70,8 +70,8 @@ type manifest struct {
 	first map[inode]string // the first path of each node that has several
 }
 
-// dir writes the lines of the manifest for the entries of an open directory and everything in them. path is
-// its path in the tree.
+// dir writes the lines of the manifest (a tree's description as text) for the entries of an open directory
+// and everything in them. path is the directory's path in the tree.
 func (m *manifest) dir(dir *os.File, path string) error {
 	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
@@ -90,8 +90,8 @@ func (m *manifest) dir(dir *os.File, path string) error {
 	return nil
 }
 
-// node writes the line of the manifest for the file name in dirfd, and for a directory also those of its
-// entries. A file that is gone by then is left out.
+// node writes the line of the manifest (a tree's description as text) for the file name in dirfd, and for a
+// directory also those of its entries. A file that is gone by then is left out.
 func (m *manifest) node(dirfd int, name, path string) error {
 	st, err := vfs.Lstat(dirfd, name)
 	if errors.Is(err, unix.ENOENT) && name != "" {
@@ -150,8 +150,8 @@ func (m *manifest) content(dirfd int, name string, st *vfs.Stat) error {
 	return nil
 }
 
-// hash returns the SHA-256 of a file's content, for its line in a manifest, or "unreadable" if this user may
-// not read it.
+// hash returns the SHA-256 of a file's content, for the description of a tree, or "unreadable" if this user
+// may not read it.
 func hash(dirfd int, name string) (string, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(dirfd, name, flags|unix.O_NOATIME, 0)

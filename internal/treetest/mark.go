@@ -30,8 +30,8 @@ func mark() string {
 	return prefix + strconv.FormatInt(int64(self.PID), 36) + "-" + strconv.FormatUint(self.Start, 36) + "-"
 }
 
-// owner returns the test process that made an object of this name, which the beginning of the name identifies
-// (see mark); false for a name without that.
+// owner returns the test process that made a directory, user or other object of this name; the beginning of
+// the name identifies the process (see mark). It returns false for any other name.
 func owner(name string) (proc.Process, bool) {
 	parts := strings.SplitN(strings.TrimPrefix(name, prefix), "-", 3)
 	if !strings.HasPrefix(name, prefix) || len(parts) < 3 {

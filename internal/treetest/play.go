@@ -63,8 +63,8 @@ func (s Step) play(root *os.File) error {
 	return errors.Join(s.stamp(a.fd(), a.name), s.stamp(a.fd(), "."))
 }
 
-// stamp sets the access and modification times of the file name in dirfd to the time of the step, so that a
-// script always gives the same tree.
+// stamp sets the access and modification times of the file name in dirfd to the time of the script's step, so
+// that a random script always gives the same tree.
 func (s Step) stamp(dirfd int, name string) error {
 	ts := []unix.Timespec{{Sec: s.Time}, {Sec: s.Time, Nsec: s.Time % 1000 * 1000}}
 	if err := unix.UtimesNanoAt(dirfd, name, ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {

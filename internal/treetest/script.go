@@ -12,7 +12,7 @@ import (
 // An Op is the kind of change that a [Step] makes to a tree, such as creating or renaming a file.
 type Op string
 
-// The kinds of changes that the steps of a random [Script] make to a tree of files.
+// The kinds of changes to a tree of files that a random [Script] of a test makes.
 const (
 	Create   Op = "create"   // a regular file of Size bytes
 	Write    Op = "write"    // Size bytes at Off, in place
@@ -38,8 +38,8 @@ const (
 	RemoveRF Op = "rm -r"
 )
 
-// A Step is one change of a file tree, part of a random [Script] that tests play on two implementations. Path
-// and To are relative to the tree's root.
+// A Step is one change of a file tree, part of a random [Script] that tests play on the filesystem under test
+// and on an ordinary one. Path and To are relative to the tree's root.
 type Step struct {
 	Op       Op
 	Path, To string
@@ -79,8 +79,8 @@ func (s Script) Play(root *os.File) error {
 	return nil
 }
 
-// Powers restrict which changes a [Writer] may put into a random script, because some filesystems and users
-// cannot make all of them.
+// Powers restrict which changes to a tree a [Writer] may put into a random script for a test, because some
+// filesystems and users cannot make all of them.
 type Powers struct {
 	// Root allows steps that need root: devices, owners, file capabilities and set-id bits.
 	Root bool
@@ -112,7 +112,8 @@ type Writer struct {
 	count  int
 }
 
-// A node is an inode in a [Writer]'s model of the tree; several paths may share one.
+// A node is an inode in the model that a [Writer] of random scripts has of the tree; several paths may share
+// one.
 type node struct {
 	op    Op // Create, Mkdir, Symlink, Fifo, Socket or Device
 	size  int64
@@ -132,8 +133,9 @@ func NewWriter(seed uint64, p Powers) *Writer {
 	}
 }
 
-// Branch returns a second writer that starts with the same model of the tree, for a tree that then changes
-// separately. Both writers draw from one random source, so that the order of their calls matters.
+// Branch returns a second writer of random scripts that starts with the same model of the tree, for a tree
+// that then changes separately. Both writers draw from one random source, so that the order of their calls
+// matters.
 func (w *Writer) Branch() *Writer {
 	other := *w
 	other.nodes, other.paths = map[string]*node{}, slices.Clone(w.paths)
@@ -148,8 +150,8 @@ func (w *Writer) Branch() *Writer {
 	return &other
 }
 
-// Script generates the next n random changes, to be played after all scripts that this writer generated
-// before.
+// Script generates the next n random changes of the tree, to be made after all scripts that this writer
+// generated before.
 func (w *Writer) Script(n int) Script {
 	s := make(Script, 0, n)
 	for len(s) < n {
@@ -164,16 +166,16 @@ func (w *Writer) Script(n int) Script {
 	return s
 }
 
-// Freeze notes that the present tree becomes the base of a fork: with Powers.KeepOldLinks, later steps change
-// no file that has several names now.
+// Freeze notes that the tree as it is now becomes the base of a fork: with Powers.KeepOldLinks, later random
+// steps change no file that has several names now.
 func (w *Writer) Freeze() {
 	for _, n := range w.nodes {
 		n.kept = w.powers.KeepOldLinks && n.names > 1
 	}
 }
 
-// Clone returns a second writer that starts with the same model of the tree and has a random source of its
-// own, from seed.
+// Clone returns a second writer of random scripts that starts with the same model of the tree and has a
+// random source of its own, from seed.
 func (w *Writer) Clone(seed uint64) *Writer {
 	c := NewWriter(seed, w.powers)
 	copied := map[*node]*node{}

@@ -15,13 +15,15 @@ import (
 	"testing"
 )
 
-// ShardsEnv is how many processes run the tests of a test binary that calls [Shards]. make test, make test-long
-// and make race set it for packages with many short tests that wait for disks.
+// ShardsEnv is the environment variable with the number of processes that run the tests of a test binary that
+// calls [Shards]. make test, make test-long and make race set it for packages with many short tests that wait
+// for disks.
 const ShardsEnv = "SNAPFS_TEST_SHARDS"
 
-// Shards runs the tests of m and returns the exit status for os.Exit. Where [ShardsEnv] is n, n further processes
-// run every n-th test each, at the same time and, as root, in mount namespaces of their own. The output of the
-// others follows that of the first. A -run that chooses subtests, or fewer tests than processes, is not shared out.
+// Shards runs the tests of m and returns the exit status for os.Exit. If [ShardsEnv] is n, n further
+// processes run every n-th test each, at the same time and, as root, in mount namespaces of their own. The
+// output of the first process comes first. A -run that chooses subtests, or fewer tests than processes, is
+// not distributed.
 func Shards(m *testing.M) int {
 	flag.Parse()
 	n, _ := strconv.Atoi(os.Getenv(ShardsEnv))

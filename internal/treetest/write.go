@@ -14,8 +14,8 @@ import (
 
 // This file chooses the steps of random scripts.
 
-// choices returns the operations from which a [Writer] draws its random steps. An operation that is listed
-// twice is twice as likely.
+// choices returns the kinds of changes from which a [Writer] draws the random steps of a script. One that is
+// listed twice is twice as likely.
 func choices() []Op {
 	return []Op{
 		Create, Create, Create, Create, Create, Mkdir, Mkdir, Mkdir, Symlink, Link, Link, Fifo, Socket, Device,
@@ -24,8 +24,8 @@ func choices() []Op {
 	}
 }
 
-// step draws a random change and applies it to the writer's model of the tree. It returns false if the drawn
-// operation does not fit the tree, such as a removal in an empty one.
+// step draws a random change of a file tree and applies it to the writer's model of the tree. It returns
+// false if the drawn operation does not fit the tree, such as a removal in an empty one.
 func (w *Writer) step() (Step, bool) {
 	all := choices()
 	op := all[w.rand.IntN(len(all))]
@@ -89,8 +89,8 @@ func (w *Writer) stepNames(op Op) (Step, bool) {
 	return s, true
 }
 
-// canRename reports whether the filesystem under test supports the rename or link of the step s; dirs is set
-// if a directory is involved.
+// canRename reports whether the random rename or link step s may be part of a script: neither path lies in
+// the other, and the filesystem under test supports it. dirs is set if a directory is involved.
 func (w *Writer) canRename(s Step, dirs bool) bool {
 	switch {
 	case within(s.To, s.Path), within(s.Path, s.To):
@@ -101,7 +101,8 @@ func (w *Writer) canRename(s Step, dirs bool) bool {
 	return !w.powers.ShortRenames || max(len(s.Path), len(s.To)) <= redirectMax
 }
 
-// rename applies a rename step to the writer's model of the tree; n is the inode at the step's path.
+// rename applies a rename of a random script to the writer's model of the tree; n is the inode at the step's
+// path.
 func (w *Writer) rename(s Step, n *node) {
 	switch s.Op {
 	case Link:
@@ -194,8 +195,8 @@ func (w *Writer) stepMeta(op Op) (Step, bool) {
 	return s, true
 }
 
-// mode draws random permission bits for the file n. They leave its owner, who may not be root, the
-// permissions that later steps need.
+// mode draws, for a random script, permission bits for the file n. They leave its owner, who may not be root,
+// the permissions that later steps need.
 func (w *Writer) mode(n *node) uint32 {
 	mode := uint32(w.rand.IntN(0o1000))
 	switch {
@@ -235,8 +236,9 @@ func (w *Writer) attribute(s Step, n *node) (Step, bool) {
 	return s, true
 }
 
-// acl returns a POSIX access control list with an extra entry of the permissions perm, in the kernel's format
-// (linux/posix_acl_xattr.h): a version, then tag, permissions and id of each entry, sorted.
+// acl returns, for a random script, a POSIX access control list with an extra entry of the permissions perm,
+// in the kernel's format (linux/posix_acl_xattr.h): a version, then tag, permissions and id of each entry,
+// sorted.
 func acl(perm uint16) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	entry := func(tag, perm uint16, id uint32) {
@@ -253,8 +255,8 @@ func acl(perm uint16) []byte {
 	return b
 }
 
-// aclUser returns the user id for entries of access control lists: this process's own, because that is mapped
-// in every namespace that tests run in.
+// aclUser returns the user id for entries of access control lists in random scripts: this process's own,
+// because that is mapped in every namespace that tests run in.
 func aclUser() int { return os.Getuid() }
 
 // Capability returns the value of the attribute security.capability with this permitted set: a struct
@@ -265,7 +267,7 @@ func Capability(permitted uint32) []byte {
 	return append(b, make([]byte, 12)...)
 }
 
-// length draws a file size in bytes: mostly small, now and then of many blocks.
+// length draws the size in bytes of a file in a random script: mostly small, now and then of many blocks.
 func (w *Writer) length() int64 {
 	switch w.rand.IntN(8) {
 	case 0:
@@ -278,7 +280,8 @@ func (w *Writer) length() int64 {
 	return w.rand.Int64N(5000)
 }
 
-// newPath draws a random path that does not exist yet, in an existing directory of the writer's model.
+// newPath draws, for a step of a random script, a path that does not exist yet, in an existing directory of
+// the writer's model of the tree.
 func (w *Writer) newPath() string {
 	dir, _ := w.pick(func(n *node) bool { return n.op == Mkdir })
 	if w.rand.IntN(4) == 0 {
@@ -287,8 +290,8 @@ func (w *Writer) newPath() string {
 	return join(dir, w.name(0))
 }
 
-// name returns a new file name of n bytes. For n = 0 it is sometimes of the greatest length or with bytes
-// that programs mishandle, such as newlines, quotes and invalid UTF-8.
+// name returns a new file name of n bytes for a random script. For n = 0 it is sometimes of the greatest
+// length or with bytes that programs mishandle, such as newlines, quotes and invalid UTF-8.
 func (w *Writer) name(n int) string {
 	w.count++
 	name := "n" + strconv.Itoa(w.count)
@@ -312,7 +315,8 @@ func (w *Writer) name(n int) string {
 	return name
 }
 
-// pick draws a random path of the writer's model whose inode satisfies fits; "" and nil if there is none.
+// pick draws, for a step of a random script, a path of the writer's model of the tree whose inode satisfies
+// fits; "" and nil if there is none.
 func (w *Writer) pick(fits func(*node) bool) (string, *node) {
 	for range 20 {
 		if len(w.paths) == 0 {
@@ -332,7 +336,8 @@ func (w *Writer) add(path string, n *node) {
 	w.paths = append(w.paths, path)
 }
 
-// drop removes path and everything in it from the writer's model of the tree, after it has drawn a removal.
+// drop removes path and everything in it from the model of the tree by which the writer of a random script
+// knows the tree, after it has drawn a removal.
 func (w *Writer) drop(path string) {
 	w.paths = slices.DeleteFunc(w.paths, func(p string) bool {
 		if !within(p, path) {
@@ -344,8 +349,8 @@ func (w *Writer) drop(path string) {
 	})
 }
 
-// move renames path to to, with everything in it, in the writer's model of the tree, after it has drawn a
-// rename.
+// move renames path to to, with everything in it, in the model of the tree by which the writer of a random
+// script knows the tree, after it has drawn a rename.
 func (w *Writer) move(path, to string) {
 	moved := map[string]*node{}
 	for i, p := range w.paths {

@@ -23,7 +23,8 @@ type step struct {
 	undo func() error
 }
 
-// Push adds the function that undoes the step just made. If undo fails, the error says "could not" and name.
+// Push adds the function that undoes the step of the work that was just made. If undo fails, the error says
+// "could not" and name.
 func (s *Stack) Push(name string, undo func() error) {
 	s.steps = append(s.steps, step{name, undo})
 }
@@ -50,5 +51,6 @@ func (s *Stack) UndoInto(err *error) {
 	}
 }
 
-// Release empties the stack without running its functions, because the work is complete.
+// Release empties the stack without calling the functions that would undo the work, because the work is
+// complete.
 func (s *Stack) Release() { s.steps = nil }

@@ -32,7 +32,8 @@ const (
 // byte.
 const letters = "BKMGTPE"
 
-// ErrZero means that a value is zero. A caller adds how to write that there is no limit.
+// ErrZero means that a parsed value, such as a size, is zero. A caller that reads limits adds to its text how
+// to write that there is no limit.
 var ErrZero = errors.New("zero")
 
 // ParseSize parses a size: a decimal number and a unit, as in "512M", "1.5T" or "100MiB". K, KB and KiB are all

@@ -55,10 +55,10 @@ func eachDirent(buf []byte, f func([]byte, uint64, uint8) error) error {
 	return nil
 }
 
-// OpenBeneathFD does the same as [OpenBeneath] and returns a bare descriptor, which is cheaper for thousands
-// of files; the caller closes it. On macOS it opens each element of the path in the directory opened before,
-// and so follows a directory that another process moves out of dirfd meanwhile, which openat2 on Linux
-// refuses.
+// OpenBeneathFD opens path inside the directory dirfd, without following symbolic links, as [OpenBeneath]
+// does, and returns a bare descriptor, which is cheaper for thousands of files; the caller closes it. On
+// macOS it opens each element of the path in the directory opened before, and so follows a directory that
+// another process moves out of dirfd meanwhile, which openat2 on Linux refuses.
 func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
 	fail := func(err error) (int, error) { return -1, &os.PathError{Op: "openat", Path: path, Err: err} }
 	step := dirfd

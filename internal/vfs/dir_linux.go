@@ -88,16 +88,16 @@ func eachDirent(buf []byte, f func(dirent) (more bool, err error)) (more bool, e
 	return true, nil
 }
 
-// OpenBeneathFD does the same as [OpenBeneath] and returns a bare descriptor, which is cheaper for thousands
-// of files; the caller closes it. On macOS it opens each element of the path in the directory opened before,
-// and so follows a directory that another process moves out of dirfd meanwhile, which openat2 on Linux
-// refuses.
+// OpenBeneathFD opens path inside the directory dirfd, without following symbolic links, as [OpenBeneath]
+// does, and returns a bare descriptor, which is cheaper for thousands of files; the caller closes it. On
+// macOS it opens each element of the path in the directory opened before, and so follows a directory that
+// another process moves out of dirfd meanwhile, which openat2 on Linux refuses.
 func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
 	return openResolved(dirfd, path, flags, mode, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 }
 
-// OpenDirOnMount opens a directory inside dirfd as [OpenBeneathFD] does, but crosses no mount
-// (EXDEV). It sends no request to a filesystem mounted below.
+// OpenDirOnMount opens the directory path inside dirfd without following symbolic links, as [OpenBeneathFD]
+// does, but crosses no mount (EXDEV). It sends no request to a filesystem mounted below.
 func OpenDirOnMount(dirfd int, path string) (int, error) {
 	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV
 	return openResolved(dirfd, path, unix.O_RDONLY|unix.O_DIRECTORY, 0, resolve)

@@ -7,6 +7,6 @@ import (
 	"fmt"
 )
 
-// ErrNeedsLinux is what Linux-only functions return on another system. It matches
-// [errors.ErrUnsupported].
+// ErrNeedsLinux is the error of functions that exist only on Linux, when they are called on another system.
+// It matches [errors.ErrUnsupported].
 var ErrNeedsLinux = fmt.Errorf("needs Linux: %w", errors.ErrUnsupported)

@@ -56,18 +56,22 @@ func PathOf(f *os.File) (string, error) {
 	return "", &os.PathError{Op: "F_GETPATH", Path: f.Name(), Err: unix.ENOENT}
 }
 
-// PathTo does the same as [FDPath] for a bare descriptor: it returns a path of the open file, for system
-// calls that take no descriptor.
+// PathTo returns the present path of the file that the descriptor fd has open, for system calls that take no
+// descriptor, as [FDPath] does for an *os.File.
 func PathTo(fd int) string { return pathOf(fd) }
 
-// CopyRange copies between two files in the kernel, on Linux. On macOS it returns ENOSYS.
+// CopyRange copies bytes between two files in the kernel, on Linux. On macOS it returns ENOSYS, and the
+// caller copies them itself.
 func CopyRange(int, int, int64, int) (int, error) { return 0, unix.ENOSYS }
 
-// CloneFD does the same as [CloneFile] for bare descriptors. On macOS it returns ENOTSUP.
+// CloneFD makes a file share all blocks of another one, on Linux. On macOS, which clones only to a new name,
+// it returns ENOTSUP.
 func CloneFD(int, int) error { return unix.ENOTSUP }
 
-// CloneRange shares blocks of two files, on Linux. On macOS it returns EOPNOTSUPP.
+// CloneRange makes ranges of two files share disk blocks, on Linux. On macOS it returns EOPNOTSUPP, and the
+// caller copies the data.
 func CloneRange(_, _ *os.File, _, _, _ int64) error { return unix.EOPNOTSUPP }
 
-// PunchHole makes a hole in a file, on Linux. On macOS it returns EOPNOTSUPP.
+// PunchHole turns bytes of a file into a hole, which frees their disk space, on Linux. On macOS it returns
+// EOPNOTSUPP.
 func PunchHole(*os.File, int64, int64) error { return unix.EOPNOTSUPP }

@@ -48,8 +48,8 @@ func PathOf(f *os.File) (string, error) {
 	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
-// PathTo does the same as [FDPath] for a bare descriptor: it returns a path of the open file, for system
-// calls that take no descriptor.
+// PathTo returns a path in /proc of the file that the descriptor fd has open, for system calls that take no
+// descriptor, as [FDPath] does for an *os.File.
 func PathTo(fd int) string { return fdPath(fd) }
 
 // CopyRange copies up to n bytes from src to dst, at the same offset at of both, in the kernel
@@ -60,8 +60,8 @@ func CopyRange(dst, src int, at int64, n int) (int, error) {
 	return unix.CopyFileRange(src, &from, dst, &to, n, 0)
 }
 
-// CloneFD does the same as [CloneFile] for bare descriptors, and returns the bare error
-// number.
+// CloneFD makes the empty file dst share all blocks of src, as [CloneFile] does, for bare descriptors. It
+// returns the bare error number.
 func CloneFD(dst, src int) error { return unix.IoctlFileClone(dst, src) }
 
 // CloneRange makes n bytes of dst, at the offset to, share disk blocks with n bytes of src, at the offset

@@ -4,7 +4,8 @@ import "golang.org/x/sys/unix"
 
 // Flags of open(2) that other systems lack: there, constants of the same names hold substitutes.
 const (
-	// OPath opens a file for stat, *at calls and links only (O_PATH).
+	// OPath is the flag that opens a file for stat, *at calls and links only, and not for its content
+	// (O_PATH).
 	OPath = unix.O_PATH
 	// ONoatime leaves the access time as it is when reading (O_NOATIME). EPERM: another user's
 	// file.

@@ -21,8 +21,8 @@ func CloneFile(dst, src *os.File) error {
 	return nil
 }
 
-// CloneTo makes a new name a clone of a file, on macOS. On Linux, which clones into an open
-// file (see [CloneFile]), it returns ENOTSUP and makes nothing.
+// CloneTo makes a new name a clone of a file, on macOS. On Linux, where [CloneFile] clones into an open file
+// instead, it returns ENOTSUP and makes nothing.
 func CloneTo(int, string, int) error { return unix.ENOTSUP }
 
 func copyRange(dst, src *os.File, start, end int64) error {

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SpreadDirs makes ext4 put each new directory in dir into a block group of its own instead of next to its
-// siblings (flag T of chattr(1)). Other filesystems return an error.
+// SpreadDirs makes ext4 put each new directory in dir into a block group (a region of the disk) of its own
+// instead of next to its siblings (flag T of chattr(1)). A backend uses it for its layers, since making files
+// is faster in a group where few were deleted recently. Other filesystems return an error.
 func SpreadDirs(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -74,8 +74,8 @@ func Dir(dir string) (*Tree, error) {
 	return w, nil
 }
 
-// listen opens a queue of inotify events and adds watches for all directories of the tree. After an error the
-// Tree is closed.
+// listen opens a queue of inotify events and adds watches for all directories of the watched tree. After an
+// error the Tree is closed.
 func (w *Tree) listen() error {
 	w.kind, w.paths = "inotify", map[int32]string{}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -93,7 +93,7 @@ func (w *Tree) listen() error {
 	return nil
 }
 
-// Close ends the watch. A waiting Next returns fs.ErrClosed.
+// Close ends the watch of the directory tree. A waiting Next returns fs.ErrClosed.
 func (w *Tree) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,8 +128,8 @@ func (w *Tree) Next() error {
 
 const fanEvents = unix.FAN_CREATE | unix.FAN_DELETE | unix.FAN_MOVED_FROM | unix.FAN_MOVED_TO | unix.FAN_MODIFY | unix.FAN_ATTRIB
 
-// mark puts a fanotify mark on the whole filesystem of the tree, and reports whether that succeeded. Only
-// root may do that.
+// mark puts a fanotify mark on the whole filesystem of the watched tree, so that one mark reports all
+// changes. It returns false if that failed. Only root may do that.
 func (w *Tree) mark() bool {
 	if os.Geteuid() != 0 {
 		return false
@@ -209,8 +209,8 @@ func (w *Tree) holds(handle []byte) bool {
 	return in
 }
 
-// skips reports whether the caller's skip function excludes a directory or one of its parents
-// in the tree.
+// skips reports whether the caller's skip function excludes a directory of the watched tree or one of its
+// parents there.
 func (w *Tree) skips(path string) bool {
 	for ; len(path) > len(w.dir); path = filepath.Dir(path) {
 		if w.skip(path) {

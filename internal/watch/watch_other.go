@@ -8,14 +8,14 @@ import "github.com/snapfs/snapfs/internal/vfs"
 // [New] never returns.
 type Tree struct{}
 
-// New watches a directory tree, on Linux. Here it always returns an error.
+// New watches a directory tree for changes, on Linux. Here it always returns an error.
 func New(string, func(path string) bool, int) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
 
-// Dir watches one directory, on Linux. Here it always returns an error.
+// Dir watches one directory for changes, on Linux. Here it always returns an error.
 func Dir(string) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
 
-// Close ends the watch, on Linux. Here it does nothing.
+// Close ends the watch of a directory tree, on Linux. Here it does nothing.
 func (*Tree) Close() {}
 
-// Next waits for a change in the tree, on Linux. Here it always returns an error.
+// Next waits for a change in the watched directory tree, on Linux. Here it always returns an error.
 func (*Tree) Next() error { return vfs.ErrNeedsLinux }

@@ -57,8 +57,8 @@ func (p Place) Command(dir string, args []string) ([]string, error) {
 	return list, nil
 }
 
-// Probe returns the arguments with which wsl.exe tests whether program is installed in the Linux
-// distribution.
+// Probe returns the arguments with which wsl.exe tests, from Windows, whether program is installed in the
+// Linux distribution.
 func (p Place) Probe(program string) []string {
 	return append(p.distribution(), "--exec", "sh", "-c", "command -v "+program)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Place says under which names Windows and a Linux distribution in it (WSL) see each other's files. snapfs
-// on Windows uses it to hand its command line to the Linux program.
+// A Place says under which names Windows and a Linux distribution in it (WSL, the Windows Subsystem for
+// Linux) see each other's files. By it, snapfs on Windows translates its command line for the Linux program.
 type Place struct {
 	// Distribution is the name of the distribution, or "" for the default one.
 	Distribution string
@@ -22,13 +22,13 @@ type Place struct {
 	Mount string
 }
 
-// shares are the names of the network shares under which Windows shows the files of
-// distributions.
+// shares are the names of the network shares under which Windows shows the files of its Linux distributions
+// (WSL).
 var shares = [...]string{`wsl.localhost`, `wsl$`}
 
-// linux translates a file name of Windows to the name of the same file in the distribution. A relative name
-// stays relative, with its backslashes replaced. Errors: ErrNotSupported with a hint, for a file on another
-// machine, of another distribution, or relative to a drive's own directory.
+// linux translates a file name of Windows to the name of the same file in the Linux distribution (WSL). A
+// relative name stays relative, with its backslashes replaced. Errors: ErrNotSupported with a hint, for a
+// file on another machine, of another distribution, or relative to a drive's own directory.
 func (p Place) linux(name string) (string, error) {
 	turned := strings.ReplaceAll(name, `\`, "/")
 	turned = strings.TrimPrefix(turned, "//?/") // a long name; of a share it goes on with UNC
@@ -47,8 +47,8 @@ func (p Place) linux(name string) (string, error) {
 	return turned, nil
 }
 
-// shared translates a path on one of the network shares by which Windows shows the distributions' files, such
-// as "wsl$/Debian/home", to the name in the distribution.
+// shared translates a path on a network share by which Windows shows the files of its Linux distributions,
+// such as "wsl$/Debian/home", to the file's name in the distribution.
 func (p Place) shared(name, share string) (string, error) {
 	distribution, rest, ok := cutShare(share)
 	if !ok {
@@ -63,9 +63,9 @@ func (p Place) shared(name, share string) (string, error) {
 	return path.Join("/", rest), nil
 }
 
-// Windows translates an absolute file name of the distribution to the name under which Windows sees the file.
-// A relative name stays relative, with its slashes replaced. It returns false if Windows has no name for the
-// file.
+// Windows translates an absolute file name of the Linux distribution (WSL) to the name under which Windows
+// sees the file. A relative name stays relative, with its slashes replaced. It returns false if Windows has
+// no name for the file.
 func (p Place) Windows(name string) (string, bool) {
 	if !strings.HasPrefix(name, "/") {
 		return strings.ReplaceAll(name, "/", `\`), true

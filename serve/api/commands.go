@@ -175,7 +175,7 @@ func (a *API) commandOutput(ctx context.Context, in *outputInput) (*huma.StreamR
 	}), nil
 }
 
-// A flushing is a writer of a response that sends each part to the client at once.
+// A flushing is an io.Writer of a response's body that sends each part to the client at once.
 type flushing struct{ w *writer }
 
 func (f flushing) Write(p []byte) (int, error) {

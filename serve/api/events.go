@@ -79,8 +79,8 @@ func (a *API) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse
 
 var errGone = errors.New("the caller has gone")
 
-// beats sends an empty message on a stream at regular intervals until ctx ends, to notice a client that is
-// gone. If a message cannot be sent, it calls gone.
+// beats sends an empty message on a stream to a client at regular intervals until ctx ends, to notice a
+// client that is gone. If a message cannot be sent, it calls gone.
 func beats(ctx context.Context, out eventWriter, gone context.CancelCauseFunc) {
 	tick := time.NewTicker(beatTime)
 	defer tick.Stop()

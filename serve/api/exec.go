@@ -51,7 +51,8 @@ type Output struct {
 	LeftOut int64  `json:"left_out" doc:"how many bytes at the end are left out: of each stream 4 MiB are returned"`
 }
 
-// An ExecResult is how a command ended and what it printed, as the reply to an [ExecRequest].
+// An ExecResult is the reply to an [ExecRequest], which runs a command in a sandbox: how the command ended
+// and its output.
 type ExecResult struct {
 	command.Ended
 	Stdout Output `json:"stdout"`
@@ -119,7 +120,7 @@ func (c CommandLine) in(workspace string, env []string) (engine.Command, error) 
 	return engine.Command{Args: args, Env: env, Dir: within(workspace, c.Dir)}, nil
 }
 
-// within returns path as an absolute path; a relative one begins at workspace.
+// within returns a client's path in a sandbox as an absolute path; a relative one begins at workspace.
 func within(workspace, path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -271,8 +272,8 @@ type ExecEvent struct {
 	Error  *Problem       `json:"error,omitempty" doc:"of error: why the command was ended"`
 }
 
-// streamEvents sends the output of the command x, which feed holds, and its end to a client. It ends the
-// command after the duration limit, unless that is 0.
+// streamEvents streams to a client the output of the command x, which feed holds, and then the command's end.
+// It ends the command after the duration limit, unless that is 0.
 func streamEvents(ctx context.Context, x *command.Running, out eventWriter, feed *command.Queue, limit time.Duration) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

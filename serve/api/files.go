@@ -21,7 +21,7 @@ import (
 
 const (
 	fileType = "application/octet-stream"
-	// maxFile is the largest file in bytes that a client may write.
+	// maxFile is the largest file in bytes that a client may write to a sandbox, 16 GiB.
 	maxFile = 16 << 30
 )
 
@@ -65,8 +65,8 @@ type writeInput struct {
 	body io.Reader
 }
 
-// Resolve stores the unread body of the request, which the route streams to the file. Package huma would read
-// it into memory.
+// Resolve stores the unread body of a request to write a file, which the route copies to the file. Package
+// huma would read it into memory.
 func (in *writeInput) Resolve(ctx huma.Context) []error {
 	r, w := humago.Unwrap(ctx)
 	in.body = &upload{r: r.Body, control: http.NewResponseController(w), left: maxFile}
@@ -155,7 +155,7 @@ func (a *API) openFiles(ctx context.Context, name string) (*files.Session, *cata
 	return s, rec, err
 }
 
-// inFiles calls do with a tree that works on the files of the sandbox called name, and closes it afterwards.
+// inFiles calls do with access to the files of the sandbox called name, and closes it afterwards.
 func (a *API) inFiles(ctx context.Context, name string, do func(t files.Tree, rec *catalog.Record) error) error {
 	s, rec, err := a.openFiles(ctx, name)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// A hookInput is the request of a webhook: another program, which has its secret, sends it with a signature
-// to submit, approve or reject a job.
+// A hookInput is the request of a webhook, which submits, approves or rejects a job (a command that a worker
+// runs in a sandbox later). Another program, which has the webhook's secret, sends it with a signature.
 type hookInput struct {
 	Trigger   int    `path:"trigger" minimum:"1" doc:"the trigger's number"`
 	Signature string `header:"X-Snapfs-Signature" doc:"t=SECONDS,v1=HEX: the HMAC-SHA256, with the secret, of SECONDS, a dot and the body"`

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/job"
 )
 
-// A Job describes a job in replies: a command that a worker runs in a sandbox later, and what becomes of its
-// result.
+// A Job describes, in replies of the HTTP API, a command that a worker runs in a sandbox later, and what
+// becomes of its result.
 type Job struct {
 	Job       int        `json:"job" doc:"its number"`
 	State     string     `json:"state" enum:"queued,running,promoting,waiting,done,failed,rejected,cancelled" doc:"waiting: for a person; from done on it is over"`
@@ -189,7 +189,8 @@ func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	return &jobOutput{jobOf(j)}, nil
 }
 
-// jobSpec converts a client's request for a job into the form that package job takes. Errors: ErrInvalid.
+// jobSpec converts a client's request for a job (a command that a worker runs in a sandbox later) into the
+// form that package job takes. Errors: ErrInvalid.
 func (a *API) jobSpec(ctx context.Context, q NewJob) (job.Spec, error) {
 	const op = "submitting a job"
 	switch {

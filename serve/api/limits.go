@@ -55,8 +55,8 @@ func (a *API) setLimits(ctx context.Context, in *limitsInput) (*limitsOutput, er
 	return limitsOf(ctx, e, in.Name, now)
 }
 
-// changeLimits sets limits in l from texts by name, such as "memory": "1G". sandbox is named in errors.
-// Errors: ErrInvalid.
+// changeLimits sets resource limits of a sandbox in l from texts by name, such as "memory": "1G". sandbox is
+// named in errors. Errors: ErrInvalid.
 func changeLimits(l *catalog.Limits, sandbox string, values map[string]string) error {
 	for name, text := range values {
 		known, err := l.SetField(name, text)
@@ -78,7 +78,7 @@ func limitsOf(ctx context.Context, e *engine.Engine, name string, l catalog.Limi
 	return &limitsOutput{Limits{limitTexts(l), used}}, nil
 }
 
-// limitTexts returns the limits that are set in l as texts by name, such as "memory": "1G".
+// limitTexts returns a sandbox's resource limits that are set in l as texts by name, such as "memory": "1G".
 func limitTexts(l catalog.Limits) map[string]string {
 	texts := map[string]string{}
 	for _, f := range l.Fields() {

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/serve/listen"
 )
 
-// A Where says on which socket or address a server listens.
+// A Where says on which unix socket or TCP address the server of the HTTP API listens.
 type Where = listen.Where
 
 // Bounds of a connection: the time to send the headers, the time between two requests, the size of the
@@ -79,8 +79,8 @@ func unlessClosed(err error) error {
 	return err
 }
 
-// Handler returns the handler of all routes. mayBe reports whether a Host header may name this server, so
-// that requests of other web pages are refused; nil accepts every one.
+// Handler returns the handler of all routes of the HTTP API. mayBe reports whether a Host header may name
+// this server, so that requests of other web pages are refused; nil accepts every one.
 func (a *API) Handler(mayBe func(host string) bool) http.Handler {
 	var routes http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.mux.ServeHTTP(&problems{ResponseWriter: w}, r)
@@ -122,7 +122,8 @@ type problems struct {
 	instead bool
 }
 
-// WriteHeader sends the status. For a text error of the mux it sends a problem document too.
+// WriteHeader sends the HTTP status to the client. For a text error of http.ServeMux, such as 404, it also
+// sends a problem document (RFC 9457).
 func (p *problems) WriteHeader(status int) {
 	h := p.Header()
 	if (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) && strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
@@ -141,7 +142,8 @@ func (p *problems) WriteHeader(status int) {
 	p.ResponseWriter.WriteHeader(status)
 }
 
-// Write sends data, unless it is the text of an error that WriteHeader has replaced.
+// Write sends data to the client, unless it is the text of an error that WriteHeader has replaced by a
+// problem document.
 func (p *problems) Write(data []byte) (int, error) {
 	if p.instead {
 		return len(data), nil

@@ -25,7 +25,7 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 }
 
-// Names of the labels that the API's metrics for Prometheus have, such as the route of a request.
+// The names of the labels of the API's metrics for Prometheus, such as the route of a request.
 const (
 	routeLabel  = "route"
 	statusLabel = "status"

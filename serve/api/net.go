@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// A Net is a reply of the HTTP API about the network of a sandbox: what it may reach, and which accesses it
-// tried.
+// A Net is a reply of the HTTP API about the network of a sandbox: which servers it may reach, and which
+// accesses it tried.
 type Net struct {
 	Network   string        `json:"network" doc:"none, host, or allow: with rules"`
 	Decisions []NetDecision `json:"decisions" nullable:"false" doc:"oldest first; of very many, the last are stored"`
@@ -37,7 +37,8 @@ type NetDecision struct {
 	BytesOut int64     `json:"bytes_out,omitempty"`
 }
 
-// NetCounters are the totals of a sandbox's network accesses over its life, in a [Net].
+// NetCounters are, in a [Net], the totals of a sandbox's network accesses over its life, such as connections
+// and bytes.
 type NetCounters struct {
 	Queries  int64 `json:"queries" doc:"for names"`
 	Refused  int64 `json:"refused"`

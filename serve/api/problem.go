@@ -38,7 +38,8 @@ func (p *Problem) GetStatus() int { return p.Status }
 // ContentType returns the media type of a problem document (RFC 9457), for package huma.
 func (*Problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders returns the response headers that the problem's HTTP status requires, for package huma.
+// GetHeaders returns the response headers that the HTTP status of the error requires, such as Retry-After,
+// for package huma.
 func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
 	switch p.Status {
@@ -110,8 +111,8 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// Exit statuses of snapfs commands whose errors get an HTTP status of their own: a self-test broke out of the
-// sandbox, and the host has no capacity for a sandbox. docs/exit-codes.md lists them.
+// The exit statuses of snapfs commands for two errors that get an HTTP status of their own: a self-test broke
+// out of the sandbox, and the host has no capacity for a sandbox. docs/exit-codes.md lists all.
 const (
 	exitWall   = 122
 	exitNoRoom = 123

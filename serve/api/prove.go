@@ -22,14 +22,15 @@ type proveInput struct {
 }
 
 // A Proof is a reply of the HTTP API: the results of the self-tests, which try to break out of a sandbox from
-// inside.
+// inside and to exceed its limits.
 type Proof struct {
 	Held    int          `json:"held" doc:"how many of the walls and limits held"`
 	Untried int          `json:"untried" doc:"how many could not be tried here"`
 	Reports []ProbeEvent `json:"reports" nullable:"false"`
 }
 
-// A ProbeEvent is the result of one self-test of a sandbox's isolation, or the end of a stream of them.
+// A ProbeEvent is, in a stream to a client, the result of one self-test, which tries to break out of a
+// sandbox, or the end of the stream.
 type ProbeEvent struct {
 	Type     string   `json:"type" enum:"probe,end,error"`
 	Probe    string   `json:"probe,omitempty"`
@@ -44,7 +45,8 @@ func probeOf(r prove.Report) ProbeEvent {
 	return ProbeEvent{Type: "probe", Probe: r.Probe, Tried: r.Tried, Happened: r.Happened, Held: r.Held, Untried: !r.Held && !r.WasTried()}
 }
 
-// maxProbes is how many results of self-tests wait for a slow client. There are fewer tests than that.
+// maxProbes is how many results of self-tests, which try to break out of a sandbox, wait for a slow client.
+// There are fewer tests than that.
 const maxProbes = 1000
 
 func (a *API) addProve() {

@@ -29,7 +29,8 @@ type RaceRequest struct {
 	Timeout  string     `json:"timeout,omitempty" example:"10m" doc:"end an attempt, with its check and score, after this time"`
 }
 
-// A RaceAttempt describes one attempt of a race, while it runs and at the end.
+// A RaceAttempt describes one attempt of a race, which tries several commands, each in a sandbox of its own:
+// its state while it runs, or its result.
 type RaceAttempt struct {
 	Attempt  int      `json:"attempt" doc:"counts from 1"`
 	Sandbox  string   `json:"sandbox,omitempty" doc:"its sandbox while the race goes on; at the end only if it stays"`
@@ -44,7 +45,8 @@ type RaceAttempt struct {
 	CheckOut string   `json:"check_output,omitempty" doc:"at the end: the last 4 KiB of the output of check and score"`
 }
 
-// A RaceResult is the result of a race: the winner, and how each attempt ended.
+// A RaceResult is the reply to a [RaceRequest], which tries several commands in sandboxes of their own: the
+// winner, and how each attempt ended.
 type RaceResult struct {
 	Winner    int           `json:"winner" doc:"the number of the first attempt that passed or of the one with the best score; 0 without first and score, or if none passed"`
 	Sandbox   string        `json:"sandbox,omitempty" doc:"the winner's sandbox, to promote"`
@@ -52,8 +54,8 @@ type RaceResult struct {
 	Identical [][]int       `json:"identical" nullable:"false" doc:"groups of attempts with the same result"`
 }
 
-// A RaceEvent is one event that the API streams about a race of several attempts: a new state of an attempt,
-// or the result.
+// A RaceEvent is one event that the API streams about a race, which tries several commands, each in a sandbox
+// of its own: a new state of an attempt, or the result.
 type RaceEvent struct {
 	Type    string       `json:"type" enum:"attempt,result,error"`
 	Attempt *RaceAttempt `json:"attempt,omitempty" doc:"of attempt, whenever its state changes"`
@@ -66,8 +68,8 @@ type raceInput struct {
 	Body   RaceRequest
 }
 
-// maxAttempts is the largest number of attempts of a race. raceEvents is how many changes of their states
-// wait for a slow client; further ones are left out.
+// maxAttempts is the largest number of commands that a client may try in one race, each in a sandbox of its
+// own. raceEvents is how many changes of their states wait for a slow client; further ones are left out.
 const (
 	maxAttempts = 64
 	raceEvents  = maxAttempts * 8
@@ -110,8 +112,8 @@ func (a *API) race(ctx context.Context, in *raceInput) (*huma.StreamResponse, er
 	return stream(kind, func(w *writer) { streamRace(ctx, e, req, eventWriter{w, kind == sseType}) }), nil
 }
 
-// raceRequest converts a client's request for a race into the form that package race takes. Errors:
-// ErrInvalid.
+// raceRequest converts a client's request for a race, which tries several commands in sandboxes of their own,
+// into the form that package race takes. Errors: ErrInvalid.
 func (a *API) raceRequest(ctx context.Context, q RaceRequest) (race.Request, error) {
 	const op = "racing"
 	switch {
@@ -155,8 +157,8 @@ func (a *API) raceRequest(ctx context.Context, q RaceRequest) (race.Request, err
 	return req, nil
 }
 
-// runRace runs a race to its end. It makes permanent the sandbox of the winner, or without a winner those of
-// all attempts that passed, and removes the others.
+// runRace runs a race, which tries several commands in sandboxes of their own, to its end. It makes permanent
+// the sandbox of the winner, or without a winner those of all attempts that passed, and removes the others.
 func runRace(ctx context.Context, e *engine.Engine, req race.Request) (RaceResult, error) {
 	contest, err := race.New(e).Race(ctx, req)
 	if err != nil {
@@ -200,7 +202,8 @@ func attemptOf(one race.Attempt) RaceAttempt {
 	return at
 }
 
-// streamRace runs a race and sends the client an event for each change of an attempt's state, and the result.
+// streamRace runs a race, which tries several commands in sandboxes of their own. It sends the client an
+// event for each change of an attempt's state, and the result.
 func streamRace(ctx context.Context, e *engine.Engine, req race.Request, out eventWriter) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -229,5 +232,5 @@ func streamRace(ctx context.Context, e *engine.Engine, req race.Request, out eve
 	_ = out.send("", last.Type, last) // an error means that the caller has gone
 }
 
-// maxTail is how many bytes from the end of an attempt's output a result holds, 4 KiB.
+// maxTail is how many bytes from the end of the output of each command of a race the result holds, 4 KiB.
 const maxTail = 4 << 10

@@ -37,7 +37,8 @@ type replays struct {
 	known map[[sha256.Size]byte]*replay
 }
 
-// A replay is a request with an Idempotency-Key and, once done is closed, its response.
+// A replay is a request with an Idempotency-Key, which the client may repeat, and, once done is closed, its
+// response.
 type replay struct {
 	body  [sha256.Size]byte
 	began time.Time
@@ -48,8 +49,9 @@ type replay struct {
 	data   []byte
 }
 
-// find returns the replay of the request with this key, or nil if too many are remembered. first is set if
-// the key is new: then the caller serves the request and calls finish.
+// find returns the replay of the request with this key, which holds the response for its repetitions, or nil
+// if too many are remembered. first is set if the key is new: then the caller serves the request and calls
+// finish. body is the hash of the request's body.
 func (s *replays) find(key, body [sha256.Size]byte) (r *replay, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +127,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 // Unwrap returns the wrapped response writer, by which an http.ResponseController finds the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// replayed serves a request with an Idempotency-Key by calling next, and a repetition with the response of
-// the first. It returns the HTTP status if ctx does not have it, and 0 otherwise.
+// replayed serves a request with an Idempotency-Key by calling next, and a repetition with the stored
+// response to the first. It returns the response's HTTP status for the metrics, or 0 if ctx has it.
 func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (status int) {
 	r, w := humago.Unwrap(ctx)
 	if len(key) > maxReplayKey {
@@ -162,7 +164,8 @@ func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (s
 	return 0
 }
 
-// repeat answers with the response to the earlier request r. If that is still being served, it waits.
+// repeat answers a repetition of the request r with the response to r. If r is still being served, repeat
+// waits.
 func (a *API) repeat(ctx huma.Context, r *replay) {
 	select {
 	case <-r.done:

@@ -12,17 +12,19 @@ import (
 	"github.com/snapfs/snapfs/serve/token"
 )
 
-// execHeader is the response header with the ID of a command whose output is streamed. With it the client
-// sends input and signals.
+// execHeader is the response header with the ID of a command whose output the API streams to a client. By
+// this ID the client sends input and signals to the command.
 const execHeader = "Snapfs-Exec"
 
-// A running lists the commands whose output is streamed to a client, for as long as the connections last.
+// A running lists the commands whose output is streamed to a client, so that further requests can send input
+// and signals to them. A command is in the list as long as its connection lasts.
 type running struct {
 	mu  sync.Mutex
 	all map[string]*command.Running // by sandbox and ID
 }
 
-// add adds the command x of a sandbox to the list, until the caller calls done, and returns its new ID.
+// add adds the command x of a sandbox to the list of commands to which requests can send input, until the
+// caller calls done. It returns the command's new ID.
 func (s *running) add(sandbox string, x *command.Running) (id string, done func()) {
 	id = rand.Text()
 	s.mu.Lock()
@@ -77,7 +79,8 @@ type signalInput struct {
 	}
 }
 
-// inputTime is how long a request that writes a command's input waits for a command that does not read it.
+// inputTime is how long a client's request that writes a command's input waits for a command that does not
+// read it.
 const inputTime = 30 * time.Second
 
 func (a *API) addRunning() {

@@ -103,7 +103,7 @@ func describe(i engine.Info) Sandbox {
 	return s
 }
 
-// made returns the reply to a request that has just made the sandbox of rec: the sandbox's description.
+// made returns the reply to a request that has just made the sandbox of rec: a description of the sandbox.
 func made(rec *catalog.Record) *sandboxOutput {
 	i := engine.Info{Record: rec, Base: "frozen"}
 	for _, t := range rec.Trees {
@@ -286,7 +286,7 @@ func (a *API) fork(ctx context.Context, in *forkInput) (*sandboxOutput, error) {
 	return made(rec), nil
 }
 
-// request converts a client's request for a sandbox into the engine's form. Errors: ErrInvalid; those of
+// request converts a client's request for a new sandbox into the engine's form. Errors: ErrInvalid; those of
 // [profile.Apply].
 func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error) {
 	const op = "making a sandbox"
@@ -339,8 +339,9 @@ func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error)
 	return req, profile.Apply(ctx, &req, n.Profile, func(flag string) bool { return given[flag] })
 }
 
-// mayName returns an error unless the client may name this profile for a sandbox; that needs the scope
-// promote. A profile that is named counts as the user's own, although a sandbox can have written the file.
+// mayName returns an error unless the client may choose the profile called name for a new sandbox, which
+// needs the scope (right) promote: such a profile is trusted like the user's own, although a sandbox can have
+// written its file. op is named in errors.
 func mayName(ctx context.Context, op, name string) error {
 	if name == "" || name == profile.None {
 		return nil
@@ -354,8 +355,8 @@ func mayName(ctx context.Context, op, name string) error {
 	return nil
 }
 
-// waiting parses how long the start of a sandbox waits for capacity, such as "30s", or with ifRoom is refused
-// without it.
+// waiting parses how long the start of a sandbox waits for free capacity of the host, such as "30s". With
+// ifRoom it does not wait: without capacity it is refused. Errors: ErrInvalid.
 func waiting(queue string, ifRoom bool) (o admission.Options, err error) {
 	o.IfRoom = ifRoom
 	if queue != "" {

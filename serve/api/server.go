@@ -42,14 +42,14 @@ type Options struct {
 }
 
 // An Other is another handler at the same address as the API, such as that of E2B's protocol. Claims reports
-// whether a request is its own.
+// whether a request is meant for it and not for the API.
 type Other interface {
 	http.Handler
 	Claims(r *http.Request) bool
 }
 
-// Mount adds a handler do for a path, for clients that have the scope; has reports whether the client also
-// has another scope. It must be called before Serve.
+// Mount adds the handler do for a URL path, for clients whose token has the scope (right); by has, do checks
+// whether the client also has another scope. It must be called before Serve.
 func (a *API) Mount(path string, scope token.Scope, do func(w http.ResponseWriter, r *http.Request, has func(token.Scope) bool)) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		if err := a.authorize(r.Context(), r.Header.Get("Authorization"), scope); err != nil {
@@ -109,10 +109,11 @@ const (
 	recheckTime = 10 * time.Second
 )
 
-// scopeKey is the name under which an operation of the OpenAPI document holds the scope of its route.
+// scopeKey is the name under which the OpenAPI document holds, for each route, the scope (right of a token)
+// that a client needs.
 const scopeKey = "x-snapfs-scope"
 
-// New returns the API for the state directory of o, with all routes.
+// New returns the HTTP API for the sandboxes of the state directory of o, with all routes.
 func New(o Options) *API {
 	setProblems()
 	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), calls: make(slots, maxCalls), recheck: recheckTime}
@@ -161,7 +162,8 @@ func (a *API) addAll() {
 // Document returns the OpenAPI document, the description of all routes of the API, as JSON.
 func (a *API) Document() ([]byte, error) { return a.huma.OpenAPI().MarshalJSON() }
 
-// A route describes a route of the API: its scope, method, path and texts for the OpenAPI document.
+// A route describes a route of the API: the scope (right of a token) that it needs, its method, path and
+// texts for the OpenAPI document.
 type route struct {
 	scope               token.Scope // "" for everybody
 	method, path        string
@@ -201,10 +203,12 @@ func add[I, O any](a *API, r route, do func(context.Context, *I) (*O, error)) {
 	})
 }
 
-// A slots bounds how many requests are served at once. Each request takes a slot and releases it at its end.
+// A slots bounds how many requests of one kind the API serves at once. Each request takes a slot and releases
+// it at its end.
 type slots chan struct{}
 
-// take takes a free slot for a request, and reports whether there was one.
+// take takes a free slot for a request, by which the number of requests served at once is bounded. It reports
+// whether there was one.
 func (s slots) take() bool {
 	select {
 	case s <- struct{}{}:
@@ -216,7 +220,7 @@ func (s slots) take() bool {
 
 func (s slots) release() { <-s }
 
-// A caller says over which connection a request came, which decides its rights.
+// A caller says over which connection a request to the API came, which decides the rights of its sender.
 type caller struct {
 	// local is set on the unix socket, whose peer was checked.
 	local bool
@@ -224,8 +228,8 @@ type caller struct {
 	server *serving
 }
 
-// A serving is one run of [API.Serve]. The sessions of terminals, whose connections the HTTP server no longer
-// knows, end with it.
+// A serving is one run of [API.Serve], which answers requests until the server ends. By it, sessions of
+// terminals, whose connections the HTTP server no longer knows, end with the server.
 type serving struct {
 	// ending is closed when it ends.
 	ending <-chan struct{}
@@ -235,12 +239,12 @@ type serving struct {
 
 type callerKey struct{}
 
-// A grantKey is the context key of the function that checks whether the sender of a request has another scope
-// than that of the route.
+// A grantKey is the key, in a request's context, of the function that checks whether the sender of the
+// request has another scope (right of a token) than that of the route.
 type grantKey struct{}
 
-// granted returns an error unless the sender of the request of ctx has a scope, in addition to that of the
-// route.
+// granted returns an error unless the sender of the request of ctx has a scope (right of a token), in
+// addition to that of the route.
 func granted(ctx context.Context, scope token.Scope) error {
 	check, ok := ctx.Value(grantKey{}).(func(token.Scope) error)
 	if !ok {
@@ -249,8 +253,8 @@ func granted(ctx context.Context, scope token.Scope) error {
 	return check(scope)
 }
 
-// admit checks the token and the scope of a request's sender and bounds the number of requests. Then it calls
-// next, which serves the request.
+// admit checks that the token of a request's sender has the scope (right) that the route needs, and bounds
+// the number of requests. Then it calls next, which serves the request.
 func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 	r, _ := ctx.Operation().Metadata[scopeKey].(route)
 	began, status := time.Now(), 0
@@ -287,9 +291,9 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// authorize returns an error unless the sender of a request has the scope. header is its Authorization
-// header. A client on the unix socket has every scope, but one that sends a token has only the scopes of the
-// token.
+// authorize returns an error unless the sender of a request has the scope (right). header is the request's
+// Authorization header. A client on the unix socket has every scope, but one that sends a token has only the
+// scopes of the token.
 func (a *API) authorize(ctx context.Context, header string, scope token.Scope) error {
 	if scope == "" {
 		return nil
@@ -335,7 +339,7 @@ func (a *API) endWithToken(ctx context.Context, stop func(), header string, scop
 	}
 }
 
-// writeProblem answers a request with the problem p, before the function of its route runs.
+// writeProblem answers a request that is refused before its route handles it with the problem document p.
 func writeProblem(ctx huma.Context, p *Problem) {
 	for name, values := range p.GetHeaders() {
 		for _, v := range values {

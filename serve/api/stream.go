@@ -38,7 +38,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
-// flush sends the data of the response that is written so far to the client.
+// flush sends the data of the response that was written so far on to the client.
 func (w *writer) flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,7 +46,7 @@ func (w *writer) flush() error {
 	return w.control.Flush()
 }
 
-// stream returns a response for package huma whose content do writes, as long as that takes.
+// stream returns a response for package huma whose content the function do writes, as long as that takes.
 func stream(contentType string, do func(w *writer)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		ctx.SetHeader("Content-Type", contentType)
@@ -129,7 +129,8 @@ func accepts(header string, offered ...string) string {
 	return best
 }
 
-// schemaOf returns a reference to the schema of v's type in the OpenAPI document.
+// schemaOf returns a reference to the JSON schema of v's type in the OpenAPI document, which describes the
+// API.
 func (a *API) schemaOf(v any) *huma.Schema {
 	return a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
 }

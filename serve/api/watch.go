@@ -77,8 +77,8 @@ func (a *API) watch(ctx context.Context, in *watchInput) (*huma.StreamResponse, 
 	}), nil
 }
 
-// streamWatch sends the changes in a watched directory to the client until the watch ends or the client is
-// gone.
+// streamWatch sends the changes that w reports in a directory of a sandbox to the client until the watch ends
+// or the client is gone.
 func streamWatch(ctx context.Context, w *watch.Watch, out eventWriter) {
 	beat := time.NewTicker(beatTime)
 	defer beat.Stop()

@@ -139,8 +139,8 @@ func (x *Running) open(c *engine.Command, input bool) (theirs []*os.File, err er
 	return theirs, nil
 }
 
-// copyTo passes the output of a command that it reads from from to sink, under the name stream, until its
-// end.
+// copyTo reads the output of a command from from until its end, and passes it on to sink, the function that
+// gets a command's output, under the name stream.
 func copyTo(sink func(stream string, p []byte), stream string, from *os.File) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -155,8 +155,8 @@ func copyTo(sink func(stream string, p []byte), stream string, from *os.File) {
 }
 
 // Wait waits for the end of the command. It ends the command after the duration limit, unless that is 0, or
-// when ctx ends. After Wait nothing calls the sink any more, except for a terminal that processes of the
-// command still have. Errors: those of [serve.Await].
+// when ctx ends. Afterwards nothing calls the sink, the function that gets the output, any more, except for a
+// terminal that processes of the command still have. Errors: those of [serve.Await].
 func (x *Running) Wait(ctx context.Context, limit time.Duration) (Ended, error) {
 	var r Ended
 	var err error

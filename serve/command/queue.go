@@ -49,7 +49,7 @@ func (q *Queue) Add(stream string, p []byte) {
 	q.chunks = append(q.chunks, Chunk{Stream: stream, Lost: int64(len(p))})
 }
 
-// End says that no more output will be added, so that [Queue.Next] can end.
+// End says that no more output of the command will be added to the queue, so that [Queue.Next] can end.
 func (q *Queue) End() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

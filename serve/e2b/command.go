@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/serve/e2b/envd"
 )
 
-// Bounds of a command's output on its way to a client that speaks the protocol of E2B.
+// Bounds of a command's output on its way to a client of E2B: the size of a piece, how many wait, and times.
 const (
 	pieceSize = 32 << 10
 	// maxQueued is how many pieces of output wait for a client that reads slowly. Then the command waits for
@@ -24,7 +24,8 @@ const (
 	// more.
 	maxQueued  = 64
 	slowClient = 30 * time.Second
-	// lastOutput is how long the end of a command is delayed for output of processes that it has left behind.
+	// lastOutput is how long the report of a command's end is delayed for output of processes that the
+	// command has left behind.
 	lastOutput = 300 * time.Millisecond
 	// maxPipe is the largest number of bytes that a pipe holds (pipe(7)): how much output a command can leave
 	// there at its end.
@@ -176,7 +177,8 @@ func (x *command) copy(from *os.File, event func(p []byte) *envd.ProcessEvent_Da
 	}
 }
 
-// send sends an event to every client of the command, and drops clients that are too slow.
+// send sends an event, such as a piece of output, to every client of the command, and drops clients that are
+// too slow.
 func (x *command) send(event *envd.ProcessEvent) {
 	x.mu.Lock()
 	var all []*reader
@@ -206,7 +208,8 @@ func (x *command) send(event *envd.ProcessEvent) {
 	}
 }
 
-// drop removes a client that is too slow. Both streams of a command may call it at the same time.
+// drop stops sending the command's output to a client that is too slow. Both streams of a command may call it
+// at the same time.
 func (x *command) drop(r *reader) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

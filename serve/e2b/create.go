@@ -26,8 +26,8 @@ const usualTimeout = 300 * time.Second
 // mostSandboxes is the largest number of sandboxes and snapshots that this server has in one state directory.
 const mostSandboxes = 1000
 
-// A creation is the result of a request for a sandbox with an idempotency key. A client that repeats the
-// request gets the same sandbox.
+// A creation is the result of a request for a sandbox with an idempotency key. If the client repeats the
+// request with that key, it gets the same sandbox.
 type creation struct {
 	done  chan struct{}
 	at    time.Time
@@ -54,12 +54,12 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// onceFor is how long the result of a request with an idempotency key is remembered. Clients repeat a request
-// within seconds.
+// onceFor is how long the result of a request for a sandbox with an idempotency key, by which a repetition is
+// recognised, is remembered. Clients repeat a request within seconds.
 const onceFor = 10 * time.Minute
 
-// once calls do, which makes a sandbox, for a new idempotency key. For a known key it returns the result of
-// the first call.
+// once calls do, which makes a sandbox, if the idempotency key of the request is new. For a known key it
+// returns the result of the first call.
 func (s *Server) once(ctx context.Context, key string, do func() (sandboxReply, error)) (sandboxReply, error) {
 	s.mu.Lock()
 	for k, c := range s.created {
@@ -91,8 +91,8 @@ func (s *Server) once(ctx context.Context, key string, do func() (sandboxReply, 
 	return c.reply, c.err
 }
 
-// check returns ErrInvalid if the request asks for a feature of E2B that this server lacks. The server
-// ignores no demand.
+// check returns ErrInvalid if the request for a sandbox asks for a feature of E2B that this server lacks. The
+// server ignores no demand.
 func (q *newSandbox) check() error {
 	const op = "making a sandbox"
 	for what, given := range map[string]bool{
@@ -131,7 +131,7 @@ func (s *Server) timeout(seconds *int64, usual time.Duration) (time.Duration, er
 	return max(time.Duration(*seconds)*time.Second, time.Millisecond), nil
 }
 
-// make makes the sandbox that the request q asks for, and describes it.
+// make makes the sandbox that the request q of an E2B client asks for, and describes it.
 func (s *Server) make(r *http.Request, q *newSandbox) (sandboxReply, error) {
 	ctx := r.Context()
 	if err := q.check(); err != nil {
@@ -165,8 +165,8 @@ func (s *Server) make(r *http.Request, q *newSandbox) (sandboxReply, error) {
 	return s.reply(r, rec.Name, &m), nil
 }
 
-// countable returns an error if making more further sandboxes would exceed the number that this server may
-// have.
+// countable returns an error if making this many more sandboxes would exceed mostSandboxes, the number that
+// this server may have.
 func (s *Server) countable(ctx context.Context, e *engine.Engine, more int) error {
 	if names, err := e.Names(); err == nil && len(names)+more <= mostSandboxes {
 		return nil // those of persons included
@@ -178,7 +178,8 @@ func (s *Server) countable(ctx context.Context, e *engine.Engine, more int) erro
 	return err
 }
 
-// newID returns a random ID for a new sandbox. It is also the sandbox's name, and a label of a host name.
+// newID returns a random ID for a new sandbox. It is also the sandbox's name in snapfs, and a label of the
+// host name by which clients reach it.
 func newID() string { return "e" + catalog.NewID() }
 
 // admission says whether a new sandbox waits for free capacity of the host, or is refused without it, as the
@@ -187,8 +188,9 @@ func (s *Server) admission() admission.Options {
 	return admission.Options{Queue: s.o.Rules.Queue, IfRoom: s.o.Rules.IfRoom}
 }
 
-// fromTemplate makes a sandbox from the template that m names, and stores m for it. After an error there is
-// no new sandbox. Errors: ErrNotFound (the template), those of [engine.Engine.New] and [engine.Engine.Fork].
+// fromTemplate makes a sandbox from the template that m names, and stores m, the data that E2B has about the
+// sandbox, for it. After an error there is no new sandbox. Errors: ErrNotFound (the template), those of
+// [engine.Engine.New] and [engine.Engine.Fork].
 func (s *Server) fromTemplate(ctx context.Context, e *engine.Engine, m *meta) (*catalog.Record, error) {
 	file, named := s.o.Templates[m.Template]
 	if m.Template == baseTemplate || named {
@@ -227,8 +229,8 @@ func noTemplate(name string) error {
 	return errs.New("making a sandbox", "", errs.ErrNotFound, fmt.Sprintf("no template is named %q", name))
 }
 
-// given reports whether the operator's flags set the part of the sandboxes' policy called flag. The profile
-// of a template then does not change that part.
+// given reports whether the operator, who started the server, has set the part of the sandboxes' policy
+// called flag by flags. The profile of a template then does not change that part.
 func (s *Server) given(flag string) bool {
 	if flag == "net" {
 		return true // a profile may grant no network that the server does not have
@@ -252,8 +254,8 @@ func (s *Server) request(id string, m *meta) hostfs.Request {
 	}
 }
 
-// note stores m, the data that E2B knows of the new sandbox of rec. If that fails, note removes the sandbox,
-// in which nothing has run.
+// note stores m, the data that E2B has about a sandbox, for the new sandbox of rec. If that fails, note
+// removes the sandbox, in which nothing has run.
 func (s *Server) note(ctx context.Context, e *engine.Engine, rec *catalog.Record, m *meta) error {
 	err := m.save(e, rec.Name)
 	if err != nil {
@@ -262,8 +264,9 @@ func (s *Server) note(ctx context.Context, e *engine.Engine, rec *catalog.Record
 	return err
 }
 
-// adopt stores m for the sandbox of rec, a new fork, and sets its time limits. If that fails, adopt removes
-// the sandbox. If err, the error of making the fork, is not nil, it only returns that.
+// adopt stores m, the data that E2B has about a sandbox, for the sandbox of rec, a new fork, and sets its
+// time limits. If that fails, adopt removes the sandbox. If err, the error of making the fork, is not nil, it
+// only returns that.
 func (s *Server) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Record, m *meta, err error) error {
 	if err == nil {
 		err = s.note(ctx, e, rec, m)
@@ -281,9 +284,9 @@ func (s *Server) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Recor
 	return err
 }
 
-// limits returns l with the time limits for a sandbox of this age whose time-out begins now. At the time-out
-// the sandbox is removed, or with AutoPause paused. It never exceeds the operator's limits ttl and
-// remove-after.
+// limits returns the limits l with the time limits for a sandbox of this age whose time-out begins now. At
+// the time-out the sandbox is removed, or with AutoPause paused. The time-out never exceeds the operator's
+// limits ttl and remove-after. A snapshot gets no time limits.
 func (s *Server) limits(l catalog.Limits, m *meta, age time.Duration) catalog.Limits {
 	own, end := s.o.Rules.Policy.Limits, age+m.Timeout
 	if own.TTL > 0 {
@@ -303,8 +306,8 @@ func (s *Server) limits(l catalog.Limits, m *meta, age time.Duration) catalog.Li
 	return l
 }
 
-// pausedAt returns l with the time limits for a sandbox that a client pauses at this age. Only the operator's
-// limits end it then.
+// pausedAt returns the limits l with the time limits for a sandbox that a client pauses at this age: its
+// time-out no longer ends it, but only the operator's limits.
 func (s *Server) pausedAt(l catalog.Limits, age time.Duration) catalog.Limits {
 	own := s.o.Rules.Policy.Limits
 	l.TTL, l.RemoveAfter, l.KeepEnd = max(age, time.Millisecond), 0, own.KeepEnd

@@ -22,8 +22,8 @@ import (
 	"github.com/snapfs/snapfs/serve/e2b/envd"
 )
 
-// The headers of a request for the agent of a sandbox (envd), which name the sandbox, its access token and
-// its port; and the port that stands for the agent itself.
+// The headers of a request for envd, E2B's program in a sandbox, which name the sandbox, its access token and
+// its port; and the port that stands for envd itself.
 const (
 	idHeader    = "E2b-Sandbox-Id"
 	tokenHeader = "X-Access-Token"
@@ -31,16 +31,17 @@ const (
 	envdPort    = 49983
 )
 
-// maxMessage is the largest size in bytes of a message in the protocol of E2B's agent.
+// maxMessage is the largest size in bytes of a message in the protocol of envd, E2B's program in a sandbox.
 const maxMessage = 16 << 20
 
-// envdPath reports whether the URL path p belongs to E2B's agent (envd), and not to a control route.
+// envdPath reports whether the URL path p belongs to envd, E2B's program in a sandbox, and not to a control
+// route, such as one that makes sandboxes.
 func envdPath(p string) bool {
 	return p == "/health" || p == "/files" || p == "/envs" || strings.HasPrefix(p, "/process.Process/") || strings.HasPrefix(p, "/filesystem.Filesystem/")
 }
 
-// envdRoutes returns the handler of the routes of E2B's agent. The context of each request must hold a
-// [visit].
+// envdRoutes returns the handler of the routes of envd, E2B's program in a sandbox, such as those that run
+// commands. The context of each request must hold a [visit].
 func (s *Server) envdRoutes() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -66,8 +67,8 @@ func (s *Server) envdRoutes() http.Handler {
 
 type sandboxKey struct{}
 
-// A visit is stored in the context of each request for the agent of a sandbox: the open sandbox, and the
-// values of the request's headers.
+// A visit is stored in the context of each request that E2B's program in a sandbox (envd) would answer: the
+// open sandbox, and the values of the request's headers.
 type visit struct {
 	b    *opened
 	call *call
@@ -81,7 +82,8 @@ func visitOf(ctx context.Context) visit {
 	return v
 }
 
-// serveEnvd serves a request that is meant for a sandbox: for its agent, or for another port of it.
+// serveEnvd serves a request that is meant for a sandbox: for E2B's program there (envd), or for another port
+// of the sandbox.
 func (s *Server) serveEnvd(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get(idHeader)
 	if id == "" && r.URL.Path == "/health" {
@@ -137,8 +139,8 @@ func (s *Server) visited(r *http.Request, id string) (*opened, error) {
 	return nil, notFound("")
 }
 
-// authorized reports whether a request may reach the agent of the sandbox b: it has the access token, or a
-// signature made with that.
+// authorized reports whether a request may use the files and commands of the sandbox b: it has the sandbox's
+// access token, or, for the content of a file, a signature made with that.
 func authorized(r *http.Request, b *opened) bool {
 	return hasToken(r, b) || r.URL.Path == "/files" && signed(r, b.meta.Token)
 }
@@ -148,8 +150,8 @@ func hasToken(r *http.Request, b *opened) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(b.meta.Token)) == 1
 }
 
-// signed reports whether the URL of a file has a signature, made with this access token, that has not
-// expired.
+// signed reports whether the URL of a file in a sandbox has a signature, made with the access token token,
+// that has not expired.
 func signed(r *http.Request, token string) bool {
 	q := r.URL.Query()
 	operation := "read"
@@ -168,8 +170,8 @@ func signed(r *http.Request, token string) bool {
 	return subtle.ConstantTimeCompare([]byte(q.Get("signature")), []byte("v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))) == 1
 }
 
-// awake returns the sandbox b if it is not paused. A paused one it resumes if the client has asked for that
-// (autoResume); otherwise it returns ErrBusy.
+// awake returns the sandbox b if it is not paused. It resumes a paused one if the client that made the
+// sandbox has asked for that (autoResume); otherwise it returns ErrBusy.
 func (s *Server) awake(ctx context.Context, b *opened) (*opened, error) {
 	if !b.paused() {
 		return b, nil
@@ -183,8 +185,8 @@ func (s *Server) awake(ctx context.Context, b *opened) (*opened, error) {
 	return s.sandbox(ctx, b.Name)
 }
 
-// path returns a client's path as an absolute one. A relative path begins at the workspace, which is the home
-// directory.
+// path returns a client's path in the sandbox as an absolute one. A relative path begins at the workspace,
+// which is the home directory.
 func (b *opened) path(p string) string {
 	if p == "~" || strings.HasPrefix(p, "~/") {
 		p = "." + p[1:]

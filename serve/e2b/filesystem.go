@@ -30,7 +30,7 @@ var _ envd.FilesystemHandler = (*filesystem)(nil)
 // client.
 const maxEntries = 100_000
 
-// files calls do with the sandbox of the request and a tree that works on its files.
+// files calls do with the sandbox of the request and with t, which gives access to the sandbox's files.
 func (f *filesystem) files(ctx context.Context, do func(b *opened, t tree) error) error {
 	b := sandboxOf(ctx)
 	err := f.s.checkUser(callOf(ctx).user)
@@ -40,8 +40,8 @@ func (f *filesystem) files(ctx context.Context, do func(b *opened, t tree) error
 	return rpcError(err)
 }
 
-// target returns the absolute path of a file that a client wants to change. Errors: ErrInvalid for an empty
-// path, which would mean the whole home directory.
+// target returns the absolute path of a file in a sandbox that a client wants to change. Errors: ErrInvalid
+// for an empty path, which would mean the whole home directory.
 func target(b *opened, p string) (string, error) {
 	at := b.path(p)
 	if p == "" || at == "/" {
@@ -95,7 +95,7 @@ func parents(t tree, at string) error {
 	return err
 }
 
-// Move moves a file of a sandbox to another path, and makes the missing parents of that.
+// Move handles a request to move a file of a sandbox to another path. It makes the missing parents of that.
 func (f *filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveResponse, error) {
 	out := &envd.MoveResponse{}
 	err := f.files(ctx, func(b *opened, t tree) error {
@@ -122,7 +122,8 @@ func (f *filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveR
 	return out, err
 }
 
-// Remove removes a file of a sandbox, or a directory with everything in it. A missing one is no error.
+// Remove handles a request to remove a file of a sandbox, or a directory with everything in it. A missing one
+// is no error.
 func (f *filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.RemoveResponse, error) {
 	err := f.files(ctx, func(b *opened, t tree) error {
 		at, err := target(b, q.Path)
@@ -137,8 +138,8 @@ func (f *filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.R
 	return &envd.RemoveResponse{}, err
 }
 
-// ListDir describes the entries of a directory, and those of its subdirectories down to the depth of the
-// request.
+// ListDir handles a request to list a directory of a sandbox: it describes the entries, and those of the
+// subdirectories down to the depth of the request.
 func (f *filesystem) ListDir(ctx context.Context, q *envd.ListDirRequest) (*envd.ListDirResponse, error) {
 	out := &envd.ListDirResponse{}
 	err := f.files(ctx, func(b *opened, t tree) error {

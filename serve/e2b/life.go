@@ -269,7 +269,8 @@ func (s *Server) snapshots(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// removeSnapshot handles a request to remove a snapshot. It refuses to remove any other template.
+// removeSnapshot handles a request to remove a snapshot of a sandbox's files, which clients name like a
+// template. It refuses to remove any other template.
 func (s *Server) removeSnapshot(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimSuffix(r.PathValue("template"), ":default")
 	b, err := s.enter(r.Context(), name)
@@ -286,7 +287,8 @@ func (s *Server) removeSnapshot(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// template handles a request that asks whether a template of this name exists.
+// template handles a client's request that asks whether a template, from which sandboxes are made, exists
+// under a name.
 func (s *Server) template(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("template")
 	if name != baseTemplate && s.o.Templates[name] == "" {

@@ -46,7 +46,8 @@ type meta struct {
 
 func newToken() string { return rand.Text() }
 
-// save writes the meta of the sandbox called id to its metaFile, durably.
+// save writes the data that only E2B has about the sandbox called id to the file metaFile in the catalogue,
+// durably.
 func (m *meta) save(e *engine.Engine, id string) error {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -55,8 +56,8 @@ func (m *meta) save(e *engine.Engine, id string) error {
 	return e.Catalog().WriteFile(id, metaFile, append(data, '\n'))
 }
 
-// readMeta reads the meta of the sandbox called id from its metaFile. Errors: ErrNotFound for a sandbox that
-// this server did not make.
+// readMeta reads the data that only E2B has about the sandbox called id from the file metaFile in the
+// catalogue. Errors: ErrNotFound for a sandbox that this server did not make.
 func readMeta(e *engine.Engine, id string) (meta, error) {
 	var m meta
 	data, err := os.ReadFile(filepath.Join(e.Catalog().Path(id), metaFile))
@@ -120,9 +121,9 @@ func (b *opened) exists() bool {
 	return b.State == catalog.Ready && b.Ended == nil && (end == 0 || b.AgeAt(catalog.Now()) < end)
 }
 
-// covers returns an error if the sandbox of rec may do more than the rules of this server allow, because an
-// earlier server with wider rules made it. The time limits do not count, because a client sets them, nor the
-// profiles of templates, which the operator has named.
+// covers returns an error if the sandbox of rec may do more than the rules that the operator of this server
+// set, because an earlier server with wider rules made it. The time limits do not count, because a client
+// sets them, nor the profiles of templates, which the operator has named.
 func (s *Server) covers(rec *catalog.Record) error {
 	if p := rec.Policy.Profile; p != nil && !p.Found {
 		for _, path := range s.o.Templates {

@@ -34,8 +34,8 @@ type usageSample struct {
 	cpu time.Duration
 }
 
-// firstSample is how long the first request for metrics waits to take a second sample of the processor time,
-// without which there is no share.
+// firstSample is how long the first request for a sandbox's usage waits between two samples of the processor
+// time, from which it computes the share of the processors used.
 const firstSample = 50 * time.Millisecond
 
 // hostMemory returns the size of this machine's memory in bytes: what a sandbox without a limit can use.
@@ -147,7 +147,8 @@ func (s *Server) allMetrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// envdMetrics handles a request for metrics that a client sends to the agent of a sandbox.
+// envdMetrics handles a request for the present usage of a sandbox that a client sends to E2B's program in
+// the sandbox (envd).
 func (s *Server) envdMetrics(w http.ResponseWriter, r *http.Request) {
 	m, err := s.measure(r.Context(), sandboxOf(r.Context()))
 	if err != nil {

@@ -40,8 +40,8 @@ func (p *processes) List(ctx context.Context, _ *envd.ListRequest) (*envd.ListRe
 	return out, nil
 }
 
-// Start runs a command in a sandbox and sends its output to the client until it ends. If the client leaves,
-// the command continues. At the deadline of the request it is killed.
+// Start handles a request to run a command in a sandbox: it sends the output to the client until the command
+// ends. If the client leaves, the command continues. At the deadline of the request the command is killed.
 func (p *processes) Start(ctx context.Context, q *envd.StartRequest, to *connect.ServerStream[envd.StartResponse]) error {
 	b := sandboxOf(ctx)
 	c, input, err := p.s.command(b, q, callOf(ctx))
@@ -69,7 +69,8 @@ func (p *processes) Start(ctx context.Context, q *envd.StartRequest, to *connect
 	return x.follow(ctx, p.s, b, r, func(event *envd.ProcessEvent) error { return to.Send(&envd.StartResponse{Event: event}) })
 }
 
-// Connect sends the output of a running command to one more client, from now on.
+// Connect handles a client's request for the output of a command that already runs in a sandbox: it sends the
+// output from now on.
 func (p *processes) Connect(ctx context.Context, q *envd.ConnectRequest, to *connect.ServerStream[envd.ConnectResponse]) error {
 	b := sandboxOf(ctx)
 	x, err := p.s.resourcesOf(b).find(q.Process)
@@ -83,8 +84,8 @@ func errTooSlow() error {
 	return connect.NewError(connect.CodeResourceExhausted, errors.New("the client reads the output too slowly"))
 }
 
-// follow sends the events of a command to the client r until the command's end, and empty messages to hold
-// the connection open.
+// follow sends the events of a command, such as its output, to the client that reads through r, until the
+// command's end, and empty messages to hold the connection open.
 func (x *command) follow(ctx context.Context, s *Server, b *opened, r *reader, send func(*envd.ProcessEvent) error) error {
 	defer x.detach(r)
 	if err := send(&envd.ProcessEvent{Event: &envd.ProcessEvent_Start{Start: &envd.ProcessEvent_StartEvent{Pid: x.pid}}}); err != nil {
@@ -148,7 +149,8 @@ func (p *processes) Update(ctx context.Context, q *envd.UpdateRequest) (*envd.Up
 	return &envd.UpdateResponse{}, rpcError(err)
 }
 
-// SendInput writes one message to the standard input or the terminal of a command.
+// SendInput handles a request to write one message to the standard input or the terminal of a running command
+// of a sandbox.
 func (p *processes) SendInput(ctx context.Context, q *envd.SendInputRequest) (*envd.SendInputResponse, error) {
 	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil {
@@ -167,8 +169,8 @@ func (x *command) input(ctx context.Context, in *envd.ProcessInput) error {
 	return errs.New("writing input", "", errs.ErrInvalid, "the request has no input")
 }
 
-// StreamInput writes a stream of messages to the standard input or the terminal of the command that the first
-// message names.
+// StreamInput handles a request that writes a stream of messages to the standard input or the terminal of the
+// command that the first message names.
 func (p *processes) StreamInput(ctx context.Context, from *connect.ClientStream[envd.StreamInputRequest]) (*envd.StreamInputResponse, error) {
 	var x *command
 	for from.Receive() {
@@ -191,7 +193,8 @@ func (p *processes) StreamInput(ctx context.Context, from *connect.ClientStream[
 	return &envd.StreamInputResponse{}, nil
 }
 
-// SendSignal sends a signal to a command, or SIGKILL to its whole process group.
+// SendSignal handles a request to send a signal to a running command of a sandbox, or SIGKILL to its whole
+// process group.
 func (p *processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (*envd.SendSignalResponse, error) {
 	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil {
@@ -227,7 +230,7 @@ func startError(err error) error {
 }
 
 // command converts a client's request to start a command into the engine's form, and reports whether the
-// command gets a standard input.
+// command gets a standard input. call holds the values of the request's headers.
 func (s *Server) command(b *opened, q *envd.StartRequest, call *call) (engine.Command, bool, error) {
 	const op = "starting"
 	if err := s.checkUser(call.user); err != nil {
@@ -263,14 +266,15 @@ func (s *Server) command(b *opened, q *envd.StartRequest, call *call) (engine.Co
 	return c, q.Stdin == nil || *q.Stdin, nil // an older client does not ask for what it uses
 }
 
-// A call holds the values of a request's headers for the agent: the user to run as, and how often to send
-// empty messages.
+// A call holds the values of the headers of a request for E2B's program in a sandbox (envd): the user to run
+// as, and how often to send empty messages.
 type call struct {
 	user string
 	ping time.Duration
 }
 
-// keepalive returns the time between two empty messages that hold the connection to the client open.
+// keepalive returns the time between two empty messages to the client of a running command, which hold the
+// connection open.
 func (c *call) keepalive() time.Duration {
 	if c.ping <= 0 {
 		return 50 * time.Second

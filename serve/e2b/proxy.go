@@ -30,8 +30,8 @@ func portHost(host string) (port uint16, id string, ok bool) {
 }
 
 // proxy passes an HTTP request on to a port of a sandbox, also one that becomes a WebSocket. It requires no
-// API key: anyone who knows the ID reaches the ports, unless mayReach refuses. A request that it refuses does
-// not resume the sandbox.
+// API key: anyone who knows the sandbox's ID reaches the ports, unless mayReach refuses. A request that it
+// refuses does not resume a paused sandbox.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, id string, port uint16) {
 	b, err := s.sandbox(r.Context(), id)
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // A resources holds the parts of this server that belong to one sandbox: its running commands and watches,
-// and the processes in it that read files.
+// and the helper processes in the sandbox that read files.
 type resources struct {
 	s *Server
 
@@ -34,7 +34,8 @@ type resources struct {
 	slots chan struct{} // one for each request for files
 }
 
-// resourcesOf returns the resources of this server for the sandbox b. The first call makes them.
+// resourcesOf returns the resources of this server that belong to the sandbox b, such as its running
+// commands. The first call makes them.
 func (s *Server) resourcesOf(b *opened) *resources {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +49,8 @@ func (s *Server) resourcesOf(b *opened) *resources {
 	return r
 }
 
-// forget closes the resources of this server for the removed sandbox called id.
+// forget ends the commands, watches and helper processes that this server has for the removed sandbox called
+// id.
 func (s *Server) forget(id string) {
 	s.mu.Lock()
 	r := s.resources[id]
@@ -98,7 +100,7 @@ func (r *resources) all() []*command {
 	return list
 }
 
-// find returns the command that a request names. Errors: ErrNotFound.
+// find returns the running command of the sandbox that a request names by number or tag. Errors: ErrNotFound.
 func (r *resources) find(which *envd.ProcessSelector) (*command, error) {
 	const op = "finding a command"
 	for _, x := range r.all() {
@@ -163,8 +165,8 @@ type tree interface {
 	files.Attributer
 }
 
-// withFiles calls do with a tree that works on the files of the sandbox b. When ctx ends, so do the calls of
-// the tree.
+// withFiles calls do with t, which gives access to the files of the sandbox b. When ctx ends, so do the calls
+// of t.
 func (r *resources) withFiles(ctx context.Context, b *opened, do func(t tree) error) error {
 	select {
 	case r.slots <- struct{}{}:

@@ -18,16 +18,16 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// envdVersion is the version of E2B's agent (envd) whose protocol this server speaks. Clients use only the
-// features of that version.
+// envdVersion is the version of envd, E2B's program in a sandbox, whose protocol this server speaks. Clients
+// use only the features of that version.
 const envdVersion = "0.6.7"
 
-// clientID is the value of a field in replies that in E2B names the machine. It is the same for all
-// sandboxes.
+// clientID is the value of the field in replies that names the machine of a sandbox in E2B. It is the same
+// for all sandboxes here.
 const clientID = "snapfs"
 
-// controlRoutes returns the handler of the routes that make, list and remove sandboxes. The caller has
-// checked the API key.
+// controlRoutes returns the handler of the routes that make, list and remove sandboxes for clients of E2B.
+// The caller has checked the API key.
 func (s *Server) controlRoutes() http.Handler {
 	m := http.NewServeMux()
 	for pattern, handle := range map[string]func(w http.ResponseWriter, r *http.Request) error{
@@ -136,7 +136,7 @@ func (s *Server) detail(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// all returns the sandboxes and snapshots of this server, oldest first.
+// all returns the sandboxes and snapshots that this server has made in its state directory, oldest first.
 func (s *Server) all(ctx context.Context) ([]*opened, error) {
 	e, err := s.o.Open(ctx)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// Options configure the [Server] that New returns: the rules that the operator sets for sandboxes, the API
-// keys, and the functions that open the engine.
+// Options configure the [Server] that New returns: the rules that the operator, who starts the server, sets
+// for sandboxes, the API keys, and the functions that open the engine.
 type Options struct {
 	// Rules are the limits of every sandbox. Its workspace is the home of the template base.
 	Rules serve.Rules
@@ -45,15 +45,16 @@ type Options struct {
 	stall time.Duration
 }
 
-// The longest time-out of a sandbox if the operator sets no other, and the largest size of a request's body
-// on a control route and the time to send it.
+// The longest time-out of a sandbox if the operator sets no other, and for requests that make or control
+// sandboxes the largest size of the body and the time to send it.
 const (
 	maxTimeout  = 24 * time.Hour
 	maxBody     = 1 << 20
 	bodyTimeout = 20 * time.Second
 )
 
-// A Server is an HTTP handler that serves the protocol of E2B. It is safe for concurrent use.
+// A Server is an HTTP handler that serves the protocol of E2B, a hosted service of sandboxes, so that E2B's
+// clients use sandboxes of snapfs. It is safe for concurrent use.
 type Server struct {
 	o       Options
 	control http.Handler
@@ -69,7 +70,8 @@ type Server struct {
 	created   map[string]*creation  // by idempotency key
 }
 
-// New returns the handler that serves the protocol of E2B for the root of an address. The caller closes it.
+// New returns the handler that serves the protocol of E2B, a hosted service of sandboxes, for the root of an
+// address. The caller closes it.
 func New(o Options) *Server {
 	if o.MaxTimeout == 0 {
 		o.MaxTimeout = maxTimeout
@@ -88,7 +90,7 @@ func New(o Options) *Server {
 	return s
 }
 
-// Close ends the commands that the server runs, and waits for them. The sandboxes stay.
+// Close ends the commands that the server runs in sandboxes, and waits for them. The sandboxes stay.
 func (s *Server) Close() error {
 	s.end()
 	s.mu.Lock()
@@ -112,7 +114,8 @@ func (s *Server) Claims(r *http.Request) bool {
 	return first == "sandboxes" || first == "snapshots" || first == "templates"
 }
 
-// ServeHTTP serves a request for a control route, for the agent in a sandbox, or for a port of a sandbox.
+// ServeHTTP serves a request for a control route, such as one that makes a sandbox, for E2B's program in a
+// sandbox (envd), or for a port of a sandbox.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host := hostOf(r.Host)
 	if port, id, ok := portHost(host); ok && s.knows(host[strings.IndexByte(host, '.')+1:]) {
@@ -149,7 +152,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.control.ServeHTTP(w, r)
 }
 
-// bodyOf reads the body of a request for a control route, within bodyTimeout and maxBody.
+// bodyOf reads the body of a client's request to make or control a sandbox, within bodyTimeout and maxBody.
 func bodyOf(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has no deadline
@@ -161,8 +164,8 @@ func bodyOf(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return data, err
 }
 
-// mayControl reports whether a request has a valid API key. The header must be there even if every key is
-// valid, because a page in a browser cannot send it to another origin.
+// mayControl reports whether a request to make or control sandboxes has a valid API key. The header with the
+// key must be there even if every key is valid, because a page in a browser cannot send it to another origin.
 func (s *Server) mayControl(r *http.Request) bool {
 	key := r.Header.Get("X-API-Key")
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && key == "" {

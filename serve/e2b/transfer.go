@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// A writtenFile describes a written file in the reply to an upload.
+// A writtenFile describes, in the reply to an upload, a file that was written to a sandbox.
 type writtenFile struct {
 	Name     string            `json:"name"`
 	Type     string            `json:"type"`
@@ -25,7 +25,7 @@ type writtenFile struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// metadataHeader begins the names of the request headers with the metadata of uploaded files.
+// metadataHeader begins the names of the headers of an upload that hold the metadata of the uploaded files.
 const metadataHeader = "X-Metadata-"
 
 // metadataOf returns the metadata in the headers of an upload, which all of its files get.

@@ -18,15 +18,15 @@ import (
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
-// Bounds of watches whose events a client fetches: their number in one sandbox, and the events of one that
-// wait.
+// Bounds of watches of a directory whose events a client fetches later: how many one sandbox has, and how
+// many events of one watch wait.
 const (
 	maxWatchers = 64     // without a stream, in one sandbox
 	maxStored   = 10_000 // events of such a watch that nobody has fetched
 )
 
-// A watcher watches a directory of a sandbox. For a client without a stream it stores the changes until the
-// client fetches them.
+// A watcher watches a directory of a sandbox for a client of E2B. For a client that holds no stream open it
+// stores the changes until the client fetches them.
 type watcher struct {
 	*watch.Watch
 
@@ -85,7 +85,8 @@ func (f *filesystem) watchable(ctx context.Context, dir string) (string, error) 
 	return at, err
 }
 
-// WatchDir sends the changes in a directory of a sandbox to the client until the client leaves.
+// WatchDir handles a request to watch a directory of a sandbox: it sends the changes there to the client
+// until the client leaves.
 func (f *filesystem) WatchDir(ctx context.Context, q *envd.WatchDirRequest, to *connect.ServerStream[envd.WatchDirResponse]) error {
 	b := sandboxOf(ctx)
 	at, err := f.watchable(ctx, q.Path)
@@ -120,8 +121,8 @@ func (f *filesystem) WatchDir(ctx context.Context, q *envd.WatchDirRequest, to *
 	}
 }
 
-// CreateWatcher begins a watch of a directory of a sandbox whose events the client fetches with
-// GetWatcherEvents.
+// CreateWatcher handles a request to watch a directory of a sandbox. The client fetches the changes later
+// with GetWatcherEvents.
 func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherRequest) (*envd.CreateWatcherResponse, error) {
 	b := sandboxOf(ctx)
 	at, err := f.watchable(ctx, q.Path)

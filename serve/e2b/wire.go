@@ -127,7 +127,7 @@ func writeError(w http.ResponseWriter, status int, text string) {
 	writeJSON(w, status, apiError{status, text})
 }
 
-// statusOf returns the HTTP status for an error on a control route or a route of files.
+// statusOf returns the HTTP status for an error on a route that controls sandboxes or transfers files.
 func statusOf(err error) int {
 	for _, m := range []struct {
 		kind   error
@@ -178,7 +178,8 @@ func readJSON(r *http.Request, v any) error {
 	return nil
 }
 
-// rpcError converts an error of the engine into an error of the protocol of E2B's agent (Connect).
+// rpcError converts an error of the engine into an error of the protocol Connect, which E2B's clients speak
+// with the program in a sandbox (envd).
 func rpcError(err error) error {
 	if err == nil {
 		return nil

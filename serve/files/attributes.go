@@ -20,9 +20,9 @@ const (
 	maxAttribute  = 4096 // bytes of a value; a longer one is left out
 )
 
-// An Attributer reads and writes the extended attributes of files, in addition to [Tree]. prefix begins their
-// names: "user." and more; the names in maps are without it. Symbolic links are followed. Root and [Session]
-// are Attributers.
+// An Attributer reads and writes the extended attributes of a sandbox's files, in addition to [Tree]. prefix
+// begins their names: "user." and more; the names in maps are without it. Symbolic links are followed. Root
+// and [Session] are Attributers.
 type Attributer interface {
 	// Attributes returns the extended attributes of each of at most MaxList files, by name without prefix. It
 	// returns nil for a file that cannot be read, is no file or directory, or lies on a filesystem without

@@ -32,7 +32,8 @@ func (r *Root) attributed(op, path string) (f *os.File, at string, err error) {
 	return f, "/proc/self/fd/" + strconv.Itoa(int(f.Fd())), nil
 }
 
-// Attributes returns the extended attributes of each file whose names begin with prefix. See [Attributer].
+// Attributes returns those extended attributes of each file whose names begin with prefix. paths are inside
+// the root directory. See [Attributer].
 func (r *Root) Attributes(prefix string, paths []string) ([]map[string]string, error) {
 	if err := checkAttributes(prefix, nil); err != nil {
 		return nil, err

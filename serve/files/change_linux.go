@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// partial begins the name of a file that is being written. The file lies in the same directory as the one
-// that it replaces.
+// partial begins the name of a file that a client is writing. The file lies in the same directory as the one
+// that it replaces, and is renamed to that when it has its whole content.
 const partial = ".snapfs-partial-"
 
 // Write replaces the file at path inside the root directory atomically, or makes it. See [Tree].
@@ -119,7 +119,8 @@ func (r *Root) makeDirs(path string) error {
 	return nil
 }
 
-// MakeDir makes a directory at path, with parents also its missing parents. See [Tree].
+// MakeDir makes a directory at path inside the root directory, with parents also its missing parents. See
+// [Tree].
 func (r *Root) MakeDir(path string, parents bool) (Info, error) {
 	const op = "making a directory"
 	if err := check(op, path); err != nil {

@@ -27,8 +27,8 @@ func check(op, path string) error {
 	return nil
 }
 
-// split splits a path into its parent directory and its last element. name is "" if the path ends in ".",
-// ".." or is the root.
+// split splits a client's path into its parent directory and its last element. name is "" if the path ends in
+// ".", ".." or is the root.
 func split(path string) (parent, name string) {
 	path = strings.TrimRight(path, "/")
 	parent, name = ".", path

@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Root is the [Tree] of the files in one directory that this process can reach; no path leads out of the
-// directory. It is safe for concurrent use.
+// A Root gives access to the files in one directory that this process can reach, with the operations of
+// [Tree]; no path leads out of the directory. It is safe for concurrent use.
 type Root struct {
 	dir *os.File // O_PATH
 }
@@ -32,7 +32,7 @@ func Open(dir string) (*Root, error) {
 	return &Root{os.NewFile(uintptr(fd), dir)}, nil
 }
 
-// Close closes the descriptor of the root directory. Files that [Root.Read] has opened stay open.
+// Close closes the descriptor of the Root's directory. Files that [Root.Read] has opened stay open.
 func (r *Root) Close() error { return r.dir.Close() }
 
 var _ Tree = (*Root)(nil)
@@ -123,7 +123,8 @@ func linkText(e entry) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// Stat describes the file at path; with follow, the target of a symbolic link. See [Tree].
+// Stat describes the file at path inside the root directory; with follow, the target of a symbolic link. See
+// [Tree].
 func (r *Root) Stat(path string, follow bool) (Info, error) {
 	const op = "describing"
 	if err := check(op, path); err != nil {
@@ -225,7 +226,7 @@ func (r *Root) List(path string, o ListOptions) (entries []Info, more bool, err 
 	return entries, false, nil
 }
 
-// Read opens the regular file at path for reading from the offset on. See [Tree].
+// Read opens the regular file at path inside the root directory for reading from the offset on. See [Tree].
 func (r *Root) Read(path string, offset int64) (io.ReadCloser, Info, error) {
 	const op = "reading"
 	if err := check(op, path); err != nil {

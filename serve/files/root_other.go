@@ -8,12 +8,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Root reads and writes the files in one directory for a client, on Linux. On this system it is a stub,
+// A Root gives access to the files in one directory for a client, on Linux. On this system it is a stub,
 // which [Open] never returns.
 type Root struct{}
 
-// Open returns the Root of a directory, which reads and writes the files in it, on Linux. Here it always
-// returns errs.ErrNotSupported.
+// Open returns a Root, which gives access to the files in a directory, on Linux. Here it always returns
+// errs.ErrNotSupported.
 func Open(dir string) (*Root, error) {
 	return nil, errs.New("opening", dir, errs.ErrNotSupported, "this is not Linux")
 }

@@ -46,7 +46,8 @@ func (s *server) end() {
 	}
 }
 
-// do carries out one request of a [Session] and returns the reply, with the bytes that follow it.
+// do carries out, in the process in the sandbox, one request of a [Session] about files. It returns the
+// reply, and the bytes that follow the reply.
 func (s *server) do(q message) (reply message, data []byte, err error) {
 	path, to := string(q.Path), string(q.To)
 	var i Info
@@ -86,7 +87,7 @@ func (s *server) do(q message) (reply message, data []byte, err error) {
 	return reply, nil, err
 }
 
-// next returns the next piece of the file that the [Session] is reading.
+// next returns, for a request of a [Session], the next piece of the file that the Session is reading.
 func (s *server) next() (reply message, data []byte, err error) {
 	if s.file == nil {
 		return reply, nil, errs.New("reading", "", errs.ErrClosed, "no file is open")
@@ -113,7 +114,8 @@ type body struct {
 	err  error
 }
 
-// Read returns io.EOF after the last piece of the content, and errAborted if the client gave up.
+// Read reads the content of a file to write, as a client sends it. It returns io.EOF after the last piece,
+// and errAborted if the client gave up.
 func (b *body) Read(p []byte) (int, error) {
 	for len(b.rest) == 0 && b.err == nil {
 		m, err := receive(b.in)

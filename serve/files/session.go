@@ -18,9 +18,9 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// A Helper is the program that a [Session] starts in a sandbox. The program calls [Serve] for "/", with
-// requests from standard error and replies to standard output, as the hidden command snapfs files does. A
-// Helper is safe for concurrent use.
+// A Helper is the program that a [Session] starts in a sandbox to work on files. The program calls [Serve]
+// for "/", with requests from standard error, because standard input is the program file itself, and replies
+// to standard output, as the hidden command snapfs files does. A Helper is safe for concurrent use.
 type Helper struct {
 	args []string
 	copy func() (*os.File, error)
@@ -33,7 +33,7 @@ func NewHelper(args ...string) *Helper {
 	return &Helper{args: args[1:], copy: sync.OnceValues(func() (*os.File, error) { return proc.SealedCopy(args[0]) })}
 }
 
-// Close frees the copy of the program in memory. Sessions that were started continue.
+// Close frees the copy of the Helper's program in memory. Sessions that were started continue.
 func (h *Helper) Close() error {
 	if !h.used.Load() {
 		return nil
@@ -45,8 +45,8 @@ func (h *Helper) Close() error {
 	return f.Close()
 }
 
-// A Session is the [Tree] of a sandbox's files as the sandbox's commands see them. A process in the sandbox
-// carries out its operations, one at a time.
+// A Session gives a server access to a sandbox's files as the sandbox's commands see them, with the
+// operations of [Tree]. A process in the sandbox carries them out, one at a time.
 type Session struct {
 	ctx     context.Context
 	process supervise.Client
@@ -93,11 +93,12 @@ func (h *Helper) Enter(ctx context.Context, e *engine.Engine, name string, o sup
 	return s, nil
 }
 
-// endTimeout is how long [Session.Close] waits for the process in the sandbox to end, which has nothing left
-// to do then.
+// endTimeout is how long [Session.Close] waits for the end of the process in the sandbox that served the
+// Session. That takes little time, because the process has nothing left to do.
 const endTimeout = 2 * time.Second
 
-// Close ends the Session's process in the sandbox and waits for its end.
+// Close ends the process in the sandbox that carried out the Session's operations on files, and waits for its
+// end.
 func (s *Session) Close() error {
 	s.unhook()
 	err := errors.Join(s.out.Close(), s.in.Close())
@@ -107,8 +108,8 @@ func (s *Session) Close() error {
 	return errors.Join(err, werr, s.process.Close())
 }
 
-// call sends a request to the process in the sandbox and returns the reply. body, if not nil, is the content
-// of a file that is sent after the request.
+// call sends a request about files to the process in the sandbox and returns the reply. body, if not nil, is
+// the content of a file that is sent after the request.
 func (s *Session) call(q message, body io.Reader) (message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -224,8 +224,8 @@ func (p peers) Accept() (net.Conn, error) {
 	}
 }
 
-// A once is a listener that returns one connection. Its second Accept waits until that connection ends, and
-// then fails.
+// A once is the listener of a server with a single client, whose connection is standard input and output.
+// Accept returns that connection; the second Accept waits until it ends, and then fails.
 type once struct {
 	conn  net.Conn
 	first chan net.Conn

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A stdio makes standard input and output one network connection, for a server with a single client.
+// A stdio is standard input and output as one network connection, for a server with a single client.
 type stdio struct {
 	ended chan struct{}
 	close sync.Once

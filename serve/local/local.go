@@ -1,5 +1,6 @@
 // Package local opens an engine on this machine as each program of snapfs needs it: with all backends, and
-// with the hidden commands of snapfs as supervisor, sweeper and probe.
+// with the hidden commands of snapfs as helpers: the supervisor of a sandbox, the sweeper of expired
+// sandboxes and the self-test.
 //
 // A program that parses flags or speaks a protocol calls [Open] and decides nothing about how the engine is
 // composed.
@@ -35,7 +36,8 @@ type Options struct {
 	Notice func(text string)
 }
 
-// Open opens the engine of the state directory. Cost and errors: those of [engine.Open].
+// Open opens the engine of the state directory with all backends of this machine. Cost and errors: those of
+// [engine.Open].
 func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
 		Later:      o.Later,
@@ -53,8 +55,8 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	})
 }
 
-// expire removes leftovers of workflows: received streams that nobody resumes, and the sandboxes of agents
-// whose processes are gone.
+// expire removes leftovers: parts of streams of snapfs receive that nobody resumes, and unchanged sandboxes
+// of coding agents whose processes have ended. A changed one of these stays for the person.
 func expire(e *engine.Engine) error {
 	_, err := agenthook.Reap(context.Background(), e)
 	return errors.Join(transfer.Expire(e), err)
@@ -65,8 +67,8 @@ func (o Options) idMapper() ([]string, error) {
 	return append(program, "shift"), err
 }
 
-// beside returns the command line that starts the helper program called name, such as snapfs-edge, see
-// [run.Beside]. doing names the operation in an error.
+// beside returns the command line that starts the helper program called name, such as snapfs-edge, which is
+// installed next to snapfs (see [run.Beside]). doing names the operation in an error.
 func (o Options) beside(doing, name string) ([]string, error) {
 	program, err := run.Beside(name, o.Notice)
 	return program, errs.With(doing, "", err)

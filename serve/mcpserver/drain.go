@@ -10,8 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// drainTime is how long the server waits, after the end of its input, for the replies to calls that it has
-// read. A command that ignores SIGTERM takes two seconds to end.
+// drainTime is how long the server waits, after the client has ended its input, for the replies to calls that
+// it has read. A command that ignores SIGTERM takes two seconds to end.
 const drainTime = 5 * time.Second
 
 // A draining is an MCP transport that replies to every call it has read before it reports the end of its
@@ -25,7 +25,8 @@ type draining struct {
 	end   func()
 }
 
-// Connect connects the underlying transport, and returns a connection that counts the calls without a reply.
+// Connect connects the underlying MCP transport, and returns a connection that counts the client's calls that
+// have no reply yet.
 func (d *draining) Connect(ctx context.Context) (mcp.Connection, error) {
 	c, err := d.Transport.Connect(ctx)
 	if err != nil {
@@ -71,7 +72,7 @@ func (c *drainingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return nil, err
 }
 
-// Write sends a message to the client, and notes whether it is the reply to a call.
+// Write sends a message to the client, and notes whether it is the reply to one of the client's calls.
 func (c *drainingConn) Write(ctx context.Context, message jsonrpc.Message) error {
 	err := c.Connection.Write(ctx, message)
 	if _, ok := message.(*jsonrpc.Response); ok {

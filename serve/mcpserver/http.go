@@ -30,8 +30,8 @@ func WithPromote(r *http.Request, may bool) *http.Request {
 	return r
 }
 
-// mayPromote reports whether the sender of a tool call may promote. A sender on the standard streams always
-// may; over HTTP [WithPromote] decides.
+// mayPromote reports whether the client that sent a tool call may promote. A client on the standard streams
+// always may; over HTTP [WithPromote] has decided.
 func mayPromote(r *mcp.CallToolRequest) bool {
 	return r.Extra == nil || r.Extra.Header == nil || r.Extra.Header.Get(promoteHeader) != ""
 }

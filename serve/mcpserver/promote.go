@@ -17,14 +17,16 @@ import (
 	"github.com/snapfs/snapfs/serve"
 )
 
-// question is the id, in the reply to sandbox_promote, of the form that asks a person to approve the
+// question is the id, in the reply to the tool sandbox_promote, of the form that asks a person to approve the
 // promotion.
 const question = "approve"
 
-// answerTime is how long a person may take to answer whether to promote; later answers are refused.
+// answerTime is how long a person may take to answer whether to promote a sandbox's changes; later answers
+// are refused.
 const answerTime = 30 * time.Minute
 
-// addPromote adds the tool sandbox_promote, which asks a person for approval and then promotes.
+// addPromote adds to m the tool sandbox_promote, which asks a person for approval and then promotes a
+// sandbox's changes.
 func (s *server) addPromote(m *mcp.Server) {
 	mcp.AddTool(m, &mcp.Tool{
 		Name: "sandbox_promote", InputSchema: schemaOf[serve.PlanRequest](), OutputSchema: schemaOf[serve.Promoted](),
@@ -41,8 +43,8 @@ func (s *server) addPromote(m *mcp.Server) {
 	})
 }
 
-// An asked is the state between the question whether to promote and a person's answer. The client holds it in
-// between, signed, so that the client cannot change it.
+// An asked is the state between the question to a person whether to promote and the answer. The client of the
+// server holds it in between, signed, so that the client cannot change it.
 type asked struct {
 	Plan  serve.PlanRequest `json:"plan"`
 	Print string            `json:"fingerprint"`
@@ -99,8 +101,8 @@ func canAsk(r *mcp.CallToolRequest) bool {
 	return e.Form != nil || e.URL == nil // a client of the first version declares neither
 }
 
-// answered handles a call of sandbox_promote with a person's answer: it promotes the plan that the person was
-// shown, if the person accepted it.
+// answered handles a call of the tool sandbox_promote with a person's answer: it promotes the plan that the
+// person was shown, if the person accepted it.
 func (s *server) answered(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRequest) (serve.Promoted, error) {
 	const op = "promoting"
 	a, err := s.verify(r.Params.RequestState)
@@ -126,8 +128,8 @@ func (s *server) answered(ctx context.Context, r *mcp.CallToolRequest, q serve.P
 	return s.service.Promote(ctx, q, a.Print)
 }
 
-// first reports whether the accepted answer a is used for the first time. It remembers the answer until its
-// time is over, so that no client can use it twice.
+// first reports whether a person's answer a, which accepts a promotion, is used for the first time. It
+// remembers the answer until its time is over, so that no client can use it twice.
 func (s *server) first(a asked) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +145,8 @@ func (s *server) first(a asked) bool {
 	return true
 }
 
-// sign encodes the state between a question and its answer as text, with a signature that only this process
-// can make.
+// sign encodes the state a, which a client holds between the question whether to promote and a person's
+// answer, as text with a signature that only this process can make.
 func (s *server) sign(a asked) (string, error) {
 	data, err := json.Marshal(a)
 	if err != nil {
@@ -159,7 +161,8 @@ func (s *server) mac(data []byte) []byte {
 	return h.Sum(nil)
 }
 
-// verify decodes a state that [server.sign] made. Errors: ErrDenied for any other text.
+// verify decodes the state of a question about a promotion that [server.sign] made and a client has sent
+// back. Errors: ErrDenied for any other text.
 func (s *server) verify(state string) (a asked, err error) {
 	data, err := base64.RawURLEncoding.DecodeString(state)
 	if err == nil && (len(data) < sha256.Size || !hmac.Equal(data[:sha256.Size], s.mac(data[sha256.Size:]))) {

@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/serve"
 )
 
-// scheme begins the address of each resource that a client can read: snapfs://SANDBOX/KIND.
+// scheme begins the address of each resource, such as a sandbox's diff, that a client can read:
+// snapfs://SANDBOX/KIND.
 const scheme = "snapfs://"
 
 // addResources adds the resources that a client can read of each sandbox: its diff, its log and its receipt.

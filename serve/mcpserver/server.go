@@ -21,7 +21,8 @@ import (
 	"github.com/snapfs/snapfs/serve"
 )
 
-// instructions tell a model when to use the tools, and in which order.
+// instructions is the text for an agent's model about when to use the tools of this server, and in which
+// order.
 const instructions = `snapfs clones this machine's whole environment in milliseconds. Work in a clone, and bring back
 only what proved good:
 1. sandbox_new makes a clone: the working directory with all uncommitted and ignored files, and everything installed.
@@ -54,8 +55,9 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Serve answers the MCP requests of the client at o.In until the input ends, which is no error, or ctx does.
-// Commands of sandbox_exec end with Serve; background commands continue.
+// Serve answers the requests of the client at o.In by the Model Context Protocol until the input ends, which
+// is no error, or ctx does. Commands that run in a call of the tool sandbox_exec end with Serve; background
+// commands continue.
 func Serve(ctx context.Context, service *serve.Service, o Options) error {
 	calls, stop := context.WithCancel(ctx)
 	defer stop()
@@ -96,8 +98,8 @@ func newServer(ctx context.Context, service *serve.Service, o Options) (*mcp.Ser
 	return m, nil
 }
 
-// forModel returns an error whose text, with its hints, is written for a model, or nil for nil. The SDK makes
-// it the result of the tool.
+// forModel returns an error whose text, with its hints, is written for an agent's model, or nil for nil. The
+// SDK makes it the result of the tool that the model called.
 func forModel(err error) error {
 	if err == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/serve"
 )
 
-// An effect says how much a tool may change, for the annotations by which a client decides whether to ask a
-// person.
+// An effect says how much a tool that the server offers to agents may change. By it a client decides whether
+// to ask a person before a call.
 type effect int
 
 const (
@@ -35,7 +35,8 @@ func add[In, Out any](m *mcp.Server, t *mcp.Tool, do func(context.Context, In) (
 	})
 }
 
-// withhold removes, from the tools that a client sees, those that the person's policy refuses to an agent.
+// withhold removes, from the tools that a client of m sees, those that the policy of the person who started
+// the server forbids agents.
 func (s *server) withhold(m *mcp.Server) {
 	for _, name := range toolNames {
 		if s.service.Rules.RefusesTool(name) {
@@ -44,14 +45,15 @@ func (s *server) withhold(m *mcp.Server) {
 	}
 }
 
-// toolNames lists the names of all tools of this server.
+// toolNames lists the names of all tools that this server offers to agents by the Model Context Protocol.
 var toolNames = []string{
 	"sandbox_new", "sandbox_list", "sandbox_exec", "sandbox_start", "sandbox_wait", "sandbox_output", "sandbox_checkpoint", "sandbox_rollback",
 	"sandbox_diff", "sandbox_race", "sandbox_plan", "sandbox_drift", "sandbox_refresh", "sandbox_remove", "sandbox_promote",
 }
 
-// schemaOf returns the JSON schema of the type T for a tool. Lists and optional values are never null,
-// because some clients send a list as a string if the schema allows more than one type.
+// schemaOf returns the JSON schema of the type T, an input or a result of a tool for agents. Lists and
+// optional values are never null, because some clients send a list as a string if the schema allows more than
+// one type.
 func schemaOf[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {

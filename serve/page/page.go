@@ -27,12 +27,12 @@ import (
 //go:embed static
 var static embed.FS
 
-// policy is the Content-Security-Policy of the page. It forbids everything that the page does not need, so
-// that a file's name that got into the markup could do nothing.
+// policy is the Content-Security-Policy of the web page of `snapfs serve`. It forbids everything that the
+// page does not need, so that a file's name that got into the markup could do nothing.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'none'; frame-ancestors 'none'; " +
 	"base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// A Page serves the page of `snapfs serve` and the sessions of browsers. Its only state is in memory: the
+// A Page serves the web page of `snapfs serve` and the sessions of browsers. Its only state is in memory: the
 // login links that nobody has used yet.
 type Page struct {
 	tokens *token.Store
@@ -41,10 +41,11 @@ type Page struct {
 	links []link
 }
 
-// New returns the Page for the API tokens of a state directory, state.
+// New returns the Page, the web page of `snapfs serve`, for the API tokens of the state directory state.
 func New(state string) *Page { return &Page{tokens: token.Open(state)} }
 
-// file returns the content of the static file that the path at of a URL names.
+// file returns the content of the static file of the web page that the path at of a URL names; false if there
+// is none.
 func file(at string) (data []byte, ok bool) {
 	name, ok := strings.CutPrefix(at, "/page/")
 	if at == "/" {
@@ -57,9 +58,9 @@ func file(at string) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-// Front returns a handler that serves the page, and passes each other request to next. It adds the token of
-// the session to a request of a browser, or removes any right if there is none. The caller must have checked
-// the header Host.
+// Front returns a handler that serves the web page, and passes each other request to next. It adds the token
+// of the browser's session to a request of a browser, or removes any right if there is none. The caller must
+// have checked the header Host.
 func (p *Page) Front(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if data, ok := file(r.URL.Path); ok {
@@ -88,7 +89,7 @@ func (p *Page) Front(next http.Handler) http.Handler {
 	})
 }
 
-// serveFile answers a request with a static file of the page.
+// serveFile answers a request with a static file of the web page of `snapfs serve`.
 func serveFile(w http.ResponseWriter, r *http.Request, data []byte) {
 	h := w.Header()
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -119,8 +120,8 @@ func ofBrowser(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" || r.Header.Get(keyHeader) != ""
 }
 
-// sameOrigin reports whether a browser's request comes from this server's own page, or from the person at the
-// browser, and not from another site.
+// sameOrigin reports whether a browser's request comes from the web page of this server, or from the person
+// at the browser, and not from another site.
 func sameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false

@@ -25,9 +25,9 @@ const (
 	logoutPath  = "/page/logout"
 	sessionPath = "/page/session"
 
-	// keyHeader is the request header with the key that decrypts the session's cookie.
+	// keyHeader is the request header with the key that decrypts the cookie of a browser's session.
 	keyHeader = "X-Snapfs-Key"
-	// maxLogin is the largest size in bytes of the body of a login request.
+	// maxLogin is the largest size in bytes of the body of a browser's request to log in.
 	maxLogin = 4096
 	// minted begins the names of API tokens that were made for a session by a login link, and that end with
 	// it.
@@ -56,8 +56,8 @@ func (p *Page) Link(scopes []token.Scope) (code string) {
 	return code
 }
 
-// use returns the scopes of a login code, and makes the code unusable. ok is false for an unknown or expired
-// code.
+// use returns the scopes (rights) for which a login code was made, and makes the code unusable. ok is false
+// for an unknown or expired code.
 func (p *Page) use(code string) (scopes []token.Scope, ok bool) {
 	hash := sha256.Sum256([]byte(code))
 	p.mu.Lock()
@@ -99,7 +99,8 @@ func (p *Page) session(path string) http.HandlerFunc {
 	}
 }
 
-// A description is the response by which the page learns what the browser's session may do, such as promote.
+// A description is the response by which the web page learns the rights of the browser's session, such as to
+// promote.
 type description struct {
 	Name    string        `json:"name"`
 	Scopes  []token.Scope `json:"scopes"`
@@ -173,8 +174,8 @@ func (p *Page) logout(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// describe answers with what the session may do. Without a session it answers with no content, which is no
-// error: the page then shows its login.
+// describe answers the web page's request about what the browser's session may do. Without a session it
+// answers with no content, which is no error: the page then shows its login.
 func (p *Page) describe(w http.ResponseWriter, r *http.Request) {
 	t, err := p.current(r)
 	if err != nil {
@@ -193,8 +194,8 @@ func (p *Page) current(r *http.Request) (token.Token, error) {
 	return p.tokens.Check(text)
 }
 
-// cookie returns the cookie of a session with this value. The port is part of its name, because a browser
-// sends one set of cookies to all ports of a host.
+// cookie returns the cookie of a browser's session with this value. The port is part of its name, because a
+// browser sends one set of cookies to all ports of a host.
 func cookie(r *http.Request, value string) *http.Cookie {
 	_, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -203,7 +204,8 @@ func cookie(r *http.Request, value string) *http.Cookie {
 	return &http.Cookie{Name: "snapfs_" + port, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil}
 }
 
-// seal encrypts the token text with a new random key for the session's cookie, and returns both encoded.
+// seal encrypts the API token text, for the cookie of a browser's session, with a new random key, and returns
+// both encoded.
 func seal(text string) (key, sealed string, err error) {
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw) // never fails
@@ -237,7 +239,7 @@ func (p *Page) open(r *http.Request) (text string, err error) {
 	return string(plain), err
 }
 
-// cipherOf returns the cipher that encrypts session cookies, for a key of 32 bytes.
+// cipherOf returns the cipher that encrypts the cookies of browsers' sessions, for a key of 32 bytes.
 func cipherOf(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {

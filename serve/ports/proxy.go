@@ -33,14 +33,15 @@ type Proxy struct {
 	Fail func(w http.ResponseWriter, err error)
 }
 
-// ownHeaders returns the names of request headers that are meant for the outer server. They are removed,
-// because the sandbox must not see the client's token, nor the key of its page.
+// ownHeaders returns the names of request headers that are meant for the server of snapfs. They are removed
+// before a request goes to a server in a sandbox, which must not see the client's token, nor the key of its
+// page.
 func ownHeaders() []string {
 	return []string{"Authorization", "Cookie", "Idempotency-Key", "Forwarded", "X-Snapfs-Key"}
 }
 
-// originHeaders returns the names of response headers that are removed, because they would act on everything
-// at the outer server's address and not only on this port.
+// originHeaders returns the names of headers that are removed from the response of a server in a sandbox,
+// because they would act on everything at the address of snapfs's server and not only on this port.
 func originHeaders() []string {
 	return []string{"Set-Cookie", "Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Service-Worker-Allowed", "Nel", "Report-To", "Reporting-Endpoints"}
 }

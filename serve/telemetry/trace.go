@@ -27,7 +27,8 @@ func Wanted() bool {
 	return named && !strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true")
 }
 
-// flushing is how long [Trace] waits at its end until the collector has taken the last spans.
+// flushing is how long [Trace] waits at its end until the collector, a monitoring program, has taken the last
+// spans.
 const flushing = 5 * time.Second
 
 // Trace sends spans about the events of the state directory state to the collector that the environment
@@ -80,15 +81,15 @@ type spans struct {
 	sandboxes map[string]*sandbox // those that exist, by identifier
 }
 
-// A sandbox holds the earlier events of one sandbox that its later spans need, such as the starts of running
-// commands.
+// A sandbox holds the earlier events of one sandbox, such as the starts of running commands, from which the
+// spans (timed operations in OpenTelemetry) of later events are made.
 type sandbox struct {
 	made     events.Event
 	commands map[string]events.Event // the starts of those that run, by Data.Run
 }
 
-// take handles the next event of the stream, and sends the span that it completes, if any. It always returns
-// nil.
+// take handles the next event of the stream, and sends the OpenTelemetry span that it completes, if any. It
+// always returns nil.
 func (s *spans) take(e events.Event) error {
 	s.last = max(s.last, e.Number(), e.Data.Last)
 	switch e.Type {
@@ -117,8 +118,8 @@ func (s *spans) take(e events.Event) error {
 	return nil
 }
 
-// removed sends the span of a sandbox that the event e has removed, and those of its commands that ended
-// without an event, as after a kill.
+// removed sends the OpenTelemetry span of a sandbox that the event e has removed, and those of its commands
+// that ended without an event, as after a kill.
 func (s *spans) removed(e events.Event) {
 	known := s.sandboxes[e.SandboxID]
 	delete(s.sandboxes, e.SandboxID)
@@ -132,7 +133,8 @@ func (s *spans) removed(e events.Event) {
 	s.sendAt(e.Number(), known.made, "snapfs.sandbox", sandboxID(e), known.made.Time, e.Time, "", attributesOf(known.made)...)
 }
 
-// command sends the span of a command that lasted from the event start to the event end.
+// command sends the OpenTelemetry span of a command of a sandbox that lasted from the event start to the
+// event end.
 func (s *spans) command(start, end events.Event) {
 	why := ""
 	list := attributesOf(start)
@@ -158,8 +160,8 @@ func (s *spans) send(e events.Event, name string, span trace.SpanID, begin, end 
 	s.sendAt(e.Number(), e, name, span, begin, end, why, list...)
 }
 
-// sendAt sends a span in the trace of the event e, unless the event with this number came before [Trace] was
-// called. why is the text of the failure; "" means success.
+// sendAt sends an OpenTelemetry span in the trace of the event e, unless the event with this number came
+// before [Trace] was called. why is the text of the failure; "" means success.
 func (s *spans) sendAt(number uint64, e events.Event, name string, span trace.SpanID, begin, end time.Time, why string, list ...attribute.KeyValue) {
 	if number <= s.old {
 		return
@@ -179,7 +181,7 @@ func (s *spans) sendAt(number uint64, e events.Event, name string, span trace.Sp
 	sent.End(trace.WithTimestamp(end))
 }
 
-// attributesOf returns the attributes that the span of an event gets. Names of files and arguments of
+// attributesOf returns the attributes of the OpenTelemetry span of an event. Names of files and arguments of
 // commands are not among them.
 func attributesOf(e events.Event) (list []attribute.KeyValue) {
 	text := func(name, value string) {
@@ -211,16 +213,16 @@ func attributesOf(e events.Event) (list []attribute.KeyValue) {
 	return list
 }
 
-// id returns an identifier for a span: the first bytes of a hash of the words, so that the same words always
-// give the same span.
+// id returns an identifier for an OpenTelemetry span: the first bytes of a hash of the words, so that the
+// same words always give the same span.
 func id(words ...string) (span trace.SpanID) {
 	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
 	copy(span[:], sum[:])
 	return span
 }
 
-// key returns the identifier of an event's subject: a sandbox, or the promotion of a sandbox that no longer
-// exists.
+// key returns the identifier of the subject of an event in the state directory: a sandbox, or the promotion
+// of a sandbox that no longer exists.
 func key(e events.Event) string {
 	switch {
 	case e.SandboxID != "":
@@ -252,7 +254,8 @@ type ids struct {
 
 type idsKey struct{}
 
-// A givenIDs makes the OpenTelemetry library use the identifiers in the context, instead of random ones.
+// A givenIDs makes the OpenTelemetry library use the identifiers of traces and spans that the context holds,
+// instead of random ones.
 type givenIDs struct{}
 
 func (givenIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {

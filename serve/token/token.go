@@ -67,10 +67,11 @@ type Token struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Expired reports whether the token is no longer valid at the time now.
+// Expired reports whether the API token is no longer valid at the time now.
 func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
-// A stored is a token in the file of a [Store], with the hash of its secret bytes in hexadecimal.
+// A stored is an API token in the file of a [Store]: its description, and the hash of its secret bytes in
+// hexadecimal.
 type stored struct {
 	Token
 	Hash string `json:"sha256"`
@@ -96,15 +97,15 @@ func validName(name string) bool {
 	return name != "" && len(name) <= 64 && strings.Contains(letters, name[:1]) && strings.Trim(name, letters+"._-") == ""
 }
 
-// A Store holds the tokens of a state directory, in one file. It is safe for concurrent use, by any number of
-// processes.
+// A Store holds the API tokens of a state directory, in one file. It is safe for concurrent use, by any
+// number of processes.
 type Store struct{ dir string }
 
 // Open returns the Store of the API tokens of a state directory, which need not exist until [Store.New].
 func Open(state string) *Store { return &Store{state} }
 
-// New makes the token that t describes and returns its secret text, which is stored nowhere. Atomic. Errors:
-// errs.ErrExists (a token of this name), errs.ErrInvalid.
+// New makes the API token that t describes and returns its secret text, which is stored nowhere. Atomic.
+// Errors: errs.ErrExists (a token of this name), errs.ErrInvalid.
 func (s *Store) New(t Token) (text string, err error) {
 	const op = "making a token"
 	switch {
@@ -150,8 +151,9 @@ func (s *Store) Remove(name string) error {
 	})
 }
 
-// Check returns the token with this secret text. Its time depends only on the number of tokens, so that it
-// reveals nothing about them. Errors: errs.ErrDenied for any text that is no token or that of an expired one.
+// Check returns the API token with this secret text. Its time depends only on the number of tokens, so that
+// it reveals nothing about them. Errors: errs.ErrDenied for any text that is no token or that of an expired
+// one.
 func (s *Store) Check(text string) (Token, error) {
 	const op = "checking a token"
 	d, err := s.read()
@@ -180,8 +182,8 @@ func hashOf(raw []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// read returns the stored tokens; none if the file does not exist. Errors: errs.ErrCorrupt; errs.ErrDenied if others
-// than this user could have changed the file.
+// read returns the stored API tokens; none if the file does not exist. Errors: errs.ErrCorrupt;
+// errs.ErrDenied if others than this user could have changed the file.
 func (s *Store) read() (d document, err error) {
 	const op = "reading tokens"
 	path := filepath.Join(s.dir, fileName)
@@ -209,7 +211,8 @@ func (s *Store) read() (d document, err error) {
 	return d, nil
 }
 
-// change calls do to change the stored tokens, and writes the result, under the lock of the store.
+// change calls do to change the stored API tokens, and writes the result to the file, under the lock of the
+// store.
 func (s *Store) change(do func(*document) error) error {
 	const op = "storing tokens"
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {

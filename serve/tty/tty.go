@@ -98,9 +98,9 @@ func Check(r *http.Request) (status int, why string) {
 	return 0, ""
 }
 
-// Serve makes a request that [Check] has accepted a session of a terminal, and returns at its end. When ctx
-// ends, the session ends, because its client may not continue. Errors: a request that is no WebSocket
-// handshake, which has been answered.
+// Serve carries out the session of a command's terminal over a WebSocket for a request that [Check] has
+// accepted, and returns at its end. When ctx ends, the session ends, because its client may not continue.
+// Errors: a request that is no WebSocket handshake, which has been answered.
 func Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, o Options) error {
 	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{Protocol}, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
@@ -130,8 +130,8 @@ type session struct {
 
 var errGone = errors.New("the caller has gone")
 
-// refused returns the error with which a session ends before its command has started: the close status and
-// the reason.
+// refused returns the error with which a terminal's session ends before its command has started: the close
+// status of the WebSocket and the reason.
 func refused(status websocket.StatusCode, why string) error {
 	return websocket.CloseError{Code: status, Reason: why}
 }
@@ -168,8 +168,8 @@ func (s *session) run(permitted context.Context) {
 	s.finish(ctx, last)
 }
 
-// start reads the client's first message and starts the command that it describes. limit is the command's
-// time limit, or 0.
+// start reads the first message of the terminal's client and starts the command that it describes. limit is
+// the command's time limit, or 0.
 func (s *session) start(ctx context.Context) (limit time.Duration, err error) {
 	first, done := context.WithTimeout(ctx, startTime)
 	defer done()
@@ -198,7 +198,8 @@ func (s *session) start(ctx context.Context) (limit time.Duration, err error) {
 	return limit, nil
 }
 
-// refuse ends a session whose command was not started, and sends the client the error.
+// refuse sends the client the error because of which the command of a terminal was not started, and ends the
+// session.
 func (s *session) refuse(ctx context.Context, err error) {
 	var why websocket.CloseError
 	switch {
@@ -211,8 +212,8 @@ func (s *session) refuse(ctx context.Context, err error) {
 	}
 }
 
-// copy sends the command's output to the client until the end of the command. It calls end if the client is
-// gone.
+// copy sends the output of the terminal's command to the client until the end of the command. It calls end if
+// the client is gone.
 func (s *session) copy(ctx context.Context, end context.CancelCauseFunc) {
 	for {
 		chunk, ok := s.feed.Next()
@@ -234,7 +235,8 @@ func (s *session) copy(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// finish sends the client the last event, which says how the session ended, and closes the connection.
+// finish sends the client of the terminal the last event, which says how the session ended, and closes the
+// connection.
 func (s *session) finish(ctx context.Context, last Event) {
 	var why websocket.CloseError
 	switch cause := context.Cause(ctx); {
@@ -264,7 +266,8 @@ func (s *session) message(kind websocket.MessageType, data []byte) error {
 	return s.c.Write(late, kind, data)
 }
 
-// ping sends pings at regular intervals, and calls end if the client does not answer.
+// ping sends pings to the client of the terminal at regular intervals, and calls end if the client does not
+// answer.
 func (s *session) ping(ctx context.Context, end context.CancelCauseFunc) {
 	tick := time.NewTicker(s.o.Ping)
 	defer tick.Stop()
@@ -284,7 +287,8 @@ func (s *session) ping(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// receive reads the client's next message. Errors: errGone; a refusal of a message that is too long.
+// receive reads the next message of the terminal's client. Errors: errGone if the client is gone; a refusal
+// of a message that is too long.
 func (s *session) receive(ctx context.Context) (websocket.MessageType, []byte, error) {
 	kind, data, err := s.c.Read(ctx)
 	switch {
@@ -296,7 +300,8 @@ func (s *session) receive(ctx context.Context) (websocket.MessageType, []byte, e
 	return kind, data, nil
 }
 
-// read handles the client's messages until the connection ends; then it calls end with the reason.
+// read handles the messages of the terminal's client until the connection ends; then it calls end with the
+// reason.
 func (s *session) read(end context.CancelCauseFunc) {
 	for {
 		kind, data, err := s.receive(context.Background()) // closing the connection ends it

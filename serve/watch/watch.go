@@ -20,8 +20,8 @@ import (
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
-// maxEvent is the largest number of bytes of the line with an event, which comes from a process in the
-// sandbox.
+// maxEvent is the largest length in bytes of a line that reports a change in a watched directory. The line
+// comes from a process in the sandbox and is not trusted.
 const maxEvent = 1 << 16
 
 // A Watch receives the changes in a directory of a sandbox from a process there. A client that receives no
@@ -83,7 +83,8 @@ func Start(ctx, life context.Context, h *files.Helper, e *engine.Engine, name st
 	}
 }
 
-// read passes the events that the process in the sandbox writes to said on to events, until the process ends.
+// read passes on the events that the process in the sandbox writes to said, the reports of changes in the
+// watched directory, to events, until the process ends.
 func (w *Watch) read(said *os.File, events chan<- watchdir.Event) {
 	defer close(events)
 	lines := bufio.NewScanner(w.from)

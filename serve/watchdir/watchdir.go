@@ -99,8 +99,8 @@ func (s *server) send(kind, path string) error {
 	return s.out.Encode(Event{kind, name})
 }
 
-// add watches the directory dir. If fresh is set, dir was just made, and add also reports its entries, which
-// have been made before the watch began.
+// add watches the directory dir. If fresh is set, dir was made after the watch of its parent began, and add
+// also reports its entries, which may have been made before dir was watched.
 func (s *server) add(dir string, fresh bool) error {
 	if s.watched++; s.watched > maxDirectories {
 		return errs.New("watching", dir, errs.ErrNoSpace, "there are too many directories")

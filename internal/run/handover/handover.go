@@ -54,7 +54,7 @@ func Run(path string, args, env []string) (status int, err error) {
 }
 
 // Quietly runs the program at path to its end without input, discards its output, and returns its exit
-// status.
+// status. env is added to this process's variables.
 func Quietly(path string, args, env []string) (status int, err error) {
 	cmd := command(path, args, env)
 	return statusOf(cmd, cmd.Run())

@@ -134,7 +134,8 @@ func (b *Browser) Call(method string, params map[string]any, result any) {
 	}
 }
 
-// next reads the browser's next message. It saves an event, and fails the test if the page opens a dialog.
+// next reads the browser's next message of the DevTools protocol. It saves an event, and fails the test if
+// the page opens a dialog.
 func (b *Browser) next() (a answer) {
 	b.T.Helper()
 	text, err := b.from.ReadBytes(0)
@@ -194,7 +195,7 @@ func (b *Browser) Is(expression string, want any) {
 	}
 }
 
-// Press presses and releases a key in the page. key is a name such as "Enter", or a character.
+// Press presses and releases a key in the browser's page. key is a name such as "Enter", or a character.
 func (b *Browser) Press(key string) {
 	b.T.Helper()
 	down := map[string]any{"type": "keyDown", "key": key}

@@ -1,4 +1,4 @@
-// The program that a sandbox builds, from a module of the real module cache.
+// The program that a test builds in a sandbox, with a module from the machine's real module cache.
 package main
 
 import (
