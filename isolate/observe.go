@@ -16,8 +16,9 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Observes reports whether this kernel lets a supervisor observe which files and programs the processes of a
-// container open, as [Spec.Observe] requests. Cost: one system call.
+// Observes reports whether system calls can be observed here for [Spec.Observe]: this kernel can, and no
+// program outside observes those of this process, since there is only one observer. Cost: a thread, which
+// loads a filter that stops nothing and ends.
 func Observes() bool {
 	loaded := make(chan bool)
 	go func() {
@@ -86,8 +87,8 @@ func (c *Container) observeProgram(root, pid int, path string) {
 	}
 }
 
-// observeStart reports the program of a command that pid 1 has just started. The filter cannot: no other process may
-// read the memory of the one that became the command.
+// observeStart reports the program of a command that pid 1 has just started. The filter cannot: no other
+// process may read the memory of the one that became the command.
 func (c *Container) observeStart(p *Process, path, dir string) {
 	if c.builder.spec.Observe == nil {
 		return

@@ -161,8 +161,8 @@ func (b *builder) execute(c Command) execResult {
 	return l
 }
 
-// outcome returns the path of the command that pid 1 was to start, if it runs, and otherwise the error of its start. l
-// says where in the image the results are.
+// outcome returns the path of the command that pid 1 was to start, if it runs, and otherwise the error of its
+// start. l says where in the image the results are.
 func (b *builder) outcome(l execResult) (path string, err error) {
 	if b.Get(l.reached) == 0 {
 		where, errno := b.Failure()

@@ -184,8 +184,7 @@ func (u *ui) promoted(p reconcile.Promoted, words promotedWords) {
 	u.printLeft(p.Left)
 }
 
-// printLeft prints the changed paths that stay in the sandbox, since the section [result] of its profile does
-// not name them.
+// printLeft prints the changed paths that [result] of the profile leaves in the sandbox.
 func (u *ui) printLeft(left []string) {
 	var texts []string
 	for _, path := range left {

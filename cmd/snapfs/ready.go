@@ -68,8 +68,7 @@ The exit status is 0 if the host is ready, else 7.`,
 	return cmd
 }
 
-// proveHint returns, for a hint, the command that tests and signs anew whether this host can serve sandboxes
-// as r requests them.
+// proveHint returns the command that makes a new result for a request, with the flags that were given.
 func proveHint(r hostfs.Request, given *pflag.FlagSet) string {
 	hint := "snapfs doctor --prove --evidence ready.evidence -C " + errs.Quoted(r.Workspace)
 	if use := r.Policy.Profile; use != nil && !use.Found {
@@ -90,8 +89,8 @@ func proveHint(r hostfs.Request, given *pflag.FlagSet) string {
 	return hint
 }
 
-// checklist tests whether this host can serve sandboxes as req requests them, point by point, writes the
-// signed result to file, and prints the points.
+// checklist measures the readiness of this host for a request, writes the record to a file, and prints the
+// points.
 func (a *app) checklist(ctx context.Context, req hostfs.Request, file string) error {
 	e, err := a.engine(ctx)
 	if err != nil {

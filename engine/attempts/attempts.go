@@ -148,8 +148,9 @@ func (l *Log) refused(program string) bool {
 	return l.allow != nil && !linker && !slices.ContainsFunc(l.allow, holds)
 }
 
-// add counts a failed attempt of a program in the sandbox. It also appends the first attempt of each kind at
-// each path to the event log of the state directory.
+// add counts an attempt, and announces the first of its kind at what: a hidden path or a program. So one
+// program that tries all names in a hidden directory is one attempt. Of refused programs, which a sandbox can
+// make in any number, only the first maxAttempts are listed; an event says so.
 func (l *Log) add(kind, what string, o isolate.Observed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

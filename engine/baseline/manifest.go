@@ -30,8 +30,8 @@ import (
 // and then a list as in a baseline; and a file for each text, named by its SHA-256. A list without entries
 // means that the workspace is too large.
 //
-// Beside it lie againFile, the time of a later reading that found no difference, and partialFile while the
-// manifest lacks texts.
+// Beside it lie confirmedFile, the time of a later reading that found no difference, and partialFile while
+// the manifest lacks texts.
 //
 // The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox has a window
 // that no later one is early enough for.
@@ -107,8 +107,8 @@ func manifestSeen(dir string) (seen time.Time, empty bool) {
 	return seen, body == formatHead+formatEnd
 }
 
-// readConfirmed reads confirmedFile: the hash of the paths of a reading, and when the reading began. The newest manifest has
-// their entries.
+// readConfirmed reads confirmedFile: the hash of the paths of a reading, and when the reading began. The
+// newest manifest has their entries.
 func readConfirmed(dir string) (sum string, seen time.Time) {
 	data, _ := os.ReadFile(filepath.Join(dir, confirmedFile)) // an error means that there is none
 	sum, when, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), " ")
@@ -119,7 +119,8 @@ func readConfirmed(dir string) (sum string, seen time.Time) {
 	return sum, seen
 }
 
-// writeConfirmed records that a reading which began at seen found the same entries as the newest manifest has.
+// writeConfirmed records that a reading which began at seen found the same entries as the newest manifest
+// has.
 func writeConfirmed(dir, sum string, seen time.Time) {
 	path := filepath.Join(dir, confirmedFile)
 	data := fmt.Sprintf("%s %s\n", sum, seen.UTC().Format(time.RFC3339Nano))
@@ -218,9 +219,8 @@ func earlierManifests(dir string) (all []int64) {
 	return all
 }
 
-// manifestOf reads the manifest that shows best how a sandbox's workspace was at the instant since. That is
-// the earliest list of the workspace's files that was begun then or later, or while the container started;
-// else the newest one. It waits for one that another process is making.
+// manifestOf reads the manifest that knows most of a sandbox's workspace at an instant: the earliest one that
+// was begun at the instant or later; else the newest one. It waits for one that is being made.
 func (bl *Recorder) manifestOf(ctx context.Context, rec *catalog.Record, since time.Time) *manifest {
 	dir, from := bl.manifestDir(rec.Workspace), since.UnixNano()
 	m := findManifest(dir, from)

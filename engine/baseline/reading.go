@@ -48,8 +48,7 @@ const (
 	quickTexts = 500
 	// quickLook is the size of a workspace in which a start waits until the manifest is stored.
 	quickLook = 300
-	// quickPatience is how long the start of a sandbox waits at most until its workspace is listed. On a
-	// quiet machine the listing ends before the container has started.
+	// quickPatience bounds each wait. On a quiet machine the reading ends before the container has started.
 	quickPatience = 10 * time.Millisecond
 	// readingPatience is how long the listing of a workspace's files, in the background, waits for another
 	// sandbox's process that lists the same workspace.
@@ -75,8 +74,8 @@ func (bl *Recorder) StartReading(ctx context.Context, rec *catalog.Record) *Read
 	return r
 }
 
-// opened notes that the sandbox's window has begun. In a small workspace it waits until the manifest is stored, for
-// quickPatience at most, so that commands begin after that.
+// opened notes that the sandbox's window has begun. In a small workspace it waits until the manifest is
+// stored, for quickPatience at most, so that commands begin after that.
 func (r *Reading) opened(ctx context.Context) {
 	if r == nil {
 		return
@@ -103,8 +102,7 @@ func (r *Reading) awaitOpened(ctx context.Context) bool {
 	}
 }
 
-// await waits until the states of all files of the workspace are in memory, for quickPatience at most. It
-// returns when the reading began, in Unix nanoseconds, 0 if it has not yet.
+// await waits until the states of all files are in memory, for quickPatience at most.
 func (r *Reading) await(ctx context.Context) {
 	if r != nil {
 		r.wait(ctx, r.quick)
@@ -123,8 +121,7 @@ func (r *Reading) wait(ctx context.Context, until chan struct{}) {
 	}
 }
 
-// Stop waits until the reading of the workspace has ended. It cancels the reading of a large workspace, and
-// one that still waits for another sandbox's process that reads the same workspace.
+// Stop cancels the reading of a large workspace, and waits until the reading has ended.
 func (r *Reading) Stop() {
 	if r == nil {
 		return
@@ -174,9 +171,9 @@ func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
 	}
 }
 
-// readStart reads the workspace of a sandbox that starts. A file may change between its reading and the beginning of
-// the sandbox's window, and its state at the latter is the original. So readStart looks at all files once more after
-// that, and leaves out those that have changed: their originals are not known.
+// readStart reads the workspace of a sandbox that starts. A file may change between its reading and the
+// beginning of the sandbox's window, and its state at the latter is the original. So readStart looks at all
+// files once more after that, and leaves out those that have changed: their originals are not known.
 func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Reading) {
 	t, dir := workspaceTree(rec), bl.manifestDir(rec.Workspace)
 	if seen, large := manifestSeen(dir); large && time.Since(seen) < manifestRetry {
@@ -374,8 +371,8 @@ func (r *manifestReader) read() bool {
 	return err == nil
 }
 
-// reuseAll takes over the old entries of all files that have not changed since, and returns the other files, the
-// newest first.
+// reuseAll takes over the old entries of all files that have not changed since, and returns the other files,
+// the newest first.
 func (r *manifestReader) reuseAll() (fresh []foundFile) {
 	for _, f := range r.files {
 		if !r.reuse(&f) {
@@ -468,9 +465,8 @@ func (r *manifestReader) reuse(f *foundFile) bool {
 	return true
 }
 
-// readTexts adds the files fresh, which are new or changed and sorted newest first, to the manifest, with the
-// bytes of the first small texts. While a sandbox's start waits for the reading, it holds the texts in
-// memory; it writes them to disk afterwards.
+// readTexts adds entries for files, and returns the bytes of small texts among the first of them, by absolute
+// path. For the start of a sandbox they are in memory alone, since storing them takes longer.
 func (r *manifestReader) readTexts(fresh []foundFile) (texts map[string][]byte, err error) {
 	texts = map[string][]byte{}
 	for i, f := range fresh {

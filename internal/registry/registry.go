@@ -30,8 +30,12 @@ var Programs = []string{"cargo", "go", "npm", "pip"}
 // timeout is how long a package manager may take to print its settings: npm and pip need about a second.
 const timeout = 30 * time.Second
 
-// Hosts returns the package registries from which a package manager, one of [Programs], fetches: each as
-// "HOST:PORT", sorted. An empty result means that it is configured to fetch nothing.
+// Hosts returns the servers that a program of [Programs] fetches packages from, each as "HOST:PORT", sorted.
+// An empty result means that it is configured to fetch nothing.
+//
+// The program runs on the host, outside of every sandbox. So none is run from workspace, into which a sandbox
+// may have written: directories of PATH in it do not count, and neither do variables that a virtual
+// environment or a script of npm's has set.
 //
 // Cost: the program runs for 0.1 to 1 second in the directory /, with this process's environment; for cargo
 // only files are read. Errors: errs.ErrNotFound (the program is not installed, or cargo has never fetched and
@@ -126,8 +130,8 @@ func within(path, workspace string) bool {
 	return workspace != "" && err == nil && filepath.IsLocal(rel)
 }
 
-// environ returns the environment for a program that prints settings: without the variables of a virtual environment
-// of Python, and of a script that npm runs, which has the settings of its project.
+// environ returns the environment for a program that prints settings: without the variables of a virtual
+// environment of Python, and of a script that npm runs, which has the settings of its project.
 func environ(workspace string) []string {
 	_, script := os.LookupEnv("npm_lifecycle_event")
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {

@@ -58,11 +58,10 @@ func gateOf(records []audit.Record) (last gate) {
 	return last
 }
 
-// Reproduce repeats the checks that a verified evidence bundle records, to see whether they end with the same
-// exit status. Each runs in a new fork of the recorded sandbox: of its base with the recorded changes. It
-// returns the verdict on the gate, the recorded checks. The verdict's fault is no-base if that state is no
-// longer available on this host, and status if a check ends with another exit status than the recorded one.
-// The checks print to out.
+// Reproduce runs the recorded checks of a verified bundle again, each in a new fork of the recorded sandbox:
+// of its base with the recorded changes. It returns the verdict on the gate. Its fault is no-base if the
+// sandbox no longer has that state, and status if a check ends with another exit status than the recorded
+// one. The checks print to out.
 //
 // The checks are commands from the bundle: the caller calls Reproduce only if it trusts the key that signed
 // it.
@@ -98,8 +97,7 @@ func Reproduce(ctx context.Context, e *engine.Engine, text []byte, out io.Writer
 	return verdict("yes", "", fmt.Sprintf("gate reproduced: all %d checks ended as recorded, in forks of the recorded state", len(g.checks)))
 }
 
-// recordedState returns the sandbox of the evidence bundle b if it still has the files that the checks of g
-// tested. Otherwise it returns why that state is no longer available.
+// recordedState returns the sandbox that is still in the state of a gate, or why there is none.
 func recordedState(ctx context.Context, e *engine.Engine, b *bundle.Bundle, records []audit.Record, g gate) (*catalog.Record, string) {
 	var rec *catalog.Record
 	all, _ := e.Catalog().List() // a damaged record is not this one

@@ -1,6 +1,5 @@
-// Package learn observes a command and writes the smallest profile under which the command works. It runs the
-// command in sandboxes in which only secrets are refused, and observes three things: the network destinations
-// that the proxy decided on, the paths that the command changed, and the programs that it executed.
+// Package learn runs a command in sandboxes and makes a profile from what it used: the destinations that the
+// network proxy decided on, the paths that the command changed, and the programs that it executed.
 package learn
 
 import (
@@ -53,8 +52,9 @@ type Learned struct {
 	Profile string `json:"profile"`
 }
 
-// Run runs a command in new sandboxes of a request, until a run was refused no destination that it was not refused
-// before, and returns what the last run used. The sandboxes and their changes are removed. Errors: those of
+// Run runs a command in new sandboxes of a request, until a run was refused no destination that it was not
+// refused before, and returns what the last run used. The sandboxes and their changes are removed. Errors:
+// those of
 // [engine.Engine.Run]; errs.ErrNotSupported where system calls cannot be observed.
 func Run(ctx context.Context, e *engine.Engine, req hostfs.Request, command engine.Command) (*Learned, error) {
 	req.Policy.Observe = true
@@ -91,8 +91,8 @@ func Run(ctx context.Context, e *engine.Engine, req hostfs.Request, command engi
 	}
 }
 
-// withRefused returns rules with those that allow the refused destinations. This host, its own network and the metadata
-// service of a cloud machine stay refused: they have what no install script should get.
+// withRefused returns rules with those that allow the refused destinations. This host, its own network and
+// the metadata service of a cloud machine stay refused: they have what no install script should get.
 func withRefused(rules []string, refused []egress.RefusedAccess) []string {
 	rules = slices.Clone(rules)
 	for _, r := range refused {
@@ -246,8 +246,8 @@ func outermost(paths []string) []string {
 	return list
 }
 
-// setPrograms sets l.Programs to the rules for these programs. One that the command made itself cannot be named before
-// it exists: its directory is.
+// setPrograms sets l.Programs to the rules for these programs. One that the command made itself cannot be
+// named before it exists: its directory is.
 func (l *Learned) setPrograms(programs []string, made map[string]bool) {
 	for _, p := range programs {
 		rule := p

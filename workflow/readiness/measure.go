@@ -28,8 +28,7 @@ import (
 // log has a run that succeeded and one that was refused.
 var pointNames = []string{"start", selftest.KindIsolation, selftest.KindNetwork, selftest.KindLimit, "log"}
 
-// A Measurement measures whether this host can run the sandboxes of one request: it goes through the
-// readiness checklist of five points. The caller fills in the exported fields and calls Run.
+// A Measurement checks the five points for one request.
 type Measurement struct {
 	Engine  *engine.Engine
 	Request hostfs.Request
@@ -48,10 +47,9 @@ type Measurement struct {
 // A count has the numbers of the self-tests of one point.
 type count struct{ held, busy, untried, all int }
 
-// Run goes through the readiness checklist and stores the signed result for [Ask]. It returns the result, and
-// the evidence bundle of the sandbox in which its test commands ran. A point that does not hold is no error.
-// After an error no result is stored, and an earlier one is removed, too. Cost: that of
-// [selftest.Tester.Prove].
+// Run checks the points, stores the signed result for [Current], and returns it with the bundle of the
+// sandbox in which the runs are recorded. A point that does not hold is no error. After an error there is no
+// stored result, also no earlier one. Cost: that of [selftest.Tester.Prove].
 func (m *Measurement) Run(ctx context.Context) (*Result, []byte, error) {
 	cat := m.Engine.Catalog()
 	if err := os.Remove(pathOf(cat.Dir(), m.Conditions)); err != nil && !errors.Is(err, fs.ErrNotExist) {

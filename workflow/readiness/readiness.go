@@ -1,9 +1,7 @@
-// Package readiness measures whether this host can run sandboxes as a profile describes them, and answers
-// that question later from the last measurement.
+// Package readiness measures whether this host can serve a profile, and reports the last result.
 //
-// A measurement ([Measurement.Run]) goes through a checklist of five points with the very sandboxes that the
-// profile describes, and stores a signed result. [Ask] reads that result and says whether it still holds: it
-// starts nothing, and takes a millisecond.
+// [Measurement.Run] checks five points in sandboxes of the profile, and stores a signed result. [Current] reads that
+// result and reports whether it still applies: it starts nothing, and takes a millisecond.
 package readiness
 
 import (
@@ -31,8 +29,7 @@ import (
 // PredicateType is the type of the signed statement in which the result of a readiness measurement is stored.
 const PredicateType = "https://github.com/snapfs/snapfs/evidence/ready/v1"
 
-// MaxAge is how old a readiness measurement may be for [Ask] to accept it, unless the caller asks for another
-// age.
+// MaxAge is the age up to which a result applies, without --max-age.
 const MaxAge = 24 * time.Hour
 
 // Conditions are those that a result depends on: a result of other conditions does not count.
