@@ -2,23 +2,15 @@ package baseline
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
-	"hash"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -185,16 +177,7 @@ func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Readi
 	}
 	defer m.close()
 	m.partial, m.reading, m.texts = isPartial(dir), r, quickTexts
-	err := m.readDir(".")
-	confirmed, _ := readConfirmed(dir)
-	same := err == nil && confirmed == m.sum()
-	var texts map[string][]byte
-	if err == nil && !same {
-		m.old = readManifest(dir, manifestFile)
-		if texts, err = m.readTexts(m.reuseAll()); err != nil {
-			return
-		}
-	}
+	texts, err := m.readStates()
 	r.enough()
 	if err != nil && !errors.Is(err, errTooLarge) || !r.awaitOpened(ctx) {
 		return
@@ -218,10 +201,15 @@ func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Readi
 	if again.readDir(".") != nil {
 		return
 	}
+	bl.storeStart(rec.Workspace, m, again, texts)
+}
+
+// storeStart stores the manifest that m has read, of the instant of again, a later reading of the states alone. The
+// caller holds the lock of the manifest's directory.
+func (bl *Recorder) storeStart(workspace string, m, again *manifestReader, texts map[string][]byte) {
+	dir, sum := m.now.dir, m.sum()
 	m.now.seen = again.now.seen
-	sum := m.sum()
-	confirmed, _ = readConfirmed(dir)
-	if same && confirmed == sum && again.sum() == sum {
+	if confirmed, _ := readConfirmed(dir); m.old == nil && confirmed == sum && again.sum() == sum {
 		writeConfirmed(dir, sum, m.now.seen)
 		return
 	}
@@ -238,7 +226,7 @@ func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Readi
 			m.now.storeText(abs, data)
 		}
 	}
-	if m.now.save(bl.keepEarlier(rec.Workspace, readManifest(dir, manifestFile)), m.partial) {
+	if m.now.save(bl.keepEarlier(workspace, readManifest(dir, manifestFile)), m.partial) {
 		writeConfirmed(dir, sum, m.now.seen)
 	}
 }
@@ -270,290 +258,4 @@ func lockManifest(ctx context.Context, dir string, how int, patience time.Durati
 		return nil
 	}
 	return lock
-}
-
-// A manifestReader reads a workspace once and makes its manifest, the list of its files with the bytes of
-// small texts. readWorkspace makes it.
-type manifestReader struct {
-	ctx     context.Context
-	reading *Reading // nil for UpdateManifest
-	texts   int      // how many texts it may read
-	partial bool     // it has read no more
-
-	root  string
-	top   vfs.Stat
-	skip  func(string) bool
-	old   *manifest
-	now   manifest
-	real  RootedReader
-	files []foundFile
-	found hash.Hash // of all paths
-}
-
-// A foundFile is a file of the workspace, other than a directory, that a manifestReader has found, with its
-// metadata.
-type foundFile struct {
-	path string
-	st   vfs.Stat
-}
-
-// newManifestReader returns a reader that lists the files of a sandbox's workspace, which lies in the tree t;
-// nil if the workspace cannot be opened. The caller closes its real.Root.
-func (bl *Recorder) newManifestReader(ctx context.Context, rec *catalog.Record, t *catalog.Tree) *manifestReader {
-	b, err := bl.host.BackendOf(ctx, *t)
-	if err != nil {
-		return nil
-	}
-	root, err := OpenRoot(rec.Workspace)
-	if err != nil {
-		return nil
-	}
-	top, err := vfs.Lstat(int(root.Fd()), "")
-	if err != nil {
-		root.Close()
-		return nil
-	}
-	dir := bl.manifestDir(rec.Workspace)
-	return &manifestReader{
-		ctx: ctx, texts: maxManifest, root: rec.Workspace, top: top, skip: bl.host.Skip(b, rec.Workspace),
-		now: manifest{dir: dir, seen: vfs.Now(), list: Baseline{Dir: dir, Nodes: map[string]Entry{}}}, real: RootedReader{Root: root}, found: sha256.New(),
-	}
-}
-
-func (r *manifestReader) close() {
-	r.real.Close()
-	r.real.Root.Close()
-}
-
-// leaveOut removes the entries of paths that differ in a later reading.
-func (r *manifestReader) leaveOut(later *manifestReader) {
-	now := make(map[string]vfs.Stat, len(later.files))
-	for _, f := range later.files {
-		now[f.path] = f.st
-	}
-	for _, f := range r.files {
-		if st, ok := now[f.path]; !ok || st.Ino != f.st.Ino || st.Size != f.st.Size || st.CTime != f.st.CTime {
-			delete(r.now.list.Nodes, filepath.Join(r.root, f.path))
-		}
-	}
-	for abs, e := range r.now.list.Nodes {
-		if e.Node == nil || !e.Node.Mode.IsDir() {
-			continue
-		}
-		if n := later.now.list.Nodes[abs].Node; n == nil || n.Ino != e.Node.Ino || !n.CTime.Equal(e.Node.CTime) {
-			delete(r.now.list.Nodes, abs)
-		}
-	}
-}
-
-// sum returns the hash, in hexadecimal, of the paths and metadata of all files that the reader has found in
-// the workspace. Two readings with the same hash found the same files.
-func (r *manifestReader) sum() string { return hex.EncodeToString(r.found.Sum(nil)) }
-
-// read reads the workspace, and reports whether there is a new manifest to save: one without entries if the
-// workspace has too many files. If no file differs from the last reading, read only stores the new time in
-// againFile and returns false.
-func (r *manifestReader) read() bool {
-	err := r.readDir(".")
-	if sum, _ := readConfirmed(r.now.dir); err == nil && sum == r.sum() {
-		writeConfirmed(r.now.dir, sum, r.now.seen)
-		return false
-	}
-	r.old = readManifest(r.now.dir, manifestFile)
-	if errors.Is(err, errTooLarge) {
-		r.now.list.Nodes, r.partial = map[string]Entry{}, false
-		return true
-	}
-	if err != nil {
-		return false
-	}
-	_, err = r.readTexts(r.reuseAll())
-	return err == nil
-}
-
-// reuseAll takes over the old entries of all files that have not changed since, and returns the other files,
-// the newest first.
-func (r *manifestReader) reuseAll() (fresh []foundFile) {
-	for _, f := range r.files {
-		if !r.reuse(&f) {
-			fresh = append(fresh, f)
-		}
-	}
-	slices.SortFunc(fresh, func(a, b foundFile) int { return b.st.CTime.Time().Compare(a.st.CTime.Time()) })
-	return fresh
-}
-
-// readDir adds a directory of the workspace, and everything in it, to the files that the reader has found. A
-// directory that this user may not read gets no entry, so that snapfs assumes no original in it.
-func (r *manifestReader) readDir(path string) error {
-	dir, err := r.real.Dir(path)
-	if err != nil {
-		return nil //nolint:nilerr // see above
-	}
-	list, err := vfs.Entries(int(dir.Fd()))
-	if err != nil {
-		return nil //nolint:nilerr // see above
-	}
-	var below []string
-	for _, e := range list {
-		if err := r.ctx.Err(); err != nil {
-			return err
-		}
-		st, err := vfs.Lstat(int(dir.Fd()), e.Name)
-		at := filepath.Join(path, e.Name)
-		if err != nil || st.Mount != r.top.Mount || st.Dev != r.top.Dev || r.skip(at) {
-			continue
-		}
-		if st.IsDir() {
-			below = append(below, at)
-			continue
-		}
-		if len(r.files) >= maxManifest {
-			return errTooLarge
-		}
-		r.note(at, &st)
-		r.files = append(r.files, foundFile{at, st})
-		if r.reading != nil {
-			r.reading.files.Store(int64(len(r.files)))
-			if len(r.files) > quickNames {
-				r.reading.enough()
-			}
-		}
-	}
-	for _, at := range below {
-		if err := r.readDir(at); err != nil {
-			return err
-		}
-	}
-	// Last, so that a name that came meanwhile has changed its time.
-	if st, err := statIn(&r.real, path); err == nil {
-		r.note(path, &st)
-	}
-	n, err := r.real.Node(path)
-	if err == nil && n != nil {
-		r.now.list.Nodes[filepath.Join(r.root, path)] = Entry{Node: n}
-	}
-	return nil
-}
-
-// note adds the path and metadata of a file to the hash of the reading, by which the next reading recognises
-// that no file has changed.
-func (r *manifestReader) note(path string, st *vfs.Stat) {
-	size := uint64(st.Size)
-	if st.IsDir() {
-		size = 0
-	}
-	line := append(make([]byte, 0, len(path)+64), path...)
-	for _, n := range []uint64{0, st.Ino, size, uint64(st.CTime.Sec), uint64(st.CTime.Nsec), uint64(st.MTime.Sec), uint64(st.MTime.Nsec)} {
-		line = binary.LittleEndian.AppendUint64(line, n)
-	}
-	r.found.Write(line)
-}
-
-// reuse copies the entry of a file from the last manifest, the list of the workspace's files, into the new
-// one if the file has not changed since. It reports whether it has.
-func (r *manifestReader) reuse(f *foundFile) bool {
-	abs := filepath.Join(r.root, f.path)
-	e, ok := r.old.list.Nodes[abs]
-	if !ok || e.Node == nil || e.Node.Ino != f.st.Ino || !e.Node.CTime.Equal(f.st.CTime.Time()) || e.Node.Size != f.st.Size {
-		return false
-	}
-	if e.Data != "" {
-		r.now.list.bytes += f.st.Size
-	}
-	r.now.list.Nodes[abs] = e
-	return true
-}
-
-// readTexts adds entries for files, and returns the bytes of small texts among the first of them, by absolute
-// path. For the start of a sandbox they are in memory alone, since storing them takes longer.
-func (r *manifestReader) readTexts(fresh []foundFile) (texts map[string][]byte, err error) {
-	texts = map[string][]byte{}
-	for i, f := range fresh {
-		if err := r.ctx.Err(); err != nil {
-			return nil, err
-		}
-		n, err := r.real.Node(f.path)
-		if err != nil || n == nil {
-			continue // it has gone, or this user may not read it
-		}
-		abs := filepath.Join(r.root, f.path)
-		r.now.list.Nodes[abs] = Entry{Node: n}
-		switch {
-		case !isSmall(n) || r.now.list.bytes+n.Size > maxManifestBytes:
-		case i >= r.texts:
-			r.partial = true
-		case r.reading == nil:
-			r.now.storeText(abs, textOf(&r.real, f.path, n))
-		default:
-			texts[abs] = textOf(&r.real, f.path, n)
-		}
-	}
-	return texts, nil
-}
-
-// fillManifest adds small texts that the newest manifest of a workspace lacks, because a sandbox's start
-// could not wait for them, if the files have not changed since. The caller holds the lock of the manifest.
-func (bl *Recorder) fillManifest(ctx context.Context, workspace string) {
-	m := readManifest(bl.manifestDir(workspace), manifestFile)
-	root, err := OpenRoot(workspace)
-	if err != nil || len(m.list.Nodes) == 0 {
-		return
-	}
-	defer root.Close()
-	real := RootedReader{Root: root}
-	defer real.Close()
-	for abs, e := range m.list.Nodes {
-		if ctx.Err() != nil {
-			return
-		}
-		path, inside := strings.CutPrefix(abs, workspace+"/")
-		if inside && e.Data == "" && e.Node != nil && isSmall(e.Node) && m.list.bytes+e.Node.Size <= maxManifestBytes {
-			m.storeText(abs, textOf(&real, path, e.Node))
-		}
-	}
-	m.save(earlierNames(m.dir), false)
-}
-
-// isSmall reports whether a file is regular and small enough that a manifest, the list of a workspace's
-// files, stores its bytes.
-func isSmall(n *diff.Node) bool { return n.Mode.IsRegular() && n.Size <= maxManifestText }
-
-// textOf returns the bytes of the file at path in the real tree. It returns nil if the file is no small text,
-// or is not the file n any more (by inode, size and change time).
-func textOf(real *RootedReader, path string, n *diff.Node) []byte {
-	data, st := readText(real, path)
-	if int64(len(data)) != n.Size || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
-		return nil
-	}
-	return data
-}
-
-// storeText stores data, the bytes of the file at the absolute path abs, for its entry in the manifest. It
-// does nothing if data is nil.
-func (m *manifest) storeText(abs string, data []byte) {
-	if data == nil {
-		return
-	}
-	if name, err := m.list.Store(data, nil); err == nil {
-		e := m.list.Nodes[abs]
-		e.Data = name
-		m.list.Nodes[abs] = e
-	}
-}
-
-// readText reads a small text file and returns its bytes, with its metadata after the read. It returns nil if
-// the file is no text, is larger than maxText, or cannot be read.
-func readText(l *RootedReader, path string) ([]byte, vfs.Stat) {
-	f, err := l.Open(path)
-	if err != nil {
-		return nil, vfs.Stat{}
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	st, serr := vfs.Lstat(int(f.Fd()), "")
-	if err != nil || serr != nil || len(data) > maxText || slices.Contains(data, 0) {
-		return nil, vfs.Stat{}
-	}
-	return data, st
 }
