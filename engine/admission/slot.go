@@ -102,8 +102,8 @@ func (c *Controller) lock(path string) (*os.File, error) {
 	}
 }
 
-// Set changes the limits that the slot's file says the sandbox has, after the user changed them. It does
-// nothing after Close or HandOver.
+// Set writes the limits a, to which the user changed those of the running sandbox, into the slot's file. It
+// does nothing after Close or HandOver.
 func (s *Slot) Set(a Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -74,8 +74,8 @@ func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candi
 	return slices.CompactFunc(places, func(a, b snapshot.Candidate) bool { return a.Path == b.Path }), nil
 }
 
-// minParallel is the number of paths to compare from which on At uses a second thread; for fewer, starting it
-// costs more than it saves.
+// minParallel is how many paths must be compared for At, which compares two trees at listed paths, to use a
+// second thread; for fewer, starting it costs more than it saves.
 const minParallel = 32
 
 // visit compares the trees at each path in places, on one or two threads. A path inside a subtree that is

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Rename says that a deleted and an added change are one file or directory that moved.
+// A Rename says that a deleted and an added path of two compared trees are one file or directory that moved.
 type Rename struct {
 	// From is the path of the deleted change, To that of the added one.
 	From, To string
@@ -186,8 +186,9 @@ func (f *finder) pair(from, to int) { f.partner[from], f.partner[to] = to, from 
 // as the size. from are the deleted files and to the added ones, by their numbers in the list of changes.
 type matchSet struct{ from, to []int }
 
-// matchSets groups those changes that are not part of a rename yet by a key; those without a key are left
-// out. The groups are in the order of their first change, so that the result is deterministic.
+// matchSets groups deleted and added changes that may be renames by a key, such as the size of the file. It
+// leaves out changes without a key, and those that are part of a rename already. The groups are in the order
+// of their first change, so that the result is deterministic.
 func matchSets[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*matchSet {
 	byKey := map[K]*matchSet{}
 	var all []*matchSet

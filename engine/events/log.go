@@ -28,7 +28,8 @@ const (
 	// newest maxFiles files remain.
 	maxFile  = 4 << 20
 	maxFiles = 8
-	// maxLine is the maximum length of one event as JSON, in bytes. A longer one is not written.
+	// maxLine is the maximum length in bytes of one event as a line of JSON in the event log. A longer one is
+	// not written.
 	maxLine = 256 << 10
 )
 

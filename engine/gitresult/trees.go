@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// objects reads git objects from the real repository and from the sandbox's, and holds in memory those that a
-// plan creates.
+// An objects reads git objects from the real repository and from the sandbox's, and holds in memory those
+// that the plan of a promotion creates.
 type objects struct {
 	real, mine *gitrepo.Repo
 	made       map[gitrepo.ID]gitrepo.Object

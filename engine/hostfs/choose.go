@@ -220,8 +220,8 @@ func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]
 	return nil, hf.noChoice(tree, req, why)
 }
 
-// automatic reports whether a driver may be chosen for a request that does not name it. Some drivers are
-// chosen only for a disk limit.
+// automatic reports whether snapfs may choose a backend driver for a request that does not name it. It
+// chooses some drivers only for a disk limit.
 func automatic(d snapshot.Driver, req *Request) bool {
 	return d.Automatic && (!d.ForLimits || req.limitsDisk())
 }
@@ -258,8 +258,8 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 	return b, nil
 }
 
-// choiceOf returns the choice of the backend b, opened by driver d, for a tree. Its reason is the last of
-// passed, the errors of the drivers tried before.
+// choiceOf returns the [Choice] of the backend b, which driver d opened, for a tree of a new sandbox. The
+// reason in it is the last of passed, the errors of the drivers tried before.
 func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) Choice {
 	c := Choice{Tree: tree, Driver: d.Name, Reason: "the first choice", Backend: b}
 	switch {

@@ -155,8 +155,8 @@ func (s *surveyor) split(dir string) error {
 	return s.frame(dir, entries)
 }
 
-// frame makes dir a frame, a directory that only holds mount points. The entries in which this user may write
-// are split further; the others are shown read-only.
+// frame makes dir a frame, a directory of the sandbox that only holds mount points. The entries in which this
+// user may write are split further (into trees and frames); the others are shown read-only.
 func (s *surveyor) frame(dir string, entries []fs.DirEntry) error {
 	s.env.Frames = append(s.env.Frames, dir)
 	for _, e := range entries {

@@ -99,7 +99,8 @@ func matchLines(a, b *file, kinds int) {
 	w.search(0, len(w.x.ids), 0, len(w.y.ids))
 }
 
-// A candidateLines holds those lines of one text that take part in the search for the shortest edit script.
+// A candidateLines holds those lines of one of the two compared texts that take part in the search for the
+// shortest edit script (list of changed lines).
 type candidateLines struct {
 	*file
 	ids []int

@@ -4,8 +4,8 @@ package merge
 // the group may start and end one line earlier. The search leaves it at any of these
 // positions.
 
-// A stretch is a run of changed lines, [start, end), in one of two compared texts. It is empty between two
-// unchanged lines.
+// A stretch is a run of changed lines, [start, end), in one of two texts that a merge compares. It is empty
+// between two unchanged lines.
 type stretch struct {
 	*file
 	start, end int

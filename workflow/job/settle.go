@@ -85,8 +85,8 @@ func (s *Store) finish(ctx context.Context, l *locked, state State, why string) 
 	return s.tidy(ctx, l)
 }
 
-// tidy removes the sandbox that a job ran in, if it has one, and stores that. It leaves a sandbox of the same
-// name that was there before the job began.
+// tidy removes the sandbox of a job (submitted command), if it has one, and stores that it is removed. It
+// leaves a sandbox of the same name that was there before the job began.
 func (s *Store) tidy(ctx context.Context, l *locked) error {
 	if l.Sandbox == "" {
 		return nil

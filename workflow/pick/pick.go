@@ -39,7 +39,7 @@ type Question struct {
 	Splits bool
 }
 
-// An Answer says whether to promote the file or hunk of a [Question].
+// An Answer is a person's answer to a [Question]: whether to promote a file or hunk.
 type Answer int
 
 // The answers to a [Question]. TakeRest and LeaveRest are for this and all later hunks of the file, and Quit

@@ -121,8 +121,8 @@ func (h *probeHost) serve(ctx context.Context) {
 	}
 }
 
-// answerAll answers the first message of each connection on the listener l with a TLS alert, which shows a
-// probe that it was connected. It returns when l is closed.
+// answerAll answers the first message of each connection on the listener l with a TLS alert. By it a probe,
+// which tries from a sandbox to connect, knows that it got through. It returns when l is closed.
 func answerAll(l net.Listener) {
 	for {
 		c, err := l.Accept()

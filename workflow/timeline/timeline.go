@@ -1,4 +1,5 @@
-// Package timeline lists the snapshots of a sandbox and the changes that each of them brought.
+// Package timeline lists the snapshots of a sandbox in the order of time, with the changes that each of them
+// brought, for the command snapfs timeline.
 package timeline
 
 import (

@@ -65,8 +65,8 @@ func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	return b, nil
 }
 
-// open returns a reader of the content of a file, or of a symbolic link's target, and its size. The caller
-// closes the reader.
+// open returns a reader of the content of a file that a patch shows, or of a symbolic link's target, and its
+// size. The caller closes the reader.
 func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	if b.node.Mode.Type() == fs.ModeSymlink {
 		return io.NopCloser(strings.NewReader(b.node.Target)), int64(len(b.node.Target)), nil
