@@ -154,8 +154,8 @@ func Absence(err error) error {
 	return err
 }
 
-// OpenRoot opens a directory of the host for reading; the caller closes it. The last path
-// element must not be a symbolic link.
+// OpenRoot opens a directory of the host for reading, as the root of a [RootedReader]; the caller closes it.
+// The last path element must not be a symbolic link.
 func OpenRoot(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {

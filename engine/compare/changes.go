@@ -53,8 +53,8 @@ type Part struct {
 	Opt    diff.Options // those of the comparison that found Changes
 }
 
-// Len returns the number of changed paths in all parts, counted as by [diff.Count], plus the number of moved
-// git refs.
+// Len returns the number of changed paths of the sandbox in all parts, counted as by [diff.Count], plus the
+// number of moved git refs.
 func (c *Changes) Len() int {
 	n := 0
 	for _, p := range c.Parts {

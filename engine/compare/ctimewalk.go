@@ -146,8 +146,8 @@ type ctimeWalk struct {
 	over atomic.Bool
 }
 
-// ended returns the error of the search's context if it has ended, and nil otherwise. All workers then see
-// the end.
+// ended returns the error of the context of the search for changed files if it has ended, and nil otherwise.
+// All workers then see the end.
 func (w *ctimeWalk) ended() error {
 	if w.over.Load() {
 		return cmp.Or(w.ctx.Err(), context.DeadlineExceeded)

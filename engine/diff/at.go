@@ -42,8 +42,8 @@ func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Candi
 	return d.changes(), nil
 }
 
-// sortTouches returns the paths to compare sorted; of several entries for one path only the one that covers
-// most.
+// sortTouches sorts the listed paths at which two trees are compared. Of several entries for one path it
+// returns only the one that covers most.
 func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candidate, error) {
 	var places []snapshot.Candidate
 	for t, err := range touches {
@@ -236,8 +236,8 @@ func (s *parents) close() {
 	}
 }
 
-// compareRoots compares the root directories of the two trees. touch says whether everything in them is
-// compared, too.
+// compareRoots compares the root directories of the two trees. touch, the list's entry for the root, says
+// whether everything in them is compared, too.
 func (w *worker) compareRoots(touch snapshot.Candidate) error {
 	t := task{path: ".", on: [2]bool{true, true}, deep: touch.Tree}
 	if touch.Tree {

@@ -15,8 +15,8 @@ import (
 // An Extent is a range of bytes of a file in which two versions of the file may differ. [Extents] yields it.
 type Extent struct{ Offset, Length int64 }
 
-// grain is the size in bytes to whose multiples the changed ranges of a file are rounded, so that there are
-// fewer of them.
+// grain is the size in bytes to whose multiples [Extents] rounds the changed ranges of a file, so that there
+// are fewer of them.
 const grain = 64 << 10
 
 // Extents yields the ranges in which two regular files, open for reading, differ, in order,

@@ -44,7 +44,7 @@ type xattrs struct {
 	denied []string // names whose value this process may not read, sorted
 }
 
-// xattrs reads the extended attributes of name in the directory dir, or of dir itself for "".
+// xattrs reads the extended attributes of the file name in the directory dir, or of dir itself for "".
 func (w *worker) xattrs(dir int, name string) (xattrs, error) {
 	var x xattrs
 	names, err := vfs.ListXattrs(dir, name)

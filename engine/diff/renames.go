@@ -169,7 +169,7 @@ func (f *finder) prepare() bool {
 	return true
 }
 
-// node returns the only node of a change that adds or deletes a path.
+// node returns the only node (file metadata) of a change that adds or deletes a path.
 func (c *Change) node() *Node {
 	if c.Kind == Deleted {
 		return c.Old
@@ -270,7 +270,8 @@ func (f *finder) match(b *matchSet) {
 	}
 }
 
-// matchEnds pairs those deleted and added changes of a set as renames whose last n path elements are equal.
+// matchEnds pairs as renames those deleted and added changes of the set b whose paths end with the same n
+// elements.
 func (f *finder) matchEnds(b *matchSet, n int) {
 	free := map[string][]int{}
 	for _, i := range b.to {
@@ -287,7 +288,8 @@ func (f *finder) matchEnds(b *matchSet, n int) {
 	}
 }
 
-// ending returns the last n elements of a path, to match renamed files; false if the path has fewer.
+// ending returns the last n elements of a path; false if the path has fewer. Equal files with an equal ending
+// count as renames first.
 func ending(path string, n int) (string, bool) {
 	at := len(path)
 	for range n {

@@ -70,7 +70,7 @@ func mountedError(mounts []string) error {
 	return fmt.Errorf("%w: %s; the kernel refuses an overlay of such a directory to an ordinary user", ErrMounted, Several(mounts))
 }
 
-// Several returns a list of paths for a message: the first one, and how many more there are.
+// Several returns a list of paths for a message to the user: the first one, and how many more there are.
 func Several(paths []string) string {
 	text := pathlist.Printable(paths[0])
 	if n := len(paths) - 1; n > 0 {

@@ -47,8 +47,8 @@ func (g *stretch) previous() bool {
 	return true
 }
 
-// up slides the stretch of changed lines one line up, if the text allows that, and joins a stretch that it
-// meets. It reports whether it did.
+// up slides the stretch, a run of changed lines, one line up, if the text allows that, and joins a stretch
+// that it meets. It reports whether it did.
 func (g *stretch) up() bool {
 	if g.start == 0 || g.ids[g.start-1] != g.ids[g.end-1] {
 		return false
@@ -61,8 +61,8 @@ func (g *stretch) up() bool {
 	return true
 }
 
-// down slides the stretch of changed lines one line down, if the text allows that, and joins a stretch that
-// it meets. It reports whether it did.
+// down slides the stretch, a run of changed lines, one line down, if the text allows that, and joins a
+// stretch that it meets. It reports whether it did.
 func (g *stretch) down() bool {
 	if g.end == len(g.changed) || g.ids[g.start] != g.ids[g.end] {
 		return false

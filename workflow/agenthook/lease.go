@@ -19,8 +19,8 @@ import (
 // session.
 const leaseFile = "lease.json"
 
-// A Lease ties a sandbox to the session of an agent that works in it. It is stored in a file in the sandbox's
-// directory.
+// A Lease ties a sandbox to the session of a coding agent that works in it. It is stored in a file in the
+// sandbox's directory.
 type Lease struct {
 	// Sandbox is the sandbox's name, and Workspace its workspace on the host.
 	Sandbox   string `json:"sandbox"`
@@ -46,8 +46,8 @@ type Lease struct {
 	Drift string `json:"drift,omitempty"`
 }
 
-// A Checkpoint is a named snapshot of an agent's sandbox, taken after a call of a tool, to which an undo can
-// return.
+// A Checkpoint is a named snapshot of a coding agent's sandbox, taken after a call of a tool, to which an
+// undo can return.
 type Checkpoint struct {
 	// Name is the snapshot's name, made of the call's id.
 	Name string `json:"name"`

@@ -39,8 +39,8 @@ func (s *Store) settle(ctx context.Context, l *locked) error {
 	return s.promote(ctx, l)
 }
 
-// plan plans the promotion of a job's result and sets the plan's fingerprint, by which a person approves it,
-// in the job in memory only.
+// plan plans the promotion of a job's result. It sets the plan's fingerprint, by which a person approves
+// exactly that plan, in the job in memory only.
 func (s *Store) plan(ctx context.Context, l *locked) (*reconcile.Plan, error) {
 	p, err := s.engine.Reconcile.PlanOf(ctx, l.Sandbox, reconcile.PlanOptions{})
 	if err == nil {

@@ -139,8 +139,8 @@ func answerAll(l net.Listener) {
 	}
 }
 
-// answerQuestions starts a name server at host that echoes every DNS query. A probe in a sandbox must not
-// receive even that.
+// answerQuestions starts a name server at host that echoes every DNS query. A probe, the self-test's program
+// in a sandbox, must not receive even that.
 func (h *probeHost) answerQuestions(host string) error {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	if err != nil {

@@ -10,9 +10,13 @@ import (
 // Beginning is the start of every review page; it marks a file as written by this package.
 const Beginning = "<!doctype html><!-- made by snapfs diff -->\n"
 
+// style is the CSS of the page of changes, which the page contains.
+//
 //go:embed page.css
 var style markup
 
+// script is the JavaScript of the page of changes, which the page contains. The page is readable without it.
+//
 //go:embed page.js
 var script markup
 
