@@ -24,7 +24,7 @@ const (
 	// stream. Each file is named for the number of its first event.
 	dirName = "events"
 	suffix  = ".jsonl"
-	// maxFile is the size in bytes at which a file of the stream is full and gets a successor. Only the
+	// maxFile is the size in bytes at which a file of the event log is full and gets a successor. Only the
 	// newest maxFiles files remain.
 	maxFile  = 4 << 20
 	maxFiles = 8

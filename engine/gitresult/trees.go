@@ -21,7 +21,7 @@ type objects struct {
 	made       map[gitrepo.ID]gitrepo.Object
 }
 
-// read returns an object of the given kind: one that the plan created, else the real
+// read returns a git object of the given kind: one that the plan of the promotion created, else the real
 // repository's, else the sandbox's.
 func (o *objects) read(id gitrepo.ID, kind gitrepo.Kind) (gitrepo.Object, error) {
 	if made, ok := o.made[id]; ok {

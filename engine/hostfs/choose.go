@@ -193,8 +193,8 @@ func (hf *Host) chooseWithin(ctx context.Context, tree string, req Request) ([]C
 	return nil, hf.noChoice(tree, req, why)
 }
 
-// chooseForRest finds a backend for a tree outside the workspace. It prefers one that takes snapshots without
-// fsync.
+// chooseForRest finds a backend for a tree of a new sandbox outside the workspace. It prefers one that takes
+// snapshots without fsync.
 func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]Choice, error) {
 	req.Frozen = false // applies to the workspace only
 	var why []error
@@ -272,8 +272,8 @@ func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b sna
 	return c
 }
 
-// noChoice returns the error of a tree that no driver supports, with hints. why are the errors of the
-// drivers.
+// noChoice returns the error for a tree of a new sandbox that no backend driver supports, with hints. why are
+// the errors of the drivers.
 func (hf *Host) noChoice(tree string, req Request, why []error) error {
 	err := &errs.Error{Op: "choosing a backend", Path: tree, Kind: errs.ErrNotSupported, Err: errors.Join(why...)}
 	switch {

@@ -152,7 +152,8 @@ func (b *builder) paths(s *sheet) {
 	}
 }
 
-// any reports whether part number part of the page, the changes below one directory, has changed paths.
+// any reports whether part number part of the page, the changes below one directory of the sandbox, has
+// changed paths.
 func (b *builder) any(part int) bool {
 	for i := range b.all {
 		if b.all[i].part == part {
