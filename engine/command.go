@@ -24,6 +24,7 @@ type (
 	Proof = catalog.Proof
 	// A ProfileUse lists which settings of a profile a sandbox's policy uses, and which it ignores.
 	ProfileUse = catalog.ProfileUse
-	// Level says which parts of the isolation of a sandbox are in force on this host.
+	// Level says which parts of a sandbox's isolation, such as Landlock, are in force on this host, and which
+	// are missing.
 	Level = isolate.Level
 )

@@ -138,7 +138,8 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	return info, err
 }
 
-// describe returns the Info of a sandbox without its drift, and with its size while li.sizes has time left.
+// describe returns the [Info] of a sandbox for a list, without its drift, and with its size while li.sizes
+// has time left.
 func (e *Engine) describe(li *listing, r *catalog.Record) (Info, error) {
 	info := Info{Record: r, Base: "frozen", Size: -1, Running: r.Ephemeral, Unfinished: e.Reconcile.UnfinishedOf(r.Name)}
 	var err error

@@ -41,8 +41,8 @@ type Request struct {
 	Processors float64 `json:"processors"`
 }
 
-// Resources that a sandbox without a limit counts for when capacity is decided, in bytes and processors; less
-// on a small host.
+// The memory, disk space (bytes) and processors that a sandbox without a limit counts for when snapfs decides
+// whether the host has the capacity for another one; less on a small host.
 const (
 	assumedMemory     = 512 << 20 // or an eighth of all
 	assumedDisk       = 256 << 20 // or a sixteenth of all

@@ -29,8 +29,8 @@ const (
 	leastDisk   = 64 << 10
 )
 
-// Pressures, in percent of time that processes wait for a resource, from which on sandboxes run one at a
-// time.
+// Pressures of the host, in percent of time that processes wait for a resource, from which on snapfs runs
+// only one sandbox at a time.
 const (
 	muchCPU    = 80
 	muchMemory = 10

@@ -179,7 +179,8 @@ func (c *Controller) gate(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// numbers returns the numbers of all tickets in the queue for capacity, including those of dead processes.
+// numbers returns the numbers of all tickets, the files of sandboxes that wait in the queue for capacity,
+// including those of dead processes.
 func (c *Controller) numbers() ([]uint64, error) {
 	names, err := c.names(ticketPrefix)
 	var list []uint64
@@ -191,8 +192,8 @@ func (c *Controller) numbers() ([]uint64, error) {
 	return list, err
 }
 
-// waiting returns the numbers of the tickets in the queue for capacity, and removes tickets of dead
-// processes. The caller holds the lock of [Controller.gate].
+// waiting returns the numbers of the tickets, the files of sandboxes that wait in the queue for capacity, and
+// removes tickets of dead processes. The caller holds the lock of [Controller.gate].
 func (c *Controller) waiting() ([]uint64, error) {
 	list, err := c.numbers()
 	return slices.DeleteFunc(list, c.stale), err

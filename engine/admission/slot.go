@@ -29,8 +29,8 @@ type Slot struct {
 
 const (
 	placePrefix = "place-"
-	// spares is how many files of free slots remain for reuse, because creating a file is slow (ext4 searches
-	// long for an inode).
+	// spares is how many files of free slots (permissions to run a sandbox) stay for reuse, because creating
+	// a file is slow (ext4 searches long for an inode).
 	spares = 16
 	// recordSize is the fixed size in bytes of a slot file's content, larger than any content can be, so that
 	// one write replaces it.
@@ -102,8 +102,8 @@ func (c *Controller) lock(path string) (*os.File, error) {
 	}
 }
 
-// Set changes the limits that the slot's file says the sandbox has, after the user changed them. It does
-// nothing after Close or HandOver.
+// Set writes the limits a, to which the user changed those of the running sandbox, into the slot's file. It
+// does nothing after Close or HandOver.
 func (s *Slot) Set(a Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,16 +124,16 @@ func (s *Slot) Set(a Request) error {
 	return nil
 }
 
-// Held reports whether this process still has the slot, that is, it was neither given back nor handed over. s
-// may be nil.
+// Held reports whether this process still has the slot, the permission to run a sandbox: it was neither given
+// back nor handed over. s may be nil.
 func (s *Slot) Held() bool { return s != nil && s.f != nil }
 
 // File returns the open file that another process must inherit to have the slot too, or nil after Close or
 // HandOver. The Slot still owns and closes it.
 func (s *Slot) File() *os.File { return s.f }
 
-// HandOver closes the slot's file in this process. The slot stays in use by the other process that has
-// inherited the file.
+// HandOver closes, in this process, the file of the slot, the permission to run a sandbox. The slot stays in
+// use by the other process that has inherited the file.
 func (s *Slot) HandOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,8 +172,8 @@ func read(f *os.File) (r record, err error) {
 	return r, err
 }
 
-// Close gives the slot back, so that another sandbox may run. It does nothing the second time, or if s is
-// nil.
+// Close gives the slot, the permission to run a sandbox, back, so that another sandbox may run. It does
+// nothing the second time, or if s is nil.
 func (s *Slot) Close() error {
 	if s == nil {
 		return nil

@@ -84,8 +84,8 @@ func isInterpreter(change *diff.Change, to string) bool {
 	return named(change.Path) && named(to)
 }
 
-// maxLinks is how many symbolic links the kernel follows in one path, see path_resolution(7). A link with
-// more leads nowhere.
+// maxLinks is how many symbolic links the kernel follows in one path, see path_resolution(7). A changed link
+// with more counts as one that leads nowhere.
 const maxLinks = 40
 
 // resolve returns the absolute path to which a changed symbolic link leads, and whether that is in the tree.

@@ -121,8 +121,8 @@ func (d *Displaced) fill(dir *os.File, paths []string, names bool) error {
 	return d.save()
 }
 
-// noteDir stores the inode and modification time of a real directory, before the promotion, in d.dirs, unless
-// they are there.
+// noteDir stores the inode and modification time that a real directory has before the promotion in d.dirs,
+// unless they are there. By them snapfs recognises later which names in it have changed.
 func (d *Displaced) noteDir(real *RootedReader, path string) {
 	abs := filepath.Join(d.root, path)
 	if _, noted := d.dirs[abs]; noted {
@@ -300,7 +300,8 @@ func (bl *Recorder) historySince(since time.Time) *history {
 	return h
 }
 
-// endedBefore reports whether the promotion of d ended before an instant. d was last saved when it ended.
+// endedBefore reports whether the promotion that replaced the files in d ended before an instant. d was last
+// saved when it ended.
 func (d *Displaced) endedBefore(since time.Time) bool {
 	info, err := os.Stat(d.baseline.Dir)
 	return err != nil || info.ModTime().Before(since) && d.began.Before(since)
@@ -345,8 +346,8 @@ func (d *Displaced) readDirs() {
 	}
 }
 
-// unfinished reports whether the state of a directory after the promotion is missing, because the promotion
-// runs or was killed.
+// unfinished reports whether the promotion of d has not stored the state of the changed directories after it,
+// because it still runs or its process was killed.
 func (d *Displaced) unfinished() bool {
 	for _, c := range d.dirs {
 		if c.after.ino == 0 {
@@ -356,8 +357,8 @@ func (d *Displaced) unfinished() bool {
 	return false
 }
 
-// await waits until no process works on the promotion of d, or until an instant. It returns true if none
-// does.
+// await waits until no process works on the promotion that replaces the files in d, or until an instant. It
+// returns true if none does.
 func (d *Displaced) await(until time.Time) bool {
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
@@ -397,8 +398,8 @@ func (bl *Recorder) EndDisplaced() {
 	}
 }
 
-// dirBefore returns the state that a directory had before the first n of the promotions in the history. s is
-// its state after them.
+// dirBefore returns the state (inode and time) that the directory abs had before the first n promotions of
+// the history. s is its state after them.
 func (h *history) dirBefore(abs string, n int, s dirState) dirState {
 	for i := n - 1; i >= 0; i-- {
 		c, ok := h.all[i].dirs[abs]
@@ -409,9 +410,9 @@ func (h *history) dirBefore(abs string, n int, s dirState) dirState {
 	return s
 }
 
-// original returns the state of a path at the instant of the history. If a promotion replaced it since, it
-// also returns that promotion, else nil. It returns false if the original is not known. now is the real node
-// at the path, and real reads the tree with the given root.
+// original returns the state that a real path had at the instant of the history, which promotions may have
+// replaced since. If one did, it also returns that promotion, else nil. It returns false if the state is not
+// known. now is the real node at the path, and real reads the tree with the given root.
 func (h *history) original(root, path string, now *diff.Node, real *RootedReader) (Entry, *Displaced, bool) {
 	abs := filepath.Join(root, path)
 	within := false // a promotion of the path was running at the instant
@@ -438,8 +439,9 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 	return Entry{Node: now}, nil, unchanged
 }
 
-// sameNames reports whether the directories above a path are still those of the instant of the history. With
-// absent, it also requires that no name in the path's own directory has changed except by promotions.
+// sameNames reports whether the directories above a real path are still the ones that existed at the instant
+// of the history. With absent, it also requires that no name in the path's own directory has changed except
+// by promotions.
 func (h *history) sameNames(root, path string, absent bool, real *RootedReader) bool {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		st, err := statIn(real, dir)

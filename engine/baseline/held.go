@@ -30,7 +30,7 @@ func (k *pathRecorder) latestHeld(path string, now *diff.Node, e Entry, data []b
 	return e, data
 }
 
-// ownText returns the bytes of the sandbox's file at a path if it is a small text, else nil.
+// ownText returns the bytes of the sandbox's version of the file at a path if it is a small text, else nil.
 func (k *pathRecorder) ownText(path string) []byte {
 	tree, err := k.base.OpenFork()
 	if err != nil {

@@ -145,8 +145,8 @@ func isAbsence(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, fs.ErrNotExist)
 }
 
-// Absence returns nil for an error which means that a path does not exist, and
-// other errors unchanged.
+// Absence returns nil for an error which means that a path does not exist, and other errors unchanged, for
+// callers that treat a missing file as no error.
 func Absence(err error) error {
 	if isAbsence(err) {
 		return nil
@@ -154,8 +154,8 @@ func Absence(err error) error {
 	return err
 }
 
-// OpenRoot opens a directory of the host for reading; the caller closes it. The last path
-// element must not be a symbolic link.
+// OpenRoot opens a directory of the host for reading, as the root of a [RootedReader]; the caller closes it.
+// The last path element must not be a symbolic link.
 func OpenRoot(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -180,7 +180,8 @@ type LiveBase struct {
 	replacedDirs map[string]string
 }
 
-// isPromoted reports whether a real file is still exactly as a promotion of the sandbox left it.
+// isPromoted reports whether the real file at path, with the metadata st, is still exactly as a promotion of
+// the sandbox left it, by its inode and change time.
 func (b *LiveBase) isPromoted(path string, st *vfs.Stat) bool {
 	s, ok := b.Known[path]
 	return ok && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())

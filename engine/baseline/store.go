@@ -281,8 +281,8 @@ type jsonBaseline struct {
 	Nodes map[string]JSONEntry `json:"nodes"`
 }
 
-// A JSONEntry is an Entry as JSON, in the older format of a baseline and in the note of a
-// promotion (package reconcile).
+// A JSONEntry is the JSON form of an [Entry], the original of one file. The older format of a baseline and
+// the note of a promotion (package reconcile) contain it.
 type JSONEntry struct {
 	Node     *jsonStat  `json:"node"`
 	Data     string     `json:"data,omitempty"`
@@ -368,7 +368,8 @@ func EscapePath(s string) string {
 	return "\x00" + base64.StdEncoding.EncodeToString([]byte(s))
 }
 
-// UnescapePath reverses EscapePath, which makes a path that is not UTF-8 safe for JSON.
+// UnescapePath returns the original form of s, a path that EscapePath made safe for JSON because it is not
+// UTF-8.
 func UnescapePath(s string) string {
 	if code, ok := strings.CutPrefix(s, "\x00"); ok {
 		if b, err := base64.StdEncoding.DecodeString(code); err == nil {

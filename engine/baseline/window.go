@@ -41,8 +41,8 @@ const (
 	settled    = "settled "
 )
 
-// readWindow reads since when the real tree has the originals of a sandbox's changes; the zero window if the
-// file does not exist.
+// readWindow reads the sandbox's window file, which says from which time on the real tree has the originals
+// of the files that the sandbox changes; the zero window if the file does not exist.
 func (bl *Recorder) readWindow(rec *catalog.Record) (w window) {
 	data, err := os.ReadFile(filepath.Join(bl.BaseDir(rec.Name, rec.Refreshed), windowFile))
 	body, ok := strings.CutPrefix(string(data), windowHead)

@@ -30,11 +30,14 @@ type Bounds struct {
 // A LimitValue reads and writes one limit of a sandbox, a field of a [Limits], as text. Flags, profiles and
 // the list of limits use it.
 type LimitValue interface {
-	// Set parses text, such as "2G", and stores it as the value of the limit; "none" removes the limit.
+	// Set parses text, such as "2G", and stores it as the value of the sandbox's limit; "none" removes the
+	// limit.
 	Set(text string) error
-	// String returns the value of the limit in the form that Set parses, or "" if there is no limit.
+	// String returns the value of the sandbox's limit in the form that Set parses, or "" if there is no
+	// limit.
 	String() string
-	// Type returns the kind of the value for the help text, such as "size" or "duration".
+	// Type returns the kind of the limit's value, such as "size" or "duration", for the help text of its
+	// flag.
 	Type() string
 	// Tighten adopts the value of the same limit in another [Limits] if that value is stricter, and reports
 	// whether it did.

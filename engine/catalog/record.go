@@ -182,8 +182,8 @@ type TreeBase struct {
 	Frozen bool        `json:"frozen"`
 }
 
-// base returns the base of the sandbox, which is the present base snapshot of each of its trees, as one
-// value.
+// base returns the present base snapshot of each of the sandbox's trees, as one value to be stored with a
+// named snapshot.
 func (r *Record) base() *Base {
 	b := &Base{Refreshed: r.Refreshed}
 	for _, t := range r.Trees {

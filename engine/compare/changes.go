@@ -53,8 +53,8 @@ type Part struct {
 	Opt    diff.Options // those of the comparison that found Changes
 }
 
-// Len returns the number of changed paths in all parts, counted as by [diff.Count], plus the number of moved
-// git refs.
+// Len returns the number of changed paths of the sandbox in all parts, counted as by [diff.Count], plus the
+// number of moved git refs.
 func (c *Changes) Len() int {
 	n := 0
 	for _, p := range c.Parts {
@@ -346,8 +346,8 @@ func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, err
 	}
 }
 
-// views returns how the two states of a pair, such as a snapshot and a fork of one tree, are reached on the
-// host, without mounting them.
+// views returns how the two states of the pair p, such as a snapshot and the present fork of one tree, are
+// reached on the host. It mounts nothing.
 func views(ctx context.Context, b snapshot.Backend, p Pair) (left, right snapshot.View, err error) {
 	if left, err = ViewOf(ctx, b, p.Tree, p.Left); err == nil {
 		right, err = ViewOf(ctx, b, p.Tree, p.Right)
@@ -366,8 +366,8 @@ func ViewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot
 	return s.View, err
 }
 
-// OpenPair opens the two states of a pair, such as a snapshot and a fork of one tree, for reading; the caller
-// closes both.
+// OpenPair opens the two states of the pair p, such as a snapshot and the present fork of one tree, for
+// reading; the caller closes both.
 func OpenPair(ctx context.Context, b snapshot.Backend, p Pair) (old, new *os.File, err error) {
 	left, right, err := views(ctx, b, p)
 	if err != nil {

@@ -53,8 +53,9 @@ const manyNames = 2048
 // deadline.
 const namesBetween = 32
 
-// expired returns the error of ctx if it has ended or its deadline has passed. It reads the clock, because
-// the timer of a context is late while all threads are in system calls.
+// expired returns the error of ctx, with which a search for changed files runs, if it has ended or its
+// deadline has passed. It reads the clock, because the timer of a context is late while all threads are in
+// system calls.
 func expired(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 		return context.DeadlineExceeded
@@ -145,8 +146,8 @@ type ctimeWalk struct {
 	over atomic.Bool
 }
 
-// ended returns the error of the search's context if it has ended, and nil otherwise. All workers then see
-// the end.
+// ended returns the error of the context of the search for changed files if it has ended, and nil otherwise.
+// All workers then see the end.
 func (w *ctimeWalk) ended() error {
 	if w.over.Load() {
 		return cmp.Or(w.ctx.Err(), context.DeadlineExceeded)
@@ -266,7 +267,7 @@ func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 	}
 }
 
-// joined returns the path of name in dir, where dir may be ".".
+// joined returns the path of name in dir, which is relative to the start of a search and may be ".".
 func joined(dir, name string) string {
 	if dir == "." {
 		return name

@@ -444,7 +444,8 @@ func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, 
 // LiesIn reports whether path is dir or lies below it. Both are relative to the same tree, whose root is ".".
 func LiesIn(path, dir string) bool { return dir == "." || hostfs.Within("/"+path, "/"+dir) }
 
-// openReal opens the root of tree t's base and that of its real tree for reading; the caller closes both.
+// openReal opens the root of the base and the root of the real tree of t, to detect drift; the caller closes
+// both.
 func openReal(ctx context.Context, b snapshot.Backend, t catalog.Tree) (base, real *os.File, err error) {
 	s, err := b.Lookup(ctx, t.Base)
 	if err != nil {

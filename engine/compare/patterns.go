@@ -22,8 +22,8 @@ type Patterns struct {
 	rule      bool // the patterns are the sandbox's own, see Selection
 }
 
-// PatternsOf parses the user's patterns, of the form of [pathlist.Match], relative to the workspace or
-// absolute. Error: errs.ErrInvalid for an empty or malformed pattern.
+// PatternsOf parses the user's patterns of changed paths, of the form of [pathlist.Match], relative to the
+// workspace or absolute. Error: errs.ErrInvalid for an empty or malformed pattern.
 func PatternsOf(workspace string, list []string) (*Patterns, error) {
 	p := &Patterns{workspace: workspace, found: make([]bool, len(list))}
 	for _, one := range list {
@@ -94,8 +94,8 @@ func (p *Patterns) below(dir string) bool {
 	})
 }
 
-// Matches reports whether a pattern selects the absolute path abs, or without patterns whether abs is in the
-// workspace. It notes the patterns that matched.
+// Matches reports whether one of the user's patterns selects the absolute path abs of a change, or without
+// patterns whether abs is in the workspace. It notes the patterns that matched.
 func (p *Patterns) Matches(abs string) bool {
 	if len(p.list) == 0 {
 		return hostfs.Within(abs, p.workspace)
@@ -148,8 +148,8 @@ func (p *Patterns) Pick(root string, changes []diff.Change) []diff.Change {
 	return picked
 }
 
-// Unmatched returns an error that names the patterns which matched no path, or nil. option is the
-// command-line option that the patterns came from. Error: errs.ErrInvalid.
+// Unmatched returns an error that names those of the user's patterns which matched no changed path, or nil.
+// option is the command-line option that the patterns came from. Error: errs.ErrInvalid.
 func (p *Patterns) Unmatched(option string) error {
 	var failures []error
 	for i, found := range p.found {

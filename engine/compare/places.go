@@ -34,7 +34,8 @@ func PlacesOf(c *Changes) Places {
 	return changed
 }
 
-// Add adds the paths of the changes of part p to the table. It ignores changes of only a directory's time.
+// Add adds the paths of the changes of part p to the lookup table. It ignores changes of only a directory's
+// time.
 func (all Places) Add(p *Part, changes []diff.Change) {
 	for _, c := range changes {
 		if c.TimeOnly() {

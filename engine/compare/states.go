@@ -181,8 +181,8 @@ func (cm *Comparer) compareAt(ctx context.Context, sides [2]side, i int) ([]Part
 	return splitAll(parts, sides[0].rec.Workspace)
 }
 
-// checkComparable returns ErrNotSupported if s has changed a tree that other has no copy of, because nothing
-// can then be compared with that tree.
+// checkComparable returns ErrNotSupported if the operand s of a comparison has changed a tree of which the
+// operand other has no copy, because nothing can then be compared with that tree.
 func (cm *Comparer) checkComparable(ctx context.Context, s, other side) error {
 	for i, t := range s.rec.Trees {
 		if hostfs.Vanished(t, s.rec.Workspace) || slices.ContainsFunc(other.rec.Trees, func(o catalog.Tree) bool { return o.Path == t.Path }) {

@@ -42,8 +42,8 @@ func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Candi
 	return d.changes(), nil
 }
 
-// sortTouches returns the paths to compare sorted; of several entries for one path only the one that covers
-// most.
+// sortTouches sorts the listed paths at which two trees are compared. Of several entries for one path it
+// returns only the one that covers most.
 func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candidate, error) {
 	var places []snapshot.Candidate
 	for t, err := range touches {
@@ -74,8 +74,8 @@ func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candi
 	return slices.CompactFunc(places, func(a, b snapshot.Candidate) bool { return a.Path == b.Path }), nil
 }
 
-// minParallel is the number of paths to compare from which on At uses a second thread; for fewer, starting it
-// costs more than it saves.
+// minParallel is how many paths must be compared for At, which compares two trees at listed paths, to use a
+// second thread; for fewer, starting it costs more than it saves.
 const minParallel = 32
 
 // visit compares the trees at each path in places, on one or two threads. A path inside a subtree that is
@@ -236,8 +236,8 @@ func (s *parents) close() {
 	}
 }
 
-// compareRoots compares the root directories of the two trees. touch says whether everything in them is
-// compared, too.
+// compareRoots compares the root directories of the two trees. touch, the list's entry for the root, says
+// whether everything in them is compared, too.
 func (w *worker) compareRoots(touch snapshot.Candidate) error {
 	t := task{path: ".", on: [2]bool{true, true}, deep: touch.Tree}
 	if touch.Tree {

@@ -157,8 +157,8 @@ func (w *worker) provenEqual(st *[2]vfs.Stat) bool {
 	return w.opt.Taken.IsZero() || a.CTime.Time().Before(w.opt.Taken.Add(-Racy))
 }
 
-// differences returns the aspects in which two nodes of one type differ: those of name in the directory p, or
-// p itself if name is "".
+// differences returns the aspects, such as content or mode, in which a file differs between the old and the
+// new tree: name in the directory p, or p itself if name is "". Both are of one type.
 func (w *worker) differences(p dirPair, name string, st *[2]vfs.Stat) (Aspect, error) {
 	a, b := &st[older], &st[newer]
 	if a.Ino == b.Ino && a.Dev == b.Dev || w.provenEqual(st) {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contentDiffers reports whether the content of the regular file name in p differs between the trees. It
-// reads nothing if the sizes differ.
+// contentDiffers reports whether the content of the regular file name in the directory p differs between the
+// two trees. It reads nothing if the sizes differ.
 func (w *worker) contentDiffers(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	if st[older].Size != st[newer].Size {
 		return true, nil
@@ -35,7 +35,8 @@ func (w *worker) contentDiffers(p dirPair, name string, st *[2]vfs.Stat) (bool, 
 	return w.bytesDiffer(fd, st)
 }
 
-// window is the number of bytes of a file read at once, 256 KiB. Digests are computed over windows.
+// window is how many bytes of a compared file are read at once, 256 KiB. Digests are computed over pieces of
+// this size.
 const window = 256 << 10
 
 // bytesDiffer reports whether two open files differ. It reads them side by side and skips holes that both

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTries is how often a path that changes during the comparison is compared again, before it is an error.
+// maxTries is how often a path that other processes change during the comparison of two trees is compared
+// again, before it is an error.
 const maxTries = 8
 
 // runTask compares one directory of a task: it opens the directory in those of the two trees that have it,

@@ -29,7 +29,8 @@ func (p dirPair) only(side int) dirPair {
 	return p
 }
 
-// fd returns the descriptor of the directory on one side, the old or the new tree, which must have it.
+// fd returns the descriptor of the directory in one of the two compared trees, old or new (side), which must
+// have it.
 func (p dirPair) fd(side int) int { return p.dir[side] }
 
 func (p dirPair) join(name string) string {
@@ -57,7 +58,8 @@ func first(errs [2]error) error {
 	return errs[newer]
 }
 
-// open opens a directory in the trees that on selects, with an error for each; the caller closes p.
+// open opens the directory at path in those of the two trees that on selects, with an error for each; the
+// caller closes p.
 func (w *worker) open(path string, on [2]bool, flags int) (p dirPair, errs [2]error) {
 	p.path = path
 	for i := range p.dir {

@@ -15,8 +15,8 @@ import (
 // An Extent is a range of bytes of a file in which two versions of the file may differ. [Extents] yields it.
 type Extent struct{ Offset, Length int64 }
 
-// grain is the size in bytes to whose multiples the changed ranges of a file are rounded, so that there are
-// fewer of them.
+// grain is the size in bytes to whose multiples [Extents] rounds the changed ranges of a file, so that there
+// are fewer of them.
 const grain = 64 << 10
 
 // Extents yields the ranges in which two regular files, open for reading, differ, in order,
@@ -113,7 +113,8 @@ func (x *extents) compare(at int64, a, b []byte) error {
 	return nil
 }
 
-// maxExtent is about the maximum number of bytes of one range that [Extents] yields; a longer one is split.
+// maxExtent is about the maximum number of bytes of one differing range that [Extents] yields; it splits a
+// longer one.
 const maxExtent = 16 << 20
 
 func (x *extents) flush() error {
@@ -165,8 +166,8 @@ func sum(ctx context.Context, fd int, size int64, buf []byte) (d digest, err err
 	return d, nil
 }
 
-// nextData returns the offset of the next data of a file at or after at (lseek(2), SEEK_DATA), skipping
-// holes. On a filesystem without holes that is at itself.
+// nextData returns the offset of the next data of a compared file at or after at (lseek(2), SEEK_DATA),
+// skipping holes. On a filesystem without holes that is at itself.
 func nextData(fd int, at, size int64) int64 {
 	next, err := unix.Seek(fd, at, unix.SEEK_DATA)
 	switch err {

@@ -21,8 +21,9 @@ type group []string
 
 type inode struct{ dev, ino uint64 }
 
-// nameLinks sets LinkOf of changed paths that are hard links, marks paths whose hard links differ, and drops
-// paths in which nothing differs. See the package comment.
+// nameLinks completes the differences of two trees by their hard links. It sets LinkOf of changed paths that
+// are hard links, marks paths whose hard links differ, and drops paths in which nothing differs. See the
+// package comment.
 func nameLinks(changes []Change) []Change {
 	var groups [2]map[inode]*group
 	for _, c := range changes {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newNode returns the Node of name in the directory dir, or of dir itself for "". st is its stat.
+// newNode returns the Node (type, metadata, identity) of the file name in the directory dir, or of dir itself
+// for "". st is its stat.
 func (w *worker) newNode(dir int, name string, st *vfs.Stat) (*Node, error) {
 	n := &Node{
 		Mode:  st.FileMode(),
@@ -43,7 +44,7 @@ type xattrs struct {
 	denied []string // names whose value this process may not read, sorted
 }
 
-// xattrs reads the extended attributes of name in the directory dir, or of dir itself for "".
+// xattrs reads the extended attributes of the file name in the directory dir, or of dir itself for "".
 func (w *worker) xattrs(dir int, name string) (xattrs, error) {
 	var x xattrs
 	names, err := vfs.ListXattrs(dir, name)

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Rename says that a deleted and an added change are one file or directory that moved.
+// A Rename says that a deleted and an added path of two compared trees are one file or directory that moved.
 type Rename struct {
 	// From is the path of the deleted change, To that of the added one.
 	From, To string
@@ -169,7 +169,7 @@ func (f *finder) prepare() bool {
 	return true
 }
 
-// node returns the only node of a change that adds or deletes a path.
+// node returns the only node (file metadata) of a change that adds or deletes a path.
 func (c *Change) node() *Node {
 	if c.Kind == Deleted {
 		return c.Old
@@ -186,8 +186,9 @@ func (f *finder) pair(from, to int) { f.partner[from], f.partner[to] = to, from 
 // as the size. from are the deleted files and to the added ones, by their numbers in the list of changes.
 type matchSet struct{ from, to []int }
 
-// matchSets groups those changes that are not part of a rename yet by a key; those without a key are left
-// out. The groups are in the order of their first change, so that the result is deterministic.
+// matchSets groups deleted and added changes that may be renames by a key, such as the size of the file. It
+// leaves out changes without a key, and those that are part of a rename already. The groups are in the order
+// of their first change, so that the result is deterministic.
 func matchSets[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*matchSet {
 	byKey := map[K]*matchSet{}
 	var all []*matchSet
@@ -269,7 +270,8 @@ func (f *finder) match(b *matchSet) {
 	}
 }
 
-// matchEnds pairs those deleted and added changes of a set as renames whose last n path elements are equal.
+// matchEnds pairs as renames those deleted and added changes of the set b whose paths end with the same n
+// elements.
 func (f *finder) matchEnds(b *matchSet, n int) {
 	free := map[string][]int{}
 	for _, i := range b.to {
@@ -286,7 +288,8 @@ func (f *finder) matchEnds(b *matchSet, n int) {
 	}
 }
 
-// ending returns the last n elements of a path, to match renamed files; false if the path has fewer.
+// ending returns the last n elements of a path; false if the path has fewer. Equal files with an equal ending
+// count as renames first.
 func ending(path string, n int) (string, bool) {
 	at := len(path)
 	for range n {

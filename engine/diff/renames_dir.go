@@ -2,8 +2,8 @@ package diff
 
 import "strings"
 
-// subtree returns the range [from, to) of the changes below the deleted or added directory of change dir.
-// They follow it directly.
+// subtree returns which changes are below the deleted or added directory of change dir: those numbered from
+// up to, but not including, to. They follow it directly.
 func (f *finder) subtree(dir int) (from, to int) {
 	prefix := f.changes[dir].Path + "/"
 	for to = dir + 1; to < len(f.changes) && strings.HasPrefix(f.changes[to].Path, prefix); {

@@ -85,8 +85,8 @@ func (t *texts) outlineOf(data []byte) outline {
 	return slices.Clip(merged)
 }
 
-// common returns the number of bytes in those pieces (hashed parts of a text) that both outlines have, as a
-// measure of similarity.
+// common returns the number of bytes in those pieces (hashed parts of a text) that both outlines p and q
+// have, as a measure of the similarity of two files.
 func (p outline) common(q outline) (n int64) {
 	for len(p) > 0 && len(q) > 0 {
 		switch {

@@ -134,8 +134,8 @@ func (w *worker) work() {
 	}
 }
 
-// next waits for a queued directory and returns it. It returns false when every thread waits, so that all is
-// done, or after an error.
+// next waits for a queued directory to compare and returns it. It returns false when every thread waits, so
+// that the comparison is complete, or after an error.
 func (w *worker) next() (task, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -113,8 +113,8 @@ func (e *encoder) data(d *Data) {
 	e.texts("paths", d.Paths)
 }
 
-// numberOf returns the number of the event in a line that [encode] made, without parsing all of it; 0 for
-// another line.
+// numberOf returns the number of the event in a line of the event log that [encode] made, without parsing all
+// of it; 0 for another line.
 func numberOf(line []byte) uint64 {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"id":"`))
 	digits, _, found := bytes.Cut(rest, []byte(`"`))

@@ -24,11 +24,12 @@ const (
 	// stream. Each file is named for the number of its first event.
 	dirName = "events"
 	suffix  = ".jsonl"
-	// maxFile is the size in bytes at which a file of the stream is full and gets a successor. Only the
+	// maxFile is the size in bytes at which a file of the event log is full and gets a successor. Only the
 	// newest maxFiles files remain.
 	maxFile  = 4 << 20
 	maxFiles = 8
-	// maxLine is the maximum length of one event as JSON, in bytes. A longer one is not written.
+	// maxLine is the maximum length in bytes of one event as a line of JSON in the event log. A longer one is
+	// not written.
 	maxLine = 256 << 10
 )
 

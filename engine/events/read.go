@@ -97,8 +97,8 @@ func (r *reader) close() {
 	}
 }
 
-// wait returns when new events may have been appended to the stream, or an error when ctx has ended. changed
-// receives a value after a change of the directory; if it is nil, wait polls the file sizes.
+// wait returns when new events may have been appended to the event log, or an error when ctx has ended.
+// changed receives a value after a change of the log's directory; if it is nil, wait polls the file sizes.
 func (r *reader) wait(ctx context.Context, changed <-chan struct{}) error {
 	if changed == nil {
 		size := r.size()

@@ -28,8 +28,8 @@ func (p *Result) readOwner() error {
 
 func (p *Result) realDir() gitrepo.Dir { return gitrepo.Dir{Root: p.repo.trees.Real, Path: "."} }
 
-// locked returns ErrBusy if a git process has locked the file name of the real repository, that is, if
-// NAME.lock exists.
+// locked returns ErrBusy if a git process has locked the file called name in the real git repository, that
+// is, if NAME.lock exists.
 func (p *Result) locked(name string) error {
 	if _, err := p.realDir().Stat(name + ".lock"); err == nil {
 		return &errs.Error{

@@ -77,17 +77,18 @@ func Inspect(t Trees, dir string) (*Repository, error) {
 	return r, nil
 }
 
-// Close closes the real and the sandbox's version of the repository.
+// Close closes the git repository in both versions, the real one and the sandbox's.
 func (r *Repository) Close() {
 	r.real.Close()
 	r.mine.Close()
 }
 
-// Path returns the absolute path of the repository in the real tree, which receives the commits.
+// Path returns the absolute path of the git repository in the real tree, which receives the sandbox's
+// commits.
 func (r *Repository) Path() string { return filepath.Join(r.trees.Path, r.dir) }
 
-// fail returns err as an [errs.Error] with the repository's path and the kind that its cause maps to. An
-// errs.Error is returned unchanged.
+// fail returns err as an [errs.Error] with the path of the git repository and the kind that its cause maps
+// to. An errs.Error is returned unchanged.
 func (r *Repository) fail(err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {

@@ -163,8 +163,8 @@ func (p *Result) writePack(ctx context.Context, all []wanted) error {
 	return dir.Sync()
 }
 
-// packDir opens objects/pack of the real repository, and creates it if it is missing. The
-// caller closes it.
+// packDir opens the directory objects/pack of the real git repository, to which the sandbox's objects are
+// written, and creates it if it is missing. The caller closes it.
 func (p *Result) packDir() (*os.File, error) {
 	objects := path.Join(p.repo.dir, "objects")
 	const flags = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW

@@ -93,10 +93,11 @@ func Plan(r *Repository, o Options) (*Result, error) {
 	return p, nil
 }
 
-// How says in which way a promotion brought a ref of the sandbox into the real repository.
+// A How says in which way a promotion brought a git ref of the sandbox into the real repository, such as by a
+// merge.
 type How string
 
-// The ways in which a promotion brings a ref of the sandbox into the real repository. Stored means under
+// The ways in which a promotion brings a git ref of the sandbox into the real repository. Stored means under
 // refs/snapfs, with no branch moved.
 const (
 	FastForward How = "fast-forward"

@@ -43,7 +43,8 @@ type CommitReport struct {
 	When    time.Time `json:"when"`
 }
 
-// MaxCommits is how many commits a report lists for each ref, the newest ones; it counts the others.
+// MaxCommits is how many new commits of the sandbox a report lists for each git ref, the newest ones; it
+// counts the others.
 const MaxCommits = 100
 
 func reportOf(m *Moved) RefReport {

@@ -14,14 +14,14 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// objects reads git objects from the real repository and from the sandbox's, and holds in memory those that a
-// plan creates.
+// An objects reads git objects from the real repository and from the sandbox's, and holds in memory those
+// that the plan of a promotion creates.
 type objects struct {
 	real, mine *gitrepo.Repo
 	made       map[gitrepo.ID]gitrepo.Object
 }
 
-// read returns an object of the given kind: one that the plan created, else the real
+// read returns a git object of the given kind: one that the plan of the promotion created, else the real
 // repository's, else the sandbox's.
 func (o *objects) read(id gitrepo.ID, kind gitrepo.Kind) (gitrepo.Object, error) {
 	if made, ok := o.made[id]; ok {

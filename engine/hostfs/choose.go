@@ -193,8 +193,8 @@ func (hf *Host) chooseWithin(ctx context.Context, tree string, req Request) ([]C
 	return nil, hf.noChoice(tree, req, why)
 }
 
-// chooseForRest finds a backend for a tree outside the workspace. It prefers one that takes snapshots without
-// fsync.
+// chooseForRest finds a backend for a tree of a new sandbox outside the workspace. It prefers one that takes
+// snapshots without fsync.
 func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]Choice, error) {
 	req.Frozen = false // applies to the workspace only
 	var why []error
@@ -220,8 +220,8 @@ func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]
 	return nil, hf.noChoice(tree, req, why)
 }
 
-// automatic reports whether a driver may be chosen for a request that does not name it. Some drivers are
-// chosen only for a disk limit.
+// automatic reports whether snapfs may choose a backend driver for a request that does not name it. It
+// chooses some drivers only for a disk limit.
 func automatic(d snapshot.Driver, req *Request) bool {
 	return d.Automatic && (!d.ForLimits || req.limitsDisk())
 }
@@ -258,8 +258,8 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 	return b, nil
 }
 
-// choiceOf returns the choice of the backend b, opened by driver d, for a tree. Its reason is the last of
-// passed, the errors of the drivers tried before.
+// choiceOf returns the [Choice] of the backend b, which driver d opened, for a tree of a new sandbox. The
+// reason in it is the last of passed, the errors of the drivers tried before.
 func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) Choice {
 	c := Choice{Tree: tree, Driver: d.Name, Reason: "the first choice", Backend: b}
 	switch {
@@ -272,8 +272,8 @@ func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b sna
 	return c
 }
 
-// noChoice returns the error of a tree that no driver supports, with hints. why are the errors of the
-// drivers.
+// noChoice returns the error for a tree of a new sandbox that no backend driver supports, with hints. why are
+// the errors of the drivers.
 func (hf *Host) noChoice(tree string, req Request, why []error) error {
 	err := &errs.Error{Op: "choosing a backend", Path: tree, Kind: errs.ErrNotSupported, Err: errors.Join(why...)}
 	switch {

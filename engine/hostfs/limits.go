@@ -52,14 +52,14 @@ func LimitsIO(l catalog.Limits) bool {
 	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
 }
 
-// ErrServed returns the error of a backend whose server process does I/O outside of the
-// sandbox, where I/O limits do not apply.
+// ErrServed returns the error for a sandbox with I/O limits whose backend has a server process. That process
+// does the I/O outside of the sandbox, where the limits do not apply.
 func ErrServed() error {
 	return fmt.Errorf("a server process outside of the sandbox does its I/O, to which I/O limits do not apply: %w", errs.ErrNotSupported)
 }
 
-// ErrUnlimited returns the error of a backend that cannot enforce a disk limit, with hints for another
-// backend.
+// ErrUnlimited returns the error for a sandbox with a disk limit whose backend cannot enforce one, with hints
+// for another backend.
 func ErrUnlimited() error {
 	return &errs.Error{
 		Op: "limiting the disk", Kind: errs.ErrNotSupported,

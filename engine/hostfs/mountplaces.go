@@ -205,8 +205,8 @@ func ClearOut(dir *os.File, places []MountStub) error {
 	return err
 }
 
-// clearIn removes everything in a directory below root except the listed mount points and their parents,
-// whose times and modes stay.
+// clearIn removes everything in the directory dir of a fork's workspace, which is open as root, except the
+// listed mount points and their parents. Their times and modes stay.
 func clearIn(root *os.Root, dir string, kept map[string]MountStub) error {
 	undo, err := makeWritable(root, dir)
 	if err != nil {
@@ -254,8 +254,8 @@ func removeAll(root *os.Root, name string) error {
 	return root.RemoveAll(name)
 }
 
-// makeWritable lets the owner of a directory list it and remove its entries. undo restores the directory's
-// mode.
+// makeWritable lets the owner of a directory in a fork's workspace list it and remove its entries, before it
+// is cleared. undo restores the directory's mode.
 func makeWritable(root *os.Root, dir string) (undo func() error, err error) {
 	const all = 0o700
 	info, err := root.Lstat(dir)

@@ -155,8 +155,8 @@ func (s *surveyor) split(dir string) error {
 	return s.frame(dir, entries)
 }
 
-// frame makes dir a frame, a directory that only holds mount points. The entries in which this user may write
-// are split further; the others are shown read-only.
+// frame makes dir a frame, a directory of the sandbox that only holds mount points. The entries in which this
+// user may write are split further (into trees and frames); the others are shown read-only.
 func (s *surveyor) frame(dir string, entries []fs.DirEntry) error {
 	s.env.Frames = append(s.env.Frames, dir)
 	for _, e := range entries {
@@ -305,7 +305,7 @@ func automounted(m mount.Point) bool {
 	return m.Type == "zfs" && strings.Contains(m.Path, "/.zfs/snapshot/")
 }
 
-// visible returns the mounts that are not hidden by another mount on them or on a parent
+// visible returns those mounts of the host that are not hidden by another mount on them or on a parent
 // directory.
 func visible(mounts []mount.Point) []mount.Point {
 	shadowed := func(m mount.Point) bool {
@@ -346,7 +346,8 @@ func isDir(path string) bool {
 	return err != nil || info.IsDir()
 }
 
-// pseudo reports whether a filesystem of this type only shows state of the kernel, such as proc.
+// pseudo reports whether a filesystem of this type, such as proc, only shows state of the kernel and has no
+// files to copy.
 func pseudo(fstype string) bool {
 	switch fstype {
 	case "proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "mqueue", "debugfs", "tracefs", "securityfs",
@@ -356,7 +357,8 @@ func pseudo(fstype string) bool {
 	return false
 }
 
-// remote reports whether other machines can change files on a filesystem of this type, such as nfs.
+// remote reports whether other machines can change files on a filesystem of this type, such as nfs. A sandbox
+// does not see such a mount below its trees.
 func remote(fstype string) bool {
 	switch fstype {
 	case "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "ocfs2", "gfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.rclone":
@@ -365,7 +367,7 @@ func remote(fstype string) bool {
 	return false
 }
 
-// readOnly reports whether a mount, or its filesystem, is read-only.
+// readOnly reports whether a mount of the host, or its filesystem, is read-only.
 func readOnly(m mount.Point) bool {
 	return strings.HasPrefix(m.Options, "ro,") || m.Options == "ro" || strings.HasPrefix(m.SuperOptions, "ro,") || m.SuperOptions == "ro"
 }

@@ -36,8 +36,8 @@ type MountRetry struct {
 // host that mounts and unmounts all the time, where half of the attempts fail.
 const MaxAttempts = 20
 
-// Again reports whether an operation that failed with err is worth another attempt: always
-// after the first attempt, later only if mounts have changed since.
+// Again reports whether the caller should repeat an operation that failed with err: always after the first
+// attempt, later only if mounts of the host have changed since.
 func (a *MountRetry) Again(err error) bool {
 	a.made++
 	passing := []error{errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy, errs.ErrDenied}
@@ -70,7 +70,7 @@ func mountedError(mounts []string) error {
 	return fmt.Errorf("%w: %s; the kernel refuses an overlay of such a directory to an ordinary user", ErrMounted, Several(mounts))
 }
 
-// Several returns a list of paths for a message: the first one, and how many more there are.
+// Several returns a list of paths for a message to the user: the first one, and how many more there are.
 func Several(paths []string) string {
 	text := pathlist.Printable(paths[0])
 	if n := len(paths) - 1; n > 0 {
@@ -128,8 +128,8 @@ func MountsNow() (*Environment, error) {
 	return &Environment{mounts: visible(mounts)}, nil
 }
 
-// A viewOpener mounts views of snapshots or forks and opens their roots as directories: isolate.OpenViews or
-// isolate.OpenForks.
+// A viewOpener is a function that mounts views of snapshots or forks on the host and opens their roots as
+// directories: isolate.OpenViews or isolate.OpenForks.
 type viewOpener func(context.Context, []isolate.Mount) ([]*os.File, error)
 
 // OpenViews mounts snapshots or forks of the real directory dir with open, and returns their open roots,

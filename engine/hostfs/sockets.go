@@ -154,7 +154,8 @@ func (e *Environment) Sockets(dirs []string) (sockets []string) {
 	return slices.Compact(sockets)
 }
 
-// firstEntries returns at most n entries of a directory, in the order of the filesystem. An unreadable one has none.
+// firstEntries returns at most n entries of a directory, in the order of the filesystem, so that a search of
+// the host stays short. An unreadable directory has none.
 func firstEntries(dir string, n int) []fs.DirEntry {
 	d, err := os.Open(dir)
 	if err != nil {

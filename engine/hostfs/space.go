@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// heavyFiles and heavyBytes are the size from which copying a tree takes so long that the user gets a notice.
+// heavyFiles (a number of files) and heavyBytes are the size of a tree from which on copying it for a sandbox
+// takes so long that the user gets a notice.
 const (
 	heavyFiles = 20_000
 	heavyBytes = snapshot.Bytes(256 << 20)

@@ -93,8 +93,8 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	return s, notes, nil
 }
 
-// asOnHost returns the read-only mounts through which the sandbox sees directories of the host itself, not
-// copies.
+// asOnHost returns the read-only mounts that show directories of the host itself, not copies, in the sandbox
+// of rec.
 func asOnHost(rec *catalog.Record, env *Environment) (mounts []isolate.Mount) {
 	for _, p := range env.Shown {
 		if !hides(rec, p) && !isSocket(p) {

@@ -99,8 +99,8 @@ func harmless(name string) bool {
 	return false
 }
 
-// secretVariable reports whether a variable looks like a secret or names a socket of a daemon of the host, so
-// that a sandbox does not get it.
+// secretVariable reports whether an environment variable looks like a secret or names a socket of a daemon of
+// the host, so that a sandbox does not get it.
 func secretVariable(name, value string) bool {
 	name = strings.ToUpper(name)
 	switch name {

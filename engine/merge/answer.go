@@ -122,8 +122,8 @@ func (m *merger) changesLinks(t *entry) bool {
 	return before != len(now)
 }
 
-// dropTimes removes from the result changes of the modification time of directories in which the result adds
-// or removes a name: that sets the time anyway.
+// dropTimes removes from the result of the merge changes of only the modification time of those directories
+// in which the result adds or removes a name: that sets the time anyway.
 func (m *merger) dropTimes() {
 	busy := map[string]bool{}
 	for _, c := range m.result.Changes {

@@ -143,8 +143,8 @@ func (m *merger) pickContent(t *entry) (conflict bool, err error) {
 	return false, nil
 }
 
-// mergeTime gives the merged file the sandbox's modification time where only the sandbox changed the time, or
-// where it changed a symlink's target or a device number.
+// mergeTime gives the merged file the sandbox's modification time if only the sandbox changed the time, or if
+// it changed a symlink's target or a device number.
 func (m *merger) mergeTime(t *entry) {
 	a, b := t.on[mine], t.on[real]
 	n := t.outcome.node

@@ -188,7 +188,8 @@ func (c *Conflict) subtrees() []string {
 // A pathSet is a set of paths of directories and files in a merge; each stands for everything below it, too.
 type pathSet map[string]bool
 
-// add adds path, with all below it, to the set and reports whether the set did not cover path yet.
+// add adds path, with everything below it, to the set of paths. It reports whether the set did not cover path
+// yet.
 func (r pathSet) add(path string) bool {
 	for at := path; at != "."; at = parent(at) {
 		if at == "" || r[at] {

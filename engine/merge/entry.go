@@ -107,7 +107,8 @@ func parent(path string) string {
 	return "."
 }
 
-// entries holds an entry for every file or directory that the sandbox or the real tree has changed.
+// An entries holds the state of a merge for every file or directory that the sandbox or the real tree has
+// changed, and finds them by path.
 type entries struct {
 	all []*entry // sorted by their first path
 	// at finds an entry by its path in a tree; order has each tree's entries, sorted by

@@ -38,7 +38,7 @@ func (n numbering) number(lines []string) []int {
 	return ids
 }
 
-// splitLines splits a text into lines, each with its line feed. Only the last line may lack one.
+// splitLines splits a text to be merged into lines, each with its line feed. Only the last line may lack one.
 func splitLines(text string) []string {
 	lines := make([]string, 0, strings.Count(text, "\n")+1)
 	for len(text) > 0 {
@@ -99,7 +99,8 @@ func matchLines(a, b *file, kinds int) {
 	w.search(0, len(w.x.ids), 0, len(w.y.ids))
 }
 
-// A candidateLines holds those lines of one text that take part in the search for the shortest edit script.
+// A candidateLines holds those lines of one of the two compared texts that take part in the search for the
+// shortest edit script (list of changed lines).
 type candidateLines struct {
 	*file
 	ids []int
@@ -155,8 +156,8 @@ func (s *file) candidates(other *file, count []int, head, tail int) *candidateLi
 	return out
 }
 
-// roughRoot returns a power of two near the square root of n, with which git, and this comparison of lines as
-// git, bounds its cost.
+// roughRoot returns a power of two near the square root of n. It bounds the cost of comparing texts by lines,
+// by the same number as in git.
 func roughRoot(n int) int {
 	r := 1
 	for ; n > 0; n >>= 2 {
@@ -189,7 +190,8 @@ func surrounded(r []rarity, at, head int) bool {
 	return after > 0 && 3*(c1+c2+2) < before+after
 }
 
-// A lineSearch searches for the shortest edit script from the lines x to the lines y (Myers' algorithm).
+// A lineSearch searches for the shortest edit script, the fewest deleted and added lines that turn the text x
+// into the text y (Myers' algorithm).
 type lineSearch struct {
 	x, y *candidateLines
 	// forward and backward hold the furthest index in x on each diagonal, where a

@@ -54,8 +54,8 @@ func (m *merger) renames() (all [3][]diff.Rename, err error) {
 	return all, fail(".", err)
 }
 
-// readUnknown compares the sandbox with the real tree at the paths whose original is unknown, and stores the
-// result in the entries.
+// readUnknown compares the sandbox with the real tree at the paths whose original is unknown, so that the
+// merge finds equal files there. It stores the result in m.entries.
 func (m *merger) readUnknown() error {
 	if len(m.in.Unknown) == 0 {
 		return nil
@@ -126,8 +126,8 @@ func (m *merger) decideAll() error {
 	return nil
 }
 
-// interrupted returns an ErrInterrupted, at the path of t, if the merge's context has ended. Every loop over
-// all changed files calls it.
+// interrupted returns an ErrInterrupted, at the path of the file t, if the context of the merge has ended.
+// Every loop over all changed files calls it.
 func (m *merger) interrupted(t *entry) error {
 	if err := m.ctx.Err(); err != nil {
 		return fail(t.sortPath(), err)
@@ -277,8 +277,8 @@ func (m *merger) removedDirs() error {
 	return nil
 }
 
-// survivors returns the paths that the other side added, changed or moved into a directory that side (sandbox
-// or real tree) removed.
+// survivors returns the paths in a directory that one side (sandbox or real tree) removed and into which the
+// other added, changed or moved something. side is the one that removed it.
 func (m *merger) survivors(dir *entry, side int) (paths []string) {
 	keeps := other(side)
 	m.entries.under(keeps, dir.on[keeps].path, func(t *entry) {

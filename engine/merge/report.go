@@ -29,8 +29,8 @@ func (m *merger) mergedPath(t *entry) string {
 	return path
 }
 
-// resolve asks Input.Choose how to resolve a conflict about the file t, and applies the answer. more are
-// further paths that the conflict covers.
+// resolve asks the caller of the merge, by Input.Choose, how to resolve a conflict about the file t, and
+// applies the answer. more are further paths that the conflict covers.
 func (m *merger) resolve(t *entry, c Conflict, more ...string) (err error) {
 	if c.Marked, err = m.canMark(&c); err != nil {
 		return err

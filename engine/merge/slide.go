@@ -4,8 +4,8 @@ package merge
 // the group may start and end one line earlier. The search leaves it at any of these
 // positions.
 
-// A stretch is a run of changed lines, [start, end), in one of two compared texts. It is empty between two
-// unchanged lines.
+// A stretch is a run of changed lines, [start, end), in one of two texts that a merge compares. It is empty
+// between two unchanged lines.
 type stretch struct {
 	*file
 	start, end int
@@ -47,8 +47,8 @@ func (g *stretch) previous() bool {
 	return true
 }
 
-// up slides the stretch of changed lines one line up, if the text allows that, and joins a stretch that it
-// meets. It reports whether it did.
+// up slides the stretch, a run of changed lines, one line up, if the text allows that, and joins a stretch
+// that it meets. It reports whether it did.
 func (g *stretch) up() bool {
 	if g.start == 0 || g.ids[g.start-1] != g.ids[g.end-1] {
 		return false
@@ -61,8 +61,8 @@ func (g *stretch) up() bool {
 	return true
 }
 
-// down slides the stretch of changed lines one line down, if the text allows that, and joins a stretch that
-// it meets. It reports whether it did.
+// down slides the stretch, a run of changed lines, one line down, if the text allows that, and joins a
+// stretch that it meets. It reports whether it did.
 func (g *stretch) down() bool {
 	if g.end == len(g.changed) || g.ids[g.start] != g.ids[g.end] {
 		return false

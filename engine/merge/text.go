@@ -45,7 +45,8 @@ func Holds(base, mine, next []byte) bool {
 	return conflicts == 0 && bytes.Equal(merged, mine)
 }
 
-// conflicts returns how many of the regions of a line merge are in conflict.
+// conflicts returns how many of the regions, runs of lines that one or both sides of a merge changed, are in
+// conflict.
 func (all regions) conflicts() (n int) {
 	for _, r := range all {
 		if r.from == neither {

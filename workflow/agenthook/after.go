@@ -116,8 +116,8 @@ func (h *Handler) driftText(ctx context.Context, e *engine.Engine, l *Lease) (st
 		"The user can bring the new content in with `snapfs refresh %s`.", l.Workspace, l.Sandbox, strings.Join(names, ", "), l.Sandbox), l.update(ctx, e, func(l *Lease) { l.Drift = found })
 }
 
-// fingerprint returns a digest of the paths of a drift report, by which a hook recognises that the agent
-// already knows this drift.
+// fingerprint returns a digest of the paths in a drift report. If it is the same as after the last call, the
+// coding agent already knows the drift.
 func fingerprint(r compare.DriftReport) string {
 	var b strings.Builder
 	for _, p := range r.Paths {

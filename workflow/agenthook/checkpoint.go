@@ -115,8 +115,8 @@ func snapshotName(call string) string {
 	return name
 }
 
-// cleanName returns s as a name for a sandbox or snapshot: it replaces characters that are not allowed, and
-// shortens it.
+// cleanName returns s, an id that a coding agent chose, as a name for a sandbox or snapshot: it replaces
+// characters that are not allowed, and shortens it.
 func cleanName(s string) string {
 	const most = 48 // leaves room for a number
 	s = strings.Map(func(r rune) rune {
@@ -142,10 +142,11 @@ const (
 	LastTurn
 )
 
-// Undo rolls a sandbox back to its checkpoint before the last call or turn of its agent, and returns that
-// checkpoint's name. Later checkpoints are removed from the lease, so that the next Undo goes further back;
-// their snapshots stay. The agent's file tools see the restored files at once. Errors: errs.ErrNotFound if no
-// agent works in the sandbox or nothing is left to undo; errs.ErrBusy while other processes run in it.
+// Undo rolls a sandbox back to its checkpoint (snapshot) before the last call or turn of its coding agent,
+// and returns that checkpoint's name. Later checkpoints are removed from the lease, so that the next Undo
+// goes further back; their snapshots stay. The agent's file tools see the restored files at once. Errors:
+// errs.ErrNotFound if no agent works in the sandbox or nothing is left to undo; errs.ErrBusy while other
+// processes run in it.
 func Undo(ctx context.Context, e *engine.Engine, sandbox string, back Back) (string, error) {
 	l, err := readLease(e.StateDir(), sandbox)
 	if err != nil {

@@ -62,15 +62,15 @@ func (h *Handler) Handle(ctx context.Context, name string, data []byte) ([]byte,
 	return do(ctx, ev)
 }
 
-// errBlock marks an error after which the agent must not make the call of a tool, because the call would run
-// outside of the agent's sandbox.
+// errBlock marks an error after which the coding agent must not make the call of a tool, because the call
+// would run outside of the agent's sandbox.
 var errBlock = errors.New("the call cannot run in its sandbox")
 
 // Blocks reports whether the agent must refuse the call of a tool after err, an error of Handle.
 func Blocks(err error) bool { return errors.Is(err, errBlock) }
 
-// keepTime is how long a sandbox with changes stays after the end of its agent, unless the request for it
-// says otherwise.
+// keepTime is how long a sandbox with changes stays after the end of the coding agent that worked in it,
+// unless the request for it says otherwise.
 const keepTime = 7 * 24 * time.Hour
 
 // worktreeCreate answers a coding agent's request for a git worktree to work in: it makes a sandbox instead,

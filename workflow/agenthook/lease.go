@@ -19,8 +19,8 @@ import (
 // session.
 const leaseFile = "lease.json"
 
-// A Lease ties a sandbox to the session of an agent that works in it. It is stored in a file in the sandbox's
-// directory.
+// A Lease ties a sandbox to the session of a coding agent that works in it. It is stored in a file in the
+// sandbox's directory.
 type Lease struct {
 	// Sandbox is the sandbox's name, and Workspace its workspace on the host.
 	Sandbox   string `json:"sandbox"`
@@ -46,8 +46,8 @@ type Lease struct {
 	Drift string `json:"drift,omitempty"`
 }
 
-// A Checkpoint is a named snapshot of an agent's sandbox, taken after a call of a tool, to which an undo can
-// return.
+// A Checkpoint is a named snapshot of a coding agent's sandbox, taken after a call of a tool, to which an
+// undo can return.
 type Checkpoint struct {
 	// Name is the snapshot's name, made of the call's id.
 	Name string `json:"name"`
@@ -59,8 +59,9 @@ type Checkpoint struct {
 	Time time.Time `json:"time"`
 }
 
-// readLease returns the lease of a sandbox of the state directory state. It needs no engine, for hooks that
-// must answer in a millisecond. Errors: errs.ErrNotFound (no agent works in it), errs.ErrCorrupt.
+// readLease returns the lease of a sandbox, which ties it to the coding agent that works in it. state is the
+// state directory. It needs no engine, for hooks that must answer in a millisecond. Errors: errs.ErrNotFound
+// (no agent works in it), errs.ErrCorrupt.
 func readLease(state, sandbox string) (*Lease, error) {
 	path := filepath.Join(catalog.SandboxDir(state, sandbox), leaseFile)
 	data, err := os.ReadFile(path)
@@ -78,8 +79,9 @@ func readLease(state, sandbox string) (*Lease, error) {
 	return l, nil
 }
 
-// save writes the lease into the sandbox's directory, atomically. It does not wait for the disk, which would
-// take most of the time of a hook: after a power failure no session continues.
+// save writes the lease, which ties the sandbox to a coding agent, into the sandbox's directory, atomically.
+// It does not wait for the disk, which would take most of the time of a hook: after a power failure no
+// session continues.
 func (l *Lease) save(e *engine.Engine) error {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -89,9 +91,9 @@ func (l *Lease) save(e *engine.Engine) error {
 	return errs.With("writing the lease of", l.Sandbox, catalog.ReplaceFile(path, data, false))
 }
 
-// update changes the lease by the function change and saves it. It reads the lease again, under the lock of
-// the sandbox, so that hooks that run at once do not overwrite each other's changes. Errors: also
-// errs.ErrNotFound.
+// update changes the lease, which ties the sandbox to a coding agent, by the function change and saves it. It
+// reads the lease again, under the lock of the sandbox, so that hooks that run at once do not overwrite each
+// other's changes. Errors: also errs.ErrNotFound.
 func (l *Lease) update(ctx context.Context, e *engine.Engine, change func(*Lease)) error {
 	h, err := e.Catalog().Lock(ctx, l.Sandbox)
 	if err != nil {
@@ -120,7 +122,8 @@ func Leases(e *engine.Engine) (all []*Lease) {
 	return all
 }
 
-// LeaseOf returns the lease of a sandbox, or nil if no agent works in it. Errors: errs.ErrCorrupt.
+// LeaseOf returns the lease of a sandbox, which ties the sandbox to the coding agent that works in it; nil if
+// none does. Errors: errs.ErrCorrupt.
 func LeaseOf(e *engine.Engine, sandbox string) (*Lease, error) {
 	l, err := readLease(e.StateDir(), sandbox)
 	if errors.Is(err, errs.ErrNotFound) {

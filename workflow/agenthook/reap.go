@@ -140,7 +140,7 @@ func changes(ctx context.Context, e *engine.Engine, sandbox string) (int, error)
 	return count(c), nil
 }
 
-// count returns the number of changes of a sandbox in the list c, and closes c.
+// count returns the number of changes of an agent's sandbox in the list c, and closes c.
 func count(c *compare.Changes) int {
 	defer c.Close()
 	c.FindCommits() // the files of a repository that cannot be read stay in the list

@@ -110,8 +110,9 @@ func (l *Lease) refused(tool string) error {
 	return errors.Join(errBlock, fmt.Errorf("the policy of the sandbox %s refuses the tool %s (tools.hook %q)", l.Sandbox, tool, entry))
 }
 
-// fileTools are the agents' own tools that take file paths; relative ones start at the session's directory. A
-// relative path of another tool may mean something else, such as a path in a repository on a server.
+// fileTools are the names of the coding agents' own tools that take file paths; relative ones start at the
+// session's directory. A relative path of another tool may mean something else, such as a path in a
+// repository on a server.
 var fileTools = []string{
 	"Read", "Edit", "MultiEdit", "Write", "NotebookEdit", "Glob", "Grep", "LS",
 	"read", "edit", "multiedit", "write", "glob", "grep", "list", "patch", "lsp",

@@ -231,8 +231,8 @@ func withoutView(ctx context.Context, e *engine.Engine, l *Lease, do func() erro
 	return errors.Join(err, errs.With("returning to a view", l.View, c.Enter(s)))
 }
 
-// agentProcess returns the agent's process, which started this one for a hook: the nearest ancestor that is
-// not a shell.
+// agentProcess returns the process of the coding agent, which started this process as a hook: the nearest
+// ancestor that is not a shell.
 func agentProcess() (proc.Process, error) {
 	pid := os.Getppid()
 	for {

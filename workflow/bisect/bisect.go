@@ -48,7 +48,8 @@ type Search struct {
 	Before func(state string, left int)
 }
 
-// A Result says which snapshot of a sandbox is the first bad one, and how each checked state was judged.
+// A Result says which snapshot of a sandbox is the first in which the check command fails, and how each
+// checked state was judged.
 type Result struct {
 	Sandbox string `json:"sandbox"`
 	// Bad is the first bad state, and Good the last state before it that is good, "" for the base, which is not
@@ -61,7 +62,8 @@ type Result struct {
 	Checks []Check      `json:"checks"`
 }
 
-// A Check is the outcome of the check command in one state of the sandbox, one step of the binary search.
+// A Check is the outcome of the check command in one state (snapshot) of the sandbox, one step of the binary
+// search for the first bad state.
 type Check struct {
 	State   string `json:"state"`
 	Status  int    `json:"status"`

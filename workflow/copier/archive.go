@@ -155,7 +155,8 @@ func packFile(w io.Writer, file string) error {
 	return err
 }
 
-// failure returns err with the operation op and the file that it concerns, for the user; nil if err is nil.
+// failure returns err, an error of copying files into or out of a sandbox, with the operation op and the file
+// that it concerns, for the user; nil if err is nil.
 func failure(op, file string, err error) error {
 	if err == nil {
 		return nil

@@ -131,8 +131,8 @@ func addRules(policy map[string]any, p *catalog.Policy) {
 	}
 }
 
-// policyData returns the policy p in the form of an evidence log: values of variables redacted, the profile
-// by its digest.
+// policyData returns the sandbox's policy p in the form of an evidence log: values of variables redacted, the
+// profile by its digest.
 func policyData(l *audit.Log, p *catalog.Policy) (map[string]any, error) {
 	limits := map[string]any{}
 	for _, f := range p.Limits.Fields() {

@@ -108,7 +108,7 @@ func (s *Store) end(l *audit.Log) error {
 }
 
 // countDestinations adds an entry to the evidence log l that says how often the sandbox's network proxy
-// decided on each destination.
+// allowed or refused each destination.
 func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) error {
 	type destination struct {
 		host    string

@@ -19,8 +19,8 @@ import (
 // the signed logs of everything done with them.
 const dirName = "evidence"
 
-// Names of the files in the directory with a sandbox's evidence, besides the log: two signed statements and
-// the manifests.
+// Names of the files in the directory with a sandbox's evidence, besides the log: the signed statements about
+// its start and its end, and the manifests (lists of changed files).
 const (
 	startName      = "start.dsse.json"
 	endName        = "end.dsse.json"

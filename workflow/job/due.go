@@ -59,7 +59,7 @@ func (s *Store) submitDue(ctx context.Context, rested map[int]time.Time) error {
 }
 
 // onSchedule submits a job of a trigger with a schedule if it is due. It submits only one, however many times
-// have passed without a worker.
+// of the schedule have passed without a worker.
 func (s *Store) onSchedule(t *storedTrigger) error {
 	now := s.now()
 	if now.Before(t.Next) {
@@ -77,8 +77,8 @@ func (s *Store) onSchedule(t *storedTrigger) error {
 	return err
 }
 
-// onChange submits a job of a trigger on files if they have changed since the last job, and not within the
-// last seconds.
+// onChange submits a job of a trigger on files if these have changed since the trigger's last job, but not
+// within the last seconds (quiet).
 func (s *Store) onChange(t *storedTrigger) error {
 	state, newest, err := stateOf(t.Workspace, t.Changed)
 	if err != nil || state == t.Seen || s.now().Sub(newest) < quiet {

@@ -55,7 +55,7 @@ const (
 	Stages  Then = "stages"  // it goes through the stages of a profile
 )
 
-// A Class is the urgency of a job: a worker begins jobs of a more urgent class first.
+// A Class is the urgency of a job, a submitted command: a worker begins jobs of a more urgent class first.
 type Class string
 
 // The classes of urgency of jobs (submitted commands), in the order in which workers begin them.
@@ -118,8 +118,8 @@ type Job struct {
 	Decided string `json:"decided,omitempty"`
 }
 
-// needsWorker reports whether a worker has something to do for the job. It has, too, for a job that is over
-// but whose sandbox still exists.
+// needsWorker reports whether a worker has something to do for the job, a submitted command. It has, too, if
+// the job has ended but its sandbox still exists.
 func (j *Job) needsWorker() bool {
 	return j.State != Waiting && (!j.State.Final() || j.Sandbox != "")
 }

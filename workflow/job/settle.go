@@ -39,8 +39,8 @@ func (s *Store) settle(ctx context.Context, l *locked) error {
 	return s.promote(ctx, l)
 }
 
-// plan plans the promotion of a job's result and sets the plan's fingerprint, by which a person approves it,
-// in the job in memory only.
+// plan plans the promotion of a job's result. It sets the plan's fingerprint, by which a person approves
+// exactly that plan, in the job in memory only.
 func (s *Store) plan(ctx context.Context, l *locked) (*reconcile.Plan, error) {
 	p, err := s.engine.Reconcile.PlanOf(ctx, l.Sandbox, reconcile.PlanOptions{})
 	if err == nil {
@@ -85,8 +85,8 @@ func (s *Store) finish(ctx context.Context, l *locked, state State, why string) 
 	return s.tidy(ctx, l)
 }
 
-// tidy removes the sandbox that a job ran in, if it has one, and stores that. It leaves a sandbox of the same
-// name that was there before the job began.
+// tidy removes the sandbox of a job (submitted command), if it has one, and stores that it is removed. It
+// leaves a sandbox of the same name that was there before the job began.
 func (s *Store) tidy(ctx context.Context, l *locked) error {
 	if l.Sandbox == "" {
 		return nil

@@ -32,7 +32,8 @@ const (
 	recordFile = "job.json"
 	outputDir  = "output"
 	cancelFile = "cancel"
-	// submitting is the start of the name of the directory of a job whose submission is not complete yet.
+	// submitting is the start of the name that the directory of a job (submitted command) has until its
+	// submission is complete.
 	submitting = "new-"
 )
 

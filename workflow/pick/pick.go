@@ -39,7 +39,7 @@ type Question struct {
 	Splits bool
 }
 
-// An Answer says whether to promote the file or hunk of a [Question].
+// An Answer is a person's answer to a [Question]: whether to promote a file or hunk.
 type Answer int
 
 // The answers to a [Question]. TakeRest and LeaveRest are for this and all later hunks of the file, and Quit
@@ -282,8 +282,8 @@ func (p *picker) file(root string, c *diff.Change, move *diff.Rename, text *patc
 	return taken, nil, err
 }
 
-// hunks asks about the hunks of a changed text. It returns the picked changes of lines, by their index, and
-// whether these are all.
+// hunks asks a person about the hunks of a changed text. It returns the picked changes of lines, by their
+// index, and whether these are all.
 func (p *picker) hunks(root string, c *diff.Change, text *patch.Text) (taken map[int]bool, all bool, err error) {
 	abs := filepath.Join(root, c.Path)
 	taken, all = map[int]bool{}, true
@@ -443,8 +443,8 @@ func (p places) covers(path string) bool {
 	return false
 }
 
-// movesOf returns the moved files and directories of a part by their new paths, and their old paths. There is
-// one question for both.
+// movesOf returns the moved files and directories of a part, such as the workspace, by their new paths, and
+// their old paths. A person gets one question for both.
 func movesOf(part compare.Part) (moved map[string]*diff.Rename, within places) {
 	moved, within = map[string]*diff.Rename{}, places{}
 	listed := map[string]bool{}

@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A pipelineRun is a promotion through stages on which this process works. The process holds the pipeline's
-// lock.
+// A pipelineRun is a promotion of a sandbox through stages, such as test and production, on which this
+// process works. The process holds the promotion's lock.
 type pipelineRun struct {
 	e *Runner
 	p *stages.Pipeline
@@ -62,8 +62,8 @@ func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages
 	return nil
 }
 
-// stage works on stage i of the promotion, step by step, until it is done. It returns an error if the stage
-// fails or must wait.
+// stage works on stage i of the promotion (checks, approval, promotion to a target), step by step, until it
+// is done. It returns an error if the stage fails or must wait.
 func (r *pipelineRun) stage(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	r.began, r.left = time.Now(), time.Duration(s.Timeout)

@@ -12,7 +12,7 @@ type Runner struct {
 	notice func(string)
 }
 
-// New returns a Runner that promotes sandboxes of the engine e.
+// New returns a Runner that promotes sandboxes of the engine e through the stages of profiles.
 func New(e *engine.Engine) *Runner {
 	return &Runner{engine: e, cat: e.Catalog(), notice: e.Notice}
 }

@@ -59,7 +59,8 @@ func (pl *Runner) PromoteStages(ctx context.Context, name string, o StageOptions
 	return pl.follow(ctx, p, o.StageWatcher, false)
 }
 
-// ContinueOptions configure how an interrupted or waiting promotion through stages is continued.
+// ContinueOptions configure how [Runner.ContinueStages] continues a promotion through stages that was
+// interrupted or waits for approval.
 type ContinueOptions struct {
 	// Approve approves the waiting stage, provided that its plan has not changed since it
 	// began to wait.

@@ -297,8 +297,8 @@ func (l *attemptRunner) score(ctx context.Context) (AttemptState, error) {
 	return Passed, nil
 }
 
-// readScore reads the number that a score command printed from its output file, which must contain exactly
-// one.
+// readScore reads from its output file the number that the score command of a race's attempt printed. The
+// file must contain exactly one.
 func readScore(f *os.File) (float64, error) {
 	const most = 4096
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, most))

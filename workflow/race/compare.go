@@ -40,8 +40,8 @@ type ComparedPath struct {
 	Alike [][]int `json:"alike"`
 }
 
-// sizeSoon measures the attempt's changes as size does, and retries after an error, because mounts of the
-// host may appear and vanish while the trees are compared.
+// sizeSoon measures how much an attempt of a race has changed, as size does. It retries after an error,
+// because mounts of the host may appear and vanish while the trees are compared.
 func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err error) {
 	for tries := 1; ; tries++ {
 		if size, err = l.size(ctx); err == nil || tries == 5 {
@@ -221,8 +221,9 @@ func groups(numbers []int, states map[int]string) [][]int {
 	return found
 }
 
-// describeNode returns a text that is equal for the same path in two attempts exactly if they differ in times
-// at most. With read, it includes a digest of the content.
+// describeNode returns a text about the file of p, a changed path in one attempt of a race. The texts of two
+// attempts are equal exactly if the files differ in times at most. With read, it includes a digest of the
+// content.
 func describeNode(ctx context.Context, p touchedPath, read bool) (string, error) {
 	n := p.new
 	if n == nil {

@@ -122,8 +122,8 @@ func (s *sink) whole() error {
 	return nil
 }
 
-// forgetOutputs removes the outputs of all but the last keptOutputs races. If that fails, the next race
-// retries.
+// forgetOutputs removes the stored outputs of the attempts of all but the last keptOutputs races. If that
+// fails, the next race retries.
 func (rr *Coordinator) forgetOutputs() {
 	found, err := os.ReadDir(rr.races())
 	if err != nil || len(found) <= keptOutputs {

@@ -323,8 +323,8 @@ func (m *coordinator) runner(i int, c engine.Command, out attemptFiles) *attempt
 	return &attemptRunner{m: m, i: i, s: m.sessions[i], c: c, out: out}
 }
 
-// note changes the public state of attempt i by the function change, under the lock, and reports the attempt
-// to Request.Progress.
+// note changes the state of attempt i of the race, as callers see it, by the function change, under the lock,
+// and reports the attempt to Request.Progress.
 func (m *coordinator) note(i int, change func(a *Attempt)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -385,8 +385,8 @@ func (rr *Coordinator) forkAll(ctx context.Context, req hostfs.Request, n int) (
 	return sessions, nil
 }
 
-// forkAnother makes another sandbox from the base of the sandbox first. It leaves out a tree whose filesystem
-// was unmounted since.
+// forkAnother makes the sandbox of a further attempt of a race from the base of the sandbox first. It leaves
+// out a tree whose filesystem was unmounted since.
 func (rr *Coordinator) forkAnother(ctx context.Context, first *catalog.Record, req hostfs.Request) (*engine.Session, error) {
 	rec, intent, err := rr.engine.Sandboxes.Intend(req, true)
 	if err != nil {

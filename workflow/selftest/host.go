@@ -121,8 +121,8 @@ func (h *probeHost) serve(ctx context.Context) {
 	}
 }
 
-// answerAll answers the first message of each connection on the listener l with a TLS alert, which shows a
-// probe that it was connected. It returns when l is closed.
+// answerAll answers the first message of each connection on the listener l with a TLS alert. By it a probe,
+// which tries from a sandbox to connect, knows that it got through. It returns when l is closed.
 func answerAll(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -139,8 +139,8 @@ func answerAll(l net.Listener) {
 	}
 }
 
-// answerQuestions starts a name server at host that echoes every DNS query. A probe in a sandbox must not
-// receive even that.
+// answerQuestions starts a name server at host that echoes every DNS query. A probe, the self-test's program
+// in a sandbox, must not receive even that.
 func (h *probeHost) answerQuestions(host string) error {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	if err != nil {

@@ -66,8 +66,8 @@ func (ts *Tester) subjects() map[string]subject {
 	}
 }
 
-// plantedName is the name of the file that [plantSecret] creates on the host, for probes in a sandbox that
-// try to read it.
+// plantedName is the name of the file that [plantSecret] creates on the host. The self-test's programs in a
+// sandbox try to read it.
 const plantedName = "secret"
 
 // plantSecret creates a file in one of the directories of the home directory that sandboxes do not see, and
@@ -167,9 +167,9 @@ func (ts *Tester) sockets(rec *catalog.Record, mounts []isolate.Mount) []string 
 // a probe of it would prove nothing.
 func mayConnect(path string) bool { return hostfs.Writable(path) }
 
-// firstWithin returns the nearest entry of the directory dir that this user may write to, for a probe. It
-// examines at most names entries and skips other mounts, which may answer late. Cost: a microsecond for each
-// entry.
+// firstWithin returns the nearest entry of the directory dir that this user may write to. A probe in a
+// sandbox then tries to write to it. It examines at most names entries and skips other mounts, which may
+// answer late. Cost: a microsecond for each entry.
 func firstWithin(dir string, mounts []isolate.Mount, names int) []string {
 	top, err := os.Lstat(dir)
 	if err != nil {

@@ -272,7 +272,7 @@ func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status
 	return st, <-said, err
 }
 
-// close discards the sandboxes in which the self-test has run several of its probes.
+// close discards the sandboxes that the self-test has used for several of its attempts to break out.
 func (p *prover) close(ctx context.Context) (err error) {
 	for _, s := range []*engine.Session{p.walls, p.other} {
 		if s != nil {
@@ -283,10 +283,12 @@ func (p *prover) close(ctx context.Context) (err error) {
 	return err
 }
 
-// hostTerminal is the name of the probe that tries, in a sandbox, to use a terminal of the host.
+// hostTerminal is the name of the self-test's probe (attempt to break out) that tries, in a sandbox, to use a
+// terminal of the host.
 const hostTerminal = "host-terminal"
 
-// serverProbes are the names of the probes that try to reach a forbidden host name through an allowed server.
+// serverProbes are the names of the self-test's probes (attempts to break out) that try to reach a forbidden
+// host name through a server that the network rules allow.
 var serverProbes = []string{"tls-name", "http-name", "tls-record", "http-blank"}
 
 // networkProbes are the names of the self-test's probes that try to reach a forbidden network destination

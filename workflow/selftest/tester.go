@@ -11,7 +11,7 @@ import (
 func For(e *engine.Engine) supervise.SelfTest { return New(e).tryWalls }
 
 // A Tester tests the isolation of sandboxes: it starts sandboxes by the engine, and in them a program that
-// tries to get out.
+// tries to break out.
 type Tester struct {
 	engine *engine.Engine
 	cat    *catalog.Catalog

@@ -1,4 +1,5 @@
-// Package timeline lists the snapshots of a sandbox and the changes that each of them brought.
+// Package timeline lists the snapshots of a sandbox in the order of time, with the changes that each of them
+// brought, for the command snapfs timeline.
 package timeline
 
 import (
@@ -95,7 +96,8 @@ func Settled(ctx context.Context, e *engine.Engine, name string) (*catalog.Recor
 	return h.Record, nil
 }
 
-// TextOf returns, in a few words for a person, why a snapshot was taken.
+// TextOf returns, in a few words for a person, why the snapshot m was taken: because somebody asked for it,
+// because it was received from another machine, or at which key point.
 func TextOf(m catalog.NamedSnapshot) string {
 	switch {
 	case m.Why != nil:

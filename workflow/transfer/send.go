@@ -221,7 +221,8 @@ func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	return stream.Encode(ctx, w, nil, nil, nil, true)
 }
 
-// open opens the workspace, as it is in the snapshot that is sent, for reading; the caller closes it.
+// open opens the workspace, as it is in the snapshot that is sent to another machine, for reading; the caller
+// closes it.
 func (s *sending) open(ctx context.Context) (*os.File, error) {
 	view, err := compare.ViewOf(ctx, s.b, s.tree, s.id)
 	if err != nil {

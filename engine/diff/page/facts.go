@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A fact is an attribute of a changed path other than its content, before and after the change; "" if the
-// path does not exist then.
+// A fact is an attribute of a changed path other than its content, such as its mode, before and after the
+// change, for the page. It is "" if the path does not exist then.
 type fact struct {
 	name     string
 	old, new string
@@ -148,7 +148,7 @@ func sizes(read [2]content) []fact {
 	return []fact{size, sum}
 }
 
-// sizeOf returns a size in bytes for people, with the exact number if the rest is rounded.
+// sizeOf returns a size in bytes as text for the page, with the exact number if the rest is rounded.
 func sizeOf(n int64) string {
 	bytes := many(int(n), "byte")
 	if n < 1024 {
@@ -157,7 +157,8 @@ func sizeOf(n int64) string {
 	return snapshot.Bytes(n).String() + ", " + bytes
 }
 
-// writeFacts writes the attributes of a changed path as a list, the old value struck out beside the new one.
+// writeFacts writes the attributes of a changed path to the page as a list, the old value struck out beside
+// the new one.
 func writeFacts(s *sheet, all []fact) {
 	if len(all) == 0 {
 		return

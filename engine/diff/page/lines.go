@@ -14,8 +14,8 @@ type (
 	edit = textdiff.Edit[string]
 )
 
-// hunks compares two versions of a text by lines. It returns the differing regions with context, and how many
-// lines were added and removed.
+// hunks compares two versions of a text by lines, for the page. It returns the differing regions with
+// context, and how many lines were added and removed.
 func hunks(old, new content) ([]hunk, lineCount) {
 	all := textdiff.Hunks(string(old.text), string(new.text))
 	n := lineCount{known: true}

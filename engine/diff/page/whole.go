@@ -10,9 +10,13 @@ import (
 // Beginning is the start of every review page; it marks a file as written by this package.
 const Beginning = "<!doctype html><!-- made by snapfs diff -->\n"
 
+// style is the CSS of the page of changes, which the page contains.
+//
 //go:embed page.css
 var style markup
 
+// script is the JavaScript of the page of changes, which the page contains. The page is readable without it.
+//
 //go:embed page.js
 var script markup
 
@@ -148,7 +152,8 @@ func (b *builder) paths(s *sheet) {
 	}
 }
 
-// any reports whether part number part of the page, the changes below one directory, has changed paths.
+// any reports whether part number part of the page, the changes below one directory of the sandbox, has
+// changed paths.
 func (b *builder) any(part int) bool {
 	for i := range b.all {
 		if b.all[i].part == part {

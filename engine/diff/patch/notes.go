@@ -30,8 +30,8 @@ func writeNotes(out *bufio.Writer, changes []diff.Change) {
 	}
 }
 
-// noteOf describes in words those differences of a change that a git patch cannot express; "" for none. bare
-// is set if nothing below the path changed.
+// noteOf describes in words, for the head of a patch, those differences of the change c that a git patch
+// cannot express; "" for none. bare is set if nothing below the path changed.
 func noteOf(c diff.Change, bare bool) string {
 	if !pathFits(c.Path) {
 		return joined(c.Kind.String(), strings.Join(c.What.Names(), ", "))

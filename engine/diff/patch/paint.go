@@ -37,8 +37,8 @@ type Painter struct {
 	size           int // of both
 }
 
-// paintMax bounds the lines in which words are compared, in bytes. A longer run of changed lines is shown
-// without marked words.
+// paintMax is the size in bytes up to which a run of changed lines of a patch is shown with the differing
+// words marked. A longer run is shown without marks.
 const paintMax = 64 << 10
 
 // NewPainter returns a Painter that shows a patch on the terminal w. tame removes terminal control sequences

@@ -13,10 +13,10 @@ import (
 
 // The greatest sizes, in bytes, of files that a patch shows as text, as binary, or at all.
 const (
-	// TextMax is the largest file that is compared line by line; larger ones are written as
-	// binary.
+	// TextMax is the size in bytes of the largest file that a patch shows line by line; larger ones are
+	// written as binary.
 	TextMax = 8 << 20
-	// FileMax is the largest file in a patch; a larger one is only listed in the header,
+	// FileMax is the size in bytes of the largest file in a patch; a larger one is only listed in the header,
 	// because git rejects a patch with it.
 	FileMax = 512 << 20
 )
@@ -115,7 +115,8 @@ func (p *printer) change(c diff.Change) error {
 	return nil
 }
 
-// ends holds the path and node of a changed file before and after the change; a nil node is a missing file.
+// An ends holds the path and the metadata of a changed file before and after the change, for a patch; a nil
+// node is a missing file.
 type ends struct {
 	from, to string
 	old, new *diff.Node

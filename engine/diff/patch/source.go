@@ -23,7 +23,7 @@ type source struct {
 	root [2]*os.File
 }
 
-// A blob is the content of a file as git stores and identifies it.
+// A blob is the content of a changed file, for a patch, in the form in which git stores and identifies it.
 type blob struct {
 	id     string // git's object id, forty zeros for no file
 	side   int
@@ -35,8 +35,8 @@ type blob struct {
 
 const noID = "0000000000000000000000000000000000000000"
 
-// load reads the size, kind and hash of a file of one tree, old or new; the content stays in memory only for
-// a text.
+// load reads the size, kind and hash of a file of one tree, old or new (side), for a patch; the content stays
+// in memory only for a text.
 func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	b := blob{id: noID, side: side, node: n}
 	if n == nil {
@@ -65,8 +65,8 @@ func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	return b, nil
 }
 
-// open returns a reader of the content of a file, or of a symbolic link's target, and its size. The caller
-// closes the reader.
+// open returns a reader of the content of a file that a patch shows, or of a symbolic link's target, and its
+// size. The caller closes the reader.
 func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	if b.node.Mode.Type() == fs.ModeSymlink {
 		return io.NopCloser(strings.NewReader(b.node.Target)), int64(len(b.node.Target)), nil

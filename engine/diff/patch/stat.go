@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
-// A count is the number of lines that the change of one file adds and removes, for [Stat].
+// A count holds the numbers of lines that the change of one file adds and removes, for the table that [Stat]
+// writes.
 type count struct {
 	path string
 	// from is the old path of a renamed file, else "".

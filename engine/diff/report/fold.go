@@ -76,8 +76,8 @@ func foldAt(all []Row, depth int) []Row {
 	return rows
 }
 
-// prefix returns the directory of this depth that path lies in, with a slash at its end, or "" if path is not
-// so deep.
+// prefix returns the directory of this depth that path, of a row in a table of changes, lies in, with a slash
+// at its end, or "" if path is not so deep.
 func prefix(path string, depth int) string {
 	end := 0
 	for range depth {

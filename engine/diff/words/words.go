@@ -52,8 +52,8 @@ func Changed(old, new string) (gone, came []Span) {
 	return gone, came
 }
 
-// grow appends the bytes from start to end of line as a span to spans, or extends the last span if only
-// blanks are between.
+// grow appends the bytes from start to end of line, words that differ, as a span to spans. If only blanks are
+// between, it extends the last span instead.
 func grow(spans []Span, line string, start, end int) []Span {
 	if last := len(spans) - 1; last >= 0 && strings.TrimSpace(line[spans[last].End:start]) == "" {
 		spans[last].End = end

@@ -86,7 +86,7 @@ const (
 	maxName  = 48
 )
 
-// record parses a whole line of an evidence log.
+// record parses line, one whole line of an evidence log, into a [Record].
 func (s *scanner) record(line []byte) (Record, error) {
 	if s.names == nil {
 		s.names, s.values = map[string]string{}, map[string]any{}

@@ -10,12 +10,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Types of records in an evidence log that are no types of events.
+// Types of records in an evidence log that no event of a sandbox causes. Every other record has the type of
+// its event.
 const (
-	// Torn is the type of a record which says that the line before was incomplete, as a killed writer leaves
-	// it, and was cut off.
+	// Torn is the type of an evidence record which says that the line before was incomplete, as a killed
+	// writer leaves it, and was cut off.
 	Torn = "snapfs.evidence.torn"
-	// DiffRecorded is the type of a record with the root hash of a manifest, which lists the changed files.
+	// DiffRecorded is the type of an evidence record with the root hash of a manifest, which lists the
+	// sandbox's changed files.
 	DiffRecorded = "snapfs.diff.recorded"
 	// Began is the type of the record in an evidence log with the digest of the signed statement about the
 	// sandbox's start. Ended is that of the record about its end.

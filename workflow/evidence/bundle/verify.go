@@ -113,8 +113,8 @@ func Verify(text []byte, o Options) Report {
 	return r
 }
 
-// check verifies the integrity of a bundle: that text is exactly as it was signed. It returns the decoded
-// bundle, or the first fault.
+// check verifies the integrity of text, an evidence bundle: that it is exactly as it was signed. It returns
+// the decoded bundle, or the first fault.
 func check(text []byte) (*checked, *fault) {
 	b, err := Decode(text)
 	if err != nil {
@@ -184,8 +184,8 @@ func (c *checked) checkChain(records []audit.Record) *fault {
 	return faultf("chain", "record %d does not follow from the one before: one of them was changed", bad)
 }
 
-// maxSkew is how far the host's clock may differ from the time since boot between two records before the
-// clock counts as set.
+// maxSkew is how far the host's clock may differ from the time since boot between two records of an evidence
+// log before the clock counts as set.
 const maxSkew = time.Minute
 
 // checkClock checks, by the time since boot in each record of the evidence log, that nobody has set the

@@ -260,8 +260,8 @@ func (e *encoder) dirs(changes []diff.Change) error {
 	return e.s.Err()
 }
 
-// stat returns the inode metadata of the path name in the new one of the two trees whose difference is
-// encoded.
+// stat returns the inode metadata of the file name in the new one of the two trees whose difference is
+// written to the stream.
 func (e *encoder) stat(name string) (vfs.Stat, error) {
 	if name == "." {
 		return vfs.Lstat(int(e.new.Fd()), "")

@@ -28,7 +28,8 @@ type Partial struct {
 	Sum      string
 }
 
-// String returns the received part of a broken stream as text, ID:BASE:BYTES:SUM, which [ParsePartial] reads.
+// String returns b, which identifies the received part of a broken stream, as the text ID:BASE:BYTES:SUM,
+// which [ParsePartial] reads.
 func (b Partial) String() string {
 	return strings.Join([]string{b.ID, b.Base, strconv.FormatInt(b.Bytes, 10), b.Sum}, ":")
 }

@@ -89,7 +89,8 @@ type Writer struct {
 	buf []byte
 }
 
-// NewWriter returns a Writer after writing the beginning of a stream, with the header l, to w.
+// NewWriter writes the beginning of a stream for another machine, with the header l, to w, and returns a
+// Writer for the payload.
 func NewWriter(w io.Writer, l Header) (*Writer, error) {
 	p := newWriter(w, sha256.New())
 	return p, p.header(l)
