@@ -15,9 +15,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// compareEach finds how the sandbox and the real tree each differ from the base, where no exact list of real
-// changes exists. It compares only paths that the sandbox has changed, all in directories that it has
-// deleted, and the new paths of files that it has deleted. It fills in m.in.Mine, Real and Unknown.
+// compareEach finds how the sandbox and the real tree each differ from the base, where no exact list of real changes
+// exists. It compares only paths that the sandbox has changed, all in directories that it has deleted, and the new
+// paths of files that it has deleted. It fills in m.in.Mine, Real and Unknown.
 func (m *partMerge) compareEach(ctx context.Context) error {
 	m.in.Unknown = map[string]string{}
 	listed := map[string]bool{}
@@ -39,8 +39,8 @@ func (m *partMerge) compareEach(ctx context.Context) error {
 	return nil
 }
 
-// compareOne adds a change c of the sandbox to m.in.Mine, and the real change at its path to m.in.Real. If
-// the original there is unknown, it adds the reason to m.in.Unknown.
+// compareOne adds a change c of the sandbox to m.in.Mine, and the real change at its path to m.in.Real. If the
+// original there is unknown, it adds the reason to m.in.Unknown.
 func (m *partMerge) compareOne(c diff.Change) error {
 	real := m.seen[c.Path]
 	own := m.path == m.Part.Root && !m.Part.Frozen // c is the change from the real tree
@@ -68,8 +68,8 @@ func (m *partMerge) compareOne(c diff.Change) error {
 	return m.reportBoth(c.Path, base, c.New, real)
 }
 
-// forgetReset drops, in memory, an earlier promotion from the merge base at a path where the target no longer
-// has its result: somebody may have put the original there again. Only for a target other than the workspace.
+// forgetReset drops, in memory, an earlier promotion from the merge base at a path where the target no longer has its
+// result: somebody may have put the original there again. Only for a target other than the workspace.
 func (m *partMerge) forgetReset(path string, real *diff.Node) error {
 	n := m.base.Baseline.Nodes[m.base.Abs(path)]
 	if m.path == m.Part.Root || !n.Promoted || m.asPromoted(path, real) {
@@ -82,8 +82,8 @@ func (m *partMerge) forgetReset(path string, real *diff.Node) error {
 	return err
 }
 
-// addUnknown adds the sandbox's change at a path whose original is unknown to m.in.Mine, relative to the real
-// file there, and the reason why to m.in.Unknown. own means that c is the change from the real tree.
+// addUnknown adds the sandbox's change at a path whose original is unknown to m.in.Mine, relative to the real file
+// there, and the reason why to m.in.Unknown. own means that c is the change from the real tree.
 func (m *partMerge) addUnknown(c diff.Change, own bool, why string) {
 	real := m.seen[c.Path]
 	switch {
@@ -106,8 +106,8 @@ func (m *partMerge) addUnknown(c diff.Change, own bool, why string) {
 	m.in.Unknown[c.Path] = why
 }
 
-// addNewInDeleted adds to the real changes the files in directories that the sandbox has deleted or replaced
-// and that the sandbox has never had. listed has the sandbox's changed paths.
+// addNewInDeleted adds to the real changes the files in directories that the sandbox has deleted or replaced and that
+// the sandbox has never had. listed has the sandbox's changed paths.
 func (m *partMerge) addNewInDeleted(ctx context.Context, listed map[string]bool) error {
 	real := baseline.RootedReader{Root: m.real}
 	defer real.Close()
@@ -182,8 +182,8 @@ func (p *promotionPart) drifted() []Conflict {
 	return all
 }
 
-// alreadyThere lists the selected paths, those that only matches, at which the real tree already has the
-// sandbox's change. Cost: in proportion to the lengths of the paths. Error: ErrInterrupted.
+// alreadyThere lists the selected paths, those that only matches, at which the real tree already has the sandbox's
+// change. Cost: in proportion to the lengths of the paths. Error: ErrInterrupted.
 func (p *promotionPart) alreadyThere(ctx context.Context, only *compare.Patterns) (already []string, err error) {
 	changed := pathsOf(p.res.Changes)
 	var open subtrees

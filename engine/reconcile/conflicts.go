@@ -17,8 +17,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// refreshConflict is a conflict, in conflicts.json, that a refresh (merge of real changes into a sandbox)
-// left there. A marked text file has conflict markers; at any other path the sandbox has its own version.
+// refreshConflict is a conflict, in conflicts.json, that a refresh (merge of real changes into a sandbox) left there.
+// A marked text file has conflict markers; at any other path the sandbox has its own version.
 type refreshConflict struct {
 	Path     string     `json:"path"` // absolute
 	Kind     merge.Kind `json:"kind"`
@@ -86,8 +86,8 @@ func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) erro
 	return rc.cat.WriteFile(rec.Name, filepath.Join(rel, conflictsFile), append(data, '\n'))
 }
 
-// Conflicts lists the unresolved conflicts that a refresh left in a sandbox. Cost: one system call if there
-// are none; otherwise that of compare.Comparer.Diff.
+// Conflicts lists the unresolved conflicts that a refresh left in a sandbox. Cost: one system call if there are none;
+// otherwise that of compare.Comparer.Diff.
 func (rc *Reconciler) Conflicts(ctx context.Context, name string) ([]Conflict, error) {
 	rec, err := rc.cat.Get(name)
 	if err != nil {
@@ -206,8 +206,8 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// NoteRollback follows a rollback of a sandbox: files that were promoted since no longer count as its base,
-// and all conflicts of the last refresh may be open again.
+// NoteRollback follows a rollback of a sandbox: files that were promoted since no longer count as its base, and all
+// conflicts of the last refresh may be open again.
 func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) error {
 	dir := rc.baseline.BaseDir(rec.Name, rec.Refreshed)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {

@@ -20,8 +20,8 @@ import (
 // its real name. A promotion of the rename removes that name. So the backend
 // first copies such files into the sandbox (snapshot.Detacher).
 
-// DetachSet describes the paths that a promotion will change in the real tree, for [Reconciler.Detach]:
-// renamed files that a sandbox still reads there must first be copied into it.
+// DetachSet describes the paths that a promotion will change in the real tree, for [Reconciler.Detach]: renamed files
+// that a sandbox still reads there must first be copied into it.
 type DetachSet struct {
 	picked func(abs string) bool   // reports whether a promotion includes the change at a path
 	at     func(abs string) string // returns the path of that change in the target
@@ -45,8 +45,8 @@ func (o PlanOptions) Picks(rec *catalog.Record) (DetachSet, error) {
 	return r, nil
 }
 
-// freezeToPromote freezes the sandbox and copies into it the files that it still reads from the real tree and
-// that the promotion of r replaces. ErrBusy: there is such a file and a process runs; all is as before.
+// freezeToPromote freezes the sandbox and copies into it the files that it still reads from the real tree and that
+// the promotion of r replaces. ErrBusy: there is such a file and a process runs; all is as before.
 func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r DetachSet) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
 	if err != nil {
@@ -82,10 +82,10 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOp
 	return rc.freezeToPromote(ctx, h, r)
 }
 
-// Detach copies into the sandbox those renamed files that it still reads from the real tree and that a
-// promotion will change there. The caller has frozen the sandbox, or nothing runs in it. Errors: ErrBusy if
-// use is InUse and there is such a file; ErrConflict if the real tree has lost a renamed directory, in which
-// the sandbox would then see what the promotion creates there.
+// Detach copies into the sandbox those renamed files that it still reads from the real tree and that a promotion will
+// change there. The caller has frozen the sandbox, or nothing runs in it. Errors: ErrBusy if use is InUse and there
+// is such a file; ErrConflict if the real tree has lost a renamed directory, in which the sandbox would then see what
+// the promotion creates there.
 func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, what DetachSet) error {
 	var places changedPaths
 	for _, t := range rec.Trees {

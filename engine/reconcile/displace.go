@@ -7,9 +7,9 @@ import (
 	"github.com/snapfs/snapfs/engine/promote"
 )
 
-// displacing runs do, which promotes a sandbox to the paths below root, and stores the replaced files for
-// older sandboxes, whose base they are. If that fails, the cost is a conflict later. It first waits for
-// another promotion to end, whose changes would otherwise mix with these.
+// displacing runs do, which promotes a sandbox to the paths below root, and stores the replaced files for older
+// sandboxes, whose base they are. If that fails, the cost is a conflict later. It first waits for another promotion
+// to end, whose changes would otherwise mix with these.
 func (rc *Reconciler) displacing(ctx context.Context, sandbox, root string, paths []string, do func() error) error {
 	defer rc.baseline.Turn(ctx)()
 	d, err := rc.baseline.Displace(sandbox, root, paths)

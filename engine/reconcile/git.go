@@ -22,9 +22,9 @@ import (
 // conflictGit is the kind of a conflict about a ref or a file of a git repository.
 const conflictGit = "git"
 
-// gitParts removes the changes of git's own files from parts, because snapfs promotes commits, and returns
-// the changed repositories of each. Outside the workspace only the workspace's own repository counts. With
-// FilesStay only commits are promoted, so it drops all other changes.
+// gitParts removes the changes of git's own files from parts, because snapfs promotes commits, and returns the
+// changed repositories of each. Outside the workspace only the workspace's own repository counts. With FilesStay only
+// commits are promoted, so it drops all other changes.
 func (rc *Reconciler) gitParts(c *Promotion, parts []compare.Part, o PlanOptions) (rest []compare.Part, repos [][]string, err error) {
 	own := ""
 	for _, p := range parts {
@@ -72,8 +72,8 @@ func gitTrees(p compare.Part, real *os.File) gitresult.Trees {
 	return t
 }
 
-// planGit adds to the changes p of one directory those that bring the commits of the sandbox's repositories
-// into the real ones. It reports a notice for commits that have to stay in the sandbox.
+// planGit adds to the changes p of one directory those that bring the commits of the sandbox's repositories into the
+// real ones. It reports a notice for commits that have to stay in the sandbox.
 func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o PlanOptions) error {
 	for _, dir := range repos {
 		r, err := gitresult.Inspect(gitTrees(p.Part, p.real), dir)
@@ -98,8 +98,8 @@ func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o 
 	return nil
 }
 
-// addGit adds the files that snapfs computed for a repository to the changes and the scratch directory of the
-// part. The repository's conflicts, approvals and refs it adds to c.Plan.
+// addGit adds the files that snapfs computed for a repository to the changes and the scratch directory of the part.
+// The repository's conflicts, approvals and refs it adds to c.Plan.
 func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 	for name, data := range g.Files {
 		at := filepath.Join(p.scratch, name)
@@ -222,8 +222,8 @@ func (c *promotedNote) noteGit(all []*promotionPart) {
 	}
 }
 
-// sameIndex returns a function that reports whether a path of target is a git index that still lists the
-// promoted files. The bytes may differ, because git rewrites the index whenever it looks at files.
+// sameIndex returns a function that reports whether a path of target is a git index that still lists the promoted
+// files. The bytes may differ, because git rewrites the index whenever it looks at files.
 func (c *promotedNote) sameIndex(target string) func(path string) bool {
 	if c == nil || len(c.Indexes) == 0 {
 		return nil

@@ -12,8 +12,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// addLost adds to the merge's input directories that the sandbox renamed and whose entries the real tree
-// lost.
+// addLost adds to the merge's input directories that the sandbox renamed and whose entries the real tree lost.
 func (m *partMerge) addLost() error {
 	for i := range m.Part.LostDirs {
 		l := &m.Part.LostDirs[i]
@@ -45,8 +44,8 @@ func refuseLost(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) e
 	return nil
 }
 
-// lostHints returns commands that repair a conflict about a renamed directory, at a path of the named
-// sandbox, that the real tree has lost.
+// lostHints returns commands that repair a conflict about a renamed directory, at a path of the named sandbox, that
+// the real tree has lost.
 func lostHints(name, path string) []string {
 	return []string{
 		"snapfs undo   # if a promotion removed or renamed the directory; otherwise put it back there",

@@ -34,8 +34,8 @@ type mergeRequest struct {
 	failed   *error // nil, or where choose stores the error of a merge tool; the merge fails with it
 }
 
-// A partMerge is the merge of the sandbox's changes in one directory, a part, onto the real tree, with its
-// inputs open and its result. close closes it.
+// A partMerge is the merge of the sandbox's changes in one directory, a part, onto the real tree, with its inputs
+// open and its result. close closes it.
 type partMerge struct {
 	mergeRequest
 	Part     compare.Part
@@ -53,8 +53,8 @@ type partMerge struct {
 	known    map[string]promote.Stamp     // the stamps of the sandbox's promotions in the part
 }
 
-// asPromoted reports whether the target has at a path the file that a promotion of the sandbox, or its undo,
-// left there. n is the present file, nil for none.
+// asPromoted reports whether the target has at a path the file that a promotion of the sandbox, or its undo, left
+// there. n is the present file, nil for none.
 func (m *partMerge) asPromoted(path string, n *diff.Node) bool {
 	s, known := m.known[path]
 	if n == nil {
@@ -89,16 +89,16 @@ func (m *partMerge) close() {
 	_ = os.Remove(filepath.Dir(m.scratch)) // fails unless it is empty
 }
 
-// scratchDir returns the directory for merged files of a sandbox. The holder of the sandbox's lock owns it;
-// the next merge removes the files of a killed command.
+// scratchDir returns the directory for merged files of a sandbox. The holder of the sandbox's lock owns it; the next
+// merge removes the files of a killed command.
 func (rc *Reconciler) scratchDir(name string) string {
 	return filepath.Join(rc.cat.Path(name), "scratch")
 }
 
-// mergePart merges the changes in one directory, p, onto the real tree; the caller closes the result. The
-// caller holds the sandbox's lock and has frozen its processes. If a real file changes meanwhile, mergePart
-// begins again, up to five times, so that it reads one consistent state. Errors: those of merge.Trees;
-// ErrBusy if a real file keeps changing; ErrNotFound if the target is gone.
+// mergePart merges the changes in one directory, p, onto the real tree; the caller closes the result. The caller
+// holds the sandbox's lock and has frozen its processes. If a real file changes meanwhile, mergePart begins again, up
+// to five times, so that it reads one consistent state. Errors: those of merge.Trees; ErrBusy if a real file keeps
+// changing; ErrNotFound if the target is gone.
 func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.Part) (*partMerge, error) {
 	for tries := 1; ; tries++ {
 		m, err := rc.prepare(ctx, r, p)
@@ -125,8 +125,7 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 	}
 }
 
-// prepare opens all inputs to merge the changes in one directory, p. The caller closes m, also after an
-// error.
+// prepare opens all inputs to merge the changes in one directory, p. The caller closes m, also after an error.
 func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Part) (m *partMerge, err error) {
 	m = &partMerge{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}, answered: map[string]merge.Choice{}}
 	for _, t := range r.rec.Trees {
@@ -190,8 +189,8 @@ func scratchError(path string, err error) error {
 	return errs.With("creating the scratch directory", path, err)
 }
 
-// openMergeBase opens the merge base, m.base, and reads into m.known the stamps (inode, change time) of files
-// that the sandbox promoted. For another target, promotions to the workspace do not count.
+// openMergeBase opens the merge base, m.base, and reads into m.known the stamps (inode, change time) of files that
+// the sandbox promoted. For another target, promotions to the workspace do not count.
 func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	k, err := rc.baseline.Read(m.rec)
 	if err != nil {
@@ -254,8 +253,8 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	return m.compareEach(ctx)
 }
 
-// statAll reads the metadata of the real files at the sandbox's changed paths into m.seen. While one is
-// younger than diff.Racy it waits and reads again: two changes in one tick of the kernel's clock look alike.
+// statAll reads the metadata of the real files at the sandbox's changed paths into m.seen. While one is younger than
+// diff.Racy it waits and reads again: two changes in one tick of the kernel's clock look alike.
 func (m *partMerge) statAll(ctx context.Context) error {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
@@ -317,8 +316,8 @@ func sameNode(a, b *diff.Node) bool {
 	return a.Ino == b.Ino && a.CTime.Equal(b.CTime) && sized && a.Mode == b.Mode
 }
 
-// overridePromoted fills in the merge's input from complete lists of both sides' changes; theirs are the real
-// tree's. At paths promoted since the base it compares with the promoted state instead of the base.
+// overridePromoted fills in the merge's input from complete lists of both sides' changes; theirs are the real tree's.
+// At paths promoted since the base it compares with the promoted state instead of the base.
 func (m *partMerge) overridePromoted(ctx context.Context, theirs []diff.Change) error {
 	m.in.Mine, m.in.Real = m.Part.Changes, theirs
 	m.in.BaseTree = m.Part.Old
@@ -366,8 +365,8 @@ func (m *partMerge) overridePromoted(ctx context.Context, theirs []diff.Change) 
 	return nil
 }
 
-// reportBoth adds to the merge's input how mine and real, the sandbox's and the real file at a path, each
-// differ from base. Each is nil for no file.
+// reportBoth adds to the merge's input how mine and real, the sandbox's and the real file at a path, each differ from
+// base. Each is nil for no file.
 func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	c, err := m.base.Between(path, base, mine, m.Part.New)
 	if err != nil {
@@ -392,8 +391,8 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	return nil
 }
 
-// expected returns the stamps (inode, change time) of the real files at the paths of changes, as the merge
-// read them. A promotion changes nothing unless all of them still match.
+// expected returns the stamps (inode, change time) of the real files at the paths of changes, as the merge read them.
+// A promotion changes nothing unless all of them still match.
 func (m *partMerge) expected(ctx context.Context, changes []diff.Change) (map[string]promote.Stamp, error) {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()

@@ -22,8 +22,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// PlanOptions select the changes to promote and the target. The zero value selects all changes in the
-// workspace, merged onto the workspace itself, and approves nothing.
+// PlanOptions select the changes to promote and the target. The zero value selects all changes in the workspace,
+// merged onto the workspace itself, and approves nothing.
 type PlanOptions struct {
 	// Only limits the changes to those at or below these paths. Each is a path or a pattern of pathlist.Match,
 	// absolute or relative to the workspace. A path outside the workspace is promoted only if an absolute
@@ -42,8 +42,8 @@ type PlanOptions struct {
 // Drift selects how a promotion treats a path that both the sandbox and the real tree have changed.
 type Drift int
 
-// MergeDrift merges the sandbox's change with that of the real tree. RefuseDrift makes each such path a
-// conflict of kind KindDrift, unless the real tree already has the sandbox's change.
+// MergeDrift merges the sandbox's change with that of the real tree. RefuseDrift makes each such path a conflict of
+// kind KindDrift, unless the real tree already has the sandbox's change.
 const (
 	MergeDrift Drift = iota
 	RefuseDrift
@@ -68,8 +68,8 @@ func (d Drift) option() string {
 	return "--only"
 }
 
-// Plan says in all detail what a promotion would do: the sandbox's changes merged onto the present real tree,
-// with the state that each step expects there.
+// Plan says in all detail what a promotion would do: the sandbox's changes merged onto the present real tree, with
+// the state that each step expects there.
 type Plan struct {
 	Format      int        `json:"format"`
 	Fingerprint string     `json:"fingerprint"` // SHA-256 over the target and all steps
@@ -156,9 +156,9 @@ type ApprovalPath struct {
 }
 
 // PlanOf returns what a promotion of a sandbox would do, and changes no file. It saves the plan in the state
-// directory, so that [Reconciler.Promote] can report what differs from it. Processes in the sandbox are
-// frozen meanwhile. Cost: that of compare.Comparer.Diff, and reading each changed file in three versions.
-// Errors: ErrNotFound (the sandbox, the target, a path of Only without changes), ErrBusy.
+// directory, so that [Reconciler.Promote] can report what differs from it. Processes in the sandbox are frozen
+// meanwhile. Cost: that of compare.Comparer.Diff, and reading each changed file in three versions. Errors:
+// ErrNotFound (the sandbox, the target, a path of Only without changes), ErrBusy.
 func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
 	return compare.Served(ctx, func(ctx context.Context) (*Plan, error) { return rc.planOf(ctx, name, o) })
 }
@@ -198,8 +198,8 @@ type promotionPart struct {
 	allow   approval.Allow
 }
 
-// Begin merges the selected changes of a sandbox and plans their promotion. Until the caller calls done, the
-// sandbox is locked and its processes frozen.
+// Begin merges the selected changes of a sandbox and plans their promotion. Until the caller calls done, the sandbox
+// is locked and its processes frozen.
 func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
 }
@@ -230,8 +230,8 @@ func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOpt
 	return c, done, nil
 }
 
-// begin merges the selected changes of a sandbox whose lock the caller holds and whose processes are frozen.
-// The caller calls done also after an error.
+// begin merges the selected changes of a sandbox whose lock the caller holds and whose processes are frozen. The
+// caller calls done also after an error.
 func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	listed := rc.baseline.Record(ctx, rec)
 	c = &Promotion{Rec: rec, Plan: &Plan{
@@ -318,8 +318,8 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 	return rc.unmatched(c, changes, o.Drift.option(), only, allowed)
 }
 
-// unmatched returns an error for patterns in only or allowed that match no change of the sandbox. Changes
-// promoted before count, because a live base no longer shows them. option is the flag of only.
+// unmatched returns an error for patterns in only or allowed that match no change of the sandbox. Changes promoted
+// before count, because a live base no longer shows them. option is the flag of only.
 func (rc *Reconciler) unmatched(c *Promotion, changes *compare.Changes, option string, only, allowed *compare.Patterns) error {
 	all := func() error { return errors.Join(only.Unmatched(option), allowed.Unmatched("--allow")) }
 	for _, p := range changes.Parts {
@@ -373,8 +373,8 @@ func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request merg
 	return c.checkGit(o.Git)
 }
 
-// mergeOne merges the changes in one directory, p, and adds the selected ones to c.Parts. To the plan it adds
-// the conflicts and the changes that need approval.
+// mergeOne merges the changes in one directory, p, and adds the selected ones to c.Parts. To the plan it adds the
+// conflicts and the changes that need approval.
 func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest, p compare.Part, only *compare.Patterns, o PlanOptions) error {
 	m, err := rc.mergePart(ctx, r, p)
 	if err != nil {
@@ -431,8 +431,8 @@ func withoutTimeOnly(changes []diff.Change) []diff.Change {
 	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.TimeOnly() && !changed[c.Path] })
 }
 
-// dropSockets removes sockets from the changes, because only their server can create one, and lists them in
-// the plan. A file that a socket has replaced is still deleted.
+// dropSockets removes sockets from the changes, because only their server can create one, and lists them in the plan.
+// A file that a socket has replaced is still deleted.
 func (c *Promotion) dropSockets(root string, changes []diff.Change) (rest []diff.Change) {
 	for _, ch := range changes {
 		if ch.New != nil && ch.New.Mode&fs.ModeSocket != 0 {

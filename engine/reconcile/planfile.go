@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// fingerprintOf returns the SHA-256 over a plan's target and steps, as JSON with sorted keys. Times and the
-// sandbox do not count: two plans with the same effect have the same fingerprint.
+// fingerprintOf returns the SHA-256 over a plan's target and steps, as JSON with sorted keys. Times and the sandbox
+// do not count: two plans with the same effect have the same fingerprint.
 func fingerprintOf(p *Plan) string {
 	data, err := json.Marshal(struct {
 		Format int    `json:"format"`
@@ -161,8 +161,8 @@ func checkFingerprint(name, reviewed string) error {
 	}
 }
 
-// CheckPlan returns ErrDrifted, with the differing steps, unless plan p is the one that the user reviewed.
-// reviewed is its fingerprint or at least the first 12 characters.
+// CheckPlan returns ErrDrifted, with the differing steps, unless plan p is the one that the user reviewed. reviewed
+// is its fingerprint or at least the first 12 characters.
 func (rc *Reconciler) CheckPlan(p *Plan, reviewed string) error {
 	if strings.HasPrefix(p.Fingerprint, reviewed) {
 		return nil

@@ -26,8 +26,7 @@ func (c *Promotion) AddSteps(ctx context.Context) error {
 	return nil
 }
 
-// steps returns the plan's steps for the changes in one directory, made by two threads: opening files is
-// slow.
+// steps returns the plan's steps for the changes in one directory, made by two threads: opening files is slow.
 func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 	both := map[string]bool{}
 	for _, c := range p.in.Real {

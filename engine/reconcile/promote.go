@@ -58,14 +58,13 @@ type Promoted struct {
 	Git       []gitresult.Report `json:"git,omitempty"`  // the moved refs, and what became of them
 }
 
-// Promote merges a sandbox's changes with those of the real tree and writes the result there, all or none. It
-// makes the plan again; if that differs from o.Plan, or the real tree changes before the last step, the error
-// is ErrDrifted. Unanswered conflicts, also those of a refresh, are ErrConflict, or ErrDrifted with
-// RefuseDrift. A change that needs approval is ErrDenied. After any error the real tree is unchanged.
+// Promote merges a sandbox's changes with those of the real tree and writes the result there, all or none. It makes
+// the plan again; if that differs from o.Plan, or the real tree changes before the last step, the error is
+// ErrDrifted. Unanswered conflicts, also those of a refresh, are ErrConflict, or ErrDrifted with RefuseDrift. A
+// change that needs approval is ErrDenied. After any error the real tree is unchanged.
 //
-// The replaced files move to a directory beside the target, on the same filesystem, and [Reconciler.Undo]
-// restores them. Processes in the sandbox are frozen meanwhile. If snapfs is killed, the next command
-// completes or reverts the promotion.
+// The replaced files move to a directory beside the target, on the same filesystem, and [Reconciler.Undo] restores
+// them. The sandbox is frozen meanwhile. If snapfs is killed, the next command completes or reverts the promotion.
 func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions) (Promoted, error) {
 	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) { return rc.promote(ctx, name, o) })
 }
@@ -90,8 +89,8 @@ func (rc *Reconciler) promote(ctx context.Context, name string, o PromoteOptions
 	return rc.execute(ctx, c, o)
 }
 
-// PromoteRecord does the same as Promote for a sandbox whose lock the caller holds, in which nothing runs,
-// and which no longer reads renamed files from the real tree.
+// PromoteRecord does the same as Promote for a sandbox whose lock the caller holds, in which nothing runs, and which
+// no longer reads renamed files from the real tree.
 func (rc *Reconciler) PromoteRecord(ctx context.Context, rec *catalog.Record, o PromoteOptions) (Promoted, error) {
 	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) { return rc.promoteRecord(ctx, rec, o) })
 }
@@ -221,8 +220,7 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	return nil
 }
 
-// promotePart promotes the changes in one directory, p. It returns the promotion's id, and the inode and
-// change time of each file.
+// promotePart promotes the changes in one directory, p. It returns the promotion's id and the stamp of each file.
 func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotionPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
 	if err := rc.RefuseUnfinished("promoting", c.Rec.Name, p.path); err != nil {
 		return "", nil, err
@@ -243,8 +241,8 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 	return done.ID, done.Stamps, nil
 }
 
-// ownStamps returns those stamps (inode, change time) of promoted files at whose paths the real tree had no
-// change. At others the result must look drifted to a later apply, which would overwrite the user's change.
+// ownStamps returns those stamps (inode, change time) of promoted files at whose paths the real tree had no change.
+// At others the result must look drifted to a later apply, which would overwrite the user's change.
 func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]promote.Stamp {
 	if p.path != p.Part.Root {
 		return stamps // the merge compares there
@@ -264,8 +262,8 @@ func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]pr
 	return own
 }
 
-// recordPromoted stores the sandbox's state as the base of its later changes, at the paths that were promoted
-// or answered with the real version. The previous entries are saved in note for an undo.
+// recordPromoted stores the sandbox's state as the base of its later changes, at the paths that were promoted or
+// answered with the real version. The previous entries are saved in note for an undo.
 func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *promotedNote) error {
 	if c.Rec.Ephemeral {
 		return rc.savePromoted(note)

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise"
 )
 
-// Reconciler promotes the changes of sandboxes to the real tree, undoes that, and refreshes sandboxes with
-// changes of the real tree. It is safe for concurrent use, by any number of processes.
+// Reconciler promotes the changes of sandboxes to the real tree, undoes that, and refreshes sandboxes with changes of
+// the real tree. It is safe for concurrent use, by any number of processes.
 type Reconciler struct {
 	cat       *catalog.Catalog
 	notice    func(string)
@@ -46,8 +46,7 @@ type Parts struct {
 	KeyPoints *keypoint.Taker
 	Notice    func(string)
 	Events    *events.Log
-	// Manifest records the changed files of a sandbox before they are promoted; an error refuses the promotion. It
-	// may be nil.
+	// Manifest records the changed files of a sandbox before they are promoted; an error refuses it. It may be nil.
 	Manifest func(ctx context.Context, rec *catalog.Record) error
 }
 

@@ -13,9 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// An Unfinished is a killed promotion that cannot be completed or reverted until its target can be opened and
-// written to again. No data is lost: beside the target are the replaced files, in the state directory the
-// journal.
+// An Unfinished is a killed promotion that cannot be completed or reverted until its target can be opened and written
+// to again. No data is lost: beside the target are the replaced files, in the state directory the journal.
 type Unfinished struct {
 	// ID is the promotion's identifier, Sandbox the name of the sandbox, and Target the target directory.
 	ID      string `json:"id"`
@@ -53,8 +52,8 @@ func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 	return nil
 }
 
-// RefuseUnfinished returns ErrBusy if a killed promotion of the sandbox waits for its target, or if target
-// (or "") overlaps with the target of one that waits.
+// RefuseUnfinished returns ErrBusy if a killed promotion of the sandbox waits for its target, or if target (or "")
+// overlaps with the target of one that waits.
 func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 	for _, u := range rc.Unfinished() {
 		if u.Sandbox == name || target != "" && (hostfs.Within(target, u.Target) || hostfs.Within(u.Target, target)) {
@@ -64,8 +63,8 @@ func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 	return nil
 }
 
-// RecoverPromotions completes or reverts all promotions that were killed. One whose target cannot be opened
-// or changed is reported once, and blocks only its own sandbox and target.
+// RecoverPromotions completes or reverts all promotions that were killed. One whose target cannot be opened or
+// changed is reported once, and blocks only its own sandbox and target.
 func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	found, err := promote.Recover(ctx, rc.promotionsDir())
 	var waiting []Unfinished
@@ -109,8 +108,8 @@ func (rc *Reconciler) reportedFile(id string) string {
 	return filepath.Join(rc.promotionsDir(), id+".told")
 }
 
-// firstTime marks a waiting promotion as reported to the user, and returns false if it already was. If it
-// cannot be marked, it is reported again.
+// firstTime marks a waiting promotion as reported to the user, and returns false if it already was. If it cannot be
+// marked, it is reported again.
 func (rc *Reconciler) firstTime(u Unfinished) bool {
 	f, err := os.OpenFile(rc.reportedFile(u.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {

@@ -21,8 +21,8 @@ import (
 
 // UndoPaths undoes a promotion at the absolute paths and below them, or all of it without paths.
 // [Reconciler.Redo] can do it again; the rest can be undone later. Git's own files are undone with the whole
-// promotion only. Errors: those of Undo; ErrNotFound for a path that the promotion did not change;
-// ErrConflict for a path in a directory that it made, and for one of several names of a file.
+// promotion only. Errors: those of Undo; ErrNotFound for a path that the promotion did not change; ErrConflict for a
+// path in a directory that it made, and for one of several names of a file.
 func (rc *Reconciler) UndoPaths(ctx context.Context, id string, paths []string) (Undone, error) {
 	return rc.undo(ctx, id, paths, time.Now())
 }
@@ -32,8 +32,8 @@ func (rc *Reconciler) Undones() ([]promote.Promotion, error) {
 	return promote.Undones(rc.promotionsDir())
 }
 
-// ToRedo returns what [Reconciler.Redo] would do again: the promotions of the last undo whose sandbox has one
-// of the workspaces, or whose target is one. Without workspaces any undo counts. Error: ErrNotFound.
+// ToRedo returns what [Reconciler.Redo] would do again: the promotions of the last undo whose sandbox has one of the
+// workspaces, or whose target is one. Without workspaces any undo counts. Error: ErrNotFound.
 func (rc *Reconciler) ToRedo(workspaces []string) ([]promote.Promotion, error) {
 	all, err := rc.Undones()
 	for _, p := range all {
@@ -60,9 +60,9 @@ func (rc *Reconciler) isOf(p promote.Promotion, workspaces []string) bool {
 	return slices.Contains(workspaces, p.Path) || note != nil && slices.Contains(workspaces, note.Workspace)
 }
 
-// Redo does the promotions of an undo again, those that ToRedo lists. If the real tree has changed since, it
-// returns ErrDrifted with the paths and changes nothing. If snapfs is killed, the next command completes the
-// redo. Errors: ErrCorrupt if git has removed objects of the promoted commits; ErrBusy.
+// Redo does the promotions of an undo again, those that ToRedo lists. If the real tree has changed since, it returns
+// ErrDrifted with the paths and changes nothing. If snapfs is killed, the next command completes the redo. Errors:
+// ErrCorrupt if git has removed objects of the promoted commits; ErrBusy.
 func (rc *Reconciler) Redo(ctx context.Context, group []promote.Promotion) (Undone, error) {
 	u := Undone{ID: group[0].Group, Sandbox: group[0].Sandbox, When: group[0].When, Paths: []string{}}
 	for _, p := range group {
@@ -135,8 +135,8 @@ func (c *promotedNote) after(path string, n baseline.Entry) {
 	c.After[baseline.EscapePath(path)] = &entry
 }
 
-// noteTurn saves the note of how a promotion, undone or done again, changed the sandbox's originals, and
-// removes old notes. If that fails, the next undo or redo costs at most a conflict later.
+// noteTurn saves the note of how a promotion, undone or done again, changed the sandbox's originals, and removes old
+// notes. If that fails, the next undo or redo costs at most a conflict later.
 func (rc *Reconciler) noteTurn(c *promotedNote) {
 	if c == nil {
 		rc.dropPromoted()

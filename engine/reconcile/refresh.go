@@ -39,14 +39,14 @@ type Refreshed struct {
 	Conflicts []Conflict `json:"conflicts"`          // the unresolved conflicts in the sandbox
 }
 
-// Refresh gives a sandbox a new base, the present real tree, and merges the sandbox's changes onto it. A
-// conflict stays in the sandbox: a text file gets conflict markers, any other path keeps the sandbox's
-// version. It blocks a promotion until an edit removes the markers or an answer resolves it.
+// Refresh gives a sandbox a new base, the present real tree, and merges the sandbox's changes onto it. A conflict
+// stays in the sandbox: a text file gets conflict markers, any other path keeps the sandbox's version. It blocks a
+// promotion until an edit removes the markers or an answer resolves it.
 //
-// If an earlier refresh has left conflicts, Refresh only applies the answers to those and takes no new base;
-// without answers it returns ErrConflict with the open conflicts. After an error the sandbox is unchanged.
-// Named snapshots keep their old base. Errors: ErrBusy if a process runs in the sandbox; ErrNotFound if its
-// workspace is gone. Cost: a snapshot and a fork of each tree; merging and writing all changes again.
+// If an earlier refresh has left conflicts, Refresh only applies the answers to those and takes no new base; without
+// answers it returns ErrConflict with the open conflicts. After an error the sandbox is unchanged. Named snapshots
+// keep their old base. Errors: ErrBusy if a process runs in the sandbox; ErrNotFound if its workspace is gone. Cost:
+// a snapshot and a fork of each tree; merging and writing all changes again.
 func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions) (Refreshed, error) {
 	return compare.Served(ctx, func(ctx context.Context) (Refreshed, error) { return rc.refresh(ctx, name, o) })
 }
@@ -113,8 +113,8 @@ type refreshing struct {
 	r        *Refreshed
 }
 
-// rebase gives a sandbox a new base with forks of it, and writes the merged changes there. The catalogue
-// refers to the new forks only when all is complete.
+// rebase gives a sandbox a new base with forks of it, and writes the merged changes there. The catalogue refers to
+// the new forks only when all is complete.
 func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a Answers, r *Refreshed) error {
 	ids, forks := sandbox.NewSnapshotIDs(h.Record), make([]snapshot.ForkID, len(h.Trees))
 	for i := range forks {
@@ -257,8 +257,8 @@ func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conf
 	return err
 }
 
-// restoreMine writes the sandbox's version of a conflict's paths to the new fork of a refresh. If the
-// conflict is about a directory itself (Alone), it writes only the directory's mode, owner and xattrs.
+// restoreMine writes the sandbox's version of a conflict's paths to the new fork of a refresh. If the conflict is
+// about a directory itself (Alone), it writes only the directory's mode, owner and xattrs.
 func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	if c.Alone { // the sandbox may have moved the directory
 		change := diff.Change{Path: c.Path, Kind: diff.Modified, What: diff.Mode | diff.Owner | diff.Xattrs, Old: c.Real, New: c.Mine}
@@ -268,8 +268,8 @@ func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.F
 	return copyFrom(ctx, fork, m.Part.New, m.Part.Opt.Skip, each(c.Paths(), touch))
 }
 
-// copyFrom makes the paths touches of tree, a fork, equal to those of source. Other entries of their
-// directories stay, even if source has no such directory.
+// copyFrom makes the paths touches of tree, a fork, equal to those of source. Other entries of their directories
+// stay, even if source has no such directory.
 func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Candidate) error {
 	changes, err := diff.At(ctx, tree, source, compare.Sequence(touches), diff.Options{Skip: skip, OverlayViews: true})
 	if err != nil {
@@ -390,8 +390,8 @@ func (x *refreshing) commit(ctx context.Context) error {
 	return x.rc.sandboxes.Tidy(ctx, x.h.Record) // removes the old forks
 }
 
-// sinceBase opens the new base of a tree, the snapshot next, at a part's directory, and returns it with its
-// changes since the old base. The caller closes the file.
+// sinceBase opens the new base of a tree, the snapshot next, at a part's directory, and returns it with its changes
+// since the old base. The caller closes the file.
 func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapshot.ID, part compare.Part) (*os.File, []diff.Change, error) {
 	b, err := rc.host.BackendOf(ctx, t)
 	if err != nil {

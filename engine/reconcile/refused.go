@@ -76,8 +76,8 @@ func (p *Plan) needApproval(part *promotionPart, needed *approval.Needed) {
 	p.also = append(p.also, needed.Also.Args()...)
 }
 
-// ApprovalError returns an ErrDenied that lists the changes that need approval, by reason, with the command
-// that approves all; nil if there are none. o are the plan's options.
+// ApprovalError returns an ErrDenied that lists the changes that need approval, by reason, with the command that
+// approves all; nil if there are none. o are the plan's options.
 func (p *Plan) ApprovalError(o PlanOptions) error {
 	if len(p.NeedsApproval) == 0 {
 		return nil
@@ -96,8 +96,7 @@ func (p *Plan) ApprovalError(o PlanOptions) error {
 	}
 }
 
-// Approving returns the command that carries out the plan, made with o, and approves all it needs; "" if
-// none.
+// Approving returns the command that carries out the plan, made with o, and approves all it needs; "" if none.
 func (p *Plan) Approving(o PlanOptions) string {
 	if len(p.NeedsApproval) == 0 {
 		return ""

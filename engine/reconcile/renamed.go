@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// addRenamed adds to the real changes the new paths of files that the real tree renamed and the sandbox
-// deleted. listed has the sandbox's changed paths.
+// addRenamed adds to the real changes the new paths of files that the real tree renamed and the sandbox deleted.
+// listed has the sandbox's changed paths.
 func (m *partMerge) addRenamed(ctx context.Context, listed map[string]bool) error {
 	if !m.Part.Workspace {
 		return nil

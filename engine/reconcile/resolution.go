@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Answers resolve conflicts: those that match mine with the sandbox's version, those that match theirs with
-// the real version, all others by a merge tool, if given. Patterns are those of PlanOptions.Only.
+// Answers resolve conflicts: those that match mine with the sandbox's version, those that match theirs with the real
+// version, all others by a merge tool, if given. Patterns are those of PlanOptions.Only.
 type Answers struct {
 	mine, theirs []string
 	tool         string
@@ -83,8 +83,7 @@ func hasFiles(c merge.Conflict) bool {
 	return regular(c.Mine) && regular(c.Real) && !c.Several
 }
 
-// openOr opens the regular file n at path by open; the caller closes it. It returns nil for no regular file,
-// or if it is gone.
+// openOr opens the regular file n at path by open; the caller closes it. It returns nil unless that is a regular file.
 func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.ReadCloser, error) {
 	if n == nil || !n.Mode.IsRegular() {
 		return nil, nil

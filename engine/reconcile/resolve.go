@@ -22,8 +22,8 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// resolve applies answers to the conflicts that a refresh left in a sandbox. It writes to new forks of the
-// sandbox's present state, which replace the old forks when all is written.
+// resolve applies answers to the conflicts that a refresh left in a sandbox. It writes to new forks of the sandbox's
+// present state, which replace the old forks when all is written.
 func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a Answers, r *Refreshed) error {
 	list, err := rc.readConflicts(h.Record)
 	if err != nil {

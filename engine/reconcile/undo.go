@@ -30,22 +30,21 @@ type Undone struct {
 	Changes int       `json:"changes"` // the number of restored paths
 }
 
-// Promotions lists the promotions and applies that can be undone, newest first. Those of one command are
-// adjacent and have the same Group, the identifier for [Reconciler.Undo].
+// Promotions lists the promotions and applies that can be undone, newest first. Those of one command are adjacent and
+// have the same Group, the identifier for [Reconciler.Undo].
 func (rc *Reconciler) Promotions() ([]promote.Promotion, error) {
 	return promote.Promotions(rc.promotionsDir())
 }
 
-// Undo reverts the promotion or apply with the given identifier, or the last one for "". If its result has
-// changed since, it returns ErrDrifted with the paths and changes nothing. The sandbox keeps its changes and
-// may promote them again. If snapfs is killed, the next command completes the undo. Errors: ErrNotFound,
-// ErrBusy (another promotion is running).
+// Undo reverts the promotion or apply with the given identifier, or the last one for "". If its result has changed
+// since, it returns ErrDrifted with the paths and changes nothing. The sandbox keeps its changes and may promote them
+// again. If snapfs is killed, the next command completes the undo. Errors: ErrNotFound, ErrBusy (another one runs).
 func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 	return rc.undo(ctx, id, nil, time.Time{})
 }
 
-// undo reverts the promotion with the given identifier, or only its files at or below paths. again is the
-// time of the undo if Redo can do the promotion again, else zero.
+// undo reverts the promotion with the given identifier, or only its files at or below paths. again is the time of the
+// undo if Redo can do the promotion again, else zero.
 func (rc *Reconciler) undo(ctx context.Context, id string, paths []string, again time.Time) (Undone, error) {
 	group, err := rc.groupOf(id)
 	if err != nil {
@@ -89,8 +88,8 @@ func (rc *Reconciler) undo(ctx context.Context, id string, paths []string, again
 	return u, nil
 }
 
-// undoAll reverts the promotions of one command, newest first, until one is refused, or does undone ones
-// again. It holds the lock of the sandbox's baseline meanwhile.
+// undoAll reverts the promotions of one command, newest first, until one is refused, or does undone ones again. It
+// holds the lock of the sandbox's baseline meanwhile.
 func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *promotedNote, take selection, again time.Time, u *Undone) error {
 	rec := rc.recordOf(note)
 	if rec == nil {
@@ -143,9 +142,9 @@ func (rc *Reconciler) undoSelected(ctx context.Context, p promote.Promotion, not
 	return nil
 }
 
-// ToUndo returns what [Reconciler.Undo] would undo, newest first: the promotions with the identifier or, for
-// "", the last ones whose sandbox has one of the workspaces or whose target is one. Without workspaces, it
-// returns the last ones anywhere. Error: ErrNotFound.
+// ToUndo returns what [Reconciler.Undo] would undo, newest first: the promotions with the identifier or, for "", the
+// last ones whose sandbox has one of the workspaces or whose target is one. Without workspaces, it returns the last
+// ones anywhere. Error: ErrNotFound.
 func (rc *Reconciler) ToUndo(id string, workspaces []string) ([]promote.Promotion, error) {
 	if id != "" || len(workspaces) == 0 {
 		return rc.groupOf(id)
@@ -166,9 +165,9 @@ func (rc *Reconciler) ToUndo(id string, workspaces []string) ([]promote.Promotio
 	return nil, refused
 }
 
-// ForgetUndo deletes the undo and redo data of a promotion, and frees its space. The result stays, and can no
-// longer be undone or done again. If snapfs is killed, the next command completes the deletion. Errors:
-// ErrNotFound, ErrBusy (another promotion is running).
+// ForgetUndo deletes the undo and redo data of a promotion, and frees its space. The result stays, and can no longer
+// be undone or done again. If snapfs is killed, the next command completes the deletion. Errors: ErrNotFound, ErrBusy
+// (another promotion is running).
 func (rc *Reconciler) ForgetUndo(ctx context.Context, id string) error {
 	group, err := rc.groupOf(id)
 	undone, uerr := rc.Undones()
@@ -298,8 +297,8 @@ func (rc *Reconciler) dropPromoted() {
 	}
 }
 
-// undoBaseline restores the sandbox's originals from before a promotion at the paths take, if the sandbox
-// still has the same base. Calling again reverts that.
+// undoBaseline restores the sandbox's originals from before a promotion at the paths take, if the sandbox still has
+// the same base. Calling again reverts that.
 func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take selection) (again func() error, err error) {
 	nothing := func() error { return nil }
 	if note == nil || len(note.Before) == 0 {
@@ -361,8 +360,8 @@ func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) 
 	return errors.Join(failures...)
 }
 
-// rememberRestored saves the stamps (inode, change time) of files that an undo restored, where the promotion
-// had replaced the sandbox's own state. Elsewhere a later apply must see the user's change as drift.
+// rememberRestored saves the stamps (inode, change time) of files that an undo restored, where the promotion had
+// replaced the sandbox's own state. Elsewhere a later apply must see the user's change as drift.
 func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	all, err := rc.baseline.Stamps(name)
 	if err != nil {
@@ -378,8 +377,8 @@ func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	return rc.baseline.Remember(name, r.Path, own)
 }
 
-// rememberRecovered saves the stamps of files restored after a killed promotion, so that a later apply does
-// not take them for drift. A killed apply had found no drift, so all its restored files get stamps.
+// rememberRecovered saves the stamps of files restored after a killed promotion, so that a later apply does not take
+// them for drift. A killed apply had found no drift, so all its restored files get stamps.
 func (rc *Reconciler) rememberRecovered(r promote.Recovery) error {
 	switch {
 	case r.Left != nil && rc.recordOf(rc.readPromoted(r.Group)) != nil:

@@ -17,9 +17,9 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// NetworkEvents returns the accesses to the network that were allowed or refused in a sandbox, from its
-// network log, oldest first. Of a long log it returns only the newest part. Only a sandbox with an allow:
-// network has such events. Errors: errs.ErrNotFound.
+// NetworkEvents returns the accesses to the network that were allowed or refused in a sandbox, from its network log,
+// oldest first. Of a long log it returns only the newest part. Only a sandbox with an allow: network has such events.
+// Errors: errs.ErrNotFound.
 func (sv *Manager) NetworkEvents(name string) ([]network.Event, error) {
 	if _, err := sv.cat.Get(name); err != nil {
 		return nil, err
@@ -43,8 +43,8 @@ func (sv *Manager) NetworkEvents(name string) ([]network.Event, error) {
 	return events, nil
 }
 
-// NetworkCounters returns the traffic counters of a sandbox since it was created, at most a second old while
-// the sandbox runs. Forwarded ports are not counted. Errors: errs.ErrNotFound.
+// NetworkCounters returns the traffic counters of a sandbox since it was created, at most a second old while the
+// sandbox runs. Forwarded ports are not counted. Errors: errs.ErrNotFound.
 func (sv *Manager) NetworkCounters(name string) (network.Counters, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -63,10 +63,10 @@ func (sv *Manager) NetworkOf(name string) (string, error) {
 	return rec.Policy.Network, nil
 }
 
-// AllowNetwork adds rules to the network policy of a sandbox, also for the processes that already run in it,
-// and returns the whole new policy. A sandbox without a network gets one when its next command starts.
-// Errors: errs.ErrNotFound; ErrBusy if processes run and have no network; ErrNotSupported if the sandbox uses
-// the host's network; ErrDenied if the administrator's policy.toml allows none of the rules.
+// AllowNetwork adds rules to the network policy of a sandbox, also for the processes that already run in it, and
+// returns the whole new policy. A sandbox without a network gets one when its next command starts. Errors:
+// errs.ErrNotFound; ErrBusy if processes run and have no network; ErrNotSupported if the sandbox uses the host's
+// network; ErrDenied if the administrator's policy.toml allows none of the rules.
 func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.Rules) (string, error) {
 	h, err := sv.Hold(ctx, name, "allowing")
 	if err != nil {
@@ -106,8 +106,8 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 	return text, h.Save()
 }
 
-// reconnect replaces the network rules of the running sandbox by text, a network setting that starts with
-// "allow:", and sends the client that requested it the result.
+// reconnect replaces the network rules of the running sandbox by text, a network setting that starts with "allow:",
+// and sends the client that requested it the result.
 func (h *Supervisor) reconnect(client *fdsock.Conn, text string) {
 	err := errors.New("the sandbox runs without an allow: network")
 	if h.Proxy != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// An activity measures how long a sandbox has been idle, for the idle limit. A sandbox is active when its
-// processes use more CPU time than idleCPU, when a command's streams are read or written, or when a command
-// begins or ends. Idle time is measured with this process's monotonic clock, which stops while the machine is
-// suspended.
+// An activity measures how long a sandbox has been idle, for the idle limit. A sandbox is active when its processes
+// use more CPU time than idleCPU, when a command's streams are read or written, or when a command begins or ends.
+// Idle time is measured with this process's monotonic clock, which stops while the machine is suspended.
 type activity struct {
 	since    time.Time
 	observed time.Time
@@ -20,8 +19,8 @@ type activity struct {
 	streams  map[*stream]bool
 }
 
-// A stream is one of a command's standard streams or its terminal. An activity observes it, and stores here
-// when it was last used and how much input was unread at the last observation.
+// A stream is one of a command's standard streams or its terminal. An activity observes it, and stores here when it
+// was last used and how much input was unread at the last observation.
 type stream struct {
 	*stdio.Stream
 	outer   bool // the outer end of a terminal
@@ -29,8 +28,8 @@ type stream struct {
 	waiting int
 }
 
-// unreadGrew reports whether more input waits to be read than at the last observation. Only that wakes a
-// paused sandbox. Output does not count, because it may be snapfs's own notice that the sandbox is paused.
+// unreadGrew reports whether more input waits to be read than at the last observation. Only that wakes a paused
+// sandbox. Output does not count, because it may be snapfs's own notice that the sandbox is paused.
 func (s *stream) unreadGrew() bool {
 	if s.outer {
 		return !s.Typed().Equal(s.used)
@@ -54,25 +53,25 @@ const (
 	noiseTick  = 10 * time.Millisecond
 )
 
-// coarse is the resolution of a terminal's timestamps in Linux: reads and writes within 8 seconds of the last
-// change are not visible in them.
+// coarse is the resolution of a terminal's timestamps in Linux: reads and writes within 8 seconds of the last change
+// are not visible in them.
 const coarse = 8 * time.Second
 
-// pollInterval returns how often to check whether a sandbox has been idle for limit: ten times in that
-// period, but not more often than every 50 ms nor less often than every 5 s.
+// pollInterval returns how often to check whether a sandbox has been idle for limit: ten times in that period, but
+// not more often than every 50 ms nor less often than every 5 s.
 func pollInterval(limit time.Duration) time.Duration {
 	return min(max(limit/10, 50*time.Millisecond), 5*time.Second)
 }
 
-// idleCPU returns how much CPU time the processes of a sandbox may use in a period of this length while the
-// sandbox still counts as idle.
+// idleCPU returns how much CPU time the processes of a sandbox may use in a period of this length while the sandbox
+// still counts as idle.
 func idleCPU(in time.Duration) time.Duration { return noiseTick + in/noiseShare }
 
 // reset notes that the sandbox is active now: its idle time starts at zero again.
 func (q *activity) reset() { q.since, q.spent = time.Now(), 0 }
 
-// observe returns how long the sandbox has been idle until now. used is the CPU time of its processes so far;
-// nil, if unknown, counts as activity. While the sandbox is paused, only new unread input counts as activity.
+// observe returns how long the sandbox has been idle until now. used is the CPU time of its processes so far; nil, if
+// unknown, counts as activity. While the sandbox is paused, only new unread input counts as activity.
 func (q *activity) observe(paused bool, used *time.Duration) time.Duration {
 	now := time.Now()
 	happened := !paused && used == nil // with an unknown CPU time, assume activity
@@ -100,8 +99,8 @@ func (q *activity) observe(paused bool, used *time.Duration) time.Duration {
 	return now.Sub(q.since)
 }
 
-// remember stores how much unread input each stream has, before the sandbox is paused for being idle. New
-// input after that resumes the sandbox.
+// remember stores how much unread input each stream has, before the sandbox is paused for being idle. New input after
+// that resumes the sandbox.
 func (q *activity) remember() {
 	for s := range q.streams {
 		s.waiting = s.Waiting()
@@ -111,8 +110,8 @@ func (q *activity) remember() {
 	}
 }
 
-// addStreams adds a command's terminal and streams to those whose use counts as activity, until the caller
-// calls leave. Streams that cannot be observed are left out. The caller holds mu, which leave locks.
+// addStreams adds a command's terminal and streams to those whose use counts as activity, until the caller calls
+// leave. Streams that cannot be observed are left out. The caller holds mu, which leave locks.
 func (q *activity) addStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (leave func()) {
 	var mine []*stream
 	for i, f := range append([]*os.File{pty}, files...) {

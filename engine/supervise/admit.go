@@ -12,19 +12,19 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Admission holds the conditions under which a new container of a sandbox may start: for how long it waits in
-// the queue, and with which priority. Its zero value starts at once unless the host is almost out of
-// resources. Commands in a sandbox that runs already need no slot.
+// Admission holds the conditions under which a new container of a sandbox may start: for how long it waits in the
+// queue, and with which priority. Its zero value starts at once unless the host is almost out of resources. Commands
+// in a sandbox that runs already need no slot.
 type Admission = admission.Options
 
-// Admit waits in the queue for an admission slot, a reserved share of the host, for a sandbox with the limits
-// l; when says for how long. The caller closes the slot when the sandbox's last process has ended.
+// Admit waits in the queue for an admission slot, a reserved share of the host, for a sandbox with the limits l; when
+// says for how long. The caller closes the slot when the sandbox's last process has ended.
 func (sv *Manager) Admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Slot, error) {
 	return sv.book.Enter(ctx, slotRequest(l), when)
 }
 
-// ReleaseSlot frees an unused admission slot, a reserved share of the host. If the slot's file cannot be
-// removed, ReleaseSlot reports a notice and no error, because the slot is free all the same.
+// ReleaseSlot frees an unused admission slot, a reserved share of the host. If the slot's file cannot be removed,
+// ReleaseSlot reports a notice and no error, because the slot is free all the same.
 func (sv *Manager) ReleaseSlot(p *admission.Slot) {
 	if err := p.Close(); err != nil {
 		sv.notice("done, but the file of an admission slot stays: " + err.Error())
@@ -36,8 +36,8 @@ func slotRequest(l catalog.Limits) admission.Request {
 	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }
 
-// ApplyCeiling returns the capacity h of the host, lowered to the memory and CPUs that the control groups of
-// this process allow. Admission counts with that, for example inside a container with a memory limit.
+// ApplyCeiling returns the capacity h of the host, lowered to the memory and CPUs that the control groups of this
+// process allow. Admission counts with that, for example inside a container with a memory limit.
 func ApplyCeiling(h admission.Host) (admission.Host, error) {
 	c, err := limits.CeilingHere()
 	if err != nil {
@@ -52,8 +52,8 @@ func ApplyCeiling(h admission.Host) (admission.Host, error) {
 	return h, nil
 }
 
-// admitTo waits for an admission slot in which an existing sandbox starts. It returns nil if the sandbox
-// already runs, and an error at once if the sandbox may not start because it has reached its ttl or end.
+// admitTo waits for an admission slot in which an existing sandbox starts. It returns nil if the sandbox already
+// runs, and an error at once if the sandbox may not start because it has reached its ttl or end.
 func (sv *Manager) admitTo(ctx context.Context, name string, when Admission) (*admission.Slot, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -72,8 +72,8 @@ func (sv *Manager) admitTo(ctx context.Context, name string, when Admission) (*a
 	return sv.Admit(ctx, rec.Policy.Limits, when)
 }
 
-// AdmitNew waits for an admission slot for the sandbox that a request describes. If the request may have to
-// wait, AdmitNew first checks its name and workspace, so that a wrong request fails at once.
+// AdmitNew waits for an admission slot for the sandbox that a request describes. If the request may have to wait,
+// AdmitNew first checks its name and workspace, so that a wrong request fails at once.
 func (sv *Manager) AdmitNew(ctx context.Context, req hostfs.Request) (*admission.Slot, error) {
 	err := sv.NameFits(req.Name, req.Admission)
 	if err == nil && !req.Admission.Plain() {
@@ -85,9 +85,8 @@ func (sv *Manager) AdmitNew(ctx context.Context, req hostfs.Request) (*admission
 	return sv.Admit(ctx, req.Policy.Limits, req.Admission)
 }
 
-// NameFits returns an error if a new sandbox cannot get this name, before a wait in the queue for an
-// admission slot, which would be in vain. For an empty name, or a request that does not wait, it checks
-// nothing.
+// NameFits returns an error if a new sandbox cannot get this name, before a wait in the queue for an admission slot,
+// which would be in vain. For an empty name, or a request that does not wait, it checks nothing.
 func (sv *Manager) NameFits(name string, when Admission) error {
 	if name == "" || when.Plain() {
 		return nil

@@ -35,23 +35,23 @@ type Process interface {
 // A Client is a handle on a command that a supervisor, another process, runs for this one.
 type Client interface {
 	Process
-	// SignalGroup sends a signal to the command and to the processes that it has started in its process
-	// group, unless the command has ended.
+	// SignalGroup sends a signal to the command and to the processes that it has started in its process group, unless
+	// the command has ended.
 	SignalGroup(sig syscall.Signal) error
-	// Hit waits until the command has ended. It returns the limit that ended the command or that the command
-	// reached, or nil.
+	// Hit waits until the command has ended. It returns the limit that ended the command or that the command reached,
+	// or nil.
 	Hit() *catalog.LimitHit
 }
 
-// Exec runs a command in a sandbox, and first starts the sandbox's supervisor if none runs. Errors:
-// errs.ErrNotFound; ErrBusy, also if the supervisor does not reply; those of package isolate; ErrWall if the
-// policy requires a self-test and it fails.
+// Exec runs a command in a sandbox, and first starts the sandbox's supervisor if none runs. Errors: errs.ErrNotFound;
+// ErrBusy, also if the supervisor does not reply; those of package isolate; ErrWall if the policy requires a
+// self-test and it fails.
 func (sv *Manager) Exec(ctx context.Context, name string, command isolate.Command) (Client, error) {
 	return sv.ExecWith(ctx, name, command, ExecOptions{})
 }
 
-// ExecOptions say how a command is admitted and whether a self-test runs first. The zero value is the
-// behaviour of [Manager.Exec].
+// ExecOptions say how a command is admitted and whether a self-test runs first. The zero value is the behaviour of
+// [Manager.Exec].
 type ExecOptions struct {
 	// Admission applies if the sandbox does not run yet.
 	Admission Admission
@@ -81,13 +81,13 @@ func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Co
 	}
 }
 
-// errUnadmitted means that the container which a command wanted to join ended before. A new one needs an
-// admission slot, for which the command must wait.
+// errUnadmitted means that the container which a command wanted to join ended before. A new one needs an admission
+// slot, for which the command must wait.
 var errUnadmitted = errors.New("the sandbox needs an admission slot")
 
-// execOnce makes one attempt of ExecWith to run a command. It returns errUnadmitted if the sandbox's
-// container ended meanwhile and ExecWith must wait for a slot. before is the sandbox's stop count at the time
-// of the request: if Stop was called since, the command does not run.
+// execOnce makes one attempt of ExecWith to run a command. It returns errUnadmitted if the sandbox's container ended
+// meanwhile and ExecWith must wait for a slot. before is the sandbox's stop count at the time of the request: if Stop
+// was called since, the command does not run.
 func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions, before int64) (Client, error) {
 	var slot *admission.Slot
 	when := o.Admission
@@ -122,8 +122,8 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 	}
 }
 
-// execInSupervisor sends the command to the sandbox's supervisor. If none runs, it starts one, which takes
-// over the admission slot. The other parameters are those of execOnce.
+// execInSupervisor sends the command to the sandbox's supervisor. If none runs, it starts one, which takes over the
+// admission slot. The other parameters are those of execOnce.
 func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, command isolate.Command, slot *admission.Slot, o ExecOptions, before int64) (Client, error) {
 	conn, err := sv.Dial(ctx, h.Record)
 	if err == nil && conn == nil {
@@ -163,8 +163,8 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 	return nil, errors.Join(err, conn.Close())
 }
 
-// A client is a [Client]: the connection to the supervisor that runs the command. The goroutine listen
-// receives the command's status and stores it here.
+// A client is a [Client]: the connection to the supervisor that runs the command. The goroutine listen receives the
+// command's status and stores it here.
 type client struct {
 	conn *fdsock.Conn
 	pty  *os.File
@@ -177,9 +177,9 @@ type client struct {
 	detached int
 }
 
-// requestExec sends the command c with the options of w to the supervisor of the sandbox name, and returns a
-// handle on the started command and the result of a requested self-test. While the command runs, note
-// receives the supervisor's notices for the user. Error: also errStopped.
+// requestExec sends the command c with the options of w to the supervisor of the sandbox name, and returns a handle
+// on the started command and the result of a requested self-test. While the command runs, note receives the
+// supervisor's notices for the user. Error: also errStopped.
 func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Command, w execRequest, note func(string)) (*client, *catalog.Proof, error) {
 	w.Args, w.Env, w.Dir, w.TTY = c.Args, c.Env, c.Dir, c.TTY
 	var files []*os.File
@@ -222,8 +222,8 @@ func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.
 	return g, t.Proof, nil
 }
 
-// listen passes the supervisor's notices to note until the status of the command arrives, which it stores in
-// g. If the connection ends before, the supervisor and all its processes were killed.
+// listen passes the supervisor's notices to note until the status of the command arrives, which it stores in g. If
+// the connection ends before, the supervisor and all its processes were killed.
 func (g *client) listen(note func(string)) {
 	defer close(g.done)
 	t, files, err := receive(g.conn)

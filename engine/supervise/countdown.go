@@ -13,8 +13,8 @@ import (
 // GracePeriod is how long a command that reached a time limit may run on between SIGTERM and SIGKILL.
 const GracePeriod = 2 * time.Second
 
-// startCountdown enforces a command's time limit: it sends SIGTERM when the command has run that long, and
-// SIGKILL a GracePeriod later. Pauses do not count. The caller calls ended when the command has ended.
+// startCountdown enforces a command's time limit: it sends SIGTERM when the command has run that long, and SIGKILL a
+// GracePeriod later. Pauses do not count. The caller calls ended when the command has ended.
 func (a *Resources) startCountdown(p *isolate.Process) (ended func()) {
 	a.mu.Lock()
 	limit := a.limits.Time

@@ -18,9 +18,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A deadlines enforces the time limits of a running sandbox: ttl, idle and remove-after. When the ttl or the
-// idle limit is reached, it pauses the processes of a persistent sandbox, so that they can resume later, and
-// ends those of an ephemeral one.
+// A deadlines enforces the time limits of a running sandbox: ttl, idle and remove-after. When the ttl or the idle
+// limit is reached, it pauses the processes of a persistent sandbox, so that they can resume later, and ends those of
+// an ephemeral one.
 type deadlines struct {
 	manager    *Manager
 	supervisor *Supervisor
@@ -31,8 +31,7 @@ type deadlines struct {
 	end        context.CancelFunc
 	runs       sync.WaitGroup
 	saved      *catalog.LimitHit // what the record says; used only by the loop
-	// starting counts commands that are being started. While it is not 0, the container is not
-	// idle.
+	// starting counts commands that are being started. While it is not 0, the container is not idle.
 	starting atomic.Int64
 
 	mu        sync.Mutex
@@ -42,8 +41,8 @@ type deadlines struct {
 	listeners map[*fdsock.Conn]*listener
 }
 
-// A listener is a client of the supervisor that waits for its command to end, and meanwhile gets notices
-// about the sandbox, such as a pause.
+// A listener is a client of the supervisor that waits for its command to end, and meanwhile gets notices about the
+// sandbox, such as a pause.
 type listener struct {
 	command  *isolate.Process
 	endAtTTL bool
@@ -51,12 +50,12 @@ type listener struct {
 	ended    *catalog.LimitHit // the ttl that ended the command
 }
 
-// maxCheckInterval is the longest time between two checks of a sandbox's time limits. Timers stop while a
-// machine is suspended, but the sandbox's lifetime does not; so after a suspension a check comes soon.
+// maxCheckInterval is the longest time between two checks of a sandbox's time limits. Timers stop while a machine is
+// suspended, but the sandbox's lifetime does not; so after a suspension a check comes soon.
 const maxCheckInterval = 30 * time.Second
 
-// startDeadlines returns the deadlines object of a sandbox that has just started. If the sandbox has a time
-// limit, a goroutine begins to enforce it; otherwise that begins when a limit is set later.
+// startDeadlines returns the deadlines object of a sandbox that has just started. If the sandbox has a time limit, a
+// goroutine begins to enforce it; otherwise that begins when a limit is set later.
 func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines {
 	w := &deadlines{manager: sv, supervisor: h, persistent: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
 	w.quit, w.end = context.WithCancel(context.Background())
@@ -66,8 +65,8 @@ func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines
 	return w
 }
 
-// set replaces the time limits of the running sandbox by those of l. If the sandbox was paused for a limit
-// that no longer applies, set resumes it before it returns.
+// set replaces the time limits of the running sandbox by those of l. If the sandbox was paused for a limit that no
+// longer applies, set resumes it before it returns.
 func (w *deadlines) set(l catalog.Limits) {
 	w.mu.Lock()
 	age := w.rec.AgeAt(catalog.Now())
@@ -170,8 +169,8 @@ func (w *deadlines) pausedFor(limit string) bool {
 	return why != nil && why.Limit == limit
 }
 
-// checkActivity enforces the idle limit: it pauses the sandbox when that was idle for so long, and resumes it
-// when input arrives. age is the sandbox's age. It returns the time until the next check.
+// checkActivity enforces the idle limit: it pauses the sandbox when that was idle for so long, and resumes it when
+// input arrives. age is the sandbox's age. It returns the time until the next check.
 func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Duration {
 	every := pollInterval(l.Idle)
 	paused := w.pausedFor("idle")
@@ -199,9 +198,9 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 	return min(every, max(l.Idle-since, time.Millisecond))
 }
 
-// pause pauses a persistent sandbox, and closes the container of an ephemeral one, because it has reached the
-// limit why. While no command can start, it calls unless, and does nothing if that returns true. It returns
-// false if pausing failed; the caller tries again.
+// pause pauses a persistent sandbox, and closes the container of an ephemeral one, because it has reached the limit
+// why. While no command can start, it calls unless, and does nothing if that returns true. It returns false if
+// pausing failed; the caller tries again.
 func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Duration, unless func() bool) bool {
 	if !w.persistent {
 		w.supervisor.Resources.note(why)
@@ -235,8 +234,8 @@ func (w *deadlines) endAtTTL() (clients []*fdsock.Conn) {
 	return clients
 }
 
-// endCommands ends, with SIGTERM and then SIGKILL, the commands whose clients requested that at the sandbox's
-// ttl. First it sends note to these clients. It waits for the commands' end, at most two grace periods.
+// endCommands ends, with SIGTERM and then SIGKILL, the commands whose clients requested that at the sandbox's ttl.
+// First it sends note to these clients. It waits for the commands' end, at most two grace periods.
 func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note string) {
 	clients := w.endAtTTL()
 	if len(clients) == 0 {
@@ -276,9 +275,9 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 	}
 }
 
-// awaitGone waits until the process groups with these ids have no members, up to a GracePeriod. The sandbox
-// is about to be paused: a killed process that is frozen before it has died would hold its pipes open, and
-// other processes wait for their end.
+// awaitGone waits until the process groups with these ids have no members, up to a GracePeriod. The sandbox is about
+// to be paused: a killed process that is frozen before it has died would hold its pipes open, and other processes
+// wait for their end.
 func awaitGone(ctx context.Context, groups map[int]bool) {
 	delete(groups, 0)
 	for end := time.Now().Add(GracePeriod); time.Now().Before(end) && ctx.Err() == nil; pause(ctx, time.Millisecond) {
@@ -306,8 +305,8 @@ func (w *deadlines) resumeWhenFrozen(limit string) {
 	}
 }
 
-// remindOwner saves in the sandbox's catalogue entry whether the sandbox is paused, and reports whether the
-// entry is up to date. It does not wait for the sandbox's lock; if that is held, it returns false.
+// remindOwner saves in the sandbox's catalogue entry whether the sandbox is paused, and reports whether the entry is
+// up to date. It does not wait for the sandbox's lock; if that is held, it returns false.
 func (w *deadlines) remindOwner() bool {
 	if !w.persistent || w.saved == w.supervisor.Resources.paused.Load() {
 		return true
@@ -337,8 +336,8 @@ func (w *deadlines) remindOwner() bool {
 	return true
 }
 
-// refuseWhenPaused returns an error if no command may start because the sandbox is paused or has reached its
-// ttl or end, else nil. The caller holds Resources.startLock for reading.
+// refuseWhenPaused returns an error if no command may start because the sandbox is paused or has reached its ttl or
+// end, else nil. The caller holds Resources.startLock for reading.
 func (w *deadlines) refuseWhenPaused() error {
 	w.mu.Lock()
 	err := sandbox.RefuseOverdue(&w.rec, catalog.Now())
@@ -350,8 +349,8 @@ func (w *deadlines) refuseWhenPaused() error {
 	return &errs.Error{Op: "entering", Path: w.rec.Name, Kind: errs.ErrDenied, Err: errors.New("the sandbox is paused: " + why.Text)}
 }
 
-// countActivity counts a client's request as activity of the sandbox, and resumes the sandbox if it was
-// paused for being idle. Until the caller calls done, the sandbox does not pause again for that reason.
+// countActivity counts a client's request as activity of the sandbox, and resumes the sandbox if it was paused for
+// being idle. Until the caller calls done, the sandbox does not pause again for that reason.
 func (w *deadlines) countActivity() (done func()) {
 	w.starting.Add(1)
 	w.mu.Lock()
@@ -361,8 +360,7 @@ func (w *deadlines) countActivity() (done func()) {
 	return func() { w.starting.Add(-1) }
 }
 
-// watchStreams counts reads and writes of a command's terminal and streams as activity, until leave is
-// called.
+// watchStreams counts reads and writes of a command's terminal and streams as activity, until leave is called.
 func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -372,9 +370,9 @@ func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func(
 	return w.activity.addStreams(&w.mu, pty, streams)
 }
 
-// addListener registers the client of a command, which gets notices about the sandbox once tell is called for
-// it. endAtTTL means that the command ends at the sandbox's ttl. The caller calls deaf when the command has
-// ended; it returns the ttl if that ended the command, else nil.
+// addListener registers the client of a command, which gets notices about the sandbox once tell is called for it.
+// endAtTTL means that the command ends at the sandbox's ttl. The caller calls deaf when the command has ended; it
+// returns the ttl if that ended the command, else nil.
 func (w *deadlines) addListener(client *fdsock.Conn, command *isolate.Process, endAtTTL bool) (deaf func() *catalog.LimitHit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -391,8 +389,8 @@ func (w *deadlines) addListener(client *fdsock.Conn, command *isolate.Process, e
 	}
 }
 
-// tell lets a registered client get notices from now on. The caller has sent the client that its command has
-// started, which must be the first reply.
+// tell lets a registered client get notices from now on. The caller has sent the client that its command has started,
+// which must be the first reply.
 func (w *deadlines) tell(client *fdsock.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

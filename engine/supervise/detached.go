@@ -21,9 +21,9 @@ import (
 // A Detached is a command that runs, or ran, in a sandbox in the background, without a client.
 type Detached = detached.Command
 
-// Detach starts a command in a sandbox in the background, as [Manager.ExecWith] does but without streams: its
-// input is empty, and its output goes to the sandbox's logs. The command outlives this process. Detach
-// returns the ID under which [Manager.CopyOutput] finds its output.
+// Detach starts a command in a sandbox in the background, as [Manager.ExecWith] does but without streams: its input
+// is empty, and its output goes to the sandbox's logs. The command outlives this process. Detach returns the ID under
+// which [Manager.CopyOutput] finds its output.
 func (sv *Manager) Detach(ctx context.Context, name string, command isolate.Command, o ExecOptions) (int, error) {
 	o.detach = true
 	p, err := sv.ExecWith(ctx, name, command, o)
@@ -40,8 +40,7 @@ func (sv *Manager) Detach(ctx context.Context, name string, command isolate.Comm
 	return id, errors.Join(err, p.Close())
 }
 
-// DetachedOf lists the commands that [Manager.Detach] started in a sandbox, oldest first. Errors:
-// errs.ErrNotFound.
+// DetachedOf lists the commands that [Manager.Detach] started in a sandbox, oldest first. Errors: errs.ErrNotFound.
 func (sv *Manager) DetachedOf(name string) ([]Detached, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -55,8 +54,8 @@ func (sv *Manager) DetachedOf(name string) ([]Detached, error) {
 	return all, errs.With("reading the logs of", name, err)
 }
 
-// CopyOutput writes the stored output of the detached command id of a sandbox to w. With follow it also
-// writes new output, until the command or ctx ends.
+// CopyOutput writes the stored output of the detached command id of a sandbox to w. With follow it also writes new
+// output, until the command or ctx ends.
 func (sv *Manager) CopyOutput(ctx context.Context, w io.Writer, name string, id int, follow bool) error {
 	path := detached.OutputPath(filepath.Join(sv.cat.Path(name), detached.Dir), id)
 	if err := copyFile(w, strings.TrimSuffix(path, ".log")+".old"); err != nil {
@@ -112,8 +111,8 @@ func sameOpenFile(a, b *os.File) bool {
 	return err == nil && berr == nil && os.SameFile(x, y)
 }
 
-// execDetached runs a command in the background: its client gets the command's ID and may end. In place of
-// the client, this process stores the command's output and status. It returns when the command has ended.
+// execDetached runs a command in the background: its client gets the command's ID and may end. In place of the
+// client, this process stores the command's output and status. It returns when the command has ended.
 func (h *Supervisor) execDetached(client *fdsock.Conn, w execRequest) {
 	refuse := func(err error) { send(client, Reply{Refused: refusalOf(err)}) }
 	l, out, err := detached.New(filepath.Join(filepath.Dir(h.socket), detached.Dir), w.Args)

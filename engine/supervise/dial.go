@@ -15,22 +15,22 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// errEnded means that a sandbox's supervisor ended before it handled a client's request. The caller starts
-// another supervisor, or needs none.
+// errEnded means that a sandbox's supervisor ended before it handled a client's request. The caller starts another
+// supervisor, or needs none.
 var errEnded = errors.New("the supervisor of the sandbox has just ended")
 
 // ErrSilent means that a sandbox's supervisor runs but does not reply, for example because it is SIGSTOPped.
 var ErrSilent = errors.New("the supervisor of the sandbox does not reply")
 
-// stoppedTimeout bounds how long a client waits for the reply of a SIGSTOPped supervisor; it waits for a
-// running one without a deadline.
+// stoppedTimeout bounds how long a client waits for the reply of a SIGSTOPped supervisor; it waits for a running one
+// without a deadline.
 const stoppedTimeout = time.Second
 
 // replyPoll is how often a client that waits for a reply checks whether the supervisor is SIGSTOPped.
 const replyPoll = 50 * time.Millisecond
 
-// silentError returns the error of a client that no longer waits for the reply of the named sandbox's
-// supervisor. Its kind is ErrInterrupted if ctx has ended, else ErrBusy.
+// silentError returns the error of a client that no longer waits for the reply of the named sandbox's supervisor. Its
+// kind is ErrInterrupted if ctx has ended, else ErrBusy.
 func silentError(ctx context.Context, name string) error {
 	err := &errs.Error{Op: "sending a request to the supervisor", Path: name, Kind: errs.ErrBusy, Err: ErrSilent, Hints: []string{"snapfs stop " + name}}
 	if ctx.Err() != nil {
@@ -39,8 +39,8 @@ func silentError(ctx context.Context, name string) error {
 	return err
 }
 
-// Dial connects to a sandbox's supervisor; the caller closes the connection. It returns nil if none runs.
-// Errors: also ErrSilent, if the socket's backlog stays full, as that of a SIGSTOPped supervisor does.
+// Dial connects to a sandbox's supervisor; the caller closes the connection. It returns nil if none runs. Errors:
+// also ErrSilent, if the socket's backlog stays full, as that of a SIGSTOPped supervisor does.
 func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn, error) {
 	for began := time.Now(); ; pause(ctx, replyPoll) {
 		conn, err := fdsock.Dial(sv.socket(rec.Name))
@@ -57,8 +57,8 @@ func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn,
 	}
 }
 
-// awaitReply waits until the supervisor of the named sandbox has sent a reply on conn or has ended. Error:
-// ErrSilent if ctx ends first, or if the supervisor is SIGSTOPped for longer than stoppedTimeout.
+// awaitReply waits until the supervisor of the named sandbox has sent a reply on conn or has ended. Error: ErrSilent
+// if ctx ends first, or if the supervisor is SIGSTOPped for longer than stoppedTimeout.
 func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
 	var stopped time.Time
 	for {
@@ -80,8 +80,8 @@ func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
 	}
 }
 
-// receiveWithin waits for the reply of the named sandbox's supervisor, as awaitReply does, and returns it
-// with the files sent along. Errors: errEnded, ErrSilent.
+// receiveWithin waits for the reply of the named sandbox's supervisor, as awaitReply does, and returns it with the
+// files sent along. Errors: errEnded, ErrSilent.
 func receiveWithin(ctx context.Context, conn *fdsock.Conn, name string) (Reply, []*os.File, error) {
 	if err := awaitReply(ctx, conn, name); err != nil {
 		return Reply{}, nil, err
@@ -89,8 +89,8 @@ func receiveWithin(ctx context.Context, conn *fdsock.Conn, name string) (Reply, 
 	return receive(conn)
 }
 
-// receive waits for a supervisor's next reply on conn, without a deadline, and returns it with the files sent
-// along, which the caller closes. Error: errEnded.
+// receive waits for a supervisor's next reply on conn, without a deadline, and returns it with the files sent along,
+// which the caller closes. Error: errEnded.
 func receive(conn *fdsock.Conn) (Reply, []*os.File, error) {
 	var t Reply
 	msg, files, err := conn.Receive()
@@ -103,8 +103,8 @@ func receive(conn *fdsock.Conn) (Reply, []*os.File, error) {
 	return t, files, json.Unmarshal(msg, &t)
 }
 
-// request sends one request to a sandbox's supervisor and returns the reply, or nil if no supervisor runs.
-// Errors: also ErrSilent, after which the supervisor may still carry out the request.
+// request sends one request to a sandbox's supervisor and returns the reply, or nil if no supervisor runs. Errors:
+// also ErrSilent, after which the supervisor may still carry out the request.
 func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) (*Reply, error) {
 	conn, err := sv.Dial(ctx, rec)
 	if err != nil || conn == nil {
@@ -135,9 +135,9 @@ func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) 
 	return &t, nil
 }
 
-// RequestEnd sends the request a to end the sandbox, with Stop or Leave, to the sandbox's supervisor. It
-// reports whether nothing runs in the sandbox now. For Stop it also wakes a SIGSTOPped supervisor and kills
-// one that takes longer than stopTimeout.
+// RequestEnd sends the request a to end the sandbox, with Stop or Leave, to the sandbox's supervisor. It reports
+// whether nothing runs in the sandbox now. For Stop it also wakes a SIGSTOPped supervisor and kills one that takes
+// longer than stopTimeout.
 func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Request) (bool, error) {
 	conn, err := sv.Dial(ctx, rec)
 	if err != nil || conn == nil {
@@ -162,12 +162,12 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 	return t.Ended, errors.Join(err, conn.Close())
 }
 
-// stopTimeout is how long a supervisor may take to end its sandbox, which includes a sync of all written
-// data, before it is killed.
+// stopTimeout is how long a supervisor may take to end its sandbox, which includes a sync of all written data, before
+// it is killed.
 const stopTimeout = 30 * time.Second
 
-// escalate makes sure that a supervisor which was requested to stop ends: it wakes a SIGSTOPped one with
-// SIGCONT, and kills it after stopTimeout. By calling enough, the caller prevents the kill.
+// escalate makes sure that a supervisor which was requested to stop ends: it wakes a SIGSTOPped one with SIGCONT, and
+// kills it after stopTimeout. By calling enough, the caller prevents the kill.
 func escalate(supervisor proc.Process) (enough func() bool) {
 	if proc.Stopped(supervisor) {
 		syscall.Kill(supervisor.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended

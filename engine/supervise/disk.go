@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// diskFullMargin is how many bytes of a sandbox's disk limit may be unused while the limit already counts as
-// reached: a filesystem needs more than that for a new file.
+// diskFullMargin is how many bytes of a sandbox's disk limit may be unused while the limit already counts as reached:
+// a filesystem needs more than that for a new file.
 const diskFullMargin = 256 << 10
 
 // full returns the disk or the inode limit of the sandbox if its files use it up, or nil.

@@ -1,7 +1,6 @@
-// Package supervise owns the processes of a sandbox. A supervisor is the process that holds a sandbox's
-// namespaces: it starts commands, enforces limits, pauses, freezes and ends them, and serves other processes
-// on a socket.
+// Package supervise owns the processes of a sandbox. A supervisor is the process that holds a sandbox's namespaces:
+// it starts commands, enforces limits, pauses, freezes and ends them, and serves other processes on a socket.
 //
-// Read [Manager] first, which starts supervisors and sends them requests, then [Supervisor], the object
-// inside that process, and the requests of the protocol. The package knows neither merges nor promotions.
+// Read [Manager] first, which starts supervisors and sends them requests, then [Supervisor], the object inside that
+// process, and the requests of the protocol. The package knows neither merges nor promotions.
 package supervise

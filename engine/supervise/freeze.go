@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// SealAll takes a snapshot of every tree of a sandbox, under the ids, while the sandbox's processes are
-// frozen, so that all show the same instant. After an error some of the snapshots may exist.
+// SealAll takes a snapshot of every tree of a sandbox, under the ids, while the sandbox's processes are frozen, so
+// that all show the same instant. After an error some of the snapshots may exist.
 func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapshot.ID) error {
 	use, thaw, err := sv.Freeze(ctx, h)
 	if err != nil {
@@ -32,8 +32,8 @@ func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapsho
 	return nil
 }
 
-// Freeze freezes a sandbox's processes until the caller calls thaw. It returns snapshot.InUse, or
-// snapshot.Idle if no process is left; then thaw does nothing.
+// Freeze freezes a sandbox's processes until the caller calls thaw. It returns snapshot.InUse, or snapshot.Idle if no
+// process is left; then thaw does nothing.
 func (sv *Manager) Freeze(ctx context.Context, h *catalog.Locked) (use snapshot.Use, thaw func(), err error) {
 	_, use, thaw, err = sv.FreezeWithReply(ctx, h)
 	return use, thaw, err
@@ -71,8 +71,8 @@ func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t Re
 	return t, 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
 }
 
-// releaseFreeze sends the supervisor on conn the request to thaw the frozen sandbox and waits for it, so that
-// the next command finds the sandbox running. A SIGSTOPped supervisor thaws it when it continues.
+// releaseFreeze sends the supervisor on conn the request to thaw the frozen sandbox and waits for it, so that the
+// next command finds the sandbox running. A SIGSTOPped supervisor thaws it when it continues.
 func releaseFreeze(ctx context.Context, conn *fdsock.Conn, name string) {
 	if conn.Send([]byte("{}")) == nil {
 		_ = awaitReply(ctx, conn, name)

@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Hold locks a sandbox, so that no other command changes it. The caller releases the lock. op is the
-// operation for errors. Errors: errs.ErrBusy if the sandbox belongs to a running command; those of
+// Hold locks a sandbox, so that no other command changes it. The caller releases the lock. op is the operation for
+// errors. Errors: errs.ErrBusy if the sandbox belongs to a running command; those of
 // [Manager.HoldAny].
 func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, error) {
 	h, err := sv.HoldAny(ctx, name)
@@ -21,9 +21,9 @@ func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, 
 	return h, err
 }
 
-// HoldAny locks a sandbox, even one that belongs to a running command. It first completes or undoes an
-// interrupted rollback, because a half rolled back sandbox must not be promoted. It also takes the snapshot
-// that a supervisor has postponed, if any.
+// HoldAny locks a sandbox, even one that belongs to a running command. It first completes or undoes an interrupted
+// rollback, because a half rolled back sandbox must not be promoted. It also takes the snapshot that a supervisor has
+// postponed, if any.
 func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Locked, error) {
 	h, err := sv.cat.Lock(ctx, name)
 	if err != nil {
@@ -72,8 +72,8 @@ func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Locked) error 
 	return sv.UndoRollback(ctx, h, use, true)
 }
 
-// UndoRollback returns the trees of a sandbox to their contents before an unfinished live rollback. With
-// finish, it keeps the rollback instead if all trees were already rolled back.
+// UndoRollback returns the trees of a sandbox to their contents before an unfinished live rollback. With finish, it
+// keeps the rollback instead if all trees were already rolled back.
 func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Locked, use snapshot.Use, finish bool) error {
 	if !h.LiveRollback.Saved {
 		return SaveRolledBack(h, h.At)
@@ -103,8 +103,8 @@ func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Locked, use snap
 	return SaveRolledBack(h, h.At)
 }
 
-// SaveRolledBack saves in the catalogue that a sandbox's files are at the named snapshot at and that no
-// rollback is under way. After an error h is as before.
+// SaveRolledBack saves in the catalogue that a sandbox's files are at the named snapshot at and that no rollback is
+// under way. After an error h is as before.
 func SaveRolledBack(h *catalog.Locked, at string) error {
 	was, before := h.At, h.LiveRollback
 	h.At, h.LiveRollback = at, nil

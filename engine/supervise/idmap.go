@@ -23,8 +23,8 @@ type idMappers struct {
 	procs []*os.Process
 }
 
-// newIDMappers returns an empty set of FUSE processes that show a sandbox's trees with mapped ids, and the
-// function by which package isolate starts one. Both are nil if the Manager has no id mapper program.
+// newIDMappers returns an empty set of FUSE processes that show a sandbox's trees with mapped ids, and the function
+// by which package isolate starts one. Both are nil if the Manager has no id mapper program.
 func (sv *Manager) newIDMappers() (*idMappers, isolate.IDMapper) {
 	if sv.idMapper == nil {
 		return nil, nil
@@ -33,8 +33,8 @@ func (sv *Manager) newIDMappers() (*idMappers, isolate.IDMapper) {
 	return s, s.start
 }
 
-// start starts a FUSE process that shows the directory tree on the FUSE device dev, with user and group ids
-// shifted to begin at base.
+// start starts a FUSE process that shows the directory tree on the FUSE device dev, with user and group ids shifted
+// to begin at base.
 func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) error {
 	program, err := s.program()
 	if err != nil {
@@ -50,8 +50,8 @@ func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) er
 	return nil
 }
 
-// idMapperTimeout is how long an id mapper, a FUSE process, may take to write dirty pages to disk after its
-// mounts are gone, before it is killed.
+// idMapperTimeout is how long an id mapper, a FUSE process, may take to write dirty pages to disk after its mounts
+// are gone, before it is killed.
 const idMapperTimeout = 10 * time.Second
 
 // wait waits until the FUSE id mappers have written all data and ended. The container must have ended.
@@ -69,8 +69,8 @@ func (s *idMappers) wait() {
 	s.procs = nil
 }
 
-// idMappingNote returns a notice for the user that names the trees shown by a FUSE id mapper, which is
-// slower, or nothing if there are none.
+// idMappingNote returns a notice for the user that names the trees shown by a FUSE id mapper, which is slower, or
+// nothing if there are none.
 func idMappingNote(l isolate.Level) []string {
 	if len(l.FUSEMapped) == 0 {
 		return nil

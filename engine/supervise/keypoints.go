@@ -29,8 +29,8 @@ func (sv *Manager) settleKeyPoint(ctx context.Context, h *catalog.Locked) {
 	sv.keyPoints.Settle(ctx, h, sv.SealAll)
 }
 
-// afterExec returns the function that takes a snapshot after each command of a sandbox, if its policy asks
-// for that. If that fails, the command's client gets the error as a notice before the command's status.
+// afterExec returns the function that takes a snapshot after each command of a sandbox, if its policy asks for that.
+// If that fails, the command's client gets the error as a notice before the command's status.
 func (sv *Manager) afterExec(rec *catalog.Record, h *Supervisor) func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) {
 	points := rec.Policy.KeyPoints
 	if rec.Ephemeral || !points.Has(catalog.AtExec) && !points.Has(catalog.AtLimit) {
@@ -51,9 +51,9 @@ func (sv *Manager) afterExec(rec *catalog.Record, h *Supervisor) func(client *fd
 // keyPointPatience is how long an automatic snapshot waits for the sandbox's lock before it fails.
 const keyPointPatience = 5 * time.Second
 
-// takeNow takes an automatic snapshot of a running sandbox, in the process of its supervisor. If no command
-// runs any more, it postpones the snapshot to the process that ends the container: that process holds the
-// lock then, and takes a snapshot of trees that nothing uses.
+// takeNow takes an automatic snapshot of a running sandbox, in the process of its supervisor. If no command runs any
+// more, it postpones the snapshot to the process that ends the container: that process holds the lock then, and takes
+// a snapshot of trees that nothing uses.
 func (sv *Manager) takeNow(rec *catalog.Record, h *Supervisor, why catalog.Why) error {
 	for end := time.Now().Add(keyPointPatience); h.alive() && !h.idle(); time.Sleep(2 * time.Millisecond) {
 		held, err := sv.cat.TryLock(rec.Name)
@@ -71,8 +71,8 @@ func (sv *Manager) takeNow(rec *catalog.Record, h *Supervisor, why catalog.Why) 
 	return keypoint.Failed(rec.Name, why, sv.keyPoints.Postpone(rec.Name, why))
 }
 
-// refusals returns the function that takes a snapshot when the network proxy refuses an access to a host, or
-// nil if the policy asks for none. The snapshot is taken in the background, so the refusal does not wait.
+// refusals returns the function that takes a snapshot when the network proxy refuses an access to a host, or nil if
+// the policy asks for none. The snapshot is taken in the background, so the refusal does not wait.
 func (sv *Manager) refusals(rec *catalog.Record, h *Supervisor) func(host string) {
 	if rec.Ephemeral || !rec.Policy.KeyPoints.Has(catalog.AtRefusal) {
 		return nil

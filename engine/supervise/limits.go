@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Resources enforces the resource limits of a running sandbox on its container, and stores which limit was
-// hit. It also holds the sandbox's admission slot.
+// Resources enforces the resource limits of a running sandbox on its container, and stores which limit was hit. It
+// also holds the sandbox's admission slot.
 type Resources struct {
 	// Group is nil if there is neither a limit nor anything to count.
 	Group *limits.Group
@@ -42,10 +42,10 @@ type Resources struct {
 	hit    *catalog.LimitHit
 }
 
-// startResources creates the control groups for a policy's limits; the caller closes the Resources. With
-// count, usage is counted even without a limit, and limits can be set later. It takes over the admission
-// slot, or admits the sandbox at once if slot is nil; after an error the slot is closed. Errors: those of
-// limits.Start and [Manager.Admit].
+// startResources creates the control groups for a policy's limits; the caller closes the Resources. With count, usage
+// is counted even without a limit, and limits can be set later. It takes over the admission slot, or admits the
+// sandbox at once if slot is nil; after an error the slot is closed. Errors: those of limits.Start and
+// [Manager.Admit].
 func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, slot *admission.Slot) (*Resources, error) {
 	if slot == nil {
 		var err error
@@ -82,8 +82,8 @@ func (a *Resources) attach(container *isolate.Container) error {
 	return a.Group.Attach(container.PID())
 }
 
-// pause freezes the container for a moment, to enforce a CPU limit where there are no control groups. Until
-// resume no command can start.
+// pause freezes the container for a moment, to enforce a CPU limit where there are no control groups. Until resume no
+// command can start.
 func (a *Resources) pause(ctx context.Context) error {
 	a.startLock.Lock()
 	if a.paused.Load() != nil {
@@ -107,15 +107,15 @@ func (a *Resources) resume(ctx context.Context) error {
 	return nil
 }
 
-// stored returns how many bytes the container's filesystems in memory hold, and their devices; nothing once
-// it has ended. They count for the memory limit.
+// stored returns how many bytes the container's filesystems in memory hold, and their devices; nothing once it has
+// ended. They count for the memory limit.
 func (a *Resources) stored() (bytes int64, devices []uint64) {
 	bytes, devices, _ = a.container.Stored()
 	return bytes, devices
 }
 
-// lockFrozen locks startLock for writing, so that no command can start. It gives up with an error when ctx
-// ends, because a client that has frozen the container may hold the lock for long.
+// lockFrozen locks startLock for writing, so that no command can start. It gives up with an error when ctx ends,
+// because a client that has frozen the container may hold the lock for long.
 func (a *Resources) lockFrozen(ctx context.Context) error {
 	for !a.startLock.TryLock() {
 		select {
@@ -127,9 +127,9 @@ func (a *Resources) lockFrozen(ctx context.Context) error {
 	return nil
 }
 
-// pauseFor pauses the container because the sandbox reached the limit why, until resumeFrom: no command can
-// start, and time limits of commands stop. It does nothing and returns false if unless returns true. An error
-// leaves the container as it was.
+// pauseFor pauses the container because the sandbox reached the limit why, until resumeFrom: no command can start,
+// and time limits of commands stop. It does nothing and returns false if unless returns true. An error leaves the
+// container as it was.
 func (a *Resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless func() bool) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
@@ -166,8 +166,8 @@ func (a *Resources) resumeFrom(ctx context.Context, limit string) (bool, error) 
 	return true, nil
 }
 
-// disks returns the block devices of the workspace and the state directory, to which I/O limits apply, as far
-// as they can be found.
+// disks returns the block devices of the workspace and the state directory, to which I/O limits apply, as far as they
+// can be found.
 func (sv *Manager) disks(workspace string) (found []uint64) {
 	for _, dir := range []string{workspace, sv.cat.Dir()} {
 		if some, err := limits.DisksOf(dir); err == nil {
@@ -198,8 +198,8 @@ func (a *Resources) note(h catalog.LimitHit) {
 	}
 }
 
-// limitHit returns the limit that ended a process of the sandbox; if none did, the last limit that was hit,
-// else the limit that the sandbox is paused for, else a full disk, or nil.
+// limitHit returns the limit that ended a process of the sandbox; if none did, the last limit that was hit, else the
+// limit that the sandbox is paused for, else a full disk, or nil.
 func (a *Resources) limitHit() *catalog.LimitHit {
 	var c limits.LimitHit
 	ok := false
@@ -246,8 +246,8 @@ func (a *Resources) unenforced() (notes []string) {
 	return notes
 }
 
-// startError returns the error of a container or command that failed to start with err. If the sandbox hit a
-// limit, that is the cause, and startError returns an error that names it.
+// startError returns the error of a container or command that failed to start with err. If the sandbox hit a limit,
+// that is the cause, and startError returns an error that names it.
 func (a *Resources) startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err

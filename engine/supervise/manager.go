@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Manager starts and ends the supervisors of sandboxes, and sends them requests. It is safe for concurrent
-// use, by any number of processes.
+// A Manager starts and ends the supervisors of sandboxes, and sends them requests. It is safe for concurrent use, by
+// any number of processes.
 type Manager struct {
 	cat       *catalog.Catalog
 	notice    func(string)
@@ -37,9 +37,8 @@ type Manager struct {
 	removeExpired func(ctx context.Context, h *catalog.Locked) error
 }
 
-// A SelfTest tests the isolation of a started sandbox by probes that run inside. program returns the
-// executable of the probes, which the SelfTest closes. Errors: [ErrWall] with the failed probes, besides the
-// returned result.
+// A SelfTest tests the isolation of a started sandbox by probes that run inside. program returns the executable of
+// the probes, which the SelfTest closes. Errors: [ErrWall] with the failed probes, besides the returned result.
 type SelfTest func(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error)
 
 // Parts are the packages and programs with which a Manager starts and controls sandboxes. See [New].
@@ -75,8 +74,8 @@ func New(p Parts) *Manager {
 	}
 }
 
-// trySelfTest tests the isolation of a started sandbox with Parts.SelfTest, and writes an event with the
-// result. Errors: [ErrWall], also if the Manager has no self-test.
+// trySelfTest tests the isolation of a started sandbox with Parts.SelfTest, and writes an event with the result.
+// Errors: [ErrWall], also if the Manager has no self-test.
 func (sv *Manager) trySelfTest(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
 	if sv.selfTest == nil {
 		return nil, errs.New("trying the walls", rec.Name, ErrWall, "this program was opened without a self-test")

@@ -14,15 +14,13 @@ import (
 type Request struct {
 	Exec   *execRequest   `json:"exec,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`
-	// Group sends Signal to the command's process group; an older supervisor sends it to the
-	// command only.
+	// Group sends Signal to the command's process group; an older supervisor sends it to the command only.
 	Group  bool `json:"group,omitempty"`
 	Freeze bool `json:"freeze,omitempty"`
 	Stop   bool `json:"stop,omitempty"`
 	// Leave requests the end of the sandbox if nothing runs in it.
 	Leave bool `json:"leave,omitempty"`
-	// Drift requests a reply with each new drift report, until the client closes the
-	// connection.
+	// Drift requests a reply with each new drift report, until the client closes the connection.
 	Drift bool `json:"drift,omitempty"`
 	// Limits are the new limits of the sandbox.
 	Limits *catalog.Limits `json:"limits,omitempty"`
@@ -73,8 +71,8 @@ func (t *Reply) refusal() error {
 	return t.Refused.err()
 }
 
-// An execRequest is a client's request to run a command: an isolate.Command without its standard streams.
-// These travel beside the message as descriptors, in the order of Streams, which holds their numbers.
+// An execRequest is a client's request to run a command: an isolate.Command without its standard streams. These
+// travel beside the message as descriptors, in the order of Streams, which holds their numbers.
 type execRequest struct {
 	Args    []string      `json:"args"`
 	Env     []string      `json:"env"`

@@ -6,8 +6,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ErrWall is the error kind of a failed self-test: a probe inside the sandbox could do something that the
-// sandbox's policy forbids. No command was started. Its exit status is 122.
+// ErrWall is the error kind of a failed self-test: a probe inside the sandbox could do something that the sandbox's
+// policy forbids. No command was started. Its exit status is 122.
 var ErrWall = errs.NewStatus(122, "a wall does not hold")
 
 // errLimit (status 124) is the error kind of a command that did not start because a limit ended the sandbox.

@@ -8,9 +8,9 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A serverMonitor watches the FUSE server processes of a sandbox's trees, which run outside of the sandbox.
-// If one is killed, the mounts inside are lost for good: the supervisor then ends the container, and the next
-// command mounts the trees again.
+// A serverMonitor watches the FUSE server processes of a sandbox's trees, which run outside of the sandbox. If one is
+// killed, the mounts inside are lost for good: the supervisor then ends the container, and the next command mounts
+// the trees again.
 type serverMonitor struct {
 	forks []forkOf
 	Note  string // notice for the clients

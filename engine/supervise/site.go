@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// refusedBySite returns an error if the site's policy, the administrator's file of bounds, does not allow the
-// limits now for the sandbox with policy p.
+// refusedBySite returns an error if the site's policy, the administrator's file of bounds, does not allow the limits
+// now for the sandbox with policy p.
 func refusedBySite(name string, p catalog.Policy, now catalog.Limits) error {
 	p.Limits, p.Site = now, nil
 	if err := policy.BoundBySite(&p); err != nil || p.Limits == now {
@@ -22,8 +22,8 @@ func refusedBySite(name string, p catalog.Policy, now catalog.Limits) error {
 	}
 }
 
-// allowedBySite returns the part of the network setting text that the site's policy, the administrator's file
-// of bounds, allows. If that is no more than the sandbox's policy p already has, it returns an error.
+// allowedBySite returns the part of the network setting text that the site's policy, the administrator's file of
+// bounds, allows. If that is no more than the sandbox's policy p already has, it returns an error.
 func allowedBySite(name string, p catalog.Policy, text string) (string, error) {
 	was := p.Network
 	p.Network, p.Site = text, nil

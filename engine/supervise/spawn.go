@@ -22,23 +22,22 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// readyFD and lockFD are the descriptors by which a supervisor inherits a pipe and the sandbox's lock from
-// the process that starts it. The supervisor writes once to the pipe: "ready" and its notices, with a NUL
-// between, or an error. It holds the lock until then, so that no second supervisor starts if its parent is
-// killed.
+// readyFD and lockFD are the descriptors by which a supervisor inherits a pipe and the sandbox's lock from the
+// process that starts it. The supervisor writes once to the pipe: "ready" and its notices, with a NUL between, or an
+// error. It holds the lock until then, so that no second supervisor starts if its parent is killed.
 const readyFD, lockFD = 3, 4
 
 // slotFD is the descriptor number of the admission slot (share of the host) that a supervisor inherits.
 const slotFD = 5
 
-// firstCommandTimeout is how long a new supervisor waits for its first command. Then it ends, because the
-// process that started it was probably killed.
+// firstCommandTimeout is how long a new supervisor waits for its first command. Then it ends, because the process
+// that started it was probably killed.
 const firstCommandTimeout = 10 * time.Second
 
-// spawnSupervisor starts a supervisor process for a sandbox that has none and waits until it serves requests.
-// Then it reloads h, because the supervisor has entered itself there. The caller holds the sandbox's lock, so
-// that the supervisor cannot end before its first request. The supervisor takes over the admission slot; if
-// slot is nil, the sandbox is admitted at once.
+// spawnSupervisor starts a supervisor process for a sandbox that has none and waits until it serves requests. Then it
+// reloads h, because the supervisor has entered itself there. The caller holds the sandbox's lock, so that the
+// supervisor cannot end before its first request. The supervisor takes over the admission slot; if slot is nil, the
+// sandbox is admitted at once.
 func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, slot *admission.Slot) (err error) {
 	if len(sv.program) == 0 {
 		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program has no supervisor command")}
@@ -91,8 +90,8 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, slot 
 	return h.Reload() // the supervisor has registered itself
 }
 
-// spawnError returns the error of a supervisor that failed to start. said is its message on the pipe; one
-// that cannot be read means that the supervisor was killed.
+// spawnError returns the error of a supervisor that failed to start. said is its message on the pipe; one that cannot
+// be read means that the supervisor was killed.
 func spawnError(name string, said []byte) error {
 	var r refusal
 	if json.Unmarshal(said, &r) != nil { // the supervisor was killed
@@ -103,9 +102,9 @@ func spawnError(name string, said []byte) error {
 	return err
 }
 
-// Supervise is the main function of a supervisor process: it starts the sandbox's container, serves clients,
-// and returns when the last process inside has ended. The parent process, which holds the sandbox's lock,
-// waits for a message on the pipe that is descriptor 3 here.
+// Supervise is the main function of a supervisor process: it starts the sandbox's container, serves clients, and
+// returns when the last process inside has ended. The parent process, which holds the sandbox's lock, waits for a
+// message on the pipe that is descriptor 3 here.
 func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	ready := os.NewFile(readyFD, "ready")
 	refuse := func(err error) error {
@@ -140,9 +139,8 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	return errors.Join(sv.serveUntilIdle(ctx, name, h), intent.End())
 }
 
-// startServing starts the sandbox's container and opens the socket on which this supervisor serves clients.
-// It enters this process as the supervisor in the sandbox's catalogue entry. It takes over the admission
-// slot.
+// startServing starts the sandbox's container and opens the socket on which this supervisor serves clients. It enters
+// this process as the supervisor in the sandbox's catalogue entry. It takes over the admission slot.
 func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot) (*Supervisor, error) {
 	if err := policy.BoundBySite(&held.Policy); err != nil {
 		return nil, errors.Join(err, slot.Close())
@@ -183,13 +181,12 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 	return h, nil
 }
 
-// recordTimeout bounds how long a command's status waits while the originals of the files that the sandbox
-// changed are stored. Those not stored by then are stored when the container ends.
+// recordTimeout bounds how long a command's status waits while the originals of the files that the sandbox changed
+// are stored. Those not stored by then are stored when the container ends.
 const recordTimeout = 2 * time.Second
 
-// recordOriginals stores the original bytes, on a live base, of the files that a running sandbox has changed
-// so far. It returns after recordTimeout at the latest, also if another process holds the lock of the
-// baseline.
+// recordOriginals stores the original bytes, on a live base, of the files that a running sandbox has changed so far.
+// It returns after recordTimeout at the latest, also if another process holds the lock of the baseline.
 func (sv *Manager) recordOriginals(ctx context.Context, name, id string) {
 	soon, cancel := context.WithTimeout(ctx, recordTimeout)
 	go func() {
@@ -223,9 +220,8 @@ func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Superviso
 	return h.Close(context.WithoutCancel(ctx))
 }
 
-// endIdle ends a container in which nothing runs, under the sandbox's lock, and returns true. It returns
-// false if a command arrived before it got the lock. It also removes an expired sandbox and takes a postponed
-// snapshot.
+// endIdle ends a container in which nothing runs, under the sandbox's lock, and returns true. It returns false if a
+// command arrived before it got the lock. It also removes an expired sandbox and takes a postponed snapshot.
 func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (done bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	held, err := sv.cat.Lock(ctx, name)
@@ -258,9 +254,9 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	return true, nil
 }
 
-// recordLimitHit saves in the sandbox's catalogue entry which limit ended a command, before the client gets
-// the command's status. It gives up after a second: the supervisor may be about to save the same under the
-// lock, and then waits for this client.
+// recordLimitHit saves in the sandbox's catalogue entry which limit ended a command, before the client gets the
+// command's status. It gives up after a second: the supervisor may be about to save the same under the lock, and then
+// waits for this client.
 func (sv *Manager) recordLimitHit(rec *catalog.Record, hit catalog.LimitHit) {
 	const patience = time.Second
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -300,8 +296,8 @@ func (sv *Manager) Sync(ctx context.Context, h *catalog.Locked) error {
 	return h.Save()
 }
 
-// MustBeIdle ends the supervisor of a sandbox in which nothing runs, so that its files can be replaced. op is
-// the operation for errors. Errors: errs.ErrBusy if processes run. The caller holds the sandbox's lock.
+// MustBeIdle ends the supervisor of a sandbox in which nothing runs, so that its files can be replaced. op is the
+// operation for errors. Errors: errs.ErrBusy if processes run. The caller holds the sandbox's lock.
 func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Locked, op string) error {
 	if err := sv.EndIdleSupervisor(ctx, h, op); err != nil {
 		return err
@@ -309,8 +305,8 @@ func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Locked, op string)
 	return sv.Sync(ctx, h)
 }
 
-// EndIdleSupervisor ends the supervisor of a sandbox in which nothing runs, as [Manager.MustBeIdle] does. It
-// leaves [Manager.Sync] to the supervisor or to the next command.
+// EndIdleSupervisor ends the supervisor of a sandbox in which nothing runs, as [Manager.MustBeIdle] does. It leaves
+// [Manager.Sync] to the supervisor or to the next command.
 func (sv *Manager) EndIdleSupervisor(ctx context.Context, h *catalog.Locked, op string) error {
 	ended, err := sv.RequestEnd(ctx, h.Record, Request{Leave: true})
 	if err != nil {

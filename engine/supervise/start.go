@@ -21,9 +21,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Prepare creates the control groups of a policy and prepares a container in them, while the sandbox's trees
-// are still being made; the caller passes both to Start. It takes over the admission slot, also after an
-// error; if slot is nil, the sandbox is admitted at once.
+// Prepare creates the control groups of a policy and prepares a container in them, while the sandbox's trees are
+// still being made; the caller passes both to Start. It takes over the admission slot, also after an error; if slot
+// is nil, the sandbox is admitted at once.
 func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *Resources, error) {
 	if err := policy.BoundBySite(&p); err != nil {
 		return nil, nil, errors.Join(err, slot.Close())
@@ -60,10 +60,10 @@ type containerStart struct {
 	raised    bool // the disk limit is increased until the trees are mounted
 }
 
-// startContainer starts a sandbox's container, and command in it if command is not nil. prepared and allowed
-// are a prepared container and its limits; whichever is nil is created here. secrets returns the secret paths
-// of the real trees, which are hidden. An attempt that fails is repeated if filesystems were mounted or
-// unmounted on the host meanwhile. After an error the limits are closed.
+// startContainer starts a sandbox's container, and command in it if command is not nil. prepared and allowed are a
+// prepared container and its limits; whichever is nil is created here. secrets returns the secret paths of the real
+// trees, which are hidden. An attempt that fails is repeated if filesystems were mounted or unmounted on the host
+// meanwhile. After an error the limits are closed.
 func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	s := &containerStart{manager: sv, rec: rec, prepared: prepared, resources: allowed, secrets: secrets, command: command}
 	defer s.retry.Close()
@@ -132,9 +132,8 @@ func (s *containerStart) prepare(ctx context.Context, spec *isolate.Spec) (err e
 	return err
 }
 
-// recover decides about a container that failed to start with err: it returns nil if another attempt may
-// succeed. Before the second attempt it increases the disk limit, because the mounts of a full sandbox need
-// some space.
+// recover decides about a container that failed to start with err: it returns nil if another attempt may succeed.
+// Before the second attempt it increases the disk limit, because the mounts of a full sandbox need some space.
 func (s *containerStart) recover(ctx context.Context, spec isolate.Spec, err error) error {
 	var refused *errs.Error
 	mounting := errors.As(err, &refused)
@@ -149,8 +148,8 @@ func (s *containerStart) recover(ctx context.Context, spec isolate.Spec, err err
 	return s.manager.sandboxes.SyncTrees(ctx, s.rec) // of the mounts that succeeded
 }
 
-// abandon cleans up after the last failed attempt to start a container: it closes the limits and restores a
-// disk limit that recover increased. It returns err, or the limit hit that caused it.
+// abandon cleans up after the last failed attempt to start a container: it closes the limits and restores a disk
+// limit that recover increased. It returns err, or the limit hit that caused it.
 func (s *containerStart) abandon(ctx context.Context, err error) error {
 	later := context.WithoutCancel(ctx)
 	if s.resources != nil {
@@ -162,9 +161,9 @@ func (s *containerStart) abandon(ctx context.Context, err error) error {
 	return err
 }
 
-// Start starts a sandbox's container, then runs the self-test if the policy requires one, then starts command
-// if it is not nil. The other parameters are those of startContainer. Errors: also ErrWall; rec.Proof then
-// has the result of the self-test.
+// Start starts a sandbox's container, then runs the self-test if the policy requires one, then starts command if it
+// is not nil. The other parameters are those of startContainer. Errors: also ErrWall; rec.Proof then has the result
+// of the self-test.
 func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	if err := policy.BoundBySite(&rec.Policy); err != nil {
 		err = errors.Join(err, prepared.Close())
@@ -223,8 +222,8 @@ func (h *Supervisor) first(ctx context.Context, command *isolate.Command) (*isol
 	return p, err
 }
 
-// copyProbe starts to copy the probe program of the self-test into memory, from where the sandbox can run it.
-// The returned function waits for the copy.
+// copyProbe starts to copy the probe program of the self-test into memory, from where the sandbox can run it. The
+// returned function waits for the copy.
 func (sv *Manager) copyProbe() func() (*os.File, error) {
 	type answer struct {
 		program *os.File
@@ -245,9 +244,9 @@ func (sv *Manager) copyProbe() func() (*os.File, error) {
 	}
 }
 
-// newSupervisor completes the Supervisor of a container that has just started. It starts everything that
-// serves the running sandbox: limits, network proxy, maintenance, time limits and reports of drift. After an
-// error the container is closed.
+// newSupervisor completes the Supervisor of a container that has just started. It starts everything that serves the
+// running sandbox: limits, network proxy, maintenance, time limits and reports of drift. After an error the container
+// is closed.
 func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
 	h.socket, h.clients, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
@@ -278,8 +277,8 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	return h, p, nil
 }
 
-// ReportNotes reports as notices how a started sandbox differs from its state at creation, and limits that
-// are not enforced.
+// ReportNotes reports as notices how a started sandbox differs from its state at creation, and limits that are not
+// enforced.
 func (sv *Manager) ReportNotes(h *Supervisor) {
 	for _, note := range h.notes {
 		sv.notice(note)

@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// Stop ends every process of a sandbox and its supervisor. It wakes a SIGSTOPped supervisor and kills one
-// that has not ended after 30 seconds; the next command repairs the state that a killed supervisor leaves.
-// Commands requested before Stop that have not begun do not begin. Errors: errs.ErrNotFound, ErrInterrupted.
+// Stop ends every process of a sandbox and its supervisor. It wakes a SIGSTOPped supervisor and kills one that has
+// not ended after 30 seconds; the next command repairs the state that a killed supervisor leaves. Commands requested
+// before Stop that have not begun do not begin. Errors: errs.ErrNotFound, ErrInterrupted.
 func (sv *Manager) Stop(ctx context.Context, name string) error {
 	if _, err := sv.cat.Get(name); err != nil {
 		return err
@@ -48,12 +48,12 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 // errStopped means that a sandbox was stopped after a command was requested and before the command began.
 var errStopped = errors.New("the sandbox was stopped meanwhile")
 
-// stopsFile returns the path of the file whose size in bytes is the number of times that a sandbox was
-// stopped. dir is the sandbox's directory in the state directory.
+// stopsFile returns the path of the file whose size in bytes is the number of times that a sandbox was stopped. dir
+// is the sandbox's directory in the state directory.
 func stopsFile(dir string) string { return filepath.Join(dir, "stops") }
 
-// bumpStops counts one more stop of a sandbox. Commands that were requested at a lower count are then
-// rejected. Two concurrent calls may count only once; all older requests are rejected all the same.
+// bumpStops counts one more stop of a sandbox. Commands that were requested at a lower count are then rejected. Two
+// concurrent calls may count only once; all older requests are rejected all the same.
 func (sv *Manager) bumpStops(name string) error {
 	path := stopsFile(sv.cat.Path(name))
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
@@ -95,8 +95,8 @@ func (sv *Manager) stoppedSince(name string, times int64) error {
 	return err
 }
 
-// stoppedSince reports whether the sandbox was stopped after the command w was requested. A later Stop
-// reaches this supervisor by its socket.
+// stoppedSince reports whether the sandbox was stopped after the command w was requested. A later Stop reaches this
+// supervisor by its socket.
 func (h *Supervisor) stoppedSince(w execRequest) bool {
 	if w.Stops == nil { // from another version
 		return false
@@ -105,8 +105,8 @@ func (h *Supervisor) stoppedSince(w execRequest) bool {
 	return err == nil && now > *w.Stops
 }
 
-// abandon ends the supervisor of a command that did not begin because the sandbox was stopped, unless other
-// processes run in the sandbox. It returns err, the command's error. The caller holds the sandbox's lock.
+// abandon ends the supervisor of a command that did not begin because the sandbox was stopped, unless other processes
+// run in the sandbox. It returns err, the command's error. The caller holds the sandbox's lock.
 func (sv *Manager) abandon(ctx context.Context, h *catalog.Locked, err error) error {
 	_, lerr := sv.RequestEnd(context.WithoutCancel(ctx), h.Record, Request{Leave: true})
 	return errors.Join(err, lerr)

@@ -24,8 +24,8 @@ import (
 )
 
 // A Supervisor owns the container of a sandbox in this process and serves other processes on a socket in the
-// sandbox's directory. `snapfs run` is the supervisor of its own sandbox; other sandboxes get a process of
-// their own while commands run in them.
+// sandbox's directory. `snapfs run` is the supervisor of its own sandbox; other sandboxes get a process of their own
+// while commands run in them.
 type Supervisor struct {
 	Container  *isolate.Container
 	socket     string
@@ -95,8 +95,8 @@ func (h *Supervisor) serve() error {
 	return nil
 }
 
-// admit serves a client that has connected, in the background. It returns false if the client belongs to
-// another user than this one or root, or if the supervisor is closed.
+// admit serves a client that has connected, in the background. It returns false if the client belongs to another user
+// than this one or root, or if the supervisor is closed.
 func (h *Supervisor) admit(client *fdsock.Conn) bool {
 	uid, err := client.PeerUID()
 	if err != nil || uid != 0 && int(uid) != os.Geteuid() {
@@ -118,9 +118,8 @@ func (h *Supervisor) admit(client *fdsock.Conn) bool {
 	return true
 }
 
-// reachable reports whether clients still reach this supervisor by the sandbox's socket: false after another
-// command has removed the socket (Manager.Sync) or reused the sandbox's name. The caller holds the sandbox's
-// lock.
+// reachable reports whether clients still reach this supervisor by the sandbox's socket: false after another command
+// has removed the socket (Manager.Sync) or reused the sandbox's name. The caller holds the sandbox's lock.
 func (h *Supervisor) reachable() bool {
 	now, err := os.Lstat(h.socket)
 	return err == nil && h.socketInfo != nil && os.SameFile(now, h.socketInfo)
@@ -146,14 +145,14 @@ func (h *Supervisor) idle() bool {
 	}
 }
 
-// idleSoon reports whether the last command in the container has ended, or none has begun. It waits up to 50
-// ms for the container's pid 1 to reap the last process.
+// idleSoon reports whether the last command in the container has ended, or none has begun. It waits up to 50 ms for
+// the container's pid 1 to reap the last process.
 func (h *Supervisor) idleSoon() bool {
 	return h.idleWithin(50*time.Millisecond) || h.calls.Load() == 0
 }
 
-// lastReap is how long the last command's status waits for the container's pid 1 to report that no process is
-// left, so that the next command finds the sandbox idle. Only a background process costs all of it.
+// lastReap is how long the last command's status waits for the container's pid 1 to report that no process is left,
+// so that the next command finds the sandbox idle. Only a background process costs all of it.
 const lastReap = 20 * time.Millisecond
 
 // idleWithin waits for at most d until no process is left in the container, and reports whether none is.
@@ -166,8 +165,7 @@ func (h *Supervisor) idleWithin(d time.Duration) bool {
 	}
 }
 
-// Close ends the container, waits until all clients have the status of their commands, and removes the
-// socket.
+// Close ends the container, waits until all clients have the status of their commands, and removes the socket.
 func (h *Supervisor) Close(ctx context.Context) error {
 	h.drift.stop()
 	h.deadlines.stop()
@@ -239,8 +237,8 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 	}
 }
 
-// Start runs another command in the sandbox's container. While the container is frozen for a moment, Start
-// waits. Errors: errs.ErrDenied if the sandbox is paused for a limit.
+// Start runs another command in the sandbox's container. While the container is frozen for a moment, Start waits.
+// Errors: errs.ErrDenied if the sandbox is paused for a limit.
 func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
 	return h.start(ctx, c, func(*isolate.Process) {})
 }
@@ -261,9 +259,9 @@ func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(
 	return p, err
 }
 
-// recordEnd stores the originals of changed files before a client learns that its command has ended and
-// someone edits the real files. After the last command it also waits, up to lastReap, for the container's pid
-// 1 to reap the processes. It does not wait again while a background process has made it wait in vain.
+// recordEnd stores the originals of changed files before a client learns that its command has ended and someone edits
+// the real files. After the last command it also waits, up to lastReap, for the container's pid 1 to reap the
+// processes. It does not wait again while a background process has made it wait in vain.
 func (h *Supervisor) recordEnd() {
 	h.record()
 	if h.running.Load() == 1 && (!h.daemon.Load() || h.idle()) {
@@ -271,8 +269,8 @@ func (h *Supervisor) recordEnd() {
 	}
 }
 
-// exec runs a command for a client and replies with its status. If the client closes the connection first,
-// the command gets SIGHUP, as from a closed terminal.
+// exec runs a command for a client and replies with its status. If the client closes the connection first, the
+// command gets SIGHUP, as from a closed terminal.
 func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) {
 	if h.stoppedSince(w) {
 		send(client, Reply{Stopped: true})

@@ -39,15 +39,15 @@ type Usage struct {
 	Held []HeldLimit `json:"held,omitempty"`
 }
 
-// Pressure is the share of the last ten seconds, in percent, in which some, or all, processes of a sandbox
-// waited for a resource.
+// Pressure is the share of the last ten seconds, in percent, in which some, or all, processes of a sandbox waited for
+// a resource.
 type Pressure struct {
 	Some float64 `json:"some"`
 	Full float64 `json:"full"`
 }
 
-// A HeldLimit reports how one limit of a sandbox is enforced: by "cgroup v2", "cgroup v1", "rlimit",
-// "watched" (snapfs polls the usage) or "nothing".
+// A HeldLimit reports how one limit of a sandbox is enforced: by "cgroup v2", "cgroup v1", "rlimit", "watched"
+// (snapfs polls the usage) or "nothing".
 type HeldLimit struct {
 	Limit string `json:"limit"`
 	Value string `json:"value"`
@@ -55,8 +55,8 @@ type HeldLimit struct {
 	Note  string `json:"note,omitempty"`
 }
 
-// UsageOf returns the resource usage of a sandbox, or nil if it is not running. Errors: errs.ErrNotFound;
-// ErrBusy if its supervisor does not reply.
+// UsageOf returns the resource usage of a sandbox, or nil if it is not running. Errors: errs.ErrNotFound; ErrBusy if
+// its supervisor does not reply.
 func (sv *Manager) UsageOf(ctx context.Context, name string) (*Usage, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -69,9 +69,9 @@ func (sv *Manager) UsageOf(ctx context.Context, name string) (*Usage, error) {
 	return t.Usage, nil
 }
 
-// SetLimits applies change to the limits of a sandbox, also for its running processes, and returns the new
-// limits. Errors: errs.ErrNotFound, ErrBusy, ErrNotSupported, ErrInvalid; after an error all previous limits
-// apply, the disk limit included.
+// SetLimits applies change to the limits of a sandbox, also for its running processes, and returns the new limits.
+// Errors: errs.ErrNotFound, ErrBusy, ErrNotSupported, ErrInvalid; after an error all previous limits apply, the disk
+// limit included.
 func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (_ catalog.Limits, err error) {
 	h, err := sv.Hold(ctx, name, "limiting")
 	if err != nil {
@@ -123,8 +123,8 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	return now, nil
 }
 
-// setLimits changes the limits of the running sandbox to l for a client. The client saves the new limits when
-// it gets the reply. If it cannot get the reply, setLimits restores the previous limits.
+// setLimits changes the limits of the running sandbox to l for a client. The client saves the new limits when it gets
+// the reply. If it cannot get the reply, setLimits restores the previous limits.
 func (h *Supervisor) setLimits(client *fdsock.Conn, l catalog.Limits) {
 	was, err := h.Resources.set(context.Background(), l)
 	if err != nil {

@@ -21,13 +21,13 @@ import (
 // it to each client that asks. A watched event only triggers a comparison of files.
 
 const (
-	// watchDelay is the time between the start of a sandbox and the start of its drift watch, which must not
-	// slow down the start of a command, nor a short command.
+	// watchDelay is the time between the start of a sandbox and the start of its drift watch, which must not slow
+	// down the start of a command, nor a short command.
 	watchDelay = time.Second
 	// settleTime is how long the drift watch waits after a change for further ones, before it compares files.
 	settleTime = 200 * time.Millisecond
-	// restFactor bounds the cost of the drift watch: after a comparison of files it rests this many times as
-	// long as the comparison took.
+	// restFactor bounds the cost of the drift watch: after a comparison of files it rests this many times as long as
+	// the comparison took.
 	restFactor = 20
 	// pollEvery is the time between comparisons that look for drift in a workspace that cannot be watched.
 	pollEvery = 10 * time.Second
@@ -41,8 +41,8 @@ const (
 	driftFile = "drift"
 )
 
-// watchDrift calls each with the drift of a sandbox, and again whenever the drift has changed, until ctx ends
-// or each or get fails. get returns the sandbox's present catalogue entry.
+// watchDrift calls each with the drift of a sandbox, and again whenever the drift has changed, until ctx ends or each
+// or get fails. get returns the sandbox's present catalogue entry.
 func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, error), each func(compare.DriftReport) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	rec, err := get()
@@ -75,9 +75,9 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 	}
 }
 
-// awaitDrift waits until something may have changed in the real workspace: moved receives, or the backends'
-// server monitors have noticed more than noticed changed files. If moved is closed because the workspace
-// cannot be watched, it waits for pollEvery.
+// awaitDrift waits until something may have changed in the real workspace: moved receives, or the backends' server
+// monitors have noticed more than noticed changed files. If moved is closed because the workspace cannot be watched,
+// it waits for pollEvery.
 func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-chan struct{}, noticed int) {
 	var poll <-chan time.Time // nil without drift detectors
 	if len(sv.compare.MonitorsOf(ctx, rec)) > 0 {
@@ -112,8 +112,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// watchReal watches a sandbox's real workspace until ctx ends. It sends to moved when something may have
-// changed, and closes moved if the workspace cannot be watched.
+// watchReal watches a sandbox's real workspace until ctx ends. It sends to moved when something may have changed, and
+// closes moved if the workspace cannot be watched.
 func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-chan struct{}, watching *sync.WaitGroup) {
 	changed, watching := make(chan struct{}, 1), new(sync.WaitGroup)
 	skip := func(path string) bool { return hostfs.Within(path, sv.cat.Dir()) }
@@ -180,8 +180,8 @@ type driftFeed struct {
 	changed chan struct{}
 }
 
-// startDriftFeed begins, after watchDelay, to watch for drift of the sandbox, and writes each report without
-// the hidden paths into the sandbox.
+// startDriftFeed begins, after watchDelay, to watch for drift of the sandbox, and writes each report without the
+// hidden paths into the sandbox.
 func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []string) {
 	own := *rec
 	get := func() (*catalog.Record, error) {
@@ -296,10 +296,10 @@ func (h *Supervisor) followDrift(client *fdsock.Conn) {
 	}
 }
 
-// FollowDrift calls each with the drift of a sandbox, and again whenever the drift has changed, until ctx
-// ends (ErrInterrupted), each fails, or the sandbox is removed, which is no error. The reports come from the
-// running supervisor, which may leave paths out (see DriftReport.More). If none runs, this process watches
-// the workspace. Errors: errs.ErrNotFound.
+// FollowDrift calls each with the drift of a sandbox, and again whenever the drift has changed, until ctx ends
+// (ErrInterrupted), each fails, or the sandbox is removed, which is no error. The reports come from the running
+// supervisor, which may leave paths out (see DriftReport.More). If none runs, this process watches the workspace.
+// Errors: errs.ErrNotFound.
 func (sv *Manager) FollowDrift(ctx context.Context, name string, each func(compare.DriftReport) error) error {
 	if _, err := sv.cat.Get(name); err != nil {
 		return err
