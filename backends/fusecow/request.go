@@ -98,8 +98,8 @@ func (a *reply) err() error {
 // without.
 var errNotServed = errors.New("no process serves the fork")
 
-// requestLayer sends a request to the process that serves the layer, and returns the mount in its reply, or
-// nil. EBUSY means that the server is about to exit.
+// requestLayer sends a request to the FUSE server of a writable layer, for instance to mount it, and returns
+// the mount in its reply, or nil. EBUSY means that the server is about to exit.
 func (b *backend) requestLayer(layer string, q request) (*os.File, error) {
 	return requestMount(b.socketPath(layer), q)
 }

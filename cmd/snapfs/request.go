@@ -60,8 +60,8 @@ func (r *requestFlags) addEvidence(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.policy.Evidence, "evidence", false, "keep a signed record of what is done to the sandbox (snapfs evidence)")
 }
 
-// request returns the engine's request for the sandbox that the flags describe, and the directory in which
-// the command starts.
+// request returns the request to the engine to create the sandbox that the flags describe, and the directory
+// in which its command starts.
 func (r *requestFlags) request(ctx context.Context, a *app) (hostfs.Request, string, error) {
 	if err := r.noneEmpty(); err != nil {
 		return hostfs.Request{}, "", err

@@ -55,9 +55,9 @@ const (
 	maxDisplaced = 256
 )
 
-// onlyName is the reason in an entry for which a promotion recorded only the name of a file, as there was no
-// other sandbox that could need the original. The former state of that path, and of everything in it, is not
-// known.
+// onlyName is the reason stored with a replaced file of which a promotion recorded only the name and not the
+// content, because no other sandbox could need its original. The former state of that path, and of everything
+// in it, is not known.
 const onlyName = "there was no other sandbox"
 
 // Displace stores the present state of real paths, relative to root, that a promotion of the sandbox name is

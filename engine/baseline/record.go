@@ -22,9 +22,10 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Record stores the originals of all files that the sandbox has changed on its live bases, if the real tree
-// still has them. Only commands that read the sandbox anyway call it, so that no command's start is delayed.
-// It reports a failure as a notice: a missing original costs at most a conflict later.
+// Record stores the originals of all files that the sandbox has changed on its live bases (bases that are the
+// real tree itself, which may change), if the real tree still has them. Only commands that read the sandbox
+// anyway call it, so that no command's start is delayed. It reports a failure as a notice: a missing original
+// costs at most a conflict later.
 //
 // It returns the list of changed paths for each completely listed tree, which stays valid as long as nothing
 // runs in the sandbox. Cost: listing the sandbox's layers; for each new path a statx of the real one, and a

@@ -80,8 +80,8 @@ func names() ([]string, error) {
 	return slices.Compact(all), err
 }
 
-// Text returns the text of the profile called name, or of the file at this absolute path. Errors: those of
-// [Read].
+// Text returns the TOML text of the profile called name, built in or the administrator's, or of the file at
+// this absolute path. A profile holds limits and rules for sandboxes. Errors: those of [Read].
 func Text(name string) ([]byte, error) {
 	_, data, err := open(name, Named)
 	return data, err

@@ -236,7 +236,7 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a Answers) e
 	return fork.Sync(ctx)
 }
 
-// addConflict writes a conflict to the new fork, as text with markers or the sandbox's version, and lists it.
+// addConflict writes a conflict to fork, the new clone, as text with markers or the sandbox's version, and lists it.
 func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	conflict := m.conflict(c)
 	hidden, err := x.rc.host.Masks(ctx, x.h.Record, conflict.Path)

@@ -49,8 +49,9 @@ const (
 	PipelineCancelled PipelineState = "cancelled"
 )
 
-// PipelineOptions are the options of `snapfs promote` that apply to every stage of a pipeline, a promotion
-// through the stages of a profile.
+// PipelineOptions are the options of `snapfs promote` that apply to every stage of a pipeline. A pipeline
+// promotes a result to one directory after another, its stages, which a profile (a snapfs.toml file) lists
+// with the checks before each.
 type PipelineOptions struct {
 	Only   []string       `json:"only,omitempty"`
 	Allow  approval.Allow `json:"allow,omitzero"`

@@ -95,9 +95,9 @@ func (in *input) await(stop *os.File) bool {
 	}
 }
 
-// The pauses between two checks whether a command has read the rest of a large offer. First come spins pauses
-// of spin, because a command that reads a lot takes the rest at once. Then the pauses double, from 1 ms up to
-// idle.
+// The pauses between two checks whether a command has read the rest of a large input that snapfs has offered
+// it through a pipe. First come spins pauses of spin, because a command that reads a lot takes the rest at
+// once. Then the pauses double, from 1 ms up to idle.
 const (
 	spins = 20
 	spin  = 20 * time.Microsecond

@@ -309,7 +309,8 @@ func (s Step) Zero(to Step) Step { s.im.Put64(s.At+stepZero, s.im.Addr(to.At)); 
 // [Image.Failure]; Expect does not record it.
 func (s Step) Fail(to Step) Step { s.im.Put64(s.At+stepFail, s.im.Addr(to.At)); return s }
 
-// IgnoreErrors makes every error of the system call s count as success; the stored result still holds it.
+// IgnoreErrors makes every error of the system call s, one of a prepared list that the new process executes,
+// count as success: the list goes on with the next one. The stored result still holds the error.
 func (s Step) IgnoreErrors() Step { return s.Tolerate(quietAll) }
 
 // Expect sets the step that follows an error of s which is no failure: it is not recorded for
