@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,13 +17,13 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Observes reports whether system calls can be observed here for [Spec.Observe]: this kernel can, and no
-// program outside observes those of this process, since there is only one observer. Cost: a thread, which
-// loads a filter that stops nothing and ends.
-func Observes() bool {
+// Observes reports whether system calls can be observed here for [Spec.Observe]: this kernel can, and no program
+// outside observes those of this process, since there is only one observer. Cost: at the first call a thread, which
+// loads a filter that stops nothing.
+var Observes = sync.OnceValue(func() bool {
 	loaded := make(chan bool)
 	go func() {
-		runtime.LockOSThread() // for good: the thread, which has the filter, ends with the goroutine
+		runtime.LockOSThread() // for good: nothing else may run on the thread that has the filter
 		code := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}}
 		program := unix.SockFprog{Len: 1, Filter: &code[0]}
 		if os.Geteuid() != 0 {
@@ -33,9 +34,10 @@ func Observes() bool {
 			unix.Close(int(listener))
 		}
 		loaded <- errno == 0
+		select {} // a thread that ends sends their parent-death signal to the processes that it has started
 	}()
 	return <-loaded
-}
+})
 
 // observeCalls adds the system calls by which pid 1 loads a second seccomp filter, that of package notifier,
 // and sends its descriptor to the supervisor, which then observes the files and programs that processes open
