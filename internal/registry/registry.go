@@ -145,7 +145,7 @@ func environ(workspace string) []string {
 // npm returns the URLs of the registries in npm's settings: the general one, and those of single scopes
 // (@NAME).
 func npm(ctx context.Context, workspace string) (urls []string, err error) {
-	out, err := settingsOf(ctx, workspace, "npm", "config", "list", "--json")
+	out, err := settingsOf(ctx, workspace, "npm", "config", "list", "--json", "--logs-max=0") // it writes no log
 	if err != nil {
 		return nil, err
 	}
