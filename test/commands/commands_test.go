@@ -137,6 +137,11 @@ func (p *play) check(ws *workspace) {
 }
 
 func (p *play) checkLocked(ws *workspace) {
+	for range 5 { // what a kill has left half done may still be taken back, and a kill may hit gc itself
+		if _, ok := p.snapfs(ws, "gc"); ok {
+			break
+		}
+	}
 	gone, err := ws.missing()
 	for range 5 {
 		if len(gone) == 0 {
