@@ -135,7 +135,7 @@ OPS    ?= 1000000
 .PHONY: fsx
 fsx: ## compare random operations on fusecow and a plain disk, OPS for each of SEEDS, with the race detector (as root)
 	@for seed in $(SEEDS); do SNAPFS_FSX_SEED=$$seed SNAPFS_FSX_OPS=$(OPS) $(MAKE) race \
-		PKGS=./backends/fusecow/trial FLAGS='-run FilesAreWhatAModelSays -v -timeout 3h'; done
+		PKGS=./backends/fusecow/trial FLAGS='-run TestFilesMatchAModel -v -timeout 3h'; done
 
 .PHONY: fsx-some
 fsx-some: ## make fsx with one seed and fewer operations
