@@ -18,7 +18,7 @@ import (
 )
 
 // A manifestReader reads a workspace once and makes its manifest, the list of its files with the bytes of
-// small texts. readWorkspace makes it.
+// small texts. newManifestReader makes it.
 type manifestReader struct {
 	ctx     context.Context
 	reading *Reading // nil for UpdateManifest
@@ -110,23 +110,26 @@ func (r *manifestReader) readStates() (texts map[string][]byte, err error) {
 
 // read reads the workspace, and reports whether there is a new manifest to save: one without entries if the
 // workspace has too many files. If no file differs from the last reading, read only stores the new time in
-// againFile and returns false.
+// confirmedFile and returns false.
 func (r *manifestReader) read() bool {
-	err := r.readDir(".")
-	if sum, _ := readConfirmed(r.now.dir); err == nil && sum == r.sum() {
-		writeConfirmed(r.now.dir, sum, r.now.seen)
-		return false
-	}
-	r.old = readManifest(r.now.dir, manifestFile)
-	if errors.Is(err, errTooLarge) {
-		r.now.list.Nodes, r.partial = map[string]Entry{}, false
+	_, err := r.readStates()
+	switch {
+	case errors.Is(err, errTooLarge):
+		r.empty()
 		return true
-	}
-	if err != nil {
+	case err != nil:
+		return false
+	case r.old == nil:
+		writeConfirmed(r.now.dir, r.sum(), r.now.seen)
 		return false
 	}
-	_, err = r.readTexts(r.reuseAll())
-	return err == nil
+	return true
+}
+
+// empty makes the manifest that of a workspace with too many files, which has no entries.
+func (r *manifestReader) empty() {
+	r.old = readManifest(r.now.dir, manifestFile)
+	r.now.list.Nodes, r.partial = map[string]Entry{}, false
 }
 
 // reuseAll takes over the old entries of all files that have not changed since, and returns the other files,

@@ -188,9 +188,9 @@ func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Readi
 	}
 	defer vfs.Unlock(lock)
 	if err != nil { // too large
-		m.now.list.Nodes, m.partial = map[string]Entry{}, false
+		m.empty()
 		m.now.seen = vfs.Now()
-		m.now.save(bl.keepEarlier(rec.Workspace, readManifest(dir, manifestFile)), m.partial)
+		m.now.save(bl.keepEarlier(rec.Workspace, m.old), m.partial)
 		return
 	}
 	again := bl.newManifestReader(ctx, rec, t)
@@ -221,12 +221,15 @@ func (bl *Recorder) storeStart(workspace string, m, again *manifestReader, texts
 		m.leaveOut(again)
 		sum = "" // no later reading finds just these entries
 	}
+	if seen, _ := manifestSeen(dir); !seen.Equal(m.old.seen) { // another sandbox has stored one meanwhile
+		m.old = readManifest(dir, manifestFile)
+	}
 	for abs, data := range texts {
 		if _, ok := m.now.list.Nodes[abs]; ok {
 			m.now.storeText(abs, data)
 		}
 	}
-	if m.now.save(bl.keepEarlier(workspace, readManifest(dir, manifestFile)), m.partial) {
+	if m.now.save(bl.keepEarlier(workspace, m.old), m.partial) {
 		writeConfirmed(dir, sum, m.now.seen)
 	}
 }
