@@ -48,7 +48,7 @@ type stage struct {
 	round     int
 }
 
-// ready prepares the next round of a measurement: if the tree is to be dirty, it changes a hundred real
+// ready prepares the next round of a measurement: for a dirty tree, it changes a hundred real
 // files.
 func (g *stage) ready(context.Context) error {
 	if !g.dirty {

@@ -100,7 +100,7 @@ func (c *Catalog) Ends() ([]End, error) {
 	return found, nil
 }
 
-// Due reports whether the time at which the sandbox is to be removed, by its limits, is at or before now.
+// Due reports whether the time of the sandbox's removal, which its limits set, is at or before now.
 func (e *End) Due(now Instant) bool {
 	if e.By.Boot != "" && strings.HasPrefix(now.Boot, e.By.Boot) {
 		return now.Up >= e.By.Up
@@ -108,7 +108,7 @@ func (e *End) Due(now Instant) bool {
 	return !now.Wall.Before(e.By.Wall)
 }
 
-// Drop removes the small file that stores this end, the time at which a sandbox is to be removed. A missing
+// Drop removes the small file that stores this end, the time of a sandbox's removal. A missing
 // file is no error.
 func (e *End) Drop() error {
 	if err := os.Remove(e.path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -209,7 +209,7 @@ func Vanished(t catalog.Tree, workspace string) bool {
 }
 
 // scratch returns the directory of the host that becomes a sandbox's /tmp. It counts for the disk limit if a
-// backend supports that. It returns "" if /tmp is to be a tmpfs: for an ephemeral sandbox, or one whose disk
+// backend supports that. It returns "" if /tmp becomes a tmpfs: for an ephemeral sandbox, or one whose disk
 // limit cannot count the directory.
 func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error) {
 	for _, t := range rec.Trees {

@@ -86,7 +86,7 @@ func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 	return o
 }
 
-// addOriginal queues o, saved bytes of a lower file that is to be changed, for the log. The caller holds mu.
+// addOriginal queues o, the bytes of a lower file before its change, for the log. The caller holds mu.
 func (f *FS) addOriginal(o *logfile.Original) {
 	if o != nil {
 		f.originals = append(f.originals, o)
