@@ -83,8 +83,9 @@ func (d *walk) changes() []Change {
 	return nameLinks(changes)
 }
 
-// dropTimes removes the difference in time of directories that were not listed and in which names were added
-// or removed, because those changes imply it.
+// dropTimes forgets that the modification time of a directory differs, if a name in it was added or removed,
+// which alone sets the time. It does so for directories whose names the comparison did not read; the others
+// were judged when they were read.
 func (d *walk) dropTimes(all []found) {
 	if len(d.unlisted) == 0 {
 		return

@@ -29,7 +29,7 @@ type Repository struct {
 }
 
 // A worktree is a directory of the real repository with the checked-out files of a branch: the main one or a
-// linked one.
+// linked one, made by git worktree.
 type worktree struct {
 	// dir holds its HEAD and index, relative to the trees.
 	dir string

@@ -60,8 +60,8 @@ func MountView(at string, tree *os.File, base uint32, checker Checker) (*View, e
 // or by anybody else.
 func (v *View) Wait() { v.f.Wait() }
 
-// leaveTime is how long [View.Leave] waits for FUSE requests that have begun, before it closes the files that
-// they use.
+// leaveTime is how long [View.Leave] waits for FUSE requests that have begun. After it, Leave closes the
+// files that they use.
 const leaveTime = time.Second
 
 // Leave closes every descriptor of the shown directory, so that its filesystem can be unmounted. The view

@@ -77,7 +77,8 @@ func withoutNull(s *jsonschema.Schema) {
 	}
 }
 
-// addTools adds every tool of the server but sandbox_promote, which [server.addPromote] adds.
+// addTools adds every tool of the server but sandbox_promote. [server.addPromote] adds that one, since it is
+// the only tool that asks a person.
 func (s *server) addTools(m *mcp.Server) {
 	network := s.service.Rules.Policy.Network != "none"
 	tool := func(name, title, text string, does effect, outside bool) *mcp.Tool {

@@ -255,7 +255,8 @@ type ids struct {
 type idsKey struct{}
 
 // A givenIDs makes the OpenTelemetry library use the identifiers of traces and spans that the context holds,
-// instead of random ones.
+// instead of random ones. They are computed from snapfs's events, so that a span sent twice has the same
+// identifier.
 type givenIDs struct{}
 
 func (givenIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {

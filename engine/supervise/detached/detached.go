@@ -16,9 +16,10 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// maxDetached is of how many detached commands of a sandbox the output is stored, the newest. maxOutput is
-// how many bytes of one command's output a file holds; when it is full, the older half of at most twice as
-// much stays in a second file. Both bound the disk space.
+// maxDetached is how many detached commands of a sandbox have a stored output; the oldest are removed.
+// maxOutput is the size in bytes at which the file of one command's output becomes its ".old" file, in place
+// of the one before, and a new file begins. So at most twice as much is stored, and the newest is never lost.
+// Both bound the disk space.
 const (
 	maxDetached = 20
 	maxOutput   = 8 << 20
