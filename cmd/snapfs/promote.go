@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// answerFlags hold the flags that resolve conflicts, such as --mine and --theirs.
+// answerFlags hold the flags that resolve conflicts: --mine takes the sandbox's version of a path, --theirs
+// the real one, and --tool starts a merge tool.
 type answerFlags struct {
 	mine, theirs []string
 	tool         string

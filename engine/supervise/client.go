@@ -50,8 +50,8 @@ func (sv *Manager) Exec(ctx context.Context, name string, command isolate.Comman
 	return sv.ExecWith(ctx, name, command, ExecOptions{})
 }
 
-// ExecOptions say how a command is admitted and whether a self-test runs first. The zero value is the behaviour of
-// [Manager.Exec].
+// ExecOptions say what happens before a command starts: how long it waits for free capacity of the machine,
+// and whether a self-test of the isolation runs. The zero value is the behaviour of [Manager.Exec].
 type ExecOptions struct {
 	// Admission applies if the sandbox does not run yet.
 	Admission Admission

@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A HistoryEntry is a line of `snapfs log`: a promotion, or one stage of a promotion through stages.
+// A HistoryEntry is a line of `snapfs log`: a promotion, or one stage of a promotion that goes through the
+// stages of a profile, such as test, staging and production.
 type HistoryEntry struct {
 	When    time.Time `json:"when"`
 	Sandbox string    `json:"sandbox"`

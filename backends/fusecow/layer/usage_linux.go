@@ -58,7 +58,8 @@ func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 // topSlot returns the counter of the top layer's disk usage, which changes of the filesystem increase.
 func (f *FS) topSlot() *quota.Slot { return f.slots[f.top()] }
 
-// newSlot returns a counter for a new top layer at path: of the quota, or without one an unlimited one.
+// newSlot returns a counter of disk space for a new top layer at path. If the filesystem has a quota, the
+// counter belongs to it and has its limit; otherwise the counter has no limit.
 func (f *FS) newSlot(path string) (*quota.Slot, error) {
 	if f.quota == nil {
 		return &quota.Slot{}, nil
