@@ -44,12 +44,15 @@ func attachedLoop(image *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file") // only of devices in use
+	names, err := filepath.Glob("/sys/block/loop*") // with more, Glob would list the directory of each
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		path := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name)))
+		if _, err := os.Lstat(name + "/loop/backing_file"); err != nil {
+			continue // the device is not in use
+		}
+		path := "/dev/" + filepath.Base(name)
 		loop, err := os.OpenFile(path, os.O_RDWR, 0) // an open device keeps its image
 		if err != nil {
 			continue // it was detached in between, or its node is not here

@@ -13,9 +13,10 @@ type Watch struct{ file *os.File }
 // NewWatch starts to watch for mounts and unmounts in this thread's mount namespace; the caller closes the
 // Watch. Cost: 10 µs. Errors are *os.PathError.
 func NewWatch() (*Watch, error) {
-	fd, err := unix.Open("/proc/thread-self/mounts", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	path := ownProc("mounts")
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: "/proc/thread-self/mounts", Err: err}
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	return &Watch{os.NewFile(uintptr(fd), "mounts")}, nil
 }

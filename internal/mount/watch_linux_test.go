@@ -2,7 +2,6 @@ package mount_test
 
 import (
 	"errors"
-	"runtime"
 	"testing"
 
 	"github.com/snapfs/snapfs/internal/mount"
@@ -13,9 +12,8 @@ import (
 func TestAMountIsNoticedOnce(t *testing.T) {
 	treetest.NeedRoot(t)
 	done := make(chan struct{})
-	go func() { // on a thread that ends with it, in a namespace where nobody else mounts
+	go onOtherThread(func() { // in a namespace where nobody else mounts
 		defer close(done)
-		runtime.LockOSThread()
 		err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		if err != nil {
 			t.Error(err)
@@ -52,6 +50,6 @@ func TestAMountIsNoticedOnce(t *testing.T) {
 				t.Errorf("%s: changed: %v", step.what, got)
 			}
 		}
-	}()
+	})
 	<-done
 }

@@ -21,9 +21,9 @@ func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: sysc
 // members returns the pids of the running processes, from /proc, for which ours returns true, for ending a
 // program's descendants.
 func members(ours func(member) bool) (pids []int) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
-	for _, path := range stats {
-		stat, err := os.ReadFile(path)
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid; with /stat, Glob would list each directory
+	for _, dir := range dirs {
+		stat, err := os.ReadFile(dir + "/stat")
 		if err != nil {
 			continue // the process has ended
 		}
@@ -33,7 +33,7 @@ func members(ours func(member) bool) (pids []int) {
 		if len(fields) < 4 || fields[0] == "Z" || fields[0] == "X" {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		pid, err := strconv.Atoi(filepath.Base(dir))
 		if err == nil && ours(member{pid, fields[2], fields[3]}) {
 			pids = append(pids, pid)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -92,9 +91,13 @@ func firstProcess(supervisor int) (int, error) {
 // childrenOf returns the process ids of the children of all threads of the process pid, from /proc. With it a
 // process of a container is found below its supervisor.
 func childrenOf(pid int) (children []int) {
-	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the pattern is well formed
-	for _, list := range lists {
-		data, err := os.ReadFile(list)
+	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
+	threads, err := os.ReadDir(tasks)
+	if err != nil {
+		return nil // the process has ended
+	}
+	for _, thread := range threads {
+		data, err := os.ReadFile(tasks + thread.Name() + "/children")
 		if err != nil {
 			continue // the thread has ended
 		}

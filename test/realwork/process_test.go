@@ -27,9 +27,9 @@ func noDaemon(b *bench) {
 
 // running looks for a process with this argument.
 func running(arg string) bool {
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range files {
-		line, _ := os.ReadFile(file)
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // with /cmdline, Glob would list each directory
+	for _, dir := range dirs {
+		line, _ := os.ReadFile(dir + "/cmdline")
 		if strings.Contains(string(line), "\x00"+arg+"\x00") {
 			return true
 		}
