@@ -41,6 +41,9 @@ type Config struct {
 	State string
 	// Drivers are the backends, best first.
 	Drivers []snapshot.Driver
+	// Server returns the command line of the program that serves FUSE mounts of forks. nil means
+	// the program snapfs-fuse beside this one.
+	Server func() ([]string, error)
 	// Notice is called with a sentence for everything that was repaired. It may be nil.
 	Notice func(string)
 	// Supervisor is the command that starts a supervisor: the program and its first arguments, to
@@ -144,7 +147,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 		witness = c.Witness(cat)
 	}
 	e.events = events.New(cat.Dir(), notice, witness)
-	e.Host = hostfs.New(cat, c.Drivers, notice)
+	e.Host = hostfs.New(cat, c.Drivers, c.Server, notice)
 	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, collect)
 	e.Baseline = baseline.New(cat, e.Host, merge.Holds, notice)
 	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice, e.events)
