@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/baseline"
@@ -142,9 +143,9 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 		_, err := e.Collect(ctx)
 		return err
 	}
-	var witness events.Witness
+	var witness func() events.Witness
 	if c.Witness != nil {
-		witness = c.Witness(cat)
+		witness = sync.OnceValue(func() events.Witness { return c.Witness(cat) })
 	}
 	e.events = events.New(cat.Dir(), notice, witness)
 	e.Host = hostfs.New(cat, c.Drivers, c.Server, notice)
