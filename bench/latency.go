@@ -166,7 +166,7 @@ func (g *stage) backendCases(ctx context.Context) (_ []timing.Subject, close fun
 
 func openDriver(ctx context.Context, name string, place snapshot.Place) (snapshot.Backend, error) {
 	var names []string
-	for _, d := range all.Drivers(nil) {
+	for _, d := range all.Drivers {
 		if d.Name == name {
 			return d.Open(ctx, place)
 		}

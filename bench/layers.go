@@ -190,7 +190,7 @@ func attach(top string, m *os.File) error {
 // top/merged, as in a sandbox.
 func (c *contest) ours(backend string) func(ctx context.Context, lower, top string) error {
 	return func(ctx context.Context, lower, top string) error {
-		drivers := all.Drivers(nil)
+		drivers := all.Drivers
 		at := slices.IndexFunc(drivers, func(d snapshot.Driver) bool { return d.Name == backend })
 		if at < 0 {
 			return errors.New("there is no such backend")

@@ -97,7 +97,7 @@ func ownerOf(st os.FileInfo) int {
 // open opens an engine on a state directory with the same options as the program snapfs.
 func (l *lab) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
-		State: state, Drivers: all.Drivers(nil),
+		State: state, Drivers: all.Drivers,
 		Supervisor: []string{l.Program, "keeper"}, Sweeper: []string{l.Program, "sweeper"},
 	})
 }
@@ -134,7 +134,7 @@ func Clear(ctx context.Context, state string) error {
 	if _, absent := os.Stat(filepath.Join(state, "format")); absent != nil {
 		return nil //nolint:nilerr // none was ever made
 	}
-	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: all.Drivers(nil)})
+	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: all.Drivers})
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestWhatKeepsABackendFromATreeIsToldWithWhatMendsIt(t *testing.T) {
 	refuser := snapshot.Driver{Name: "refuser", Automatic: true, Open: func(context.Context, snapshot.Place) (snapshot.Backend, error) {
 		return nil, &errs.Error{Op: "opening", Component: "refuser", Kind: errs.ErrNotSupported, Err: errors.New("it will not"), Hints: []string{"ask it"}}
 	}}
-	last := plain.Driver()
+	last := plain.Driver
 	last.Automatic = true
 	e, err := engine.Open(t.Context(), engine.Config{State: b.state, Drivers: []snapshot.Driver{refuser, last}})
 	if err != nil {

@@ -73,7 +73,7 @@ func (k *book) all() snapshot.Bytes {
 func (b *bench) keepBook() *book {
 	b.t.Helper()
 	k := &book{last: map[snapshot.ForkID]snapshot.Bytes{}, refuse: -1}
-	d := overlay.Driver()
+	d := overlay.Driver
 	d.Open = func(ctx context.Context, p snapshot.Place) (snapshot.Backend, error) {
 		one, err := overlay.Open(ctx, p)
 		if held, ok := one.(*overlay.Backend); ok {

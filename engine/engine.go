@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/baseline"
@@ -41,6 +42,9 @@ type Config struct {
 	State string
 	// Drivers are the backends, best first.
 	Drivers []snapshot.Driver
+	// Server returns the command line of the program that serves FUSE mounts of forks. nil means
+	// the program snapfs-fuse beside this one.
+	Server func() ([]string, error)
 	// Notice is called with a sentence for everything that was repaired. It may be nil.
 	Notice func(string)
 	// Supervisor is the command that starts a supervisor: the program and its first arguments, to
@@ -139,12 +143,12 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 		_, err := e.Collect(ctx)
 		return err
 	}
-	var witness events.Witness
+	var witness func() events.Witness
 	if c.Witness != nil {
-		witness = c.Witness(cat)
+		witness = sync.OnceValue(func() events.Witness { return c.Witness(cat) })
 	}
 	e.events = events.New(cat.Dir(), notice, witness)
-	e.Host = hostfs.New(cat, c.Drivers, notice)
+	e.Host = hostfs.New(cat, c.Drivers, c.Server, notice)
 	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, collect)
 	e.Baseline = baseline.New(cat, e.Host, merge.Holds, notice)
 	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice, e.events)

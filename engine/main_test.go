@@ -8,10 +8,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/all"
-	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/servetest"
-	"github.com/snapfs/snapfs/backends/overlayfuse"
-	"github.com/snapfs/snapfs/backends/zfsuser"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/isolate/idmap"
@@ -19,10 +16,9 @@ import (
 
 // drivers are those of the program, with this one as the server of what is served.
 func drivers() []snapshot.Driver {
-	self := servetest.Program
-	list := all.Drivers(nil)
-	for _, mine := range []snapshot.Driver{zfsuser.Driver(self), overlayfuse.Driver(self), fusecow.Driver(self)} {
-		list[slices.IndexFunc(list, func(d snapshot.Driver) bool { return d.Name == mine.Name })] = mine
+	list := make([]snapshot.Driver, len(all.Drivers))
+	for i, d := range all.Drivers {
+		list[i] = servetest.Driver(d)
 	}
 	if only := os.Getenv(onlyEnv); only != "" {
 		list = slices.DeleteFunc(list, func(d snapshot.Driver) bool { return d.Name != only })

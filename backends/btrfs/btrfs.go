@@ -15,10 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Driver returns the driver of the btrfs backend, by which the engine finds and opens it.
-func Driver() snapshot.Driver {
-	return snapshot.Driver{Name: "btrfs", Automatic: true, Filesystem: "btrfs", Open: Open}
-}
+// Driver is the driver of the btrfs backend, by which the engine finds and opens it.
+var Driver = snapshot.Driver{Name: "btrfs", Automatic: true, Filesystem: "btrfs", Open: Open}
 
 // Open returns the btrfs backend for the tree place.Tree. It writes nothing. Errors: ErrNotFound;
 // ErrNotSupported (the tree is not on btrfs or belongs to another user, or the filesystem has full quota

@@ -94,7 +94,7 @@ func smallFS(t testing.TB) string { return crowded(t, treetest.Small(t, "btrfs",
 func subject(name string) snapshottest.Subject {
 	return snapshottest.Subject{
 		Name:   name,
-		Driver: btrfs.Driver(),
+		Driver: btrfs.Driver,
 		Place:  func(t testing.TB) snapshot.Place { return within(t, counting(t, treetest.Btrfs(t))) },
 		Small:  func(t testing.TB) snapshot.Place { return within(t, counting(t, smallFS(t))) },
 		Data:   data,

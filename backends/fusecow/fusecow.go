@@ -20,27 +20,27 @@ import (
 
 const name = "fusecow"
 
-// Driver returns the driver of this backend, which accepts any directory of a local filesystem. program
-// returns the command line of the server program, which calls [Serve]; the backend runs it to mount a fork.
-func Driver(program func() ([]string, error)) snapshot.Driver {
-	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
-		b := &backend{dir: filepath.Clean(place.Dir), program: program}
-		if err := b.open(place); err != nil {
-			return nil, err
-		}
-		return liveBackend{b}, nil
-	}}
+// Driver is the driver of this backend, which accepts any directory of a local filesystem. To mount a fork
+// it runs the server program of the place, which calls [Serve].
+var Driver = snapshot.Driver{Name: name, Automatic: true, Open: openLive}
+
+func openLive(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
+	b := &backend{dir: filepath.Clean(place.Dir), program: place.Server}
+	if err := b.open(place); err != nil {
+		return nil, err
+	}
+	return liveBackend{b}, nil
 }
 
-// OpenFrozen opens this backend with frozen bases: f freezes the tree at each capture. program is as in
-// [Driver]. Errors include those of f.
-func OpenFrozen(ctx context.Context, place snapshot.Place, program func() ([]string, error), f Freezer) (snapshot.Backend, error) {
+// OpenFrozen opens this backend with frozen bases: f freezes the tree at each capture. Errors include those
+// of f.
+func OpenFrozen(ctx context.Context, place snapshot.Place, f Freezer) (snapshot.Backend, error) {
 	if !place.Held {
 		if err := f.Holds(ctx, place.Tree.Path); err != nil {
 			return nil, err
 		}
 	}
-	b := &backend{dir: filepath.Clean(place.Dir), program: program, freezer: f}
+	b := &backend{dir: filepath.Clean(place.Dir), program: place.Server, freezer: f}
 	if err := b.open(place); err != nil {
 		return nil, err
 	}
@@ -79,9 +79,14 @@ func checkFUSE() error {
 	return nil
 }
 
-// serverProgram returns the command line of the program that serves FUSE mounts of forks.
-func (b *backend) serverProgram() ([]string, error) {
-	program, err := b.program()
+// serverProgram returns the command line of the program that serves FUSE mounts of forks: by default
+// snapfs-fuse, which is installed next to this program.
+func (b *backend) serverProgram() (program []string, err error) {
+	if b.program != nil {
+		program, err = b.program()
+	} else {
+		program, err = run.Beside("snapfs-fuse", nil)
+	}
 	if errors.Is(err, run.ErrMissing) {
 		err = &errs.Error{Kind: errs.ErrNotSupported, Err: err, Hints: errs.HintsOf(err)}
 	}

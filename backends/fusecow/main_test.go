@@ -14,5 +14,5 @@ import (
 func TestMain(m *testing.M) { servetest.Main(m) }
 
 func driver() snapshot.Driver {
-	return fusecow.Driver(servetest.Program)
+	return servetest.Driver(fusecow.Driver)
 }

@@ -26,7 +26,7 @@ type Trees struct {
 
 // NewTrees returns a [Trees], which serves real trees over FUSE as lower layers of overlays. Its servers
 // listen at sockets in dir, which it creates when needed. program returns the command line of the server
-// program, as in [Driver].
+// program, as Place.Server does.
 func NewTrees(dir string, program func() ([]string, error)) *Trees {
 	return &Trees{b: &backend{program: program}, dir: dir}
 }

@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 func byRoot() snapshottest.Subject {
 	return snapshottest.Subject{
 		Name:   "overlay (root)",
-		Driver: overlay.Driver(),
+		Driver: overlay.Driver,
 		Reach:  reach,
 		Place:  snapshottest.OnDisk,
 		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Ext4(t, 64<<20)) },
@@ -38,7 +38,7 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 	}
 	snapshottest.Run(t, snapshottest.Subject{
 		Name:        "overlay (user)",
-		Driver:      overlay.Driver(),
+		Driver:      overlay.Driver,
 		StorageOnly: !whole,
 		Reach:       reach,
 		Place:       snapshottest.OnDisk,

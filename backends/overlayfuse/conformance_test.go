@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { servetest.Main(m) }
 
 func driver() snapshot.Driver {
-	return overlayfuse.Driver(servetest.Program)
+	return servetest.Driver(overlayfuse.Driver)
 }
 
 func TestConformance(t *testing.T) {

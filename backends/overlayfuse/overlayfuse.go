@@ -27,17 +27,16 @@ import (
 
 const name = "fusecow-overlay"
 
-// Driver returns the driver of this backend, which accepts any directory of a local filesystem. program
-// returns the command line of the FUSE server program, as in [fusecow.Driver].
-func Driver(program func() ([]string, error)) snapshot.Driver {
-	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
-		trees := fusecow.NewTrees(filepath.Join(place.Dir, "served"), program)
-		b, err := overlay.OpenServed(place, trees)
-		if err != nil {
-			return nil, err
-		}
-		return &Backend{b, trees}, nil
-	}}
+// Driver is the driver of this backend, which accepts any directory of a local filesystem.
+var Driver = snapshot.Driver{Name: name, Automatic: true, Open: open}
+
+func open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
+	trees := fusecow.NewTrees(filepath.Join(place.Dir, "served"), place.Server)
+	b, err := overlay.OpenServed(place, trees)
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{b, trees}, nil
 }
 
 // A Backend is the backend of package overlay whose lowest layer is not the real tree but a FUSE mount that

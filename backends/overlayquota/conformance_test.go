@@ -63,7 +63,7 @@ func subject(t testing.TB) snapshottest.Subject {
 	m := &pools{t: t}
 	return snapshottest.Subject{
 		Name:   "overlay-quota (root)",
-		Driver: overlayquota.Driver(),
+		Driver: overlayquota.Driver,
 		Place: func(t testing.TB) snapshot.Place {
 			if m.first == nil {
 				m.first = m.another(m.t)

@@ -34,11 +34,9 @@ import (
 
 const name = "overlay-quota"
 
-// Driver returns the driver of this backend. The engine chooses it by name, or for a disk limit that no other
+// Driver is the driver of this backend. The engine chooses it by name, or for a disk limit that no other
 // backend can enforce. The pools are beside the driver's own directory.
-func Driver() snapshot.Driver {
-	return snapshot.Driver{Name: name, Automatic: true, ForLimits: true, Open: open}
-}
+var Driver = snapshot.Driver{Name: name, Automatic: true, ForLimits: true, Open: open}
 
 // A Backend is the backend of package overlay, with its layers on a pool (a btrfs in a file), whose quotas
 // limit them.
@@ -79,7 +77,7 @@ func layersDir(p *pool.Pool, dir string) string {
 // choose opens the pool (a btrfs in a file) that the backend with the directory own uses: the one that has
 // its layers, or else the default pool, or else the first. Errors are those of opening any pool.
 func choose(ctx context.Context, own string) (*pool.Pool, error) {
-	dir := filepath.Join(filepath.Dir(own), pool.Driver().Name)
+	dir := filepath.Join(filepath.Dir(own), pool.Driver.Name)
 	names, err := pool.List(dir)
 	if err != nil {
 		return nil, err

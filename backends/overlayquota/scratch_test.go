@@ -17,7 +17,7 @@ import (
 func TestSweepDeletesSubvolumesInScratch(t *testing.T) {
 	m := &pools{t: t}
 	place := on(t, m.another(t), "")
-	opened, err := overlayquota.Driver().Open(t.Context(), place)
+	opened, err := overlayquota.Driver.Open(t.Context(), place)
 	must(t, err)
 	b, ok := opened.(interface {
 		snapshot.Backend

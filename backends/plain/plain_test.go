@@ -12,7 +12,7 @@ import (
 
 func subject() snapshottest.Subject {
 	return snapshottest.Subject{
-		Name: "plain", Driver: plain.Driver(), Place: snapshottest.OnDisk, Small: smallDisk,
+		Name: "plain", Driver: plain.Driver, Place: snapshottest.OnDisk, Small: smallDisk,
 	}
 }
 

@@ -34,7 +34,7 @@ func imports(t testing.TB, at func(top string, p *pool.Pool) string) snapshot.Pl
 	must(t, os.Mkdir(place.Tree.Path, 0o755))
 	_, err = p.Import(t.Context(), place.Tree.Path, nil)
 	must(t, err)
-	b, err := pool.Driver().Open(t.Context(), place)
+	b, err := pool.Driver.Open(t.Context(), place)
 	must(t, err)
 	_, err = b.Capture(t.Context(), place.Tree, "first") // creates .snapfs, which stays
 	must(t, err)
@@ -46,7 +46,7 @@ func imports(t testing.TB, at func(top string, p *pool.Pool) string) snapshot.Pl
 func subject() snapshottest.Subject {
 	return snapshottest.Subject{
 		Name:   "pool (root)",
-		Driver: pool.Driver(),
+		Driver: pool.Driver,
 		Place: func(t testing.TB) snapshot.Place {
 			return imports(t, func(top string, _ *pool.Pool) string { return filepath.Join(top, "work") })
 		},

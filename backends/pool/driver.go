@@ -17,12 +17,10 @@ import (
 
 const name = "pool"
 
-// Driver returns the driver that stores snapshots of trees that were imported into a pool (a btrfs in a
-// file), or moved onto one (adopted). The pools are in the driver's own directory. It must be before btrfs in
-// the list of drivers, because an adopted tree is on btrfs too.
-func Driver() snapshot.Driver {
-	return snapshot.Driver{Name: name, Automatic: true, Open: openTree}
-}
+// Driver is the driver that stores snapshots of trees that were imported into a pool (a btrfs in a file), or
+// moved onto one (adopted). The pools are in the driver's own directory. It must be before btrfs in the list
+// of drivers, because an adopted tree is on btrfs too.
+var Driver = snapshot.Driver{Name: name, Automatic: true, Open: openTree}
 
 func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	pools, err := List(place.Dir)

@@ -153,12 +153,12 @@ func TestAKilledImportIsRepairedByTheNext(t *testing.T) {
 func TestAnImportedTreeHasAFrozenBase(t *testing.T) {
 	dir, p, tree := made(t)
 	place := snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: dir}
-	if _, err := pool.Driver().Open(t.Context(), place); !errors.Is(err, errs.ErrNotSupported) {
+	if _, err := pool.Driver.Open(t.Context(), place); !errors.Is(err, errs.ErrNotSupported) {
 		t.Fatalf("before the import: %v", err)
 	}
 	_, err := p.Import(t.Context(), tree, nil)
 	must(t, err)
-	b, err := pool.Driver().Open(t.Context(), place)
+	b, err := pool.Driver.Open(t.Context(), place)
 	must(t, err)
 	write(t, tree+"/d0/sub/f6", "since the import")
 	before := time.Now()

@@ -40,7 +40,7 @@ func TestAPoolLeavesTheHostsReserveFree(t *testing.T) {
 	_, err = p.Import(t.Context(), work, nil)
 	must(t, err)
 	place := snapshot.Place{Tree: snapshot.Tree{Path: work}, Dir: host}
-	opened, err := pool.Driver().Open(t.Context(), place)
+	opened, err := pool.Driver.Open(t.Context(), place)
 	must(t, err)
 	b, ok := opened.(interface {
 		snapshot.Backend

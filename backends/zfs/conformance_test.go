@@ -150,7 +150,7 @@ func (b *ballast) reserve(t testing.TB, size int64) {
 func subject() snapshottest.Subject {
 	return snapshottest.Subject{
 		Name:    "zfs (root)",
-		Driver:  zfs.Driver(),
+		Driver:  zfs.Driver,
 		Place:   func(t testing.TB) snapshot.Place { return place(t) },
 		Small:   func(t testing.TB) snapshot.Place { return place(t, "-o", small) },
 		Ballast: newBallast,

@@ -15,10 +15,8 @@ import (
 
 const name = "zfs"
 
-// Driver returns the driver of the ZFS backend, by which the engine finds and opens it.
-func Driver() snapshot.Driver {
-	return snapshot.Driver{Name: name, Automatic: true, Filesystem: "zfs", Open: Open}
-}
+// Driver is the driver of the ZFS backend, by which the engine finds and opens it.
+var Driver = snapshot.Driver{Name: name, Automatic: true, Filesystem: "zfs", Open: Open}
 
 // Open returns the ZFS backend for the tree place.Tree. It writes nothing, and starts no program. Errors:
 // ErrNotFound; ErrNotSupported (the tree is not on ZFS, the user is not root, zfs(8) is missing, or the

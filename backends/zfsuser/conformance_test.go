@@ -33,7 +33,7 @@ const (
 func TestMain(m *testing.M) { servetest.Main(m) }
 
 func driver() snapshot.Driver {
-	return zfsuser.Driver(servetest.Program)
+	return servetest.Driver(zfsuser.Driver)
 }
 
 func TestConformance(t *testing.T) {

@@ -21,13 +21,12 @@ import (
 
 const name = "zfs-fusecow"
 
-// Driver returns the driver of this backend. It accepts any directory of a mounted ZFS dataset, for a user
-// with the zfs-allow(8) grants that snapshots need. Each check of the grants runs zfs(8). program returns the
-// command line of the FUSE server program, as for [fusecow.Driver].
-func Driver(program func() ([]string, error)) snapshot.Driver {
-	return snapshot.Driver{Name: name, Automatic: true, Filesystem: "zfs", Open: func(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
-		return fusecow.OpenFrozen(ctx, place, program, zfs.States{})
-	}}
+// Driver is the driver of this backend. It accepts any directory of a mounted ZFS dataset, for a user with
+// the zfs-allow(8) grants that snapshots need. Each check of the grants runs zfs(8).
+var Driver = snapshot.Driver{Name: name, Automatic: true, Filesystem: "zfs", Open: open}
+
+func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
+	return fusecow.OpenFrozen(ctx, place, zfs.States{})
 }
 
 var _ fusecow.Freezer = zfs.States{}

@@ -135,7 +135,7 @@ func (a *app) states(sandbox string) (names []string) {
 // completeBackend completes an argument in the shell to the name of a backend, such as btrfs.
 func completeBackend(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var names []string
-	for _, d := range all.Drivers(nil) {
+	for _, d := range all.Drivers {
 		names = append(names, d.Name)
 	}
 	return names, noFiles

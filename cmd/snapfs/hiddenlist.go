@@ -49,7 +49,7 @@ and shell start files, such as .bashrc, are shown as well.`
 func newHidden(*app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(hiddenIntro + "\n")
-	for _, row := range hostfs.HiddenRows() {
+	for _, row := range hostfs.HiddenRows {
 		b.WriteString("\n" + row.Program + ": " + hiddenWhat(row) + "\n")
 		b.WriteString(wrapped("  ", strings.Join(row.Places, " "), 80))
 	}
@@ -69,7 +69,7 @@ func writeHidden(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# What a sandbox does not see\n\nWritten by `make docs` from engine/hostfs/secretpaths.go, like `snapfs help hidden`.\n\n" + hiddenIntro +
 		"\n\n| of | what | places |\n| --- | --- | --- |\n")
-	for _, row := range hostfs.HiddenRows() {
+	for _, row := range hostfs.HiddenRows {
 		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", row.Program, hiddenWhat(row), strings.Join(row.Places, "` `"))
 	}
 	_, err := io.WriteString(w, b.String())

@@ -59,7 +59,7 @@ func (p *pools) dir(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return e.DataDir(pool.Driver().Name), nil
+	return e.DataDir(pool.Driver.Name), nil
 }
 
 func (p *pools) open(ctx context.Context) (*pool.Pool, error) {
@@ -283,7 +283,7 @@ func (p *pools) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	driver := pool.Driver().Name
+	driver := pool.Driver.Name
 	for _, t := range s.Trees {
 		if err := e.DropBases(ctx, driver, t.Path); err != nil {
 			return err
@@ -339,6 +339,6 @@ func printPool(w io.Writer, s pool.Status) error {
 
 func (p *pools) complete(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	dir := p.a.stateDir()
-	names, _ := pool.List(filepath.Join(dir, "data", pool.Driver().Name))
+	names, _ := pool.List(filepath.Join(dir, "data", pool.Driver.Name))
 	return names, noFiles
 }

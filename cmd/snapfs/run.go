@@ -121,8 +121,10 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if st.Signal != 0 {
 		doc.Signal = st.Signal.String()
 	}
-	if err := evidence.RecordChanges(ctx, e, s.Record); err != nil {
-		return r.keepAfter(ctx, s, &doc, err)
+	if s.Record.Policy.Evidence {
+		if err := evidence.RecordChanges(ctx, e, s.Record); err != nil {
+			return r.keepAfter(ctx, s, &doc, err)
+		}
 	}
 	err = r.settle(ctx, s, &doc)
 	doc.Sandbox = s.Record.Name
@@ -259,9 +261,11 @@ func (r *runner) remove(ctx context.Context, s *engine.Session, doc *runDocument
 // discardSandbox removes the sandbox. If evidence about it is collected, the statement that ends the evidence
 // is signed before.
 func (r *runner) discardSandbox(ctx context.Context, s *engine.Session) error {
-	err := evidence.End(ctx, s.Engine, s.Record)
-	if s.Record.Policy.Evidence && err == nil {
-		r.a.ui.hint("snapfs evidence export " + s.Record.Name + " -o " + s.Record.Name + ".evidence")
+	var err error
+	if s.Record.Policy.Evidence {
+		if err = evidence.End(ctx, s.Engine, s.Record); err == nil {
+			r.a.ui.hint("snapfs evidence export " + s.Record.Name + " -o " + s.Record.Name + ".evidence")
+		}
 	}
 	return errors.Join(err, s.Discard(ctx))
 }

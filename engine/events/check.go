@@ -32,7 +32,7 @@ func (l *Log) CheckEnded(name, id string, c Check) {
 	args := c.Args
 	if l.witness != nil {
 		d.Check, d.Output = c.Args, c.Output
-		args = l.witness.Redact(id, args)
+		args = l.witness().Redact(id, args)
 	}
 	d.Command = Command(args)
 	l.Append(Event{Type: CheckEnded, Subject: name, SandboxID: id, Data: d})

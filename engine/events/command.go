@@ -21,16 +21,16 @@ type Start struct {
 
 // Starting prepares the events of a command in the sandbox with this name and id. If the sandbox keeps
 // evidence (a signed log of everything done with it), Starting stores the start there. The caller starts the
-// command only if there is no error.
-func (l *Log) Starting(name, id string, args, env []string) (*Start, error) {
+// command only if there is no error. unwitnessed is as in [Event].
+func (l *Log) Starting(name, id string, unwitnessed bool, args, env []string) (*Start, error) {
 	s := &Start{log: l, from: time.Now()}
 	run := strconv.FormatInt(s.from.UnixNano(), 36)
-	s.seen = Event{Type: CommandStarted, Subject: name, SandboxID: id, Data: Data{Run: run, Command: args, Env: env}}
+	s.seen = Event{Type: CommandStarted, Subject: name, SandboxID: id, Unwitnessed: unwitnessed, Data: Data{Run: run, Command: args, Env: env}}
 	if err := l.Before(s.seen); err != nil {
 		return nil, err
 	}
-	if l != nil && l.witness != nil {
-		args = l.witness.Redact(id, args)
+	if l != nil && l.witness != nil && !unwitnessed {
+		args = l.witness().Redact(id, args)
 	}
 	s.seen.Data.Command, s.seen.Data.Env = Command(args), nil
 	return s, nil
@@ -50,7 +50,7 @@ func (s *Start) Started() (ended func(status int, u Usage, limit string)) {
 	s.from = time.Now()
 	s.log.Append(s.seen)
 	return func(status int, u Usage, limit string) {
-		s.log.Append(Event{Type: CommandEnded, Subject: s.seen.Subject, SandboxID: s.seen.SandboxID, Data: Data{
+		s.log.Append(Event{Type: CommandEnded, Subject: s.seen.Subject, SandboxID: s.seen.SandboxID, Unwitnessed: s.seen.Unwitnessed, Data: Data{
 			Run: s.seen.Data.Run, Status: &status, Seconds: time.Since(s.from).Seconds(), CPUSeconds: u.CPU.Seconds(), MemoryBytes: u.MemoryBytes,
 			Limit: limit,
 		}})

@@ -46,6 +46,9 @@ const (
 // An Event is one entry of the event stream of a state directory. Its JSON form is that of a CloudEvents 1.0
 // event.
 type Event struct {
+	// Unwitnessed is set by a caller who knows that the sandbox keeps no evidence, so that no
+	// [Witness] need look. It is stored nowhere.
+	Unwitnessed bool `json:"-"`
 	// ID is the event's number in the stream, in decimal, from 1. Numbers have no gaps.
 	ID          string `json:"id"`
 	SpecVersion string `json:"specversion"`

@@ -38,7 +38,7 @@ const (
 type Log struct {
 	state   string
 	notice  func(string)
-	witness Witness // or nil
+	witness func() Witness // nil: there is none
 	bytes   int64   // maxFile, but in tests
 
 	mu       sync.Mutex
@@ -50,9 +50,9 @@ type Log struct {
 }
 
 // New returns the log of events of a state directory. No file stays open between two events. An event that
-// cannot be written is left out, and notice gets the first such error. witness stores the events of sandboxes
-// that have a signed evidence log; it may be nil.
-func New(state string, notice func(string), witness Witness) *Log {
+// cannot be written is left out, and notice gets the first such error. witness returns what stores the events of
+// sandboxes that have a signed evidence log; it is called for each event that needs it, and may be nil.
+func New(state string, notice func(string), witness func() Witness) *Log {
 	return &Log{state: state, notice: notice, witness: witness, bytes: maxFile}
 }
 
@@ -65,7 +65,11 @@ func (l *Log) Append(e Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := errors.Join(l.append(&e), l.after(e)); err != nil {
+	err := l.append(&e)
+	if l.witness != nil && !e.Unwitnessed {
+		err = errors.Join(err, l.witness().After(e))
+	}
+	if err != nil {
 		l.complain.Do(func() { l.notice("an event was not written: " + err.Error()) })
 	}
 }

@@ -18,17 +18,8 @@ type Witness interface {
 // before the operation it announces. It appends nothing to the event stream. The caller starts the operation
 // only if there is no error.
 func (l *Log) Before(e Event) error {
-	if l == nil || l.witness == nil {
+	if l == nil || l.witness == nil || e.Unwitnessed {
 		return nil
 	}
-	return l.witness.Before(e)
-}
-
-// after passes an event of the stream to the log's [Witness], which stores it in the sandbox's signed
-// evidence log if the sandbox keeps one.
-func (l *Log) after(e Event) error {
-	if l.witness == nil {
-		return nil
-	}
-	return l.witness.After(e)
+	return l.witness().Before(e)
 }

@@ -236,7 +236,7 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 			})
 		}
 	}
-	b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: hf.cat.DataDir(d.Name)})
+	b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: hf.cat.DataDir(d.Name), Server: hf.server})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", d.Name, err)
 	}
@@ -315,7 +315,7 @@ func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend
 	}
 	for _, d := range hf.drivers {
 		if d.Name == t.Driver {
-			b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: t.Path}, Dir: hf.cat.DataDir(d.Name), Held: true})
+			b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: t.Path}, Dir: hf.cat.DataDir(d.Name), Held: true, Server: hf.server})
 			if err != nil {
 				return nil, fmt.Errorf("opening %s: %w", d.Name, err)
 			}

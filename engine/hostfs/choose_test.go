@@ -23,7 +23,7 @@ func TestADriverForAnotherFilesystemIsNotOpened(t *testing.T) {
 		opened++
 		return nil, errs.New("opening", "", errs.ErrNotSupported, "no")
 	}}
-	hf := New(cat, []snapshot.Driver{d}, func(string) {})
+	hf := New(cat, []snapshot.Driver{d}, nil, func(string) {})
 	_, err = hf.try(t.Context(), d, t.TempDir(), Request{})
 	if opened != 0 || !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), ", not on otherfs") {
 		t.Errorf("opened %d times: %v", opened, err)

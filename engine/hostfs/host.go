@@ -13,13 +13,14 @@ type Host struct {
 	cat     *catalog.Catalog
 	drivers []snapshot.Driver
 	notice  func(string)
+	server  func() ([]string, error) // see snapshot.Place
 
 	mu       sync.Mutex
 	backends map[string]snapshot.Backend // opened backends, by driver and tree
 }
 
-// New returns a Host that prefers the drivers in their order. It calls notice with a sentence for the user,
-// such as that a copy is large.
-func New(cat *catalog.Catalog, drivers []snapshot.Driver, notice func(string)) *Host {
-	return &Host{cat: cat, drivers: drivers, notice: notice, backends: map[string]snapshot.Backend{}}
+// New returns a Host that prefers the drivers in their order, and opens them with server as
+// [snapshot.Place] describes it. It calls notice with a sentence for the user, such as that a copy is large.
+func New(cat *catalog.Catalog, drivers []snapshot.Driver, server func() ([]string, error), notice func(string)) *Host {
+	return &Host{cat: cat, drivers: drivers, server: server, notice: notice, backends: map[string]snapshot.Backend{}}
 }

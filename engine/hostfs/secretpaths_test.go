@@ -63,7 +63,7 @@ func TestSettingsAreHiddenOnlyWithACredential(t *testing.T) {
 // The table has the one form that the search and the page understand.
 func TestEachPlaceIsInOneRow(t *testing.T) {
 	seen := map[string]string{}
-	for _, row := range HiddenRows() {
+	for _, row := range HiddenRows {
 		if row.Program == "" || row.What == "" || len(row.Places) == 0 {
 			t.Errorf("a row without content: %+v", row)
 		}

@@ -169,7 +169,7 @@ func newEvent(rec *catalog.Record) events.Event {
 			made.Backends = append(made.Backends, t.Driver)
 		}
 	}
-	return events.Event{Type: events.SandboxCreated, Subject: rec.Name, SandboxID: rec.ID, Data: made}
+	return events.Event{Type: events.SandboxCreated, Subject: rec.Name, SandboxID: rec.ID, Unwitnessed: !rec.Policy.Evidence, Data: made}
 }
 
 // MakeTmp creates the host directory that a persistent sandbox's processes see as /tmp. An existing one is no

@@ -114,7 +114,7 @@ func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
 // Unname moves a locked sandbox to the catalogue's trash, which frees its name. [Store.Reclaim] or the next
 // garbage collection removes its trees. The lock passes to the result; after an error it is released.
 func (sb *Store) Unname(h *catalog.Locked) (catalog.Discarded, error) {
-	gone := events.Event{Type: events.SandboxRemoved, Subject: h.Name, SandboxID: h.ID}
+	gone := events.Event{Type: events.SandboxRemoved, Subject: h.Name, SandboxID: h.ID, Unwitnessed: !h.Policy.Evidence}
 	d, err := h.Discard()
 	if err == nil {
 		sb.events.Append(gone)

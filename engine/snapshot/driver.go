@@ -37,6 +37,10 @@ type Place struct {
 	// Held is set if the caller needs only existing snapshots and forks. It is then no error
 	// if the tree is gone or cannot be captured.
 	Held bool
+	// Server returns the command line of the program that serves FUSE mounts of forks, for the
+	// drivers that need one. nil means the program snapfs-fuse beside this one. A function has no
+	// form in JSON, in which the suite of package snapshottest hands a place to another process.
+	Server func() ([]string, error) `json:"-"`
 }
 
 // Bytes is a size in bytes, such as of a file, a tree or a disk. String prints it with a unit.

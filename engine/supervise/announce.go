@@ -12,7 +12,7 @@ import (
 // Starting shows the start of a command in a sandbox to the witness of events, which stores evidence; its error
 // forbids the start. Without an error the caller starts the command, and then calls Started.
 func (sv *Manager) Starting(rec *catalog.Record, command *isolate.Command) (*events.Start, error) {
-	return sv.events.Starting(rec.Name, rec.ID, command.Args, command.Env)
+	return sv.events.Starting(rec.Name, rec.ID, !rec.Policy.Evidence, command.Args, command.Env)
 }
 
 // StartIn starts a command in the container h of a sandbox, if the witness of events, which stores evidence, allows

@@ -23,16 +23,6 @@ type idMappers struct {
 	procs []*os.Process
 }
 
-// newIDMappers returns an empty set of FUSE processes that show a sandbox's trees with mapped ids, and the function
-// by which package isolate starts one. Both are nil if the Manager has no id mapper program.
-func (sv *Manager) newIDMappers() (*idMappers, isolate.IDMapper) {
-	if sv.idMapper == nil {
-		return nil, nil
-	}
-	s := &idMappers{program: sv.idMapper}
-	return s, s.start
-}
-
 // start starts a FUSE process that shows the directory tree on the FUSE device dev, with user and group ids shifted
 // to begin at base.
 func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) error {
@@ -56,9 +46,6 @@ const idMapperTimeout = 10 * time.Second
 
 // wait waits until the FUSE id mappers have written all data and ended. The container must have ended.
 func (s *idMappers) wait() {
-	if s == nil {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.procs {

@@ -165,7 +165,7 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 		err = sv.baseline.OpenWindow(ctx, held.Record, reading)
 	}
 	if err == nil {
-		err = h.serve()
+		err = sv.serve(h, held.Record)
 	}
 	if err == nil {
 		var self proc.Process

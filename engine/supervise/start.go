@@ -5,18 +5,16 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/supervise/ports"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -91,8 +89,10 @@ func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate
 	if err != nil {
 		return nil, nil, false, errors.Join(err, s.prepared.Close())
 	}
-	var mappers *idMappers
-	mappers, spec.MapIDs = sv.newIDMappers()
+	mappers := &idMappers{program: sv.idMapper}
+	if sv.idMapper != nil {
+		spec.MapIDs = mappers.start
+	}
 	tried, unobserved := attempts.Attach(s.rec, &spec, sv.events)
 	container, proc, err := s.prepared.Start(ctx, spec)
 	s.prepared = nil
@@ -248,21 +248,17 @@ func (sv *Manager) copyProbe() func() (*os.File, error) {
 // running sandbox: limits, network proxy, maintenance, time limits and reports of drift. After an error the container
 // is closed.
 func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
-	h.socket, h.clients, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
-	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
-	h.starting = func(c *isolate.Command) (*events.Start, error) { return sv.Starting(rec, c) }
-	h.started = func(s *events.Start) func(isolate.Status, *catalog.LimitHit) { return sv.Started(rec, h, s) }
-	h.afterExec = sv.afterExec(rec, h)
-	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
+	h.Hidden = hide
 	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 	}
-	var err error
-	log := sv.egress.JournalOf(rec)
-	log.OnRefusal = sv.refusals(rec, h)
-	h.forwards = ports.New(rec, h.dialPort, log.Put)
-	if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, log); err != nil {
-		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
+	if strings.HasPrefix(rec.Policy.Network, hostfs.AllowNet) {
+		h.journal = sv.egress.JournalOf(rec)
+		h.journal.OnRefusal = sv.refusals(rec, h)
+		var err error
+		if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, h.journal); err != nil {
+			return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
+		}
 	}
 	h.Resources.disk = sv.sandboxes.GaugeOf(rec)
 	h.timers = append(h.timers, sv.sandboxes.StartMaintenance(rec))

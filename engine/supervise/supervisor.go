@@ -45,7 +45,8 @@ type Supervisor struct {
 	Resources  *Resources
 	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
-	forwards   *ports.Forwards        // of the host's ports
+	journal    *egress.Journal        // of the network; nil while there is neither a proxy nor a client
+	forwards   *ports.Forwards        // of the host's ports; set by serve, like prove to afterExec above
 	Refused    []egress.RefusedAccess // by the proxy; set by Close
 	Attempts   *attempts.Log          // what the programs tried, or nil where that is not observed
 	deadlines  *deadlines
@@ -66,13 +67,24 @@ type Supervisor struct {
 // socket returns the path of the Unix socket on which a sandbox's supervisor serves other snapfs processes.
 func (sv *Manager) socket(name string) string { return filepath.Join(sv.cat.Path(name), "keeper") }
 
-// serve opens the sandbox's Unix socket and handles the requests of other snapfs processes until Close.
-func (h *Supervisor) serve() error {
+// serve opens the Unix socket of the sandbox of rec, and handles the requests of other snapfs processes to its
+// supervisor h until h is closed.
+func (sv *Manager) serve(h *Supervisor, rec *catalog.Record) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || h.listen != nil {
 		return nil
 	}
+	h.socket, h.clients = sv.socket(rec.Name), map[*fdsock.Conn]bool{}
+	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
+	h.starting = func(c *isolate.Command) (*events.Start, error) { return sv.Starting(rec, c) }
+	h.started = func(s *events.Start) func(isolate.Status, *catalog.LimitHit) { return sv.Started(rec, h, s) }
+	h.afterExec = sv.afterExec(rec, h)
+	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
+	if h.journal == nil {
+		h.journal = sv.egress.JournalOf(rec)
+	}
+	h.forwards = ports.New(rec, h.dialPort, h.journal.Put)
 	l, err := fdsock.Listen(h.socket)
 	if err != nil {
 		return errs.With("listening", h.socket, err)
@@ -192,9 +204,8 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	h.mu.Unlock()
 	if l != nil {
 		h.served.Wait()
-		err = errors.Join(err, l.Close())
+		err = errors.Join(err, l.Close(), h.forwards.Close())
 	}
-	err = errors.Join(err, h.forwards.Close())
 	// After the clients: one that has frozen the container blocks its pause.
 	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }

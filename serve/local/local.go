@@ -42,7 +42,8 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
 		Later:      o.Later,
 		State:      o.State,
-		Drivers:    all.Drivers(o.Notice),
+		Drivers:    all.Drivers,
+		Server:     func() ([]string, error) { return run.Beside("snapfs-fuse", o.Notice) },
 		Notice:     o.Notice,
 		Supervisor: []string{o.Program, "keeper"},
 		Sweeper:    []string{o.Program, "sweeper"},

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 func openEngine(ctx context.Context, state string) (*engine.Engine, error) {
-	return engine.Open(ctx, engine.Config{State: state, Drivers: all.Drivers(nil), Supervisor: []string{"/proc/self/exe", "keeper"}})
+	return engine.Open(ctx, engine.Config{State: state, Drivers: all.Drivers, Supervisor: []string{"/proc/self/exe", "keeper"}})
 }
 
 // clones are sandboxes of a small workspace, each with a lease without a view.

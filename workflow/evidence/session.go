@@ -24,8 +24,11 @@ import (
 // beside the log, and the root hash of the manifest in the log, unless the last record has the same root. For
 // a sandbox that keeps no evidence it does nothing. The engine calls it before each promotion.
 func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
+	if !rec.Policy.Evidence {
+		return nil
+	}
 	l := Of(e.Catalog()).Log(rec.ID)
-	if !rec.Policy.Evidence || !l.Exists() {
+	if !l.Exists() {
 		return nil
 	}
 	lines, err := manifest(ctx, e, rec)

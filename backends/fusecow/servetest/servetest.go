@@ -12,14 +12,25 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 const word = "serve"
 
-// Program returns the command that makes this test binary serve a tree as a process of its own. Tests pass it
-// to [fusecow.Driver] and to backends built on it.
+// Program returns the command that makes this test binary serve a tree as a process of its own. It serves as
+// Place.Server.
 func Program() ([]string, error) { return []string{"/proc/self/exe", word}, nil }
+
+// Driver returns the driver d with this test binary as the server of its trees.
+func Driver(d snapshot.Driver) snapshot.Driver {
+	open := d.Open
+	d.Open = func(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
+		place.Server = Program
+		return open(ctx, place)
+	}
+	return d
+}
 
 // Main serves a tree if this process was started by [Program], and runs the tests otherwise. TestMain calls it.
 // It does not return.
