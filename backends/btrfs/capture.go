@@ -107,7 +107,7 @@ func (c *capture) takeSnapshot(ctx context.Context, e *entry, id snapshot.ID) er
 	if err := c.recordLatest(string(id)); err != nil {
 		return err
 	}
-	return e.copyFrom(ctx, c.src, c.within, true)
+	return e.copyFrom(ctx, origin{fd: c.src, within: c.within}, true)
 }
 
 func (c *capture) recordLatest(id string) error {

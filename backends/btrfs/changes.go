@@ -8,6 +8,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -51,7 +52,8 @@ type side struct {
 	info   btrfs.Subvolume
 	within string
 	line   []ancestor
-	ino    uint64 // of top
+	nested lineage // of the subvolumes nested in the tree
+	ino    uint64  // of top
 }
 
 func (s *side) close() {
@@ -68,6 +70,9 @@ func (r dataDir) side(kind, id string) (*side, error) {
 	if kind == forks {
 		s.line = append(s.line, ancestor{info.UUID.String(), math.MaxUint64})
 	}
+	if s.nested, err = r.readLineage(kind + "/" + id); err != nil {
+		return nil, err
+	}
 	if s.fd, err = r.open(kind + "/" + id + "/" + treeName); err != nil {
 		return nil, notFoundIfMissing(err)
 	}
@@ -82,19 +87,19 @@ func (r dataDir) side(kind, id string) (*side, error) {
 }
 
 // commonTransaction returns the number of the btrfs transaction up to which two subvolumes are equal, from
-// their ancestors a and b, and false if they have no common ancestor.
+// their ancestors a and b, oldest first, and false if they have no common ancestor. The youngest common ancestor
+// decides.
 func commonTransaction(a, b []ancestor) (uint64, bool) {
-	at, related := uint64(0), false
-	for i := range min(len(a), len(b)) {
-		if a[i].uuid != b[i].uuid {
-			break
-		}
-		at, related = min(a[i].at, b[i].at), true
-		if a[i].at != b[i].at {
-			break
+	at := make(map[string]uint64, len(a))
+	for _, x := range a {
+		at[x.uuid] = x.at
+	}
+	for _, y := range slices.Backward(b) {
+		if x, ok := at[y.uuid]; ok {
+			return min(x, y.at), true
 		}
 	}
-	return at, related
+	return 0, false
 }
 
 func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit func(snapshot.Candidate) bool) error {

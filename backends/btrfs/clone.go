@@ -178,5 +178,5 @@ func (c *capture) remake(ctx context.Context, se, fe *entry) error {
 		return err
 	}
 	defer unix.Close(src)
-	return fe.copyFrom(ctx, src, c.within, false)
+	return fe.copyFrom(ctx, origin{src, c.within, se.path}, false)
 }

@@ -27,7 +27,8 @@
 //
 // Each subvolume has a parent directory of its own, because subvolume creations in one directory
 // are serialised, and those in different directories share a commit. An entry without tree is
-// incomplete: only Remove and RemoveFork accept it.
+// incomplete: only Remove and RemoveFork accept it. Where the tree has nested subvolumes, the entry has a
+// file nested with their ancestors, so that changes in them are found after the fork that made them is gone.
 //
 // Mount the filesystem noatime, or at least the views: btrfs counts a new access time as a change,
 // and [snapshot.ChangeLister] then lists every file that was read.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // An entry is the open directory of a snapshot or fork that is being made, with a mark (a text file that
@@ -104,11 +102,20 @@ func (e *entry) giveUp() error {
 	return e.data.discard(e.path, "half")
 }
 
-// copyFrom makes the subvolume of a new snapshot or fork: a btrfs snapshot of the subvolume whose root is
-// open as src, including the subvolumes nested in its directory within. Atomic: the new subvolume gets its
-// name when it is complete.
-func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly bool) error {
-	nested, err := nestedIn(src, within)
+// An origin is the open subvolume of which a new snapshot or fork is a copy.
+type origin struct {
+	fd int // its root
+	// within is the path of the tree in the subvolume, or ".".
+	within string
+	// entry is the directory of the snapshot or fork that the subvolume belongs to, relative to the data
+	// directory; "" for the real tree.
+	entry string
+}
+
+// copyFrom makes the subvolume of a new snapshot or fork: a btrfs snapshot of the subvolume src, including the
+// subvolumes nested in the tree. Atomic: the new subvolume gets its name when it is complete.
+func (e *entry) copyFrom(ctx context.Context, src origin, readOnly bool) error {
+	nested, err := nestedIn(src.fd, src.within)
 	if err != nil {
 		return err
 	}
@@ -116,10 +123,10 @@ func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly b
 		return err
 	}
 	if len(nested) == 0 {
-		return snapshotInto(src, e.fd, treeName, readOnly)
+		return snapshotInto(src.fd, e.fd, treeName, readOnly)
 	}
 	const half = "half"
-	if err := snapshotInto(src, e.fd, half, false); err != nil {
+	if err := snapshotInto(src.fd, e.fd, half, false); err != nil {
 		return err
 	}
 	root, err := e.data.open(e.path + "/" + half)
@@ -127,7 +134,7 @@ func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly b
 		return err
 	}
 	defer unix.Close(root)
-	if err := copyNested(ctx, src, root, within, nested, readOnly); err != nil {
+	if err := e.copyNested(ctx, src, root, nested, readOnly); err != nil {
 		return err
 	}
 	if readOnly {
@@ -156,123 +163,4 @@ func snapshotInto(src, dir int, name string, readOnly bool) error {
 		return &os.PathError{Op: "snapshot", Err: err}
 	}
 	return nil
-}
-
-// copyNested replaces the empty directories that the btrfs snapshot dst of src has in place of nested
-// subvolumes by snapshots of those subvolumes, recursively. The paths in nested are relative to within.
-func copyNested(ctx context.Context, src, dst int, within string, nested []string, readOnly bool) error {
-	for _, path := range nested {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if within != "." {
-			path = within + "/" + path
-		}
-		if err := copyNestedOne(ctx, src, dst, path, readOnly); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func copyNestedOne(ctx context.Context, src, dst int, path string, readOnly bool) error {
-	from, err := openIn(src, path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // removed since it was listed
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(from)
-	dir, name := ".", path
-	if i := strings.LastIndexByte(path, '/'); i >= 0 {
-		dir, name = path[:i], path[i+1:]
-	}
-	parent, err := openIn(dst, dir)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(parent)
-	if err := fault.Point(ctx, "snapshot a nested subvolume"); err != nil {
-		return err
-	}
-	if err := replaceStub(from, parent, name); err != nil {
-		var p *errs.Error
-		if errors.As(err, &p) {
-			p.Path, p.Err = path, errors.New("a subvolume nested in the tree belongs to another user")
-		}
-		return err
-	}
-	to, err := openIn(parent, name)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(to)
-	deeper, err := nestedIn(from, ".")
-	if err != nil {
-		return err
-	}
-	if err := copyNested(ctx, from, to, ".", deeper, readOnly); err != nil || !readOnly {
-		return err
-	}
-	return btrfs.SetReadOnly(to, true)
-}
-
-// replaceStub replaces the empty directory name in parent, which a btrfs snapshot has in place of a nested
-// subvolume, by a snapshot of that subvolume, open as from. The mtime of the parent stays, because the user
-// has not changed it.
-func replaceStub(from, parent int, name string) error {
-	st, err := vfs.Lstat(parent, "")
-	if err != nil {
-		return err
-	}
-	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err != nil {
-		return &os.PathError{Op: "replace", Path: name, Err: err}
-	}
-	if err := snapshotInto(from, parent, name, false); err != nil {
-		return err
-	}
-	times := []unix.Timespec{
-		{Nsec: unix.UTIME_OMIT},
-		{Sec: st.MTime.Sec, Nsec: int64(st.MTime.Nsec)},
-	}
-	if err := unix.UtimesNanoAt(parent, "", times, unix.AT_EMPTY_PATH); err != nil {
-		return &os.PathError{Op: "set the mtime of", Path: name, Err: err}
-	}
-	return nil
-}
-
-// nestedIn lists the btrfs subvolumes nested in the directory within of the subvolume open as src. The paths
-// are relative to within. It omits snapfs's own.
-func nestedIn(src int, within string) ([]string, error) {
-	dir := src
-	if within != "." {
-		fd, err := openIn(src, within)
-		if err != nil {
-			return nil, err
-		}
-		defer unix.Close(fd)
-		dir = fd
-	}
-	all, err := btrfs.Nested(dir)
-	if err != nil {
-		return nil, &os.PathError{Op: "list the subvolumes in", Path: within, Err: err}
-	}
-	found := all[:0]
-	for _, path := range all {
-		if !isHome(dir, path) {
-			found = append(found, path)
-		}
-	}
-	return found, nil
-}
-
-func isHome(dir int, path string) bool {
-	name := path[strings.LastIndexByte(path, '/')+1:]
-	if !strings.HasPrefix(name, hiddenDir) {
-		return false
-	}
-	// Another user's .snapfs can be neither read nor copied.
-	err := unix.Faccessat(dir, path+"/"+markName, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW)
-	return err == nil || err == unix.EACCES
 }

@@ -112,7 +112,8 @@ func forkMark(from snapshot.ID, m mark, info btrfs.Subvolume) mark {
 // makeFork makes a writable copy of the snapshot from under the name id, with the description m. kind is
 // forks, or the directory for forks that are made in advance.
 func (r dataDir) makeFork(ctx context.Context, from, kind, id string, m mark) error {
-	src, err := r.open(snapshots + "/" + from + "/" + treeName)
+	source := snapshots + "/" + from
+	src, err := r.open(source + "/" + treeName)
 	if err != nil {
 		return notFoundIfMissing(err)
 	}
@@ -122,7 +123,7 @@ func (r dataDir) makeFork(ctx context.Context, from, kind, id string, m mark) er
 		return err
 	}
 	defer e.close()
-	if err := e.copyFrom(ctx, src, m.within, false); err != nil {
+	if err := e.copyFrom(ctx, origin{src, m.within, source}, false); err != nil {
 		return errors.Join(err, e.giveUp())
 	}
 	return nil
@@ -161,7 +162,7 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 		return snapshot.Snapshot{}, err
 	}
 	defer e.close()
-	if err := e.copyFrom(ctx, src, fm.within, true); err != nil {
+	if err := e.copyFrom(ctx, origin{src, fm.within, path}, true); err != nil {
 		return snapshot.Snapshot{}, errors.Join(err, e.giveUp())
 	}
 	fm.base = string(id)

@@ -62,11 +62,15 @@ func (m mark) text() string {
 		s.WriteString("\nfrom " + m.from)
 	}
 	s.WriteString("\nline")
-	for _, a := range m.line {
-		s.WriteString(" " + a.uuid + ":" + strconv.FormatUint(a.at, 10))
-	}
+	writeLine(&s, m.line)
 	s.WriteString("\n")
 	return s.String()
+}
+
+func writeLine(s *strings.Builder, line []ancestor) {
+	for _, a := range line {
+		s.WriteString(" " + a.uuid + ":" + strconv.FormatUint(a.at, 10))
+	}
 }
 
 func parseMark(text string) (m mark, err error) {
@@ -115,27 +119,36 @@ func parseLine(s string) ([]ancestor, error) {
 	return line, nil
 }
 
-func (r dataDir) writeMark(path string, m mark) error {
+func (r dataDir) writeMark(path string, m mark) error { return r.writeNew(path, m.text()) }
+
+// writeNew writes text to a new file at path, which only its owner may read.
+func (r dataDir) writeNew(path, text string) error {
 	fd, err := unix.Openat(r.fd, path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return &os.PathError{Op: "write", Path: path, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), path)
-	_, err = f.WriteString(m.text())
+	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }
 
 func (r dataDir) readMark(entry string) (mark, error) {
-	f, err := vfs.OpenBeneath(r.fd, entry+"/"+markName, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	text, err := r.readText(entry+"/"+markName, 1<<20)
 	if err != nil {
 		return mark{}, err
+	}
+	return parseMark(text)
+}
+
+// readText returns the first most bytes of the file at path.
+func (r dataDir) readText(path string, most int64) (string, error) {
+	f, err := vfs.OpenBeneath(r.fd, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
-	if err != nil {
-		return mark{}, err
-	}
-	return parseMark(string(text))
+	text, err := io.ReadAll(io.LimitReader(f, most))
+	return string(text), err
 }
 
 func (b *Backend) path(kind, id, within string) string {

@@ -166,7 +166,7 @@ func entries(fd int, ino uint64) (map[string]child, error) {
 	return all, err
 }
 
-// nested compares the subvolumes nested in the two trees of the scan. If one is a snapshot of the other, it
+// nested compares the subvolumes nested in the two trees of the scan. If both descend from one subvolume, it
 // yields their differences, otherwise the whole subvolume as changed.
 func (s *scan) nested() error {
 	all := map[string]bool{}
@@ -194,12 +194,12 @@ func (s *scan) nestedAt(path string) error {
 		}
 		return nil
 	}
-	x, err := nestedSide(s.a.top, path)
+	x, err := s.a.nestedSide(path)
 	if err != nil {
 		return whole() // only one side has it, or it cannot be opened
 	}
 	defer x.close()
-	y, err := nestedSide(s.b.top, path)
+	y, err := s.b.nestedSide(path)
 	if err != nil {
 		return whole()
 	}
@@ -207,14 +207,10 @@ func (s *scan) nestedAt(path string) error {
 	within := *s
 	within.a, within.b = x, y
 	within.emit = func(t snapshot.Candidate) bool {
-		return s.emit(snapshot.Candidate{Path: below(path, t.Path), Tree: t.Tree})
+		return s.emit(snapshot.Candidate{Path: below(path, t.Path), Tree: t.Tree, Named: t.Named})
 	}
-	switch {
-	case y.info.Parent == x.info.UUID:
-		within.since = y.info.Born
-	case x.info.Parent == y.info.UUID:
-		within.since = x.info.Born
-	default:
+	var related bool
+	if within.since, related = commonTransaction(x.line, y.line); !related {
 		return whole()
 	}
 	if err := within.run(); err != nil {
@@ -228,23 +224,4 @@ func below(dir, path string) string {
 		return dir
 	}
 	return filepath.Join(dir, path)
-}
-
-// nestedSide opens the subvolume at path in dir, which is nested in a tree that is being compared, to compare
-// it with the one at the same path in the other tree. The caller must close the result.
-func nestedSide(dir int, path string) (*side, error) {
-	s := &side{within: ".", ino: btrfs.RootInode}
-	var err error
-	if s.fd, err = openIn(dir, path); err != nil {
-		return nil, err
-	}
-	if s.top, err = openIn(s.fd, "."); err != nil {
-		unix.Close(s.fd)
-		return nil, err
-	}
-	if s.info, err = btrfs.Info(s.fd); err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
 }
