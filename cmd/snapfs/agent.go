@@ -30,7 +30,7 @@ protected and what is not.`,
 		Args:    exactly(),
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(agentInstall(a), agentUninstall(a), agentStatus(a))
+	cmd.AddCommand(agentInstall(a), agentUninstall(a), agentStatus(a), agentRun(a))
 	return cmd
 }
 

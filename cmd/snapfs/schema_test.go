@@ -55,6 +55,7 @@ type errorSchema struct {
 // error for what is printed on standard error.
 func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
+		"agent-run":            reflect.TypeFor[agentRunDocument](),
 		"agent-status":         reflect.TypeFor[agentReport](),
 		"apply":                reflect.TypeFor[reconcile.Promoted](),
 		"bisect":               reflect.TypeFor[bisectDocument](),

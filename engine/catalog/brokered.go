@@ -15,6 +15,8 @@ type Secret struct {
 	Env     string   `json:"env,omitempty"`
 	File    string   `json:"file,omitempty"`
 	Command []string `json:"command,omitempty"`
+	// Field is the path of the value in a File of JSON, its names joined by dots, or "" if the whole file is the value.
+	Field string `json:"field,omitempty"`
 	// Hosts are names with optional ports, as in network rules; the secret goes nowhere else. Methods and Paths
 	// restrict it further.
 	Hosts   []string `json:"hosts"`

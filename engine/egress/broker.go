@@ -112,6 +112,13 @@ func openSecret(s *catalog.Secret) (*os.File, error) {
 	refuse := func(err error, hints ...string) error {
 		return &errs.Error{Op: "reading the secret", Subject: s.Name, Kind: errs.ErrInvalid, Err: err, Hints: hints}
 	}
+	if s.Field != "" {
+		value, err := FieldOf(s.File, s.Field)
+		if err != nil {
+			return nil, refuse(err)
+		}
+		return filled(value)
+	}
 	if s.File != "" {
 		f, err := os.Open(s.File)
 		if err != nil {

@@ -21,6 +21,7 @@ func secretsSection() Section {
 		Keys: []Key{
 			{"env", "variable", "", "The source: a variable of the host, where the sandbox is started."},
 			{"file", "path", "", "Or the source is a file. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
+			{"field", "text", "the whole file", "The value's place in a file of JSON: names joined by dots, as claudeAiOauth.accessToken."},
 			{"command", "text, or list of texts", "", "Or the source is the output of a command, which runs on the real machine, as you, at each start of the sandbox: a line for the shell, or a program with its arguments."},
 			{"hosts", "list of names", "", `The only servers that get the secret, over TLS: "api.example.com" with port 443, or "api.example.com:8443", or "*.example.com".`},
 			{"methods", "list of methods", "every method", "The only methods of requests that get it."},
@@ -73,6 +74,8 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 		if files := r.paths(name, path, []any{v}); len(files) == 1 {
 			s.File = files[0]
 		}
+	case "field":
+		s.Field = r.text(name, path, v)
 	case "command":
 		if c := r.run(name, path, v); c != nil {
 			s.Command = c.Args
@@ -139,6 +142,9 @@ func (r *reader) checkSecret(s *catalog.Secret, path string) {
 	}
 	if sources != 1 {
 		r.wrong(path, fmt.Sprintf("secret %s: %d sources", s.Name, sources), `give it one: env = "VARIABLE", file = "PATH" or command = "…"`)
+	}
+	if s.Field != "" && s.File == "" {
+		r.wrong(path, fmt.Sprintf("secret %s: field without a file", s.Name), `name the file of JSON: file = "PATH"`)
 	}
 	if len(s.Hosts) == 0 {
 		r.wrong(path, fmt.Sprintf("secret %s: no hosts", s.Name), `name the servers that get it: hosts = ["api.example.com"]`)

@@ -13,6 +13,7 @@ func TestSecretsAndBudgetAreRead(t *testing.T) {
 net = ["GET,POST https://api.example.com/v1/*", "a.example"]
 [secrets.TOKEN]
 file = "token"
+field = "a.b"
 hosts = ["api.example.com", "*.example.org:8443"]
 methods = ["GET"]
 paths = ["/v1/*"]
@@ -34,7 +35,7 @@ hosts = ["Models.example.com"]
 		t.Fatal(err)
 	}
 	s := p.Sandbox
-	if len(s.Secrets) != 3 || s.Secrets[0].As != "HOST_A" || s.Secrets[1].As != "INSIDE_B" || s.Secrets[2].As != "TOKEN" || s.Secrets[2].File != "/w/token" ||
+	if len(s.Secrets) != 3 || s.Secrets[0].As != "HOST_A" || s.Secrets[1].As != "INSIDE_B" || s.Secrets[2].As != "TOKEN" || s.Secrets[2].File != "/w/token" || s.Secrets[2].Field != "a.b" ||
 		strings.Join(s.Secrets[2].Hosts, " ") != "api.example.com:443 *.example.org:8443" || !s.Secrets[2].Body {
 		t.Errorf("%+v", s.Secrets)
 	}
@@ -59,6 +60,7 @@ func TestMistakesInSecretsAndBudget(t *testing.T) {
 		"[secrets.A]\nenv = \"A\"\nhosts = [\"a\"]\nmethods = [\"get\"]": "invalid method",
 		"[secrets.A]\nenv = \"A\"\nhosts = [\"a\"]\npaths = [\"/../x\"]": "invalid path",
 		"[secrets.A]\nenv = \"A\"\nhosts = [\"a\"]\nvalue = \"x\"":       "unknown key",
+		"[secrets.A]\nenv = \"A\"\nfield = \"x\"\nhosts = [\"a\"]":       "field without a file",
 		"[budget]\ntokens = 0":                                           "tokens:",
 		"[budget]\ntokens = 1.5":                                         "expected a number",
 		"[budget]\nhosts = [\"a:443\"]":                                  "invalid name",

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/workflow/agentrun"
+	"github.com/spf13/cobra"
+)
+
+func agentRun(a *app) *cobra.Command {
+	var flags requestFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] agent [-- argument...]",
+		Short: "run a coding agent inside a sandbox, without its key",
+		Long: `Runs claude, codex or opencode in a new sandbox, by the built-in profile agent-claude,
+agent-codex or agent-opencode, or one of --profile. The agent's settings are copied in,
+without credentials. Its key stays outside: the sandbox has a placeholder, which the network
+proxy replaces in requests to the agent's model service alone. The key is a variable of this
+shell, such as ANTHROPIC_API_KEY, or the agent's own sign-in.
+
+What follows -- goes to the agent. snapfs exits with its status. The sandbox stays, under a
+name that snapfs prints at the start, for you to look and to promote; without changes in the
+workspace it is removed, unless --name is given.`,
+		Example: `  snapfs agent run claude
+  snapfs agent run claude --name fix --memory 8G -- -p 'make the tests pass'
+  snapfs agent run codex -- exec 'make the tests pass'`,
+		Annotations: map[string]string{passesStatus: ""},
+		Args:        atLeast("agent"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if dash := cmd.ArgsLenAtDash(); len(args) > 1 && dash != 1 {
+				return usageError(errors.New("write -- before the agent's own arguments"))
+			}
+			return a.agentRun(cmd.Context(), &flags, args[0], args[1:])
+		},
+	}
+	flags.add(cmd)
+	flags.addProve(cmd)
+	flags.addEvidence(cmd)
+	flags.addKeyPoints(cmd)
+	cmd.Flags().StringVar(&flags.name, "name", "", "give the sandbox this `name`, and keep it in any case")
+	cmd.ValidArgs = agentrun.Agents
+	return cmd
+}
+
+// agentRun runs a coding agent in a sandbox of its own, and prints afterwards what it changed.
+func (a *app) agentRun(ctx context.Context, flags *requestFlags, agent string, args []string) error {
+	if !flags.given.Changed("profile") {
+		flags.profile = "agent-" + agent
+	}
+	workspace, err := absolute(flags.workspace)
+	if err != nil {
+		return err
+	}
+	s, err := agentrun.Prepare(agent, args, workspace)
+	if err != nil {
+		return err
+	}
+	req, dir, err := flags.request(ctx, a)
+	if err != nil {
+		return err
+	}
+	if err := s.Confine(&req.Policy); err != nil {
+		return err
+	}
+	e, err := a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	rec, err := e.New(ctx, req)
+	if err != nil {
+		return err
+	}
+	if err := s.Furnish(ctx, e, rec.Name); err != nil {
+		return errors.Join(err, e.Remove(context.WithoutCancel(ctx), rec.Name))
+	}
+	a.ui.notices(s.Notices)
+	a.ui.notice(fmt.Sprintf("%s runs in the sandbox %s", agent, rec.Name))
+	err = a.exec(ctx, rec.Name, dir, nil, s.Command(), false, admissionFlags{})
+	return errors.Join(err, a.agentResult(context.WithoutCancel(ctx), e, rec, flags.name != ""))
+}
+
+// An agentRunDocument is the JSON form of the result of `snapfs agent run`: the sandbox, the agent's exit status,
+// and the changes of the workspace.
+type agentRunDocument struct {
+	Sandbox   string `json:"sandbox"`
+	Workspace string `json:"workspace"`
+	Status    int    `json:"status"`
+	// Stays is false if snapfs removed the sandbox, since nothing had changed.
+	Stays bool `json:"kept"`
+	changesDocument
+}
+
+// agentResult prints what a coding agent changed in the workspace of its sandbox, and the commands that may
+// follow. It removes a sandbox without changes unless keep is set.
+func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Record, keep bool) error {
+	now, err := e.Catalog().Get(rec.Name)
+	if err != nil {
+		return err
+	}
+	changes, err := e.Compare.Changes(ctx, now)
+	if err != nil {
+		return err
+	}
+	defer changes.Close()
+	a.ui.notices(changes.FindCommits())
+	limit(changes, []string{now.Workspace})
+	keep = keep || changes.Len() > 0
+	if a.ui.json {
+		doc := agentRunDocument{Sandbox: now.Name, Workspace: now.Workspace, Status: a.status, Stays: keep, changesDocument: documentOf(changes)}
+		err = a.ui.result(doc, func(io.Writer) error { return nil })
+	} else if changes.Len() > 0 {
+		err = printTable(os.Stderr, changes, 0, "snapfs diff "+now.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if !keep {
+		a.ui.notice("nothing changed in the workspace; the sandbox is removed (--name keeps it)")
+		return e.Remove(ctx, now.Name)
+	}
+	a.ui.notice("kept as " + now.Name)
+	a.ui.hint("snapfs diff "+now.Name, "snapfs promote "+now.Name, "snapfs rm "+now.Name)
+	return nil
+}

@@ -1,0 +1,53 @@
+package egress
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// maxField is how many bytes a secret may have that is one field of a JSON file. A pipe, through which the
+// network proxy gets it, holds four times as much.
+const maxField = 16 << 10
+
+// FieldOf returns the text at the place field of the JSON file at path: names of members joined by dots, as
+// "claudeAiOauth.accessToken". It is for secrets that programs store in files with other values beside them.
+// Errors: those of reading the file, and one without the file's content if the field is no text in it.
+func FieldOf(path, field string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	var value any
+	if json.Unmarshal(data, &value) != nil {
+		return "", fmt.Errorf("%s is no JSON", path)
+	}
+	for name := range strings.SplitSeq(field, ".") {
+		members, _ := value.(map[string]any)
+		value = members[name]
+	}
+	text, _ := value.(string)
+	switch {
+	case text == "":
+		return "", fmt.Errorf("%s has no text at %s", path, field)
+	case len(text) > maxField:
+		return "", fmt.Errorf("%s has more than 16 KiB at %s", path, field)
+	}
+	return text, nil
+}
+
+// filled returns the reading end of a pipe that holds value, for the network proxy, which gets a secret by
+// descriptor. The caller closes it.
+func filled(value string) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.WriteString(value)
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
