@@ -33,7 +33,7 @@ func (b *bench) read(name string) string {
 	return string(data)
 }
 
-func TestApplyBringsTheWorkspaceBack(t *testing.T) { asBoth(t, applyBringsTheWorkspaceBack) }
+func TestApplyBringsTheWorkspaceBack(t *testing.T) { asEach(t, applyBringsTheWorkspaceBack) }
 
 func applyBringsTheWorkspaceBack(t *testing.T, b *bench) {
 	b.write("keep", "0")

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// everywhere runs a test as root and as a user on a live base, and on a frozen
-// one.
+// everywhere runs a test on a live base and on a frozen one as root, and in make test-long
+// on a live one as an ordinary user (see [asBoth]).
 func everywhere(t *testing.T, test func(t *testing.T, b *bench)) {
 	asBoth(t, test)
 	onBtrfs(t, test)
@@ -54,7 +54,8 @@ func (b *bench) diverge() {
 }
 
 func TestPromoteMergesWithWhatHappenedSince(t *testing.T) {
-	everywhere(t, promoteMergesWithWhatHappenedSince)
+	asEach(t, promoteMergesWithWhatHappenedSince)
+	onBtrfs(t, promoteMergesWithWhatHappenedSince)
 }
 
 func promoteMergesWithWhatHappenedSince(t *testing.T, b *bench) {

@@ -66,7 +66,7 @@ func aKeeperThatFailsIsMended(t *testing.T, b *bench) {
 	}
 }
 
-func TestAKilledKeeperTakesItsProcessesAlong(t *testing.T) { asBoth(t, aKilledKeeper) }
+func TestAKilledKeeperTakesItsProcessesAlong(t *testing.T) { asEach(t, aKilledKeeper) }
 
 func aKilledKeeper(t *testing.T, b *bench) {
 	b.setStage()

@@ -275,11 +275,13 @@ func TestACommandKilledAtAnyStepIsMendedByTheNext(t *testing.T) {
 		treetest.NeedRoot(t)
 		newBench(t).rehearseAll("kill", 1, everyOperation...)
 	})
-	t.Run("user", func(t *testing.T) {
-		if treetest.AsUser(t) {
-			newBench(t).rehearseAll("kill", 41, everyOperation...)
-		}
-	})
+	if later(t) {
+		t.Run("user", func(t *testing.T) {
+			if treetest.AsUser(t) {
+				newBench(t).rehearseAll("kill", 41, everyOperation...)
+			}
+		})
+	}
 	onBtrfs(t, func(_ *testing.T, b *bench) {
 		b.rehearseAll("kill", 2, "new", "snapshot", "rollback", "remove")
 	})

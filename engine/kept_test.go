@@ -80,7 +80,7 @@ func (b *bench) expect(name, from, to string, want ...string) {
 }
 
 func TestASandboxKeepsItsFilesBetweenCommands(t *testing.T) {
-	asBoth(t, aSandboxKeepsItsFilesBetweenCommands)
+	asEach(t, aSandboxKeepsItsFilesBetweenCommands)
 }
 
 func aSandboxKeepsItsFilesBetweenCommands(t *testing.T, b *bench) {
@@ -92,7 +92,7 @@ func aSandboxKeepsItsFilesBetweenCommands(t *testing.T, b *bench) {
 	b.expect("one", "", "", "A f")
 }
 
-func TestStatesAreGoneBackToInAnyOrder(t *testing.T) { asBoth(t, statesAreGoneBackToInAnyOrder) }
+func TestStatesAreGoneBackToInAnyOrder(t *testing.T) { asEach(t, statesAreGoneBackToInAnyOrder) }
 
 func statesAreGoneBackToInAnyOrder(t *testing.T, b *bench) {
 	b.write("f", "0")
@@ -172,7 +172,7 @@ func aForkOutlivesItsOrigin(t *testing.T, b *bench) {
 }
 
 func TestEverythingInASandboxIsGoneAfterRemove(t *testing.T) {
-	asBoth(t, everythingInASandboxIsGoneAfterRemove)
+	asEach(t, everythingInASandboxIsGoneAfterRemove)
 }
 
 func everythingInASandboxIsGoneAfterRemove(t *testing.T, b *bench) {

@@ -36,7 +36,7 @@ func modelTime(t *testing.T) time.Duration {
 
 // shortPlay is how long make test plays on each backend. It does not wait until each kind of step has been played,
 // as make test-long does.
-const shortPlay = time.Second
+const shortPlay = 300 * time.Millisecond
 
 // A modelPlay plays scripts on one backend until its time is over.
 type modelPlay struct {

@@ -118,6 +118,9 @@ func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
 			return benchIn(t, treetest.Btrfs(t), treetest.Dir(t)), newBench(t)
 		},
 	} {
+		if name == "by the kernel, to overlay" && !treetest.Long(t) {
+			continue // it is sent as "to btrfs", and received as "by the walk"
+		}
 		t.Run(name, func(t *testing.T) {
 			near, far := pair(t)
 			p := &pairing{near: near, far: far}

@@ -28,7 +28,7 @@ func probing(args []string) int {
 // TestWhereAWallDoesNotHoldNothingIsStarted, and where all do, the command runs as
 // without.
 func TestWhereAWallDoesNotHoldNothingIsStarted(t *testing.T) {
-	asBoth(t, func(t *testing.T, b *bench) {
+	asEach(t, func(t *testing.T, b *bench) {
 		for _, as := range []string{"probe", "crossed"} {
 			e, err := engine.Open(t.Context(), engine.Config{State: b.state, Drivers: drivers(), Probe: []string{"/proc/self/exe", as}, SelfTest: selftest.For})
 			if err != nil {

@@ -17,10 +17,11 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// asAll runs a test as root on overlay and on btrfs, and as an ordinary user.
+// asAll runs a test as root on overlay, and in make test-long on btrfs and as an ordinary user too. What differs
+// there is how a sandbox is made, and other tests of races run on all of them in make test.
 func asAll(t *testing.T, test func(t *testing.T, b *bench)) {
 	asBoth(t, test)
-	if os.Geteuid() == 0 {
+	if os.Geteuid() == 0 && treetest.Long(t) {
 		onBtrfs(t, test)
 	}
 }
@@ -91,7 +92,7 @@ func (b *bench) text(path string) string {
 }
 
 func TestEachAttemptRunsInASandboxOfItsOwnOnOneBase(t *testing.T) {
-	asAll(t, func(t *testing.T, b *bench) {
+	test := func(t *testing.T, b *bench) {
 		b.write("f", "zero\n")
 		r := b.race(b.tries(
 			`echo "$SNAPFS_ATTEMPT of $SNAPFS_ATTEMPTS"; echo one > f`,
@@ -123,7 +124,11 @@ func TestEachAttemptRunsInASandboxOfItsOwnOnOneBase(t *testing.T) {
 			t.Errorf("the real file is %q", got)
 		}
 		b.over(r)
-	})
+	}
+	asEach(t, test)
+	if os.Geteuid() == 0 {
+		onBtrfs(t, test)
+	}
 }
 
 // A file of the real tree changes while the race starts: no attempt sees another

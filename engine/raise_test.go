@@ -88,6 +88,9 @@ func TestWhatWasRenamedIsReadAfterItWasCarriedToTheRealTree(t *testing.T) {
 		},
 	}
 	onLiveBases(t, func(t *testing.T, b *bench, backend string) {
+		if os.Geteuid() == 0 && !treetest.Long(t) {
+			delete(carry, "apply") // the same but for what it refuses
+		}
 		for verb, do := range carry {
 			t.Run(verb, func(t *testing.T) {
 				b := newBench(t)

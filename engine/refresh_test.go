@@ -12,7 +12,8 @@ import (
 )
 
 func TestRefreshBringsRealityIntoTheSandbox(t *testing.T) {
-	everywhere(t, refreshBringsRealityIntoTheSandbox)
+	asEach(t, refreshBringsRealityIntoTheSandbox)
+	onBtrfs(t, refreshBringsRealityIntoTheSandbox)
 }
 
 func refreshBringsRealityIntoTheSandbox(t *testing.T, b *bench) {

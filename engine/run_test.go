@@ -55,12 +55,32 @@ func newBench(t testing.TB) *bench {
 	return b
 }
 
-// asBoth runs a test as root and as an ordinary user.
+// asEach runs a test as root and as an ordinary user.
+func asEach(t *testing.T, test func(t *testing.T, b *bench)) {
+	asRoot(t, test)
+	asUser(t, test)
+}
+
+// asBoth runs a test as root, and in make test-long as an ordinary user too: the test is about code that is the same
+// for both. An ordinary user runs the user's half in make test.
 func asBoth(t *testing.T, test func(t *testing.T, b *bench)) {
+	asRoot(t, test)
+	if later(t) {
+		asUser(t, test)
+	}
+}
+
+// later reports whether a test runs that part of it for which make test has no time where root runs it.
+func later(t *testing.T) bool { return os.Geteuid() != 0 || treetest.Long(t) }
+
+func asRoot(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Run("root", func(t *testing.T) {
 		treetest.NeedRoot(t)
 		test(t, newBench(t))
 	})
+}
+
+func asUser(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Run("user", func(t *testing.T) {
 		if treetest.AsUser(t) {
 			test(t, newBench(t))
@@ -102,7 +122,7 @@ func (b *bench) sh(script string) (*engine.Session, string, isolate.Status) {
 }
 
 func TestARunShowsItsChangesAndLeavesTheRealTreeAlone(t *testing.T) {
-	asBoth(t, runLeavesTheRealTreeAlone)
+	asEach(t, runLeavesTheRealTreeAlone)
 }
 
 func runLeavesTheRealTreeAlone(t *testing.T, b *bench) {

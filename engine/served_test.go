@@ -27,6 +27,9 @@ func TestATreeThatIsServedIsASandboxesTree(t *testing.T) {
 		treetest.NeedRoot(t)
 		servedLife(t, newBench(t), "fusecow-overlay")
 	})
+	if !later(t) {
+		return
+	}
 	t.Run("user", func(t *testing.T) {
 		if os.Geteuid() == 0 {
 			treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())

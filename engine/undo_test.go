@@ -42,7 +42,10 @@ func (b *bench) asItWas(when string) {
 	}
 }
 
-func TestUndoTakesAnApplyBack(t *testing.T) { everywhere(t, undoTakesAnApplyBack) }
+func TestUndoTakesAnApplyBack(t *testing.T) {
+	asEach(t, undoTakesAnApplyBack)
+	onBtrfs(t, undoTakesAnApplyBack)
+}
 
 func undoTakesAnApplyBack(t *testing.T, b *bench) {
 	b.edited()

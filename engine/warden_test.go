@@ -100,7 +100,7 @@ func (b *bench) untilPaused(name, limit string) {
 	}
 }
 
-func TestWhatIsPausedGoesOnWhereItStood(t *testing.T) { asBoth(t, pausedGoesOn) }
+func TestWhatIsPausedGoesOnWhereItStood(t *testing.T) { asEach(t, pausedGoesOn) }
 
 func pausedGoesOn(t *testing.T, b *bench) {
 	b.setStage()

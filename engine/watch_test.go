@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// onAll runs a test as root, as a user, and on btrfs.
+// onAll runs a test as root, in make test-long as a user (see [asBoth]), and on btrfs.
 func onAll(t *testing.T, test func(t *testing.T, b *bench)) {
 	asBoth(t, test)
 	onBtrfs(t, test)

@@ -16,7 +16,7 @@ import (
 // use; none is lost, and none sees half of another.
 func TestCommandsOnOneSandboxAtOnce(t *testing.T) { asRoot(t, crowd) }
 
-func TestCommandsOnOneSandboxAtOnceForAnOrdinaryUser(t *testing.T) { asUser(t, crowd) }
+func TestCommandsOnOneSandboxAtOnceForAnOrdinaryUser(t *testing.T) { asUserLater(t, crowd) }
 
 func crowd(t *testing.T) {
 	const n = 12

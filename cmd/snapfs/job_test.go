@@ -18,7 +18,7 @@ import (
 // Cost: 5 s; in test-long 40 s.
 func TestKilledWorkersLoseNoJob(t *testing.T) { asRoot(t, killedWorkers) }
 
-func TestKilledWorkersOfAnOrdinaryUserLoseNoJob(t *testing.T) { asUser(t, killedWorkers) }
+func TestKilledWorkersOfAnOrdinaryUserLoseNoJob(t *testing.T) { asUserLater(t, killedWorkers) }
 
 func killedWorkers(t *testing.T) {
 	b := newDesk(t)

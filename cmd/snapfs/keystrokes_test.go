@@ -9,7 +9,7 @@ import (
 // person's shell, although a process of the command goes on and reads all that it can.
 func TestNoCommandKeepsTheTerminal(t *testing.T) { asRoot(t, keystrokes) }
 
-func TestNoCommandKeepsTheTerminalOfAnOrdinaryUser(t *testing.T) { asUser(t, keystrokes) }
+func TestNoCommandKeepsTheTerminalOfAnOrdinaryUser(t *testing.T) { asUserLater(t, keystrokes) }
 
 // reader is a command that leaves a process which reads each of its streams as long as it can, and
 // collects what it reads in a file.

@@ -15,7 +15,7 @@ import (
 
 func TestPipesAreByteForByte(t *testing.T) { asRoot(t, throughPipes) }
 
-func TestPipesAreByteForByteForAnOrdinaryUser(t *testing.T) { asUser(t, throughPipes) }
+func TestPipesAreByteForByteForAnOrdinaryUser(t *testing.T) { asUserLater(t, throughPipes) }
 
 func throughPipes(t *testing.T) {
 	size := int64(100 << 20)

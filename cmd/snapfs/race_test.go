@@ -15,7 +15,7 @@ import (
 // TestARaceIsWatchedAndItsWinnerPicked: at a terminal.
 func TestARaceIsWatchedAndItsWinnerPicked(t *testing.T) { asRoot(t, watched) }
 
-func TestARaceIsWatchedAndItsWinnerPickedByAnOrdinaryUser(t *testing.T) { asUser(t, watched) }
+func TestARaceIsWatchedAndItsWinnerPickedByAnOrdinaryUser(t *testing.T) { asUserLater(t, watched) }
 
 func watched(t *testing.T) {
 	b := newDesk(t)
@@ -81,7 +81,7 @@ func (b *desk) none() {
 // status says what it was.
 func TestAnInterruptedRaceLeavesNothing(t *testing.T) { asRoot(t, interrupted) }
 
-func TestAnInterruptedRaceLeavesNothingOfAnOrdinaryUser(t *testing.T) { asUser(t, interrupted) }
+func TestAnInterruptedRaceLeavesNothingOfAnOrdinaryUser(t *testing.T) { asUserLater(t, interrupted) }
 
 // stubborn is an attempt that nothing polite ends, with a daemon.
 func stubborn(seconds string) []string {
@@ -163,7 +163,7 @@ func awaitRunning(t *testing.T, arg string, there bool) {
 // each attempt, none of which gets onto the screen or into another one's file.
 func TestRacesShareAWorkspace(t *testing.T) { asRoot(t, races) }
 
-func TestRacesShareAWorkspaceForAnOrdinaryUser(t *testing.T) { asUser(t, races) }
+func TestRacesShareAWorkspaceForAnOrdinaryUser(t *testing.T) { asUserLater(t, races) }
 
 func races(t *testing.T) {
 	b := newDesk(t)

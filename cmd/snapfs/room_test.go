@@ -130,7 +130,7 @@ func quickest(t *testing.T, command func(string, ...string) *exec.Cmd, args ...s
 // room for more, and counts with the limits that it has now; nobody else can see it.
 func TestRoomOfASandboxThatIsThere(t *testing.T) { asRoot(t, roomInside) }
 
-func TestRoomOfASandboxThatIsThereForAnOrdinaryUser(t *testing.T) { asUser(t, roomInside) }
+func TestRoomOfASandboxThatIsThereForAnOrdinaryUser(t *testing.T) { asUserLater(t, roomInside) }
 
 func roomInside(t *testing.T) {
 	b := newDesk(t)

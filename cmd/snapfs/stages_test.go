@@ -13,7 +13,7 @@ import (
 // carries exactly that.
 func TestAPersonIsShownThePlanOfAStageAndAsked(t *testing.T) { asRoot(t, asked) }
 
-func TestAPersonIsShownThePlanOfAStageAndAskedAsAnOrdinaryUser(t *testing.T) { asUser(t, asked) }
+func TestAPersonIsShownThePlanOfAStageAndAskedAsAnOrdinaryUser(t *testing.T) { asUserLater(t, asked) }
 
 func asked(t *testing.T) {
 	b := newDesk(t)

@@ -22,6 +22,14 @@ func asRoot(t *testing.T, test func(*testing.T)) {
 	test(t)
 }
 
+// asUserLater is asUser for a test that root runs too, of code that is the same for both: where root runs it, make
+// test leaves the user to make test-long.
+func asUserLater(t *testing.T, test func(*testing.T)) {
+	if os.Geteuid() != 0 || treetest.Long(t) {
+		asUser(t, test)
+	}
+}
+
 func asUser(t *testing.T, test func(*testing.T)) {
 	if treetest.AsUser(t) {
 		test(t)

@@ -15,7 +15,7 @@ import (
 // The tour in README.md prints exactly what it shows, to root and to others.
 func TestTheTourPrintsWhatItShows(t *testing.T) { asRoot(t, tour) }
 
-func TestTheTourPrintsWhatItShowsToAnOrdinaryUser(t *testing.T) { asUser(t, tour) }
+func TestTheTourPrintsWhatItShowsToAnOrdinaryUser(t *testing.T) { asUserLater(t, tour) }
 
 func tour(t *testing.T) {
 	steps := tourSteps(t)

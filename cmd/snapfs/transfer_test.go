@@ -20,7 +20,7 @@ import (
 func TestAnInterruptedReceiveSaysHowItGoesOn(t *testing.T) { asRoot(t, receiveInterrupted) }
 
 func TestAnInterruptedReceiveSaysHowItGoesOnToAnOrdinaryUser(t *testing.T) {
-	asUser(t, receiveInterrupted)
+	asUserLater(t, receiveInterrupted)
 }
 
 func receiveInterrupted(t *testing.T) {

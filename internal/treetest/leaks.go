@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,7 +56,10 @@ type counter struct {
 // wait returns the objects (mounts, processes and so on) that exist now and are not in before: those that a
 // test has left behind. It waits up to patience for them to disappear.
 func (c counter) wait(before []string, patience time.Duration) []string {
-	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	for start, try := time.Now(), 0; ; time.Sleep(20 * time.Millisecond) {
+		if try++; try%10 == 2 { // a collection closes the descriptor of a process that nobody waits for
+			runtime.GC()
+		}
 		left := slices.DeleteFunc(c.count(), func(s string) bool { return slices.Contains(before, s) })
 		if len(left) == 0 || time.Since(start) > patience {
 			return left

@@ -55,10 +55,26 @@ func openSection(b *browser.Browser, key, title string) string {
 	return section
 }
 
-// TestInABrowserAPersonLogsIn: by a token or a link. A session that was ended is over at once.
-func TestInABrowserAPersonLogsIn(t *testing.T) {
-	d := newDesk(t)
+// TestInABrowser plays what a person does on the page. All cases share one browser; each has a server, and cookies and
+// storage, of its own.
+func TestInABrowser(t *testing.T) {
+	needed(t)
+	treetest.Leaks(t)
 	b := browser.Start(t)
+	for name, play := range map[string]func(*testing.T, *browser.Browser){
+		"APersonLogsIn":                   personLogsIn,
+		"HostileNamesAreTexts":            hostileNamesAreTexts,
+		"APersonPromotesWhatTheyApproved": personPromotesWhatTheyApproved,
+		"OutputComesAsItIsWritten":        outputComesAsItIsWritten,
+		"APersonDecidesOnJobs":            personDecidesOnJobs,
+	} {
+		t.Run(name, func(t *testing.T) { play(t, b.Fresh(t)) })
+	}
+}
+
+// personLogsIn: by a token or a link. A session that was ended is over at once.
+func personLogsIn(t *testing.T, b *browser.Browser) {
+	d := openDesk(t)
 	secret, err := token.Open(d.state).New(token.Token{Name: "me", Scopes: []token.Scope{token.Read}})
 	if err != nil {
 		t.Fatal(err)
@@ -91,9 +107,9 @@ func TestInABrowserAPersonLogsIn(t *testing.T) {
 	}
 }
 
-// TestInABrowserHostileNamesAreTexts: of workspaces, files, commands, jobs and their output.
-func TestInABrowserHostileNamesAreTexts(t *testing.T) {
-	d := newDesk(t)
+// hostileNamesAreTexts: of workspaces, files, commands, jobs and their output.
+func hostileNamesAreTexts(t *testing.T, b *browser.Browser) {
+	d := openDesk(t)
 	d.snapfs("new", "t1")
 	d.snapfs(append([]string{"exec", "t1", "--", "sh", "-c", `for name; do cp a.txt "$name"; printf '%s\n' "$name" >> texts; done`, "sh"}, hostile...)...)
 	// A path of 4,000 bytes.
@@ -102,7 +118,6 @@ func TestInABrowserHostileNamesAreTexts(t *testing.T) {
 		d.snapfs("exec", "--detach", "t1", "--", "sh", "-c", `cat texts`, name, strings.Repeat(name, 50))
 		d.snapfs("job", "submit", "--", "sh", "-c", "echo x > job", name)
 	}
-	b := browser.Start(t)
 	d.begin(b, token.Scopes()...)
 	browser.Eval[any](b, "location.hash = '#/sandbox/t1'")
 	b.Is("document.querySelectorAll('details.card tbody tr').length > 20", true)
@@ -134,11 +149,10 @@ func TestInABrowserHostileNamesAreTexts(t *testing.T) {
 	b.Is(`fetch('http://127.0.0.1:9/').then(() => 'came', e => e.name)`, "TypeError")
 }
 
-// TestInABrowserAPersonPromotesWhatTheyApproved: by the keyboard, the page as it changes by itself, and undone.
-func TestInABrowserAPersonPromotesWhatTheyApproved(t *testing.T) {
-	d := newDesk(t)
+// personPromotesWhatTheyApproved: by the keyboard, the page as it changes by itself, and undone.
+func personPromotesWhatTheyApproved(t *testing.T, b *browser.Browser) {
+	d := openDesk(t)
 	d.snapfs("new", "t1")
-	b := browser.Start(t)
 	d.begin(b, token.Scopes()...)
 	b.Is("document.querySelectorAll('#list a').length", 1)
 	b.Press("j")
@@ -191,11 +205,10 @@ func TestInABrowserAPersonPromotesWhatTheyApproved(t *testing.T) {
 	b.Is(review+".disabled", true)
 }
 
-// TestInABrowserOutputComesAsItIsWritten: of a command that the page starts.
-func TestInABrowserOutputComesAsItIsWritten(t *testing.T) {
-	d := newDesk(t)
+// outputComesAsItIsWritten: of a command that the page starts.
+func outputComesAsItIsWritten(t *testing.T, b *browser.Browser) {
+	d := openDesk(t)
 	d.snapfs("new", "t1")
-	b := browser.Start(t)
 	d.begin(b, token.Read, token.Run)
 	browser.Eval[any](b, "location.hash = '#/sandbox/t1'")
 	b.Is("!!document.getElementById('title')", true)
@@ -208,10 +221,9 @@ func TestInABrowserOutputComesAsItIsWritten(t *testing.T) {
 	d.unharmed(b)
 }
 
-// TestInABrowserAPersonDecidesOnJobs: on the plan that the page shows.
-func TestInABrowserAPersonDecidesOnJobs(t *testing.T) {
-	d := newDesk(t)
-	b := browser.Start(t)
+// personDecidesOnJobs: on the plan that the page shows.
+func personDecidesOnJobs(t *testing.T, b *browser.Browser) {
+	d := openDesk(t)
 	d.begin(b, token.Scopes()...)
 	b.Press("2")
 	b.Is(text+".includes('There are none.')", true)

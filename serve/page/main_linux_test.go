@@ -34,10 +34,22 @@ type desk struct {
 // newDesk returns a desk whose server runs in this process. A person could name the workspace so that it hurts.
 func newDesk(t *testing.T) *desk {
 	t.Helper()
+	needed(t)
+	treetest.Leaks(t)
+	return openDesk(t)
+}
+
+// needed skips a test that this machine cannot run.
+func needed(t *testing.T) {
+	t.Helper()
 	treetest.NeedRoot(t)
 	treetest.OncePerRun(t)
 	treetest.NeedProgram(t, "chromium")
-	treetest.Leaks(t)
+}
+
+// openDesk is newDesk for a test in which processes of a browser come and go, which the caller counts.
+func openDesk(t *testing.T) *desk {
+	t.Helper()
 	dir := treetest.Dir(t)
 	d := &desk{t: t, work: dir + "/" + hostile[0], state: dir + "/state"}
 	if err := errors.Join(os.Mkdir(d.work, 0o755), os.WriteFile(d.work+"/a.txt", []byte("one\n"), 0o644)); err != nil {

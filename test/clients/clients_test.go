@@ -56,7 +56,9 @@ func clients(t *testing.T) {
 			}
 		})
 	}
-	t.Run("told", func(t *testing.T) { told(t, b) })
+	if len(list) == len(all) {
+		t.Run("told", func(t *testing.T) { told(t, b) })
+	}
 }
 
 // told holds what a run tells at its end: what it was refused, also where a

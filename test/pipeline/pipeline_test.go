@@ -11,10 +11,27 @@ import (
 
 // both runs a test as root and as an ordinary user.
 func both(t *testing.T, test func(t *testing.T, l *line)) {
+	root(t, test)
+	user(t, test)
+}
+
+// rootFirst runs a test as root, and in make test-long as an ordinary user too. An ordinary user runs the user's half
+// in make test.
+func rootFirst(t *testing.T, test func(t *testing.T, l *line)) {
+	root(t, test)
+	if os.Geteuid() != 0 || treetest.Long(t) {
+		user(t, test)
+	}
+}
+
+func root(t *testing.T, test func(t *testing.T, l *line)) {
 	t.Run("root", func(t *testing.T) {
 		treetest.NeedRoot(t)
 		test(t, newLine(t))
 	})
+}
+
+func user(t *testing.T, test func(t *testing.T, l *line)) {
 	t.Run("user", func(t *testing.T) {
 		if treetest.AsUser(t) {
 			test(t, newLine(t))
@@ -54,7 +71,7 @@ func TestAChangeGoesThroughFiveStages(t *testing.T) {
 // what they got, those after it are untouched, and once it is mended the same goes
 // through.
 func TestAStageThatFailsIsTakenBackAlone(t *testing.T) {
-	both(t, func(t *testing.T, l *line) {
+	rootFirst(t, func(t *testing.T, l *line) {
 		for i, stage := range stages() {
 			for _, when := range []string{"before", "after"} {
 				if stage == "sandbox" && when == "after" {
@@ -91,7 +108,7 @@ func (l *line) through(stage string) outcome {
 // TestAKilledPromotionGoesOn: killed with its check before and after each stage
 // running, nothing is left running and the rest is done, once.
 func TestAKilledPromotionGoesOn(t *testing.T) {
-	both(t, func(t *testing.T, l *line) {
+	rootFirst(t, func(t *testing.T, l *line) {
 		for i, stage := range stages() {
 			for _, when := range []string{"before", "after"} {
 				if stage == "sandbox" && when == "after" {

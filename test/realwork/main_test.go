@@ -12,10 +12,17 @@ import (
 
 // TestMain makes, where every user may read it: the program; in repo, a repository
 // with the files of this checkout; in mod, the modules that the Go program of the
-// tests is built from, as they were downloaded.
+// tests is built from, as they were downloaded. Only heavy works need modules and commits.
 func TestMain(m *testing.M) { os.Exit(treetest.WithProgram(m.Run, prepared)) }
 
 func prepared(ctx context.Context, dir string) error {
+	if os.Getenv(treetest.LongEnv) == "" {
+		if err := os.Mkdir(filepath.Join(dir, "repo"), 0o755); err != nil {
+			return err
+		}
+		_, err := run.Output(ctx, "cp", "-r", "../../internal", filepath.Join(dir, "repo", "internal"))
+		return err
+	}
 	steps := [][]string{
 		{"sh", "-euc", repo, "sh", "../..", filepath.Join(dir, "repo")},
 		{"sh", "-euc", modules, "sh", "testdata/program", filepath.Join(dir, "program"), filepath.Join(dir, "mod")},

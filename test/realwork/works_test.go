@@ -68,11 +68,11 @@ git commit -q --no-gpg-sign -m real`
 
 var everybody = []work{
 	{
-		name: "npm", needs: []string{"npm", "node"}, online: true,
+		name: "npm", needs: []string{"npm", "node"}, online: true, once: true,
 		changes: []string{"/work/node_modules/is-number/index.js", "/work/package-lock.json"},
 	},
 	{name: "pip", needs: []string{"python3"}, online: true, once: true, changes: []string{"/work/venv/pyvenv.cfg", "/six.py"}},
-	{name: "venv", needs: []string{"python3"}, changes: []string{"/work/venv/pyvenv.cfg"}},
+	{name: "venv", needs: []string{"python3"}, once: true, changes: []string{"/work/venv/pyvenv.cfg"}},
 	{
 		name: "go", needs: []string{"go"}, heavy: true, changes: []string{"/work/program"},
 		outside: `cp -r "$BUILT/program/." .; mkdir -p ../home/go/pkg; cp -r "$BUILT/mod" ../home/go/pkg/mod`,
@@ -82,10 +82,10 @@ var everybody = []work{
 		name: "clone", needs: []string{"git"}, heavy: true, changes: []string{"/by-link/.git/packed-refs"},
 		outside: `cp -r "$BUILT/repo/." .`,
 	},
-	{name: "make", needs: []string{"make", "cc"}, outside: "mkdir src", changes: []string{"/work/src/greet"}},
-	{name: "copies", needs: []string{"tar"}, outside: `cp -r "$BUILT/repo/internal" .; ln -s internal link`, changes: []string{"/work/by-tar", "/work/by-cp"}},
+	{name: "make", needs: []string{"make", "cc"}, once: true, outside: "mkdir src", changes: []string{"/work/src/greet"}},
+	{name: "copies", needs: []string{"tar"}, once: true, outside: `cp -r "$BUILT/repo/internal" .; ln -s internal link`, changes: []string{"/work/by-tar", "/work/by-cp"}},
 	{
-		name: "sqlite", needs: []string{"sqlite3"}, changes: []string{"/work/real.db"},
+		name: "sqlite", needs: []string{"sqlite3"}, once: true, changes: []string{"/work/real.db"},
 		outside: `sqlite3 real.db 'pragma journal_mode=wal; create table t (n); insert into t values (1);'`,
 	},
 	{name: "remake", outside: `mkdir -p d/deep; echo real > d/deep/file; echo real > d/top`, changes: []string{"/work/d/deep/file"}},
@@ -109,7 +109,7 @@ var everybody = []work{
 }
 
 var onlyRoot = []work{
-	{name: "apt", needs: []string{"apt-get"}, online: true, changes: []string{"/usr/bin/hello", "/var/lib/dpkg/status"}},
+	{name: "apt", needs: []string{"apt-get"}, online: true, heavy: true, changes: []string{"/usr/bin/hello", "/var/lib/dpkg/status"}},
 	{name: "postgres-root", needs: []string{"pg_createcluster", "psql"}, changes: []string{"/realwork/postmaster.opts", "/realwork/postgresql.conf"}},
 	{name: "system", needs: []string{"useradd"}, changes: []string{"/etc/hosts", "/etc/passwd", "/usr/share/doc", "/var/lib/dpkg.away"}},
 	{name: "su-root", needs: []string{"su", "setpriv"}},

@@ -86,8 +86,10 @@ func (d *doctor) allWalls(t *testing.T) {
 		}
 	}
 	t.Run("without", func(t *testing.T) {
-		for _, w := range table() {
-			if (w.who == everybody || w.who == d.who) && !excused[w.falls[0]] {
+		for i, w := range table() {
+			// What is there for both is left out for one of them in make test, in turn.
+			mine := w.who == d.who || w.who == everybody && (d.whole || i%2 == int(d.who)%2)
+			if mine && !excused[w.falls[0]] {
 				t.Run(strings.ReplaceAll(w.parts, " ", "+"), func(t *testing.T) {
 					t.Parallel()
 					d.missing(t, w, walls)

@@ -21,23 +21,29 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A Browser is a running Chromium without a window. The test controls it through two pipes with the DevTools
-// protocol: JSON messages, each terminated by a NUL.
+// A Browser is a page of a running Chromium without a window.
 type Browser struct {
 	// T is the test that fails.
 	T testing.TB
 
-	to      io.Writer
-	from    *bufio.Reader
-	id      int
+	*connection
 	session string
 	events  []event
-	gone    bool
+}
+
+// A connection is a pair of pipes through which a test controls a Chromium with the DevTools protocol: JSON
+// messages, each terminated by a NUL.
+type connection struct {
+	to   io.Writer
+	from *bufio.Reader
+	id   int // of the last request
+	gone bool
 }
 
 type event struct {
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params"`
+	Method  string          `json:"method"`
+	Params  json.RawMessage `json:"params"`
+	Session string          `json:"sessionId"`
 }
 
 type answer struct {
@@ -77,7 +83,7 @@ func Start(t testing.TB) *Browser {
 	must(t, cmd.Start())
 	in.Close()
 	out.Close()
-	b := &Browser{T: t, to: to, from: bufio.NewReaderSize(from, 1<<20)}
+	b := &Browser{T: t, connection: &connection{to: to, from: bufio.NewReaderSize(from, 1<<20)}}
 	stuck := time.AfterFunc(4*patience, func() { from.Close() })
 	t.Cleanup(func() {
 		fmt.Fprintf(to, `{"id":0,"method":"Browser.close"}`+"\x00")
@@ -93,15 +99,41 @@ func Start(t testing.TB) *Browser {
 			t.Logf("chromium ended with %v and said:\n%s", err, said.String())
 		}
 	})
+	b.attach("")
+	return b
+}
+
+// Fresh returns another page of the same Chromium for the test t, which is a subtest of the browser's. The page
+// has no cookies, storage and history of other pages, and is closed when t ends. A start of Chromium takes two
+// seconds of processor time. The browser's other pages are not used meanwhile.
+func (b *Browser) Fresh(t testing.TB) *Browser {
+	t.Helper()
+	page := &Browser{T: t, connection: b.connection}
+	var context struct{ BrowserContextID string }
+	page.Call("Target.createBrowserContext", nil, &context)
+	t.Cleanup(func() {
+		page.session = ""
+		page.Call("Target.disposeBrowserContext", map[string]any{"browserContextId": context.BrowserContextID}, nil)
+	})
+	page.attach(context.BrowserContextID)
+	return page
+}
+
+// attach makes a page in a browser context, or in the first one if that is "", and directs calls to it.
+func (b *Browser) attach(context string) {
+	b.T.Helper()
+	params := map[string]any{"url": "about:blank"}
+	if context != "" {
+		params["browserContextId"] = context
+	}
 	var target struct{ TargetID string }
-	b.Call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.Call("Target.createTarget", params, &target)
 	var attached struct{ SessionID string }
 	b.Call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	b.session = attached.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.Call(domain+".enable", nil, nil)
 	}
-	return b
 }
 
 // Call calls a method of the DevTools protocol and decodes its result into result, unless that is nil. An
@@ -144,7 +176,7 @@ func (b *Browser) next() (a answer) {
 		b.T.Fatalf("the browser is gone: %v", err)
 	}
 	must(b.T, json.Unmarshal(text[:len(text)-1], &a))
-	if a.Method != "" {
+	if a.Method != "" && a.Session == b.session { // others are of a page that was closed
 		b.events = append(b.events, a.event)
 		if a.Method == "Page.javascriptDialogOpening" {
 			b.T.Fatalf("a dialog opens: %s", a.Params)
