@@ -16,7 +16,7 @@ import (
 
 // The filesystems that may hold trees and layers differ much: ext4 copies, btrfs shares blocks and never writes
 // in place, tmpfs has no disk and not always birth times. The whole suite runs on ext4, and the parts that
-// depend on the filesystem on the others; make grounds runs all on each.
+// depend on the filesystem on the others, on tmpfs in make test-long alone; make grounds runs all on each.
 
 const (
 	wholeEnv  = "SNAPFS_WHOLE_GROUNDS"
@@ -26,7 +26,13 @@ const (
 
 func TestConformance(t *testing.T)        { byRoot(t, subject("fusecow (root)"), "ext4") }
 func TestConformanceOnBtrfs(t *testing.T) { byRoot(t, part("fusecow (root, on btrfs)"), "btrfs") }
-func TestConformanceOnTmpfs(t *testing.T) { byRoot(t, part("fusecow (root, on tmpfs)"), "tmpfs") }
+
+func TestConformanceOnTmpfs(t *testing.T) {
+	if os.Getenv(wholeEnv) == "" && !treetest.Long(t) {
+		return
+	}
+	byRoot(t, part("fusecow (root, on tmpfs)"), "tmpfs")
+}
 
 func subject(name string) snapshottest.Subject {
 	return snapshottest.Subject{Name: name, Driver: driver(), Damage: damage}

@@ -199,11 +199,11 @@ func reopens(x *workbench) {
 	x.clean()
 }
 
-// chain is a test that every backend must pass: it seals 120 times, or 40 in make test, with a change each
+// chain is a test that every backend must pass: it seals 120 times, or 28 in make test, with a change each
 // time. It seals one fork again and again, or, with anew, a new fork of each snapshot. Late seals must not
 // cost many times as much as early ones.
 func chain(x *workbench, anew bool) {
-	length := treetest.Budget(x, 40, 120)
+	length := treetest.Budget(x, 28, 120)
 	x.write("file", "0")
 	x.capture("s0")
 	x.fork("s0", "f0")
@@ -230,7 +230,7 @@ func chain(x *workbench, anew bool) {
 		x.has(v, "file", fmt.Sprint(i), "along the chain")
 		x.has(v, fmt.Sprintf("file-%d", i%8), fmt.Sprint(i), "along the chain")
 	}
-	early, late := slices.Min(took[:20]), slices.Min(took[length-20:]) // the minimum, because other tests load the machine
+	early, late := slices.Min(took[:length/4]), slices.Min(took[length-length/4:]) // the minimum, because other tests load the machine
 	tooLong := func() bool { return late > 8*early+20*time.Millisecond }
 	for range 60 { // a load passes, what grows stays
 		if tooLong() {

@@ -41,7 +41,7 @@ func atOnce(n int, do func(i int) error) []error {
 func manyForks(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
-	n := treetest.Budget(x, 40, 100)
+	n := treetest.Budget(x, 20, 100)
 	id := func(i int) snapshot.ForkID { return snapshot.ForkID(fmt.Sprintf("f%02d", i)) }
 	for _, err := range atOnce(n, func(i int) error {
 		_, err := x.b.Fork(x.Context(), "s1", id(i))
@@ -102,7 +102,7 @@ func oneWins(x *workbench) {
 
 func manyProcesses(x *workbench) {
 	prepareTree(x)
-	const processes, each = 6, 8
+	processes, each := treetest.Budget(x, 4, 6), treetest.Budget(x, 3, 8)
 	var all []snapshot.ForkID
 	lists := make([][]string, processes)
 	for p := range processes {

@@ -18,7 +18,7 @@ func detectsDrift(x *workbench) {
 		if x.Failed() {
 			return
 		}
-		y := newWorkbench(x.TB, x.subject, x.subject.Place)
+		y := x.at(seed)
 		w := treetest.NewWriter(uint64(seed), y.powers())
 		tree := y.place.Tree.Path
 		y.play(w.Script(150), tree)

@@ -27,7 +27,7 @@ func Fails(t *testing.T, s Subject, name string) (failed bool) {
 		done := make(chan struct{})
 		go func() { // Goexit of a failed test ends only this goroutine
 			defer close(done)
-			all[i].test(newWorkbench(recorder, s, s.Place))
+			all[i].test(all[i].workbench(recorder, s))
 		}()
 		<-done
 		failed = recorder.Failed()

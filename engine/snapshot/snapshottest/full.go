@@ -10,11 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 func full() []promise {
@@ -22,7 +24,7 @@ func full() []promise {
 	for _, name := range slices.Sorted(maps.Keys(verbs())) {
 		all = append(all, promise{
 			name: name + ": a full disk is reported as one, and nothing is lost", offered: verbs()[name].offered, storage: true,
-			test: func(x *workbench) { fullDisk(newWorkbench(x.TB, x.subject, x.subject.Small), name) },
+			test: func(x *workbench) { fullDisk(x, name) }, small: true,
 		})
 	}
 	return all
@@ -37,10 +39,7 @@ func fullDisk(x *workbench, name string) {
 	ballast, room := x.ballast(), int64(0)
 	ballast.Fill(x)
 	succeeded, refused := false, 0
-	tries, growth := 14, 1
-	if testing.Short() { // short mode looks for races, and only one process fills the disk
-		tries, growth = 5, 3
-	}
+	tries, growth := treetest.Budget(x, 6, 14), treetest.Budget(x, 3, 1)
 	for n := 0; n < tries && !succeeded; n++ {
 		id, when := fmt.Sprintf("n%d", n), fmt.Sprintf("%s on a full disk, try %d", name, n)
 		if verbs()[name].ready != nil {
@@ -75,11 +74,23 @@ func fullDisk(x *workbench, name string) {
 	x.clean()
 }
 
+// noise returns n bytes that no filesystem can compress, always the beginning of the same text. It makes a text
+// only when it needs a longer one than before, because tests write a lot of noise.
 func noise(n int) string {
-	r := rand.NewChaCha8([32]byte{1})
-	b := make([]byte, n)
-	_, _ = r.Read(b) // it never fails
-	return string(b)
+	longest.Lock()
+	defer longest.Unlock()
+	if len(longest.text) < n {
+		b := make([]byte, n)
+		_, _ = rand.NewChaCha8([32]byte{1}).Read(b) // it never fails
+		longest.text = string(b)
+	}
+	return longest.text[:n]
+}
+
+// longest is the longest text that noise has made.
+var longest struct {
+	sync.Mutex
+	text string
 }
 
 // A Ballast occupies the free space of a small disk, for tests of a full disk. Its methods end the test if

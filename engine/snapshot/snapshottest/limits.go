@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 func limits() []promise {
@@ -30,12 +31,14 @@ func limits() []promise {
 	}
 }
 
-// limitBytes is the disk limit of most tests, in bytes; slack is how much of it a fork may
-// leave unused.
-const (
-	limitBytes = 16 << 20
-	slack      = limitBytes/100 + 1<<20
-)
+// limitBytes returns the disk limit of most tests, in bytes: 16 MiB, or 8 MiB in make test.
+func (x *workbench) limitBytes() int64 {
+	x.Helper()
+	return int64(treetest.Budget(x, 8, 16)) << 20
+}
+
+// slack returns how many bytes of a limit a fork may leave unused.
+func slack(limit int64) int64 { return limit/100 + 1<<20 }
 
 func limitsBytes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLimit{Bytes: 1}) }
 
@@ -50,9 +53,9 @@ func canLimit(b snapshot.Backend, l snapshot.DiskLimit) bool {
 	return ok && p.CanLimit(context.Background(), l) == nil
 }
 
-func (x *workbench) limit(id snapshot.ForkID, n snapshot.Bytes) {
+func (x *workbench) limit(id snapshot.ForkID, n int64) {
 	x.Helper()
-	x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: n}))
+	x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: snapshot.Bytes(n)}))
 }
 
 // limitsHonestly is a test that every [snapshot.Limiter] must pass: LimitFork succeeds for exactly those disk
@@ -85,7 +88,7 @@ func limitsHonestly(x *workbench) {
 	}
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(6<<20)) })
 	if limitsBytes(x.b) {
-		x.fails(lim.LimitFork(x.Context(), "no", snapshot.DiskLimit{Bytes: limitBytes}), errs.ErrNotFound, "limiting an unknown fork")
+		x.fails(lim.LimitFork(x.Context(), "no", snapshot.DiskLimit{Bytes: snapshot.Bytes(x.limitBytes())}), errs.ErrNotFound, "limiting an unknown fork")
 	}
 	x.clean()
 }
@@ -112,7 +115,7 @@ func (x *workbench) fillUntil(what string, enough int64, add func(i int) (int64,
 // less, and at most 64 KiB more, for directories of the backend's own.
 func (x *workbench) nearLimit(what string, got, want int64) {
 	x.Helper()
-	if got > want+64<<10 || got < want-want/100-1<<20 {
+	if got > want+64<<10 || got < want-slack(want) {
 		x.Errorf("%s ends at %d bytes, of a limit of %d", what, got, want)
 	}
 }
@@ -128,7 +131,7 @@ func (x *workbench) fillFile(dir, name string) int64 {
 
 func (x *workbench) append(f *os.File) int64 {
 	x.Helper()
-	return x.fillUntil("appending to a file", 2*limitBytes, func(int) (int64, error) {
+	return x.fillUntil("appending to a file", 2*x.limitBytes(), func(int) (int64, error) {
 		n, err := f.WriteString(chunk)
 		return int64(n), err
 	})
@@ -148,6 +151,7 @@ func ways(x *workbench, dir string) map[string]func(i int) (int64, error) {
 		n, err := f.WriteString(text)
 		return int64(n), errors.Join(err, f.Close())
 	}
+	most := x.limitBytes()
 	return map[string]func(i int) (int64, error){
 		"one large file": func(int) (int64, error) { return write("large", os.O_CREATE|os.O_APPEND, chunk) },
 		"small files": func(i int) (int64, error) {
@@ -178,24 +182,24 @@ func ways(x *workbench, dir string) map[string]func(i int) (int64, error) {
 			f, err := os.OpenFile(filepath.Join(dir, "holes"), os.O_WRONLY|os.O_CREATE, 0o644)
 			x.must(err)
 			defer f.Close()
-			n, err := f.WriteAt([]byte(chunk), int64(i)*limitBytes)
+			n, err := f.WriteAt([]byte(chunk), int64(i)*most)
 			return int64(n), err
 		},
 	}
 }
 
 func writesEnd(x *workbench) {
-	const files = 2 * limitBytes / (256 << 10)
+	most := x.limitBytes()
+	files := 2 * most / (256 << 10)
 	for i := range files {
 		x.write(fmt.Sprintf("base/%d", i), noise(256<<10))
 	}
 	x.capture("s1")
 	for what := range ways(x, "") {
 		x.fork("s1", "f1")
-		x.limit("f1", limitBytes)
+		x.limit("f1", most)
 		x.in(x.view("f1"), func(dir string) {
-			enough := int64(limitBytes * 3 / 2)
-			x.nearLimit(what, x.fillUntil(what, enough, ways(x, dir)[what]), limitBytes)
+			x.nearLimit(what, x.fillUntil(what, most*3/2, ways(x, dir)[what]), most)
 		})
 		x.must(x.b.RemoveFork(x.Context(), "f1"))
 	}
@@ -203,42 +207,44 @@ func writesEnd(x *workbench) {
 }
 
 func deletingMakesRoom(x *workbench) {
+	most := x.limitBytes()
 	x.write("file", "base")
 	x.capture("s1")
 	x.fork("s1", "f1")
-	x.limit("f1", limitBytes)
+	x.limit("f1", most)
 	x.in(x.view("f1"), func(dir string) {
-		x.nearLimit("a file", x.fillFile(dir, "first"), limitBytes)
+		x.nearLimit("a file", x.fillFile(dir, "first"), most)
 		x.must(os.Remove(dir + "/first"))
 		deadline := time.Now().Add(35 * time.Second) // a filesystem commits every 30 seconds
 		again := x.fillFile(dir, "second")
-		for again < limitBytes-slack && time.Now().Before(deadline) {
+		for again < most-slack(most) && time.Now().Before(deadline) {
 			time.Sleep(100 * time.Millisecond)
 			again += x.fillFile(dir, "second")
 		}
-		x.nearLimit("a file after another was deleted", again, limitBytes)
+		x.nearLimit("a file after another was deleted", again, most)
 	})
 	x.clean()
 }
 
 func limitsLive(x *workbench) {
+	most := x.limitBytes()
 	x.write("file", "base")
 	x.capture("s1")
 	x.fork("s1", "f1")
 	x.in(x.view("f1"), func(dir string) {
-		const old = 2 << 20
+		const old = 1 << 20
 		x.put(dir, "old/deep/file", noise(old))
 		f, err := os.OpenFile(dir+"/mine", os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 		x.must(err)
 		defer f.Close()
-		x.limit("f1", limitBytes/2)
+		x.limit("f1", most/2)
 		sum := x.append(f)
-		x.nearLimit("a file beside one from before the limit", old+sum, limitBytes/2)
-		x.limit("f1", limitBytes)
-		x.limit("f1", limitBytes)
+		x.nearLimit("a file beside one from before the limit", old+sum, most/2)
+		x.limit("f1", most)
+		x.limit("f1", most)
 		sum += x.append(f)
-		x.nearLimit("a file whose limit was increased", old+sum, limitBytes)
-		x.limit("f1", limitBytes/4)
+		x.nearLimit("a file whose limit was increased", old+sum, most)
+		x.limit("f1", most/4)
 		if n := x.append(f); n > 0 {
 			x.Errorf("a file above the lowered limit grew by %v", snapshot.Bytes(n))
 		}
@@ -246,35 +252,36 @@ func limitsLive(x *workbench) {
 			x.Errorf("the file has %d bytes, want %d, %v", st.Size(), sum, err)
 		}
 		x.must(errors.Join(os.Remove(dir+"/mine"), f.Close()))
-		x.nearLimit("a file when the limit was lowered", old+x.fillFile(dir, "mine"), limitBytes/4)
+		x.nearLimit("a file when the limit was lowered", old+x.fillFile(dir, "mine"), most/4)
 		x.limit("f1", 0)
-		x.put(dir, "more", noise(limitBytes))
+		x.put(dir, "more", noise(int(most)))
 	})
 	x.clean()
 }
 
 func limitsLast(x *workbench) {
+	most := x.limitBytes()
 	for _, use := range []snapshot.Use{snapshot.Idle, snapshot.InUse} {
 		id := map[snapshot.Use]string{snapshot.Idle: "idle", snapshot.InUse: "used"}[use]
 		f1, s1, s2 := snapshot.ForkID(id), snapshot.ID(id+"1"), snapshot.ID(id+"2")
 		x.capture(s1)
 		x.fork(s1, f1)
-		x.limit(f1, limitBytes)
-		x.in(x.view(f1), func(dir string) { x.put(dir, "before", noise(limitBytes/2)) })
+		x.limit(f1, most)
+		x.in(x.view(f1), func(dir string) { x.put(dir, "before", noise(int(most/2))) })
 		x.seal(f1, s2, use)
 		x.reopen()
 		x.in(x.view(f1), func(dir string) {
-			x.nearLimit("before and after sealing as "+id, limitBytes/2+x.fillFile(dir, "after"), limitBytes)
+			x.nearLimit("before and after sealing as "+id, most/2+x.fillFile(dir, "after"), most)
 		})
-		x.has(x.snap(s2), "before", noise(limitBytes/2), "the snapshot")
+		x.has(x.snap(s2), "before", noise(int(most/2)), "the snapshot")
 		x.seal(f1, snapshot.ID(id+"3"), use) // the fork is full
 		other := snapshot.ForkID(id + "-other")
-		x.in(x.fork(s2, other).View, func(dir string) { x.put(dir, "mine", noise(limitBytes+limitBytes/2)) })
+		x.in(x.fork(s2, other).View, func(dir string) { x.put(dir, "mine", noise(int(most+most/2))) })
 		if m, ok := x.b.(snapshot.ChangeLister); ok {
 			used, err := m.Usage(x.Context(), other)
 			x.must(err)
-			if used < limitBytes || used > 2*limitBytes {
-				x.Errorf("a fork of a sealed snapshot with a file of %v uses %v", snapshot.Bytes(limitBytes+limitBytes/2), used)
+			if int64(used) < most || int64(used) > 2*most {
+				x.Errorf("a fork of a sealed snapshot with a file of %v uses %v", snapshot.Bytes(most+most/2), used)
 			}
 		}
 	}
@@ -282,52 +289,54 @@ func limitsLast(x *workbench) {
 }
 
 func limitsAreSeparate(x *workbench) {
+	most := x.limitBytes()
 	x.write("file", "base")
 	x.capture("s1")
 	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} {
 		x.fork("s1", id)
 	}
-	x.limit("f1", limitBytes/2)
-	x.limit("f2", limitBytes/2)
-	x.in(x.view("f1"), func(dir string) { x.nearLimit("a file", x.fillFile(dir, "mine"), limitBytes/2) })
-	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", noise(limitBytes)) })
-	x.write("real", noise(limitBytes))
+	x.limit("f1", most/2)
+	x.limit("f2", most/2)
+	x.in(x.view("f1"), func(dir string) { x.nearLimit("a file", x.fillFile(dir, "mine"), most/2) })
+	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", noise(int(most))) })
+	x.write("real", noise(int(most)))
 	x.in(x.view("f2"), func(dir string) {
-		x.nearLimit("a file of another fork", x.fillFile(dir, "mine"), limitBytes/2)
+		x.nearLimit("a file of another fork", x.fillFile(dir, "mine"), most/2)
 		x.must(x.b.RemoveFork(x.Context(), "f1"))
 		if n := x.fillFile(dir, "mine"); n > 1<<20 {
 			x.Errorf("when another fork is removed, a full one takes %v more", snapshot.Bytes(n))
 		}
 	})
 	x.fork("s1", "f1")
-	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(limitBytes)) })
+	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(int(most))) })
 	x.clean()
 }
 
 func limitsShared(x *workbench) {
+	most := x.limitBytes()
 	x.write("file", "base")
 	x.capture("s1")
-	share := func(id snapshot.ForkID, n snapshot.Bytes) {
-		x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: n, Share: "all"}))
+	share := func(id snapshot.ForkID, n int64) {
+		x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: snapshot.Bytes(n), Share: "all"}))
 	}
 	for _, id := range []snapshot.ForkID{"f1", "f2", "own"} {
 		x.fork("s1", id)
 	}
-	share("f1", limitBytes)
-	share("f2", limitBytes)
-	x.limit("own", limitBytes)
-	half := noise(limitBytes / 2)
+	share("f1", most)
+	share("f2", most)
+	x.limit("own", most)
+	half := noise(int(most / 2))
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", half) })
-	x.in(x.view("f2"), func(dir string) { x.nearLimit("two forks", limitBytes/2+x.fillFile(dir, "mine"), limitBytes) })
+	x.in(x.view("f2"), func(dir string) { x.nearLimit("two forks", most/2+x.fillFile(dir, "mine"), most) })
 	x.in(x.view("own"), func(dir string) { x.put(dir, "mine", half) })
 	used, err := as[snapshot.Limiter](x.b).Gauge(x.Context(), "f1")
 	x.must(err)
-	x.nearLimit("the gauge of two full forks", int64(used.Bytes), limitBytes)
+	x.nearLimit("the gauge of two full forks", int64(used.Bytes), most)
 	x.fork("s1", "f3") // as a rollback does
-	share("f3", 2*limitBytes)
+	share("f3", 2*most)
 	x.must(x.b.RemoveFork(x.Context(), "f1"))
 	x.must(x.b.Sweep(x.Context()))
-	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", half+half[:limitBytes/4]) })
+	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", half+half[:most/4]) })
 	x.in(x.view("f2"), func(dir string) { x.put(dir, "more", half[:1<<20]) })
 	x.clean()
 }

@@ -25,9 +25,7 @@ func powers() []promise {
 		{name: "an unchanged real tree lists almost no drift", test: detectsLittleDrift, offered: is[snapshot.DriftDetector]},
 		{name: "the originals of files that a fork changes are preserved", test: originalsStay, offered: is[snapshot.OriginalStore], storage: true},
 		{name: "a fork's usage counts only data that its base lacks", test: meters, offered: is[snapshot.ChangeLister], storage: true},
-		{name: "a sweep frees the space of removed forks", storage: true, test: func(x *workbench) {
-			sweeps(newWorkbench(x.TB, x.subject, x.subject.Small))
-		}},
+		{name: "a sweep frees the space of removed forks", storage: true, small: true, test: sweeps},
 		{name: "the death of a fork's server is reported, and synced data survives", test: reportsServerDeath, offered: is[snapshot.ServerMonitor], storage: true},
 		{name: "reads of files that changed since a live base are reported", test: noticesReads, offered: is[snapshot.ServerMonitor]},
 		{name: "damage is found, and repaired on request", test: checks, offered: is[snapshot.Checker]},
@@ -111,10 +109,10 @@ func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.C
 
 // changeAndSeal executes a random script in a fork, seals it, executes another script, and calls check with
 // the three states: base, sealed snapshot, and fork.
-func changeAndSeal(x *workbench, seed uint64, check func(y *workbench, base, sealed, now map[string]string)) {
+func changeAndSeal(x *workbench, seed int, check func(y *workbench, base, sealed, now map[string]string)) {
 	x.Helper()
-	y := newWorkbench(x.TB, x.subject, x.subject.Place)
-	w := treetest.NewWriter(seed, y.powers())
+	y := x.at(seed)
+	w := treetest.NewWriter(uint64(seed), y.powers())
 	y.play(w.Script(150), y.place.Tree.Path)
 	w.Freeze()
 	y.capture("s1")
@@ -141,7 +139,7 @@ func listsChanges(x *workbench) {
 		if x.Failed() {
 			return
 		}
-		changeAndSeal(x, uint64(seed), func(y *workbench, base, sealed, now map[string]string) {
+		changeAndSeal(x, seed, func(y *workbench, base, sealed, now map[string]string) {
 			t := as[snapshot.ChangeLister](y.b)
 			y.covered(sealed, now, t.ListChanges(y.Context(), "s2", "f1"), "since the seal")
 			y.covered(base, now, t.ListChanges(y.Context(), "s1", "f1"), "since the capture")
@@ -167,7 +165,7 @@ func listsChangesBetween(x *workbench) {
 		if x.Failed() {
 			return
 		}
-		changeAndSeal(x, uint64(seed), func(y *workbench, base, sealed, _ map[string]string) {
+		changeAndSeal(x, seed, func(y *workbench, base, sealed, _ map[string]string) {
 			t := as[snapshot.ChangeLister](y.b)
 			y.covered(base, sealed, t.ListChangesBetween(y.Context(), "s1", "s2"), "from capture to seal")
 			y.covered(sealed, base, t.ListChangesBetween(y.Context(), "s2", "s1"), "from seal to capture")

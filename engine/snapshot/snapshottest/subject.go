@@ -66,6 +66,17 @@ type promise struct {
 	// storage is set if the promise depends on the filesystem of the backend's data; see
 	// [Subject.StorageOnly].
 	storage bool
+	// small is set if the test fills the disk, and so needs [Subject.Small] in place of [Subject.Place].
+	small bool
+}
+
+// workbench returns a workbench for the promise's test, with a place of the kind that the test needs.
+func (p promise) workbench(t testing.TB, s Subject) *workbench {
+	t.Helper()
+	if p.small {
+		return newWorkbench(t, s, s.Small)
+	}
+	return newWorkbench(t, s, s.Place)
 }
 
 // Run checks that the backend s keeps each promise of package snapshot, in a subtest for each. In a child
@@ -88,7 +99,7 @@ func Run(t *testing.T, s Subject) {
 			ok := t.Run(p.name, func(t *testing.T) {
 				ran = true
 				defer func() { skip = t.Skipped() }()
-				x := newWorkbench(t, s, s.Place)
+				x := p.workbench(t, s)
 				treetest.Leaks(t, x.data()...)
 				p.test(x)
 			})
