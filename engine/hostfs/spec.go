@@ -78,17 +78,14 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 		}
 	}
 	mounts, sockets := withoutSockets(slices.Concat(skeletons, mounts, asOnHost(rec, env)), env)
-	bundle, err := hf.trust(rec)
+	tmp, bundle, err := hf.owned(ctx, rec)
 	if err != nil {
 		return isolate.Spec{}, nil, err
 	}
 	mounts = append(mounts, bundle...)
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
 	s := Confinement(rec.Policy, rec.Workspace)
-	if s.Tmp, err = hf.scratch(ctx, rec); err != nil {
-		return isolate.Spec{}, nil, err
-	}
-	s.Mounts, s.Hostname = mounts, Hostname(rec.Name)
+	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
 	h := hiding{real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots}
 	s.Hide = hidden(h, userHome(), rec.Workspace)
 	hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts)

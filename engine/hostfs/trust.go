@@ -1,6 +1,7 @@
 package hostfs
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -95,4 +96,14 @@ func (hf *Host) trust(rec *catalog.Record) (mounts []isolate.Mount, err error) {
 		mounts = append(mounts, isolate.Mount{Target: p, Source: filepath.Join(dir, trustFile), ReadOnly: true})
 	}
 	return mounts, nil
+}
+
+// owned returns the host's directory for a sandbox's /tmp, see scratch, and the mounts of its CA bundle, see
+// trust.
+func (hf *Host) owned(ctx context.Context, rec *catalog.Record) (tmp string, bundle []isolate.Mount, err error) {
+	if bundle, err = hf.trust(rec); err != nil {
+		return "", nil, err
+	}
+	tmp, err = hf.scratch(ctx, rec)
+	return tmp, bundle, err
 }
