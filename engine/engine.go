@@ -152,8 +152,8 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, collect)
 	e.Baseline = baseline.New(cat, e.Host, merge.Holds, notice)
 	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice, e.events)
-	e.Egress = egress.New(cat, e.events, c.Proxy)
-	e.KeyPoints = keypoint.New(cat, e.Host, e.Sandboxes, e.Compare, e.events, notice)
+	e.Egress = &egress.Gateway{Catalog: cat, Events: e.events, Program: c.Proxy}
+	e.KeyPoints = &keypoint.Taker{Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Compare: e.Compare, Events: e.events, Notice: notice}
 	parts := supervise.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress, KeyPoints: e.KeyPoints,
 		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.ApplyCeiling),
@@ -165,7 +165,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 		}
 	}
 	e.Supervise = supervise.New(parts)
-	e.Stages = stages.New(cat)
+	e.Stages = &stages.Store{Catalog: cat}
 	e.Reconcile = reconcile.New(reconcile.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare,
 		Supervise: e.Supervise, Stages: e.Stages, KeyPoints: e.KeyPoints, Notice: notice, Events: e.events,

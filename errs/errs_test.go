@@ -139,7 +139,7 @@ func TestQuotedIsOneArgumentOfAShell(t *testing.T) {
 
 // TestEachKindHasAnExitStatus: of docs/exit-codes.md, and not that of another failure.
 func TestEachKindHasAnExitStatus(t *testing.T) {
-	for _, kind := range kinds() {
+	for _, kind := range kinds {
 		if status := ExitStatus(New("doing", "x", kind, "why")); status <= 1 {
 			t.Errorf("%v: status %d", kind, status)
 		}

@@ -7,17 +7,15 @@ import (
 	"syscall"
 )
 
-func kinds() []error {
-	return []error{
-		ErrNotFound, ErrExists, ErrBusy, ErrInvalid, ErrDenied, ErrReadOnly, ErrNotSupported,
-		ErrNoSpace, ErrConflict, ErrDrifted, ErrCorrupt, ErrInterrupted, ErrClosed,
-	}
+var kinds = [...]error{
+	ErrNotFound, ErrExists, ErrBusy, ErrInvalid, ErrDenied, ErrReadOnly, ErrNotSupported,
+	ErrNoSpace, ErrConflict, ErrDrifted, ErrCorrupt, ErrInterrupted, ErrClosed,
 }
 
 // KindNamed returns the kind of failure whose text is text, or nil. A supervisor sends the kind of its error
 // to the client as this text.
 func KindNamed(text string) error {
-	for _, kind := range kinds() {
+	for _, kind := range kinds {
 		if kind.Error() == text {
 			return kind
 		}
@@ -32,7 +30,7 @@ func KindOf(err error) error {
 	if errors.As(err, &e) && e.Kind != nil {
 		return e.Kind
 	}
-	for _, kind := range kinds() {
+	for _, kind := range kinds {
 		if errors.Is(err, kind) {
 			return kind
 		}

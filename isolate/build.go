@@ -40,7 +40,7 @@ func (b *builder) optional(what string, s launch.Step) {
 	if !b.spec.BestEffort {
 		return
 	}
-	_, c := s.IgnoreErrors().Into()
+	c := s.IgnoreErrors().Result()
 	b.optionals = append(b.optionals, optionalStep{c, what})
 }
 

@@ -35,12 +35,6 @@ func callerFacts(spec *Spec) hostFacts {
 	return h
 }
 
-// probeHost collects the facts about the kernel that only later steps of pid 1 need, after its fork.
-func (b *builder) probeHost() error {
-	b.host.landlock = landlockABI()
-	return b.LookAround()
-}
-
 // landlockABI returns the version of the kernel's Landlock (landlock(7)), by which a container's access to
 // files and sockets is restricted; 0 if the kernel has none.
 func landlockABI() int {

@@ -30,9 +30,8 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 
 func open(place snapshot.Place, storage store.QuotaStorage, served LowerServer) (*Backend, error) {
 	userXattr, locked := privilege()
-	mergeAt, maxChain := chainLimits()
-	s := &store.Store{Dir: filepath.Clean(place.Dir), UserXattr: userXattr, Storage: storage, MergeAt: mergeAt}
-	b := &backend{store: s, projects: quota.Projects{Store: s}, locked: locked, served: served, maxChain: maxChain}
+	s := &store.Store{Dir: filepath.Clean(place.Dir), UserXattr: userXattr, Storage: storage, ChainLimits: chainLimits}
+	b := &backend{store: s, projects: quota.Projects{Store: s}, locked: locked, served: served}
 	if !filepath.IsAbs(place.Dir) {
 		return nil, fail("opening", "", store.Refuse(errs.ErrNotSupported, place.Dir, "the directory for layers is not an absolute path"))
 	}
@@ -67,7 +66,6 @@ type backend struct {
 	projects quota.Projects
 	locked   bool // see privilege
 	served   LowerServer
-	maxChain int // the longest chain of layers; Seal merges it first
 }
 
 func (b *backend) Facts() snapshot.Facts {

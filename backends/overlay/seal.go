@@ -68,7 +68,7 @@ func (b *backend) maySeal(ctx context.Context, r *store.Record, id snapshot.ID) 
 	if err = b.checkLayers(r.Layers, boot); err != nil {
 		return marked, boot, err
 	}
-	if len(b.store.Shorten(r.Layers)) >= b.maxChain {
+	if _, most := b.store.ChainLimits(); len(b.store.Shorten(r.Layers)) >= most {
 		err = b.compact(ctx, b.store.Shorten(r.Layers))
 	}
 	return marked, boot, err

@@ -15,7 +15,7 @@ import (
 func TestChainsStayWithinTheKernelsLimit(t *testing.T) {
 	treetest.NeedRoot(t)
 	b, tree := onEmptyTree(t)
-	b.store.MergeAt, b.maxChain = 5, 10
+	b.store.ChainLimits = func() (mergeAt, most int) { return 5, 10 }
 	_, err := b.Capture(t.Context(), tree, "base")
 	if err == nil {
 		_, err = b.Fork(t.Context(), "base", "f")

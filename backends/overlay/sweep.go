@@ -52,7 +52,7 @@ func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 func (b *backend) mergeLong(ctx context.Context, c *store.LiveLayers) error {
 	for _, chain := range c.Chains {
 		chain = b.store.Shorten(chain)
-		if len(chain) <= b.store.MergeAt {
+		if mergeAt, _ := b.store.ChainLimits(); len(chain) <= mergeAt {
 			continue
 		}
 		err := b.compact(ctx, chain)

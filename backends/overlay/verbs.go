@@ -179,21 +179,18 @@ func (b *backend) forkOf(id snapshot.ForkID, r *store.Record) snapshot.Fork {
 // it is read-only. If the lower layers are served by a process, they belong to fork, or to a snapshot if fork
 // is "".
 func (b *backend) overlay(r *store.Record, fork snapshot.ForkID) *snapshot.Overlay {
+	metacopy := !b.store.UserXattr && !r.Whole // an earlier version of snapfs wrote files without their content
 	lower := make([]string, 0, len(r.Layers)+1)
 	for _, layer := range r.Layers {
 		lower = append(lower, b.store.TreePath(layer))
 	}
 	if b.served != nil {
 		return &snapshot.Overlay{
-			Lower: lower, Base: b.served.Serve(r.Tree, r.Taken, fork), UserXattr: b.store.UserXattr, Metacopy: b.metacopy(r),
+			Lower: lower, Base: b.served.Serve(r.Tree, r.Taken, fork), UserXattr: b.store.UserXattr, Metacopy: metacopy,
 		}
 	}
 	return &snapshot.Overlay{
-		Lower: append(lower, r.Tree), UserXattr: b.store.UserXattr, Metacopy: b.metacopy(r),
+		Lower: append(lower, r.Tree), UserXattr: b.store.UserXattr, Metacopy: metacopy,
 		Nested: len(r.Layers) > 0 && inTree(b.store.Dir, r.Tree),
 	}
 }
-
-// metacopy reports whether layers of a record may hold files without their content, as those that an earlier
-// version of snapfs wrote do.
-func (b *backend) metacopy(r *store.Record) bool { return !b.store.UserXattr && !r.Whole }

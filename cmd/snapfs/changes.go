@@ -62,8 +62,10 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 			elsewhere = append(elsewhere, withAbsolutePaths(rows, p.Root)...)
 		}
 	}
-	if err := printList(w, inside, most, all); err != nil {
-		return err
+	if len(inside) > 0 {
+		if err := printList(w, inside, most, all); err != nil {
+			return err
+		}
 	}
 	if len(elsewhere) > 0 {
 		fmt.Fprintln(w, "elsewhere:")
@@ -71,7 +73,10 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 			return err
 		}
 	}
-	commits := printCommits(w, changes.Git)
+	commits := 0
+	if len(changes.Git) > 0 {
+		commits = printCommits(w, changes.Git)
+	}
 	_, err := fmt.Fprintln(w, summary(sum, renamed, commits))
 	return err
 }

@@ -201,15 +201,18 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 	}
 	root.SetCompletionCommandGroupID(caring)
 	root.SetHelpCommandGroupID(caring)
-	root.SetHelpCommand(newHelp(root))
 	root.SuggestionsMinimumDistance = 2
 	root.DisableSuggestions = true // they are hints, see finish
-	for _, c := range needed(args) {
+	list := needed(args)
+	for _, c := range list {
 		cmd := c.make(a)
 		cmd.GroupID = c.group
 		root.AddCommand(cmd)
 	}
-	tameCompletion(root)
+	if root.CompletionOptions.DisableDefaultCmd = len(list) == 1; len(list) > 1 { // the command line can name either
+		root.SetHelpCommand(newHelp(root))
+		tameCompletion(root)
+	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(flagError(err)) })
 	return root
 }

@@ -176,7 +176,7 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	if doc.Left, err = left(s.Record, changes); err != nil {
 		return r.keepAfter(ctx, s, doc, err)
 	}
-	if !r.quiet && !(r.apply && doc.Status == 0) { // applying prints them
+	if len(doc.Left) > 0 && !r.quiet && !(r.apply && doc.Status == 0) { // applying prints them
 		r.a.ui.printLeft(doc.Left)
 	}
 	switch {

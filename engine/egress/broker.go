@@ -40,7 +40,7 @@ func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	if err != nil || !need {
 		return nil, err
 	}
-	b := &brokered{dir: eg.cat.Path(rec.Name), policy: rec.Policy}
+	b := &brokered{dir: eg.Catalog.Path(rec.Name), policy: rec.Policy}
 	l := rec.Policy.Budget
 	switch {
 	case l == nil:

@@ -8,13 +8,10 @@ import (
 // A Gateway starts the network proxies of sandboxes and reads their journals of allowed and refused
 // connections.
 type Gateway struct {
-	cat     *catalog.Catalog
-	events  *events.Log
-	program func() ([]string, error)
-}
-
-// New returns the gateway for the sandboxes of the catalogue cat, which appends decisions about connections
-// to log. program returns the command line of a proxy process; it is called when a sandbox needs one.
-func New(cat *catalog.Catalog, log *events.Log, program func() ([]string, error)) *Gateway {
-	return &Gateway{cat: cat, events: log, program: program}
+	// Catalog is that of the sandboxes.
+	Catalog *catalog.Catalog
+	// Events gets the decisions about connections.
+	Events *events.Log
+	// Program returns the command line of a proxy process; it is called when a sandbox needs one.
+	Program func() ([]string, error)
 }

@@ -51,7 +51,7 @@ const maxAnnounced = 1000
 // JournalOf returns the journal of a sandbox's network events, such as refused connections. It opens no file.
 func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 	return &Journal{
-		path: filepath.Join(eg.cat.Path(rec.Name), Events), events: eg.events, name: rec.Name, id: rec.ID, announced: map[announcement]bool{},
+		path: filepath.Join(eg.Catalog.Path(rec.Name), Events), events: eg.Events, name: rec.Name, id: rec.ID, announced: map[announcement]bool{},
 	}
 }
 

@@ -38,7 +38,7 @@ func TestAStartLowersLimitsToTheSites(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec := &catalog.Record{Name: "fix", Policy: catalog.Policy{Network: "allow:example.com", Budget: &catalog.Budget{Tokens: 200, BytesSent: 50}}}
-	if _, err := New(cat, nil, nil).newBrokered(rec); err != nil {
+	if _, err := (&Gateway{Catalog: cat}).newBrokered(rec); err != nil {
 		t.Fatal(err)
 	}
 	s, err := budget.Read(dir)

@@ -77,10 +77,10 @@ func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, 
 	fail := func(err error) error {
 		return errs.With("opening the network", rec.Name, err)
 	}
-	if eg.program == nil {
+	if eg.Program == nil {
 		return nil, errors.Join(fail(errors.New("this program has no proxy command")), tun.Close())
 	}
-	program, err := eg.program()
+	program, err := eg.Program()
 	if err != nil {
 		return nil, errors.Join(err, tun.Close())
 	}

@@ -39,7 +39,7 @@ type Log struct {
 	state   string
 	notice  func(string)
 	witness func() Witness // nil: there is none
-	bytes   int64   // maxFile, but in tests
+	bytes   int64          // maxFile, but in tests
 
 	mu       sync.Mutex
 	file     *os.File // the newest file, open and locked during an append

@@ -53,7 +53,7 @@ type Choice struct {
 // chooses backends that count the used space in one place. Errors: errs.ErrNotSupported.
 func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
 	first, err := hf.chooseEach(ctx, env, req)
-	if err != nil || !req.limitsDisk() || len(first) < 2 || oneLimitPlace(first) {
+	if err != nil || !LimitsDisk(req.Policy.Limits) || len(first) < 2 || oneLimitPlace(first) {
 		return first, err
 	}
 	req.limitAt = anyPlace
@@ -223,13 +223,13 @@ func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]
 // automatic reports whether snapfs may choose a backend driver for a request that does not name it. It
 // chooses some drivers only for a disk limit.
 func automatic(d snapshot.Driver, req *Request) bool {
-	return d.Automatic && (!d.ForLimits || req.limitsDisk())
+	return d.Automatic && (!d.ForLimits || LimitsDisk(req.Policy.Limits))
 }
 
 // try opens driver d for a tree. It returns an error if d does not support the tree, or the
 // request's limits or frozen base.
 func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Request) (snapshot.Backend, error) {
-	if d.Filesystem != "" && req.Backend == "" && !req.limitsDisk() { // else Open has more to say
+	if d.Filesystem != "" && req.Backend == "" && !LimitsDisk(req.Policy.Limits) { // else Open has more to say
 		if on, err := mount.FilesystemOf(tree); err == nil && on.Type != d.Filesystem {
 			return nil, fmt.Errorf("%s: %w", d.Name, &errs.Error{
 				Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("the tree is on " + on.Type + ", not on " + d.Filesystem),
@@ -246,7 +246,7 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 	if b.Facts().Served && LimitsIO(req.Policy.Limits) {
 		return nil, fmt.Errorf("%s: %w", d.Name, ErrServed())
 	}
-	if req.limitsDisk() {
+	if LimitsDisk(req.Policy.Limits) {
 		if err := canLimit(ctx, b, DiskLimit(req.Policy.Limits)); err != nil {
 			return nil, fmt.Errorf("%s: %w", d.Name, err)
 		}
@@ -279,7 +279,7 @@ func (hf *Host) noChoice(tree string, req Request, why []error) error {
 	switch {
 	case len(why) == 0:
 		err.Err = fmt.Errorf("no backend named %q; there are %s", req.Backend, strings.Join(hf.driverNames(), ", "))
-	case req.limitsDisk():
+	case LimitsDisk(req.Policy.Limits):
 		for _, last := range slices.Backward(why) { // prefer the hints of the driver for limits
 			if hints := errs.HintsOf(last); len(hints) > 0 {
 				err.Hints = append(slices.Clone(hints), "snapfs doctor")

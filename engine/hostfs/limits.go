@@ -29,7 +29,7 @@ func DiskLimit(l catalog.Limits) snapshot.DiskLimit {
 }
 
 // LimitsDisk reports whether the limits of a sandbox restrict its disk space or inodes.
-func LimitsDisk(l catalog.Limits) bool { return DiskLimit(l) != (snapshot.DiskLimit{}) }
+func LimitsDisk(l catalog.Limits) bool { return l.Disk != 0 || l.Inodes != 0 }
 
 // tmpLimits returns the mount options that bound each tmpfs of a sandbox by its limits of disk and memory.
 // They leave a tmpfs at least 1 MiB and 256 inodes for files of snapfs itself.
@@ -78,10 +78,4 @@ func ForProcesses(l catalog.Limits) limits.Limits {
 		CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Files: l.Files, CPUTime: l.CPUTime,
 		ReadRate: l.ReadRate, WriteRate: l.WriteRate, ReadOps: l.ReadOps, WriteOps: l.WriteOps,
 	}
-}
-
-// LimitsFit returns errs.ErrInvalid if one of the sandbox's limits that control groups and rlimits enforce is
-// outside the range that a host can have.
-func LimitsFit(l catalog.Limits) error {
-	return ForProcesses(l).Check()
 }

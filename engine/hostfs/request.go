@@ -7,9 +7,6 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// limitsDisk reports whether the requested sandbox has a limit on disk space or inodes.
-func (r *Request) limitsDisk() bool { return LimitsDisk(r.Policy.Limits) }
-
 // A Request describes a wanted sandbox. With only Workspace set, it requests the strictest
 // policy.
 type Request struct {

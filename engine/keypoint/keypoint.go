@@ -27,18 +27,14 @@ import (
 // A Taker takes the automatic snapshots of sandboxes, those at key points, and removes the oldest of them. It
 // is safe for concurrent use, by any number of processes.
 type Taker struct {
-	cat       *catalog.Catalog
-	host      *hostfs.Host
-	sandboxes *sandbox.Store
-	compare   *compare.Comparer
-	events    *events.Log
-	notice    func(string)
-}
-
-// New returns the Taker, which takes the automatic snapshots, for the sandboxes of a state directory. It
-// appends events about snapshots to log, and calls notice with texts for the user.
-func New(cat *catalog.Catalog, host *hostfs.Host, sandboxes *sandbox.Store, comparer *compare.Comparer, log *events.Log, notice func(string)) *Taker {
-	return &Taker{cat: cat, host: host, sandboxes: sandboxes, compare: comparer, events: log, notice: notice}
+	// Catalog and the others are those of the state directory.
+	Catalog   *catalog.Catalog
+	Host      *hostfs.Host
+	Sandboxes *sandbox.Store
+	Compare   *compare.Comparer
+	// Events gets the events about snapshots, and Notice texts for the user.
+	Events *events.Log
+	Notice func(string)
 }
 
 // A Seal is a function that the caller passes in. It stores the present state of every tree of a sandbox, at
@@ -51,7 +47,7 @@ type Seal func(ctx context.Context, h *catalog.Locked, ids []snapshot.ID) error
 // continues. Cost: nothing if the policy asks for no snapshots.
 func (k *Taker) Take(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) {
 	if err := k.Try(ctx, h, seal, why); err != nil {
-		k.notice(err.Error())
+		k.Notice(err.Error())
 	}
 }
 
@@ -98,7 +94,7 @@ func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 		err = os.Remove(k.postponed(h.Name))
 	}
 	if err = Failed(h.Name, why, err); err != nil {
-		k.notice(err.Error())
+		k.Notice(err.Error())
 	}
 }
 
@@ -133,7 +129,7 @@ func (k *Taker) Postpone(name string, why catalog.Why) error {
 	return errs.With("postponing a snapshot of", name, err)
 }
 
-func (k *Taker) postponed(name string) string { return filepath.Join(k.cat.Path(name), "keypoint") }
+func (k *Taker) postponed(name string) string { return filepath.Join(k.Catalog.Path(name), "keypoint") }
 
 // Text returns, in a few words for a person, at which key point an automatic snapshot was taken.
 func Text(why catalog.Why) string {
@@ -170,7 +166,7 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 	}
 	why.InUse = h.Supervisor != nil
 	var lost error
-	err := k.sandboxes.Changing(ctx, h, func() error {
+	err := k.Sandboxes.Changing(ctx, h, func() error {
 		if err := seal(ctx, h, m.IDs); err != nil {
 			return err
 		}
@@ -185,7 +181,7 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 	if err != nil {
 		return err
 	}
-	k.events.Append(events.Event{Type: events.SnapshotCreated, Subject: h.Name, SandboxID: h.ID, Data: eventOf(m)})
+	k.Events.Append(events.Event{Type: events.SnapshotCreated, Subject: h.Name, SandboxID: h.ID, Data: eventOf(m)})
 	return lost
 }
 
@@ -210,7 +206,7 @@ func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	case answer == something && !inUse:
 		return true
 	}
-	changes, err := k.compare.ChangesAt(ctx, rec, rec.At, "", nil)
+	changes, err := k.Compare.ChangesAt(ctx, rec, rec.At, "", nil)
 	if err != nil {
 		return true
 	}
@@ -237,7 +233,7 @@ func (k *Taker) listed(ctx context.Context, rec *catalog.Record) answer {
 	}
 	found := nothing
 	for i, t := range rec.Trees {
-		b, err := k.host.BackendOf(ctx, t)
+		b, err := k.Host.BackendOf(ctx, t)
 		if err != nil {
 			return something
 		}
@@ -295,7 +291,7 @@ func (k *Taker) NotePromotion(h *catalog.Locked, id string) {
 			why.Promotion = id
 			m.Why = &why
 			if err := h.Save(); err != nil {
-				k.notice("the promotion " + id + " is not recorded at the snapshot " + m.Name + ": " + err.Error())
+				k.Notice("the promotion " + id + " is not recorded at the snapshot " + m.Name + ": " + err.Error())
 			}
 		}
 	}

@@ -54,7 +54,7 @@ func (k *Taker) forked(rec *catalog.Record) map[string]bool {
 	if !rec.Lent {
 		return used
 	}
-	records, _ := k.cat.List() // one that cannot be read is nobody's fork any more
+	records, _ := k.Catalog.List() // one that cannot be read is nobody's fork any more
 	for _, r := range records {
 		if r.OriginSnapshot != "" {
 			used[r.OriginSnapshot] = true
@@ -69,7 +69,7 @@ func (k *Taker) remove(ctx context.Context, h *catalog.Locked, old []catalog.Nam
 	var failures []error
 	for _, m := range old {
 		for i, t := range h.Trees {
-			b, err := k.host.BackendOf(ctx, t)
+			b, err := k.Host.BackendOf(ctx, t)
 			if err == nil && i < len(m.IDs) && !h.HasBase(m.IDs[i]) {
 				err = b.Remove(ctx, m.IDs[i])
 			}
@@ -79,7 +79,7 @@ func (k *Taker) remove(ctx context.Context, h *catalog.Locked, old []catalog.Nam
 		}
 	}
 	if n := h.Next / max(1, len(h.Trees)); len(old) > 0 && n%sweepEvery < len(old) {
-		failures = append(failures, k.sandboxes.SweepLater(ctx))
+		failures = append(failures, k.Sandboxes.SweepLater(ctx))
 	}
 	return errors.Join(failures...)
 }

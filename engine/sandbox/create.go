@@ -52,7 +52,7 @@ func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *c
 // unmounted meanwhile it starts over, but not once Fill was called, which may consume its source. After an
 // error mostly nothing is left; see [Store.EndIfGone].
 func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Record) error {
-	if err := errors.Join(hostfs.LimitsFit(req.Policy.Limits), TimesFit(req.Policy.Limits), sb.host.CheckWorkspace(req.Workspace)); err != nil {
+	if err := errors.Join(hostfs.ForProcesses(req.Policy.Limits).Check(), TimesFit(req.Policy.Limits), sb.host.CheckWorkspace(req.Workspace)); err != nil {
 		return err
 	}
 	filling := false

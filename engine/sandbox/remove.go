@@ -140,20 +140,15 @@ func (sb *Store) Reclaim(ctx context.Context, id string, locked ...catalog.Disca
 	return err
 }
 
-// ReclaimOne removes the trees of the discarded sandbox d, and then its entry in the catalogue's trash. It
-// releases the lock of d.
+// ReclaimOne removes the trees of the discarded sandbox d, and then its entry in the catalogue's trash. Bases
+// that other sandboxes may share are left to a garbage collection. ReclaimOne releases the lock of d.
 func (sb *Store) ReclaimOne(ctx context.Context, d catalog.Discarded) error {
 	defer d.Release()
-	if err := sb.removeTrees(ctx, d.Record); err != nil {
+	err := sb.eachPlace(ctx, d.Record, func(b snapshot.Backend) error { return removeNumbers(ctx, b, d.Record) })
+	if err != nil {
 		return fmt.Errorf("%s is removed, but its trees are not: %w", d.Name, err)
 	}
 	return d.Forget()
-}
-
-// removeTrees removes every fork and snapshot that a backend may have of a sandbox, by all ids ever given out
-// for it. Bases that other sandboxes may share are left to a garbage collection.
-func (sb *Store) removeTrees(ctx context.Context, rec *catalog.Record) error {
-	return sb.eachPlace(ctx, rec, func(b snapshot.Backend) error { return removeNumbers(ctx, b, rec) })
 }
 
 // Tidy removes those forks and snapshots of a sandbox to which its record does not refer, such as after a

@@ -5,9 +5,6 @@ import "github.com/snapfs/snapfs/engine/catalog"
 // Store reads and writes the files that describe promotions through the stages of a profile. Each promotion
 // has a directory in the state directory.
 type Store struct {
-	cat *catalog.Catalog
+	// Catalog is that of the state directory.
+	Catalog *catalog.Catalog
 }
-
-// New returns the store for the files, in the state directory of cat, that describe promotions through the
-// stages of a profile.
-func New(cat *catalog.Catalog) *Store { return &Store{cat: cat} }

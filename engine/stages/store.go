@@ -39,7 +39,7 @@ const (
 // Dir returns the directory, in the state directory, of the pipeline (promotion through stages) with this id.
 // It need not exist.
 func (sg *Store) Dir(id string) string {
-	return filepath.Join(sg.cat.Dir(), pipelinesDir, id)
+	return filepath.Join(sg.Catalog.Dir(), pipelinesDir, id)
 }
 
 // Save writes the state of the pipeline p, a promotion through stages, to its file atomically and syncs it to
@@ -52,7 +52,7 @@ func (sg *Store) Save(p *Pipeline) error {
 	if err != nil {
 		return fmt.Errorf("writing the promotion %s: %w", p.ID, err)
 	}
-	return sg.cat.Store(filepath.Join(pipelinesDir, p.ID, pipelineFile), append(data, '\n'))
+	return sg.Catalog.Store(filepath.Join(pipelinesDir, p.ID, pipelineFile), append(data, '\n'))
 }
 
 // Read returns the pipeline with this id. Its field Running says whether a process works on it now.
@@ -90,12 +90,12 @@ func (sg *Store) Read(id string) (*Pipeline, error) {
 // Pipelines lists all promotions through stages, newest first. It returns the readable ones together with the
 // errors of the others.
 func (sg *Store) Pipelines() ([]Pipeline, error) {
-	list, err := os.ReadDir(filepath.Join(sg.cat.Dir(), pipelinesDir))
+	list, err := os.ReadDir(filepath.Join(sg.Catalog.Dir(), pipelinesDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, errs.With("listing the promotions", sg.cat.Dir(), err)
+		return nil, errs.With("listing the promotions", sg.Catalog.Dir(), err)
 	}
 	var all []Pipeline
 	var failures []error
@@ -136,7 +136,7 @@ func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	}
 	data, err := json.Marshal(p.Content)
 	if err == nil {
-		err = sg.cat.Store(filepath.Join(pipelinesDir, p.ID, contentFile), data)
+		err = sg.Catalog.Store(filepath.Join(pipelinesDir, p.ID, contentFile), data)
 	}
 	if err == nil {
 		err = sg.Save(p)
@@ -177,7 +177,7 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 			_ = os.RemoveAll(sg.Dir(p.ID))
 		}
 	}
-	list, _ := os.ReadDir(filepath.Join(sg.cat.Dir(), pipelinesDir))
+	list, _ := os.ReadDir(filepath.Join(sg.Catalog.Dir(), pipelinesDir))
 	for _, entry := range list {
 		if known[entry.Name()] {
 			continue

@@ -19,7 +19,7 @@ const trustedDir = "trusted"
 // Trusted reports whether the user has trusted this profile, at this path and with this content, to run
 // commands on the host.
 func (sg *Store) Trusted(p *policy.Profile) (bool, error) {
-	path := filepath.Join(sg.cat.Dir(), trustedDir, p.Digest)
+	path := filepath.Join(sg.Catalog.Dir(), trustedDir, p.Digest)
 	_, err := os.Lstat(path)
 	switch {
 	case err == nil:
@@ -33,10 +33,10 @@ func (sg *Store) Trusted(p *policy.Profile) (bool, error) {
 // Trust stores that the user called by trusts a profile to run commands on the host, durably. It may be
 // repeated.
 func (sg *Store) Trust(p *policy.Profile, by string) error {
-	dir := filepath.Join(sg.cat.Dir(), trustedDir)
+	dir := filepath.Join(sg.Catalog.Dir(), trustedDir)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return errs.With("making", dir, err)
 	}
 	text := fmt.Sprintf("%s %s %q\n", time.Now().UTC().Format(time.RFC3339), by, p.Path)
-	return sg.cat.Store(filepath.Join(trustedDir, p.Digest), []byte(text))
+	return sg.Catalog.Store(filepath.Join(trustedDir, p.Digest), []byte(text))
 }

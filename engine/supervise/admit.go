@@ -75,12 +75,14 @@ func (sv *Manager) admitTo(ctx context.Context, name string, when Admission) (*a
 // AdmitNew waits for an admission slot for the sandbox that a request describes. If the request may have to wait,
 // AdmitNew first checks its name and workspace, so that a wrong request fails at once.
 func (sv *Manager) AdmitNew(ctx context.Context, req hostfs.Request) (*admission.Slot, error) {
-	err := sv.NameFits(req.Name, req.Admission)
-	if err == nil && !req.Admission.Plain() {
-		err = sv.host.CheckWorkspace(req.Workspace)
-	}
-	if err != nil {
-		return nil, err
+	if !req.Admission.Plain() {
+		err := sv.NameFits(req.Name, req.Admission)
+		if err == nil {
+			err = sv.host.CheckWorkspace(req.Workspace)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return sv.Admit(ctx, req.Policy.Limits, req.Admission)
 }

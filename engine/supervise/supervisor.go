@@ -186,7 +186,9 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	}
 	err := h.Container.Close(ctx)
 	h.idMappers.wait()
-	h.Refused = h.Proxy.Close()
+	if h.Proxy != nil {
+		h.Refused = h.Proxy.Close()
+	}
 	h.Hit = h.Resources.limitHit()
 	h.drift.done.Wait()
 	h.mu.Lock()

@@ -85,7 +85,7 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	if err := sandbox.RefuseEnded(h.Record); err != nil {
 		return was, err
 	}
-	if err := errors.Join(hostfs.LimitsFit(now), sandbox.TimesFit(now), refusedBySite(name, h.Policy, now)); err != nil {
+	if err := errors.Join(hostfs.ForProcesses(now).Check(), sandbox.TimesFit(now), refusedBySite(name, h.Policy, now)); err != nil {
 		return was, err
 	}
 	var back undo.Stack

@@ -32,7 +32,7 @@ func SetTimes(fd int, access *Timestamp, modified Timestamp) error {
 	case 0:
 		return nil
 	case unix.EBADF: // it is open as a place only
-		return unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(fd), times[:], 0)
+		return unix.UtimesNanoAt(unix.AT_FDCWD, PathTo(fd), times[:], 0)
 	}
 	return errno
 }
@@ -47,10 +47,6 @@ func Readlink(dirfd int, name string, buf []byte) (int, error) {
 func PathOf(f *os.File) (string, error) {
 	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
-
-// PathTo returns a path in /proc of the file that the descriptor fd has open, for system calls that take no
-// descriptor, as [FDPath] does for an *os.File.
-func PathTo(fd int) string { return fdPath(fd) }
 
 // CopyRange copies up to n bytes from src to dst, at the same offset at of both, in the kernel
 // (copy_file_range(2)), and returns the number copied. The errors EXDEV, EINVAL, EOPNOTSUPP and ENOSYS mean

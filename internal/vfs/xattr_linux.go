@@ -96,12 +96,12 @@ func needsProc(err error) bool { return err == unix.ENOSYS || err == unix.EBADF 
 // on to its target.
 func throughProc(dirfd int, name string, f func(path string) error) error {
 	if name == "" {
-		return f(fdPath(dirfd))
+		return f(PathTo(dirfd))
 	}
 	fd, err := unix.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return f(fdPath(fd))
+	return f(PathTo(fd))
 }

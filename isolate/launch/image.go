@@ -268,13 +268,6 @@ func (s Step) Path(p string) Step {
 	return s
 }
 
-// Into makes the system call s store its result in a new cell, from which later calls can load it. It returns
-// both.
-func (s Step) Into() (Step, Cell) {
-	c := s.im.NewCell(-1)
-	return s.To(c), c
-}
-
 // To makes the system call s store its result in the cell c, from which later calls can load it, and returns
 // the step.
 func (s Step) To(c Cell) Step {
@@ -282,9 +275,11 @@ func (s Step) To(c Cell) Step {
 	return s
 }
 
-// Result makes the system call s store its result in a new cell, and returns that cell.
+// Result makes the system call s store its result in a new cell, from which later calls can load it, and
+// returns that cell.
 func (s Step) Result() Cell {
-	_, c := s.Into()
+	c := s.im.NewCell(-1)
+	s.To(c)
 	return c
 }
 

@@ -44,8 +44,8 @@ func (s *Store) makeLayer(layer string) error {
 			err = mkdir(s.LayerPath(layer))
 		}
 	}
-	if err == nil {
-		err = s.makeInner(layer)
+	if err == nil && s.Storage != nil {
+		err = s.Storage.Make(s.LayerPath(layer) + s.Inner())
 	}
 	if err == nil {
 		err = mkdir(s.TreePath(layer))
@@ -155,7 +155,10 @@ func SetTimes(fd int, path string, st vfs.Stat) error {
 // Shorten returns the list layers, topmost first. If the list is long and a merged layer replaces the lowest
 // ones, that layer stands in place of them.
 func (s *Store) Shorten(layers []string) []string {
-	if len(layers) <= s.MergeAt {
+	if len(layers) < 2 { // there is nothing to merge
+		return layers
+	}
+	if mergeAt, _ := s.ChainLimits(); len(layers) <= mergeAt {
 		return layers
 	}
 	for i, layer := range layers {

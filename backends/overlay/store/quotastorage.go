@@ -39,12 +39,3 @@ func (s *Store) Inner() string {
 	}
 	return "/held"
 }
-
-// makeInner makes, by the QuotaStorage, the directory for the content of a layer in that layer's directory.
-// Without a QuotaStorage it does nothing.
-func (s *Store) makeInner(layer string) error {
-	if s.Storage == nil {
-		return nil
-	}
-	return s.Storage.Make(s.LayerPath(layer) + s.Inner())
-}

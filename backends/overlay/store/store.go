@@ -27,7 +27,9 @@ type Store struct {
 	Dir       string
 	UserXattr bool // overlayfs's attributes are user.* instead of trusted.*
 	Storage   QuotaStorage
-	MergeAt   int // Shorten replaces layers of a longer chain by a merged one
+	// ChainLimits returns the lengths of a chain of layers beyond which Shorten replaces layers by
+	// a merged one, and at which the caller must merge it.
+	ChainLimits func() (mergeAt, most int)
 }
 
 // Prepare makes the store's directories. Callers call it only after ENOENT, at the first use
