@@ -29,7 +29,7 @@ func (m *merger) collect() error {
 			changed[path] = is[path]
 		}
 	}
-	m.dropTimes()
+	m.result.Changes = dropTimes(m.result.Changes)
 	m.setLinks(changed)
 	for _, c := range m.result.Changes {
 		t := changed[c.Path]
@@ -122,23 +122,24 @@ func (m *merger) changesLinks(t *entry) bool {
 	return before != len(now)
 }
 
-// dropTimes removes from the result of the merge changes of only the modification time of those directories
-// in which the result adds or removes a name: that sets the time anyway.
-func (m *merger) dropTimes() {
+// dropTimes removes from the result of a merge changes of only the modification time of those directories in
+// which the result adds or removes a name: that sets the time anyway.
+func dropTimes(changes []diff.Change) []diff.Change {
 	busy := map[string]bool{}
-	for _, c := range m.result.Changes {
+	for _, c := range changes {
 		if c.Kind != diff.Modified {
 			busy[parent(c.Path)] = true
 		}
 	}
-	m.result.Changes = slices.DeleteFunc(m.result.Changes, func(c diff.Change) bool {
-		return c.Kind == diff.Modified && c.What == diff.Time && c.New.Mode.IsDir() && busy[c.Path]
-	})
-	for i := range m.result.Changes {
-		if c := &m.result.Changes[i]; c.Kind == diff.Modified && isDir(c.New) && busy[c.Path] {
+	if len(busy) == 0 {
+		return changes
+	}
+	for i := range changes {
+		if c := &changes[i]; c.Kind == diff.Modified && isDir(c.New) && busy[c.Path] {
 			c.What &^= diff.Time
 		}
 	}
+	return slices.DeleteFunc(changes, func(c diff.Change) bool { return c.Kind == diff.Modified && c.What == 0 })
 }
 
 // setLinks sets the field LinkOf of all nodes in the result, so that hard links name the first changed path

@@ -7,12 +7,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -170,6 +172,45 @@ func TestChangesOfOneSideAreTheResult(t *testing.T) {
 		v.mustBe(w.mine, fmt.Sprintf("seed %d: merge(B, M, B) is not M", seed))
 		must(t, os.RemoveAll(w.top), os.RemoveAll(real), os.RemoveAll(w.target))
 	}
+}
+
+// Where the real tree is as the base, Trees takes the sandbox's changes without deciding on each file. The result is the
+// one of the whole merge, which an entry of Lost demands that covers no change.
+func TestUnopposedChangesAreThoseOfTheWholeMerge(t *testing.T) {
+	treetest.OncePerRun(t)
+	for seed := range uint64(treetest.Budget(t, 20, 100)) {
+		c, w := newTreeCase(seed), newWorld(t)
+		c.base.write(t, w.base, c.base, 0)
+		c.base.write(t, w.real, c.base, 0)
+		c.mine.write(t, w.mine, c.base, 1)
+		in := w.input()
+		short := w.trees(in)
+		in.Lost = map[string]string{"none/such": "gone"}
+		whole := w.trees(in)
+		if got, want := brief(short.Changes), brief(whole.Changes); got != want || len(short.Changes) != len(whole.Changes) {
+			t.Fatalf("seed %d: got\n%swant\n%s", seed, got, want)
+		}
+		if len(short.Conflicts)+len(whole.Conflicts)+len(whole.Built)+len(whole.From) > 0 {
+			t.Fatalf("seed %d: %+v", seed, whole)
+		}
+		for i, want := range whole.Changes {
+			got := short.Changes[i]
+			if (got.New == nil) != (want.New == nil) || got.What != want.What || got.New != nil && !sameResult(got, want) {
+				t.Fatalf("seed %d: %q: got %+v, want %+v", seed, want.Path, got.New, want.New)
+			}
+		}
+		must(t, os.RemoveAll(w.top))
+	}
+}
+
+// sameResult reports whether two changes of one path make the same file.
+func sameResult(a, b diff.Change) bool {
+	x, y := *a.New, *b.New
+	x.CTime, x.Ino, x.Dev = y.CTime, y.Ino, y.Dev // of the sandbox's file, or of the real one
+	if x.Mode.IsDir() {
+		x.MTime, x.NLink = y.MTime, y.NLink
+	}
+	return reflect.DeepEqual(x, y)
 }
 
 // merge(base, base, real) and merge(base, mine, mine) change nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 
 	"github.com/snapfs/snapfs/engine/diff"
 )
@@ -90,6 +91,10 @@ type Result struct {
 // that no longer matches the changes; ErrInterrupted. Scratch may then contain leftovers; after success it
 // contains only the paths in Built.
 func Trees(ctx context.Context, in Input) (*Result, error) {
+	if in.unopposed() {
+		r := &Result{Changes: dropTimes(slices.Clone(in.Mine)), Built: map[string]bool{}, From: map[string]string{}}
+		return r, fail(".", ctx.Err())
+	}
 	m, err := newMerger(ctx, in)
 	if err != nil {
 		return nil, err
@@ -98,6 +103,18 @@ func Trees(ctx context.Context, in Input) (*Result, error) {
 		return nil, err
 	}
 	return m.result, nil
+}
+
+// unopposed reports whether the real tree is as the base, so that the result is the sandbox's changes, and nothing has
+// to be paired, read or decided. It is false for changed hard links, of which others may not be among the changes, and
+// for changed attributes, of which the real tree's stay where the system maintains them.
+func (in *Input) unopposed() bool {
+	if len(in.Real)+len(in.Unknown)+len(in.Lost)+len(in.Split) > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(in.Mine, func(c diff.Change) bool {
+		return group(c.Path, c.Old)+group(c.Path, c.New) != "" || c.What&diff.Xattrs != 0
+	})
 }
 
 const op = "merging"

@@ -3,7 +3,10 @@
 package diff
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"os"
 	"path"
 
 	"github.com/snapfs/snapfs/backends/overlay/store"
@@ -14,8 +17,20 @@ import (
 
 // FindRedirects returns the entries with a redirect attribute in the layers trees, topmost first: those that
 // an overlay of them reads from another path of its lower tree. how says who wrote the layers.
+//
+// Cost: a getxattr of each entry of the layers; if one has the attribute, a lookup of each through all layers.
 func FindRedirects(ctx context.Context, how Mode, trees []string) ([]snapshot.Borrowed, error) {
 	l := redirectFinder{Layers: Layers{Mode: how}, ctx: ctx}
+	redirected := false
+	for i := 0; i < len(trees) && !redirected; i++ {
+		var err error
+		if redirected, err = l.hasRedirect(trees[i]); err != nil {
+			return nil, err
+		}
+	}
+	if !redirected {
+		return nil, nil
+	}
 	defer l.Close()
 	if err := l.Open(trees); err != nil {
 		return nil, err
@@ -31,6 +46,31 @@ type redirectFinder struct {
 	Layers
 	ctx  context.Context
 	list []snapshot.Borrowed
+}
+
+// hasRedirect reports whether a directory or file in the layer at tree has a redirect attribute. If none in any layer
+// has one, the overlay reads each entry of the lower tree under its own name.
+func (l *redirectFinder) hasRedirect(tree string) (found bool, _ error) {
+	err := store.Walk(tree, func(name string, dir *os.File, err error) (dirs []string, _ error) {
+		if err = cmp.Or(err, l.ctx.Err()); err != nil || found {
+			return nil, err
+		}
+		err = vfs.EachEntry(int(dir.Fd()), func(entry []byte, _ uint64, typ uint8) error {
+			if store.IsDir(int(dir.Fd()), entry, typ) {
+				dirs = append(dirs, store.Join(name, entry))
+			} else if typ != unix.DT_REG && typ != unix.DT_UNKNOWN {
+				return nil // a whiteout, or a node that overlayfs copies up whole
+			}
+			_, err := vfs.GetXattr(int(dir.Fd()), string(entry), l.Prefix+"redirect")
+			found = found || err == nil
+			if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
+				return nil
+			}
+			return err
+		})
+		return dirs, err
+	})
+	return found, err
 }
 
 // dir adds the entries with a redirect attribute in the directory name, and in those inside it, to the list.
