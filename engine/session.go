@@ -188,12 +188,9 @@ func (s *Session) Discard(ctx context.Context) error {
 // copies into it the files that it has renamed on a live base.
 func (s *Session) Promote(ctx context.Context, o reconcile.PromoteOptions, stays bool) (reconcile.Promoted, error) {
 	if stays {
-		changed, err := o.Picks(s.Record)
+		err := s.Engine.Sandboxes.SyncTrees(ctx, s.Record)
 		if err == nil {
-			err = s.Engine.Sandboxes.SyncTrees(ctx, s.Record)
-		}
-		if err == nil {
-			err = s.Engine.Reconcile.Detach(ctx, s.Record, snapshot.Idle, changed)
+			err = s.Engine.Reconcile.Detach(ctx, s.Record, snapshot.Idle, o.PlanOptions)
 		}
 		if err != nil {
 			return reconcile.Promoted{}, err

@@ -48,13 +48,7 @@ func TestListingChangesCostsLessThanWalkingBothTrees(t *testing.T) {
 				return nil
 			})
 			places = len(touches)
-			c, err := diff.At(t.Context(), old, new, func(yield func(snapshot.Candidate, error) bool) {
-				for _, touch := range touches {
-					if !yield(touch, nil) {
-						return
-					}
-				}
-			}, opt)
+			c, err := diff.At(t.Context(), old, new, touches, opt)
 			return found(len(c), err)
 		}
 		must(t, walk())

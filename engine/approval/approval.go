@@ -207,8 +207,11 @@ func (c *Checker) addByPath(change *diff.Change) bool {
 // user has approved it.
 func (c *Checker) AddKind(change *diff.Change) {
 	why, by := byKind(change)
+	if why == "" {
+		return
+	}
 	byFlag := by.kinds() != [3]bool{}
-	if why == "" || byFlag && c.allow.with(by).kinds() == c.allow.kinds() || c.allow.approves(c.roots[0].path, change.Path) {
+	if byFlag && c.allow.with(by).kinds() == c.allow.kinds() || c.allow.approves(c.roots[0].path, change.Path) {
 		return
 	}
 	c.needed.Add(change.Path, why)

@@ -37,19 +37,17 @@ const (
 	OutsideNewEnvironments
 )
 
-// PackageDirs returns the names of directories that contain installed packages, as patterns of [path.Match].
-// The last two are those of Go's and Cargo's caches.
-func PackageDirs() []string {
-	return []string{
-		"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages", "vendor", "*@v[0-9]*",
-		"*.*-" + strings.Repeat("[0-9a-f]", 16),
-	}
+// PackageDirs are the names of directories that contain installed packages, as patterns of [path.Match]. The last two are
+// those of Go's and Cargo's caches.
+var PackageDirs = []string{
+	"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages", "vendor", "*@v[0-9]*",
+	"*.*-" + strings.Repeat("[0-9a-f]", 16),
 }
 
 // isPackageDir reports whether an element of a path is the name of a directory with installed packages, by
 // [PackageDirs].
 func isPackageDir(element string) bool {
-	return slices.ContainsFunc(PackageDirs(), func(pattern string) bool {
+	return slices.ContainsFunc(PackageDirs, func(pattern string) bool {
 		is, err := path.Match(pattern, element)
 		return is && err == nil
 	})

@@ -1,9 +1,8 @@
 package baseline
 
 import (
-	"bytes"
+	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -157,26 +156,7 @@ func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool
 		return false, err
 	}
 	defer g.Close()
-	return sameBytes(f, g)
-}
-
-// sameBytes reports whether two readers deliver the same bytes up to their ends, to compare two files.
-func sameBytes(f, g io.Reader) (bool, error) {
-	const size = 128 << 10
-	x, y := make([]byte, size), make([]byte, size)
-	for {
-		n, err1 := io.ReadFull(f, x)
-		m, err2 := io.ReadFull(g, y)
-		ended := func(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
-		switch {
-		case !bytes.Equal(x[:n], y[:m]):
-			return false, nil
-		case ended(err1) && ended(err2):
-			return true, nil
-		case err1 != nil || err2 != nil:
-			return false, errors.Join(err1, err2)
-		}
-	}
+	return diff.SameBytes(context.Background(), f, g)
 }
 
 // SortChanges sorts changes by path in the order of [diff.ComparePaths].

@@ -128,17 +128,9 @@ func (d *Displaced) noteDir(real *RootedReader, path string) {
 	if _, noted := d.dirs[abs]; noted {
 		return
 	}
-	if st, err := statIn(real, path); err == nil {
+	if st, err := real.stat(path); err == nil {
 		d.dirs[abs] = dirChange{before: dirState{st.Ino, st.MTime.Time()}}
 	}
-}
-
-// statIn returns the inode metadata of a path in the real tree, which may be "." for the root.
-func statIn(real *RootedReader, path string) (vfs.Stat, error) {
-	if path == "." {
-		return vfs.Lstat(int(real.Root.Fd()), "")
-	}
-	return real.stat(path)
 }
 
 // turnFile is the name of a file in the directory where promotions store the files that they replace. The
@@ -191,7 +183,7 @@ func (d *Displaced) finish() error {
 		if err != nil {
 			continue
 		}
-		if st, err := statIn(&real, rel); err == nil {
+		if st, err := real.stat(rel); err == nil {
 			c.after = dirState{st.Ino, st.MTime.Time()}
 			d.dirs[abs] = c
 		}
@@ -444,7 +436,7 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 // by promotions.
 func (h *history) sameNames(root, path string, absent bool, real *RootedReader) bool {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
-		st, err := statIn(real, dir)
+		st, err := real.stat(dir)
 		if err != nil {
 			return false
 		}

@@ -187,7 +187,7 @@ func (r *manifestReader) readDir(path string) error {
 		}
 	}
 	// Last, so that a name that came meanwhile has changed its time.
-	if st, err := statIn(&r.real, path); err == nil {
+	if st, err := r.real.stat(path); err == nil {
 		r.note(path, &st)
 	}
 	n, err := r.real.Node(path)

@@ -50,7 +50,8 @@ func (l *RootedReader) Dir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// stat returns the inode metadata of a path below the root; of a symbolic link, not its target.
+// stat returns the inode metadata of a path below the root, or of the root itself for "."; of a symbolic link, not its
+// target.
 func (l *RootedReader) stat(path string) (vfs.Stat, error) {
 	dir, err := l.Dir(filepath.Dir(path))
 	if err != nil {
@@ -66,11 +67,7 @@ func (l *RootedReader) Present(path string) (*diff.Node, error) {
 	if err != nil {
 		return nil, Absence(err)
 	}
-	n := NodeOf(&st)
-	if st.IsDir() {
-		n.Size = 0
-	}
-	return n, nil
+	return diff.NodeOf(&st), nil
 }
 
 // Node returns the node (type, metadata, link target, extended attributes) of the file at a path below the
@@ -218,9 +215,6 @@ func (b *LiveBase) knownAbsent(path string) (why string, err error) {
 	for {
 		dir := filepath.Dir(path)
 		up, err := b.Real.stat(dir)
-		if dir == "." {
-			up, err = vfs.Lstat(int(b.Real.Root.Fd()), "")
-		}
 		if isAbsence(err) {
 			path = dir // absent because its directory is absent
 			continue
@@ -284,14 +278,4 @@ func (b *LiveBase) dirReplaced(dir string) (why string, err error) {
 	}
 	b.replacedDirs[dir] = why
 	return why, nil
-}
-
-// NodeOf converts the result of a stat to a node of package diff, with which files are compared, without link
-// target and extended attributes.
-func NodeOf(st *vfs.Stat) *diff.Node {
-	return &diff.Node{
-		Mode: st.FileMode(), UID: st.UID, GID: st.GID, Size: st.Size,
-		MTime: st.MTime.Time(), CTime: st.CTime.Time(), Rdev: st.Rdev,
-		Ino: st.Ino, Dev: st.Dev, NLink: st.Nlink,
-	}
 }

@@ -65,6 +65,7 @@ type Entry struct {
 }
 
 const (
+	basesDir     = "bases" // in the sandbox's directory
 	baselineFile = "kept"
 	baselineJSON = "kept.json"
 	// maxText, maxBytes and maxEntries limit a sandbox's baseline: the bytes of one stored text, the bytes of
@@ -78,7 +79,7 @@ const (
 // BaseDir returns the directory with the originals of a sandbox, its baseline. refreshed is the number of the
 // sandbox's last refresh, since each makes a new baseline.
 func (bl *Recorder) BaseDir(name string, refreshed int) string {
-	return filepath.Join(bl.cat.Path(name), "bases", strconv.Itoa(refreshed))
+	return filepath.Join(bl.cat.Path(name), basesDir, strconv.Itoa(refreshed))
 }
 
 // Read returns the baseline of the sandbox's present base, the originals of the files it changed; an empty
@@ -131,7 +132,7 @@ func (k *Baseline) decodeJSON(data []byte) error {
 // saves the baseline if change has set Changed. After an error the file on disk is unchanged.
 func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func(k *Baseline) error) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
-	lock, err := bl.lock(rec)
+	lock, err := lock(dir)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,8 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 	if err := fault.Point(ctx, "write the baseline"); err != nil {
 		return errs.With("recording the baseline", dir, err)
 	}
-	return bl.save(rec.Name, rec.Refreshed, k)
+	rel := filepath.Join(basesDir, strconv.Itoa(rec.Refreshed), baselineFile)
+	return bl.cat.WriteFile(rec.Name, rel, k.encode()) // atomically
 }
 
 // WithLock calls do, which changes the real tree, under the lock of the sandbox's baseline (stored
@@ -156,22 +158,12 @@ func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	if rec == nil || rec.Ephemeral {
 		return do()
 	}
-	lock, err := bl.lock(rec)
+	lock, err := lock(bl.BaseDir(rec.Name, rec.Refreshed))
 	if err != nil {
 		return err
 	}
 	defer vfs.Unlock(lock)
 	return do()
-}
-
-// lock takes the lock of the file with a sandbox's originals, its baseline, and waits for it; closing the
-// file releases it. It creates the baseline's directory if the sandbox exists.
-func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
-	dir := bl.BaseDir(rec.Name, rec.Refreshed)
-	if err := makeDir(dir); err != nil {
-		return nil, err
-	}
-	return lockDir(dir)
 }
 
 // makeDir creates dir, the directory for the originals of a sandbox, and its parent. It returns an error if
@@ -185,9 +177,12 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// lockDir takes an exclusive flock on a directory with stored originals and waits for it. Closing the file
-// releases it.
-func lockDir(dir string) (*os.File, error) {
+// lock takes an exclusive flock on dir, the directory for the originals of a sandbox, and waits for it. Closing the
+// file releases it. It creates the directory if the sandbox exists.
+func lock(dir string) (*os.File, error) {
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, errs.With("locking", dir, err)
@@ -197,16 +192,6 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, errs.With("locking", dir, err)
 	}
 	return f, nil
-}
-
-// save replaces the file with a sandbox's baseline, the originals of its changed files, atomically. refreshed
-// is the number of the sandbox's last refresh.
-func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
-	rel, err := filepath.Rel(bl.cat.Path(name), bl.BaseDir(name, refreshed))
-	if err != nil {
-		return err
-	}
-	return bl.cat.WriteFile(name, filepath.Join(rel, baselineFile), k.encode())
 }
 
 // UndoPromotion restores in the baseline, at a path, the original state that a promotion replaced there when

@@ -141,39 +141,37 @@ func (cm *Comparer) Changes(ctx context.Context, rec *catalog.Record) (*Changes,
 // records no baseline. listed holds, by tree, the paths that may have changed, for trees whose backend the
 // caller has already asked for them; it may be nil.
 func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate) (*Changes, error) {
-	return Served(ctx, func(ctx context.Context) (*Changes, error) { return cm.changesAt(ctx, rec, from, to, listed) })
-}
-
-func (cm *Comparer) changesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate) (*Changes, error) {
-	left, err := sandbox.SnapshotIDs(rec, from)
-	if err != nil {
-		return nil, err
-	}
-	var right []snapshot.ID
-	if to != "" {
-		if right, err = sandbox.SnapshotIDs(rec, to); err != nil {
-			return nil, err
-		}
-	}
-	c := new(Changes)
-	for i, t := range rec.Trees {
-		if hostfs.Vanished(t, rec.Workspace) {
-			continue
-		}
-		p := Pair{Tree: t, Left: left[i]}
-		p.candidates, p.listed = listed[t.Path]
-		if right != nil {
-			p.Right = right[i]
-		}
-		parts, err := cm.comparePair(ctx, rec, p)
+	return Served(ctx, func(ctx context.Context) (*Changes, error) {
+		left, err := sandbox.SnapshotIDs(rec, from)
 		if err != nil {
-			c.Close()
 			return nil, err
 		}
-		c.Parts = append(c.Parts, parts...)
-	}
-	workspaceFirst(c.Parts)
-	return c, nil
+		var right []snapshot.ID
+		if to != "" {
+			if right, err = sandbox.SnapshotIDs(rec, to); err != nil {
+				return nil, err
+			}
+		}
+		c := new(Changes)
+		for i, t := range rec.Trees {
+			if hostfs.Vanished(t, rec.Workspace) {
+				continue
+			}
+			p := Pair{Tree: t, Left: left[i]}
+			p.candidates, p.listed = listed[t.Path]
+			if right != nil {
+				p.Right = right[i]
+			}
+			parts, err := cm.comparePair(ctx, rec, p)
+			if err != nil {
+				c.Close()
+				return nil, err
+			}
+			c.Parts = append(c.Parts, parts...)
+		}
+		workspaceFirst(c.Parts)
+		return c, nil
+	})
 }
 
 // workspaceFirst moves the part of a comparison that covers the workspace to the front of parts, in place.
@@ -255,7 +253,7 @@ func (p *Part) find(ctx context.Context, candidates []snapshot.Candidate, walk b
 	if walk {
 		return diff.Trees(ctx, p.Old, p.New, p.Opt)
 	}
-	return diff.At(ctx, p.Old, p.New, Sequence(candidates), p.Opt)
+	return diff.At(ctx, p.Old, p.New, candidates, p.Opt)
 }
 
 // closeIfEmpty returns p, changes in one directory, if it has changes and err is nil. Otherwise it closes p's
@@ -332,18 +330,6 @@ func collect(ctx context.Context, seq iter.Seq2[snapshot.Candidate, error]) (can
 // long comparison stops; else nil.
 func interrupted(ctx context.Context, op, path string) error {
 	return errs.With(op, path, ctx.Err())
-}
-
-// Sequence returns an iterator over candidates, which are paths that may have changed. It has the form that a
-// backend's methods return and diff.At takes. It yields no error.
-func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, error) bool) {
-	return func(yield func(snapshot.Candidate, error) bool) {
-		for _, t := range candidates {
-			if !yield(t, nil) {
-				return
-			}
-		}
-	}
 }
 
 // views returns how the two states of the pair p, such as a snapshot and the present fork of one tree, are

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
@@ -31,7 +30,7 @@ func changesSince(ctx context.Context, t catalog.Tree, below string, skip func(s
 	}
 	changes := make([]diff.Change, 0, len(places))
 	for _, p := range places {
-		changes = append(changes, diff.Change{Path: filepath.Join(below, p.path), Kind: diff.Modified, New: baseline.NodeOf(&p.st)})
+		changes = append(changes, diff.Change{Path: filepath.Join(below, p.path), Kind: diff.Modified, New: diff.NodeOf(&p.st)})
 	}
 	return changes, nil
 }

@@ -408,7 +408,7 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 	}
 	defer base.Close()
 	defer real.Close()
-	changes, err = diff.At(ctx, base, real, Sequence(touches), diff.Options{
+	changes, err = diff.At(ctx, base, real, touches, diff.Options{
 		Skip: skip, SameInodes: b.Facts().RealInodes, Taken: t.Taken, OverlayViews: true,
 	})
 	return changes, err == nil, err

@@ -19,7 +19,9 @@ type Patterns struct {
 	workspace string
 	list      []string
 	found     []bool
-	rule      bool // the patterns are the sandbox's own, see Selection
+	// Ruled is set if the patterns come from the section [result] of the sandbox's profile, see Selection. Then
+	// git commits of the sandbox are not promoted.
+	Ruled bool
 }
 
 // PatternsOf parses the user's patterns of changed paths, of the form of [pathlist.Match], relative to the
@@ -47,7 +49,7 @@ func Selection(rec *catalog.Record, list []string) (*Patterns, error) {
 	}
 	p, err := PatternsOf(rec.Workspace, rec.Policy.Result)
 	if err == nil {
-		p.rule = true
+		p.Ruled = true
 		for i := range p.found {
 			p.found[i] = true
 		}
@@ -55,15 +57,11 @@ func Selection(rec *catalog.Record, list []string) (*Patterns, error) {
 	return p, err
 }
 
-// Ruled reports whether the patterns come from the section [result] of the sandbox's profile. Then git
-// commits of the sandbox are not promoted.
-func (p *Patterns) Ruled() bool { return p.rule }
-
 // Left returns the absolute paths of the changes that the section [result] of the sandbox's profile does not
 // select, so that they stay in the sandbox. Of a new or removed directory it lists only the directory. It
 // returns nil for patterns that the user gave.
 func (p *Patterns) Left(parts []Part) (left []string) {
-	if !p.rule {
+	if !p.Ruled {
 		return nil
 	}
 	for i := range parts {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"iter"
 	"os"
 	"runtime"
 	"slices"
@@ -18,11 +17,11 @@ import (
 
 // At compares two trees as [Trees] does, but only at the paths in touches, a list of those that may differ.
 // They may be in any order, repeated, and include equal paths. A difference at a path that touches omits is
-// missed.
+// missed. It does not modify touches.
 //
 // Cost: some system calls for each path, and a walk below each path marked as a whole tree and below
-// directories that only one side has. Errors: those of Trees, and those of touches unchanged.
-func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Candidate, error], opt Options) ([]Change, error) {
+// directories that only one side has. Errors: those of Trees, and ErrCorrupt for a path outside the trees.
+func At(ctx context.Context, old, new *os.File, touches []snapshot.Candidate, opt Options) ([]Change, error) {
 	defer runtime.KeepAlive(old)
 	defer runtime.KeepAlive(new)
 	places, err := sortTouches(touches)
@@ -44,17 +43,13 @@ func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Candi
 
 // sortTouches sorts the listed paths at which two trees are compared. Of several entries for one path it
 // returns only the one that covers most.
-func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candidate, error) {
-	var places []snapshot.Candidate
-	for t, err := range touches {
-		if err != nil {
-			return nil, err
-		}
+func sortTouches(touches []snapshot.Candidate) ([]snapshot.Candidate, error) {
+	for _, t := range touches {
 		if !fs.ValidPath(strings.ToValidUTF8(t.Path, "?")) {
 			return nil, &errs.Error{Op: op, Path: t.Path, Kind: errs.ErrCorrupt, Err: errors.New("path is not inside the tree")}
 		}
-		places = append(places, t)
 	}
+	places := slices.Clone(touches)
 	slices.SortFunc(places, func(a, b snapshot.Candidate) int {
 		if order := ComparePaths(a.Path, b.Path); order != 0 {
 			return order
@@ -159,7 +154,7 @@ func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	dirs := map[string]bool{}
 	for _, t := range places {
 		if t.Path != "." && w.skipped(t.Path) {
-			dir, _ := split(t.Path)
+			dir, _ := Split(t.Path)
 			dirs[dir] = true
 		}
 	}
@@ -169,7 +164,7 @@ func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 // compareTouched compares the files of the old and the new tree at the path of t, a path that may have
 // changed and is not the root. open caches the parent directories.
 func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
-	dir, name := split(t.Path)
+	dir, name := Split(t.Path)
 	parent, failures := open.get(w, dir)
 	if first(failures) != nil {
 		return w.compareAbove(t.Path, t.Tree, 0)
@@ -188,7 +183,7 @@ func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) {
 	var st [2]vfs.Stat
 	for i := range st {
-		if st[i], err = vfs.Lstat(p.fd(i), name); err != nil || !st[i].IsDir() || st[i].MountRoot && name != "" {
+		if st[i], err = vfs.Lstat(p.dir[i], name); err != nil || !st[i].IsDir() || st[i].MountRoot && name != "" {
 			return false, nil //nolint:nilerr //nolint:nilerr // node compares again and returns the error
 		}
 	}

@@ -81,6 +81,12 @@ type Node struct {
 	NLink uint32
 }
 
+// IsDir reports whether n, which may be nil, is a directory.
+func (n *Node) IsDir() bool { return n != nil && n.Mode.IsDir() }
+
+// Shared reports whether the file of n, which may be nil, may have more than one name (hard link).
+func (n *Node) Shared() bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }
+
 // A Change is the difference between an old and a new tree at one path: the path was added, modified or
 // deleted.
 type Change struct {
@@ -132,6 +138,15 @@ func ComparePaths(a, b string) int {
 
 // pathChunk is the number of bytes that [ComparePaths] compares at once, to be faster than byte by byte.
 const pathChunk = 64
+
+// Split returns the directory and the last name of a relative path; "." and the path if it has one name.
+func Split(path string) (dir, name string) {
+	cut := strings.LastIndexByte(path, '/')
+	if cut < 0 {
+		return ".", path
+	}
+	return path[:cut], path[cut+1:]
+}
 
 // Inside reports whether path, of a file in a tree, is below dir. Both are relative to the tree's root, which
 // is ".".

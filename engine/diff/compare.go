@@ -88,7 +88,7 @@ func (w *worker) markCovered(path string) {
 // addOneSided stores that only the old or only the new tree (side) has the file name in the directory p: it
 // is deleted or added. It queues the subtree below a directory to be walked.
 func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try int) error {
-	n, err := w.newNode(p.fd(side), name, st)
+	n, err := w.newNode(p.dir[side], name, st)
 	if err != nil {
 		return err
 	}
@@ -137,10 +137,10 @@ func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) e
 func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspect, try int) error {
 	c := Change{Path: p.join(name), Kind: Modified, What: what}
 	var err error
-	if c.Old, err = w.newNode(p.fd(older), name, &st[older]); err != nil {
+	if c.Old, err = w.newNode(p.dir[older], name, &st[older]); err != nil {
 		return err
 	}
-	if c.New, err = w.newNode(p.fd(newer), name, &st[newer]); err != nil {
+	if c.New, err = w.newNode(p.dir[newer], name, &st[newer]); err != nil {
 		return err
 	}
 	w.found = append(w.found, found{c, try})
@@ -197,7 +197,7 @@ func targetsDiffer(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	var target [2]string
 	for i := range target {
 		var err error
-		if target[i], err = readlink(p.fd(i), name, st[i].Size); err != nil {
+		if target[i], err = readlink(p.dir[i], name, st[i].Size); err != nil {
 			return false, err
 		}
 	}
@@ -210,7 +210,7 @@ func (w *worker) xattrsDiffer(p dirPair, name string) (bool, error) {
 	var x [2]xattrs
 	for i := range x {
 		var err error
-		if x[i], err = w.xattrs(p.fd(i), name); err != nil {
+		if x[i], err = w.xattrs(p.dir[i], name); err != nil {
 			return false, err
 		}
 	}

@@ -2,6 +2,10 @@ package diff
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
 
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -19,7 +23,7 @@ func (w *worker) contentDiffers(p dirPair, name string, st *[2]vfs.Stat) (bool, 
 	var fd [2]int
 	var errs [2]error
 	for i := range fd {
-		fd[i], errs[i] = openSame(p.fd(i), name, &st[i])
+		fd[i], errs[i] = openSame(p.dir[i], name, &st[i])
 		if errs[i] == nil {
 			defer unix.Close(fd[i])
 		}
@@ -69,6 +73,31 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]vfs.Stat) (bool, error) {
 		}
 		if len(a) < size {
 			return false, nil
+		}
+	}
+}
+
+// pairs holds pairs of buffers that the comparisons of many small files reuse.
+var pairs = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
+
+// SameBytes reports whether two readers deliver the same bytes up to their ends, to compare two files. It ends with ctx.
+func SameBytes(ctx context.Context, f, g io.Reader) (bool, error) {
+	two := pairs.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
+	defer pairs.Put(two)
+	for {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		n, err1 := io.ReadFull(f, two[0][:])
+		m, err2 := io.ReadFull(g, two[1][:])
+		ended := func(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+		switch {
+		case !bytes.Equal(two[0][:n], two[1][:m]):
+			return false, nil
+		case ended(err1) && ended(err2):
+			return true, nil
+		case err1 != nil || err2 != nil:
+			return false, errors.Join(err1, err2)
 		}
 	}
 }

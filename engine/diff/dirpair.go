@@ -1,8 +1,6 @@
 package diff
 
 import (
-	"strings"
-
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -11,7 +9,7 @@ import (
 type dirPair struct {
 	path string
 	has  [2]bool
-	dir  [2]int // the descriptors
+	dir  [2]int // the descriptors, of the sides that have it
 }
 
 func (p dirPair) close() {
@@ -29,10 +27,6 @@ func (p dirPair) only(side int) dirPair {
 	return p
 }
 
-// fd returns the descriptor of the directory in one of the two compared trees, old or new (side), which must
-// have it.
-func (p dirPair) fd(side int) int { return p.dir[side] }
-
 func (p dirPair) join(name string) string {
 	switch {
 	case name == "":
@@ -41,14 +35,6 @@ func (p dirPair) join(name string) string {
 		return name
 	}
 	return p.path + "/" + name
-}
-
-func split(path string) (dir, name string) {
-	cut := strings.LastIndexByte(path, '/')
-	if cut < 0 {
-		return ".", path
-	}
-	return path[:cut], path[cut+1:]
 }
 
 func first(errs [2]error) error {
@@ -108,7 +94,7 @@ func (w *worker) compareAbove(path string, deep bool, try int) error {
 		return keepsChanging(path)
 	}
 	for path != "." {
-		dir, name := split(path)
+		dir, name := Split(path)
 		p, errs := w.parent(dir)
 		if first(errs) == nil {
 			defer p.close()

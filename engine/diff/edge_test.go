@@ -18,7 +18,7 @@ import (
 
 func (w twins) at(opt diff.Options, touches ...snapshot.Candidate) []diff.Change {
 	w.t.Helper()
-	changes, err := diff.At(context.Background(), treetest.Open(w.t, w.old), treetest.Open(w.t, w.new), sequence(touches...), opt)
+	changes, err := diff.At(context.Background(), treetest.Open(w.t, w.old), treetest.Open(w.t, w.new), touches, opt)
 	w.do(err)
 	return changes
 }
@@ -214,7 +214,7 @@ func TestATreeThatChangesMeanwhileIsNoError(t *testing.T) {
 func TestTouchOutsideTheTreeIsAnError(t *testing.T) {
 	w := makeTwins(t)
 	for _, path := range []string{"", "..", "a/../b", "/etc", "a//b"} {
-		_, err := diff.At(context.Background(), treetest.Open(t, w.old), treetest.Open(t, w.new), sequence(snapshot.Candidate{Path: path}), diff.Options{})
+		_, err := diff.At(context.Background(), treetest.Open(t, w.old), treetest.Open(t, w.new), []snapshot.Candidate{{Path: path}}, diff.Options{})
 		if !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%q: %v", path, err)
 		}

@@ -27,8 +27,8 @@ type inode struct{ dev, ino uint64 }
 func nameLinks(changes []Change) []Change {
 	var groups [2]map[inode]*group
 	for _, c := range changes {
-		for side, n := range c.nodes() {
-			if !n.shared() {
+		for side, n := range [2]*Node{c.Old, c.New} {
+			if !n.Shared() {
 				continue
 			}
 			if groups[side] == nil {
@@ -41,12 +41,13 @@ func nameLinks(changes []Change) []Change {
 			*groups[side][id] = append(*groups[side][id], c.Path)
 		}
 	}
+	linked := groups[older] != nil || groups[newer] != nil
 	equal := map[[2]*group]bool{}
-	for i := range changes {
+	for i := 0; linked && i < len(changes); i++ {
 		c := &changes[i]
 		var of [2]*group
-		for side, n := range c.nodes() {
-			if n.shared() {
+		for side, n := range [2]*Node{c.Old, c.New} {
+			if n.Shared() {
 				of[side] = groups[side][inode{n.Dev, n.Ino}]
 				if first := (*of[side])[0]; first != c.Path {
 					n.LinkOf = first
@@ -78,8 +79,3 @@ func sameGroup(of [2]*group, known map[[2]*group]bool) bool {
 	}
 	return same
 }
-
-func (c *Change) nodes() [2]*Node { return [2]*Node{c.Old, c.New} }
-
-// shared reports whether the file of the node n may have more than one name (hard link); n may be nil.
-func (n *Node) shared() bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }

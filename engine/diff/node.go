@@ -7,31 +7,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newNode returns the Node (type, metadata, identity) of the file name in the directory dir, or of dir itself
-// for "". st is its stat.
-func (w *worker) newNode(dir int, name string, st *vfs.Stat) (*Node, error) {
+// NodeOf returns the Node that a stat describes, without link target and extended attributes.
+func NodeOf(st *vfs.Stat) *Node {
 	n := &Node{
-		Mode:  st.FileMode(),
-		UID:   st.UID,
-		GID:   st.GID,
-		MTime: st.MTime.Time(),
-		CTime: st.CTime.Time(),
-		Ino:   st.Ino,
-		Dev:   st.Dev,
-		NLink: st.Nlink,
+		Mode: st.FileMode(), UID: st.UID, GID: st.GID, MTime: st.MTime.Time(), CTime: st.CTime.Time(),
+		Ino: st.Ino, Dev: st.Dev, NLink: st.Nlink,
 	}
-	var err error
 	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
+	case unix.S_IFREG, unix.S_IFLNK:
 		n.Size = st.Size
-	case unix.S_IFLNK:
-		n.Target, err = readlink(dir, name, st.Size)
-		n.Size = int64(len(n.Target))
 	case unix.S_IFCHR, unix.S_IFBLK:
 		n.Rdev = st.Rdev
 	}
-	if err != nil {
-		return nil, err
+	return n
+}
+
+// newNode returns the Node (type, metadata, identity) of the file name in the directory dir, or of dir itself
+// for "". st is its stat.
+func (w *worker) newNode(dir int, name string, st *vfs.Stat) (*Node, error) {
+	n := NodeOf(st)
+	if st.IsSymlink() {
+		var err error
+		if n.Target, err = readlink(dir, name, st.Size); err != nil {
+			return nil, err
+		}
+		n.Size = int64(len(n.Target))
 	}
 	x, err := w.xattrs(dir, name)
 	n.Xattrs = x.values

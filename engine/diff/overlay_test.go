@@ -66,7 +66,7 @@ func TestUpperOfAnOverlayListsAllDifferences(t *testing.T) {
 			walked := w.trees(opt)
 			changed += len(walked)
 			touched, err := diff.At(context.Background(), treetest.Open(t, w.old), treetest.Open(t, w.new),
-				sequence(inUpper(upper)...), opt)
+				inUpper(upper), opt)
 			w.do(err)
 			if brief(touched) != brief(walked) {
 				t.Errorf("seed %d, %v: touched:\n%s\nwalked:\n%s", seed, opt, brief(touched), brief(walked))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -72,7 +71,7 @@ func settle(r *rand.Rand, root string, always bool) {
 
 // someTouches touches all differing paths and more, in random order, so that any directory may
 // be Named.
-func someTouches(r *rand.Rand, root string, changes []diff.Change) iter.Seq2[snapshot.Candidate, error] {
+func someTouches(r *rand.Rand, root string, changes []diff.Change) []snapshot.Candidate {
 	touches := []snapshot.Candidate{{Path: "a/no/such/place"}, {Path: "b/a", Tree: true}}
 	for _, c := range changes {
 		touches = append(touches, snapshot.Candidate{Path: c.Path, Tree: r.IntN(8) == 0, Named: r.IntN(2) == 0})
@@ -84,17 +83,7 @@ func someTouches(r *rand.Rand, root string, changes []diff.Change) iter.Seq2[sna
 		return nil
 	})
 	r.Shuffle(len(touches), func(i, j int) { touches[i], touches[j] = touches[j], touches[i] })
-	return sequence(touches...)
-}
-
-func sequence(touches ...snapshot.Candidate) iter.Seq2[snapshot.Candidate, error] {
-	return func(yield func(snapshot.Candidate, error) bool) {
-		for _, t := range touches {
-			if !yield(t, nil) {
-				return
-			}
-		}
-	}
+	return touches
 }
 
 func TestBothWaysOfComparingAgreeWithAnOracleOnRandomTrees(t *testing.T) {

@@ -123,7 +123,7 @@ func (f *finder) similarity(from, to int) (int, error) {
 func (f *finder) bySimilarity() error {
 	measurable := func(n *Node) bool { return n.Mode.IsRegular() && n.Size > 0 && n.Size <= SimilarMax }
 	for _, b := range matchSets(f, func(i int, n *Node) (string, bool) {
-		_, name := split(f.changes[i].Path)
+		_, name := Split(f.changes[i].Path)
 		return name, measurable(n)
 	}) {
 		if err := f.pairSimilar(b); err != nil {

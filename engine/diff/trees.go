@@ -93,7 +93,7 @@ func (d *walk) dropTimes(all []found) {
 	moved := map[string]bool{}
 	for _, f := range all {
 		if (f.Old == nil) != (f.New == nil) {
-			dir, _ := split(f.Path)
+			dir, _ := Split(f.Path)
 			moved[dir] = true
 		}
 	}

@@ -135,7 +135,7 @@ func dropTimes(changes []diff.Change) []diff.Change {
 		return changes
 	}
 	for i := range changes {
-		if c := &changes[i]; c.Kind == diff.Modified && isDir(c.New) && busy[c.Path] {
+		if c := &changes[i]; c.Kind == diff.Modified && c.New.IsDir() && busy[c.Path] {
 			c.What &^= diff.Time
 		}
 	}

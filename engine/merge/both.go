@@ -39,7 +39,7 @@ func (m *merger) mergeTypes(t *entry, path string) error {
 		return nil
 	}
 	kind := Type
-	if isDir(a.node) != isDir(b.node) && (m.nonEmptyDir(mine, t) || m.nonEmptyDir(real, t)) {
+	if a.node.IsDir() != b.node.IsDir() && (m.nonEmptyDir(mine, t) || m.nonEmptyDir(real, t)) {
 		kind = Directory
 	}
 	did := func(side int) string {

@@ -133,27 +133,9 @@ func (m *merger) equal(a, b state) (bool, error) {
 		return false, err
 	}
 	defer g.Close()
-	size := min(a.node.Size+1, 128<<10)
-	x, y := make([]byte, size), make([]byte, size)
-	for {
-		if err := m.ctx.Err(); err != nil {
-			return false, fail(a.path, err)
-		}
-		n, err1 := io.ReadFull(f, x)
-		k, err2 := io.ReadFull(g, y)
-		if !bytes.Equal(x[:n], y[:k]) {
-			return false, nil
-		}
-		if ended(err1) && ended(err2) {
-			return true, nil
-		}
-		if err := errors.Join(err1, err2); err != nil {
-			return false, fail(a.path, err)
-		}
-	}
+	same, err := diff.SameBytes(m.ctx, f, g)
+	return same, fail(a.path, err)
 }
-
-func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 // copyReal copies the real tree's version of a file to Scratch, because the file has another path in the
 // merged tree.

@@ -2,7 +2,6 @@ package merge
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
@@ -58,7 +57,7 @@ type outcome struct {
 
 func (t *entry) has(side int) bool { return t.on[side].node != nil }
 
-func (t *entry) isDir(side int) bool { return isDir(t.on[side].node) }
+func (t *entry) isDir(side int) bool { return t.on[side].node.IsDir() }
 
 // asOn returns how the merged tree has the file if the merge takes it from one side, mine (the sandbox) or
 // real (the real tree), unchanged.
@@ -96,15 +95,11 @@ func (t *entry) sortPath() string {
 	return ""
 }
 
-func isDir(n *diff.Node) bool { return n != nil && n.Mode.IsDir() }
-
 func isFile(n *diff.Node) bool { return n != nil && n.Mode.IsRegular() }
 
 func parent(path string) string {
-	if i := strings.LastIndexByte(path, '/'); i >= 0 {
-		return path[:i]
-	}
-	return "."
+	dir, _ := diff.Split(path)
+	return dir
 }
 
 // An entries holds the state of a merge for every file or directory that the sandbox or the real tree has

@@ -197,9 +197,9 @@ func (m *merger) ensureParent(t *entry, taken map[string]*entry) (changed, moved
 		changed, err = m.missingParent(t, dir)
 	case d.withheld && !d.isDir(real):
 		changed, err = true, m.withhold(t, d.conflict)
-	case !d.withheld && t.withheld && !isDir(d.outcome.node): // d depends on the answer, too
+	case !d.withheld && t.withheld && !d.outcome.node.IsDir(): // d depends on the answer, too
 		changed, err = true, m.withhold(d, t.conflict)
-	case !d.withheld && !isDir(d.outcome.node):
+	case !d.withheld && !d.outcome.node.IsDir():
 		changed, err = true, m.report(d, Directory, "the merge would make it a "+diff.TypeName(d.outcome.node.Mode)+", but it contains "+quote(path))
 	}
 	return changed, false, err
@@ -213,7 +213,7 @@ func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 		return nil
 	}
 	for at := parent(t.on[mine].path); at != "."; at = parent(at) {
-		if d := taken[at]; d != nil && !d.withheld && !isDir(d.outcome.node) {
+		if d := taken[at]; d != nil && !d.withheld && !d.outcome.node.IsDir() {
 			return d
 		}
 	}

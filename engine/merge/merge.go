@@ -92,7 +92,8 @@ type Result struct {
 // contains only the paths in Built.
 func Trees(ctx context.Context, in Input) (*Result, error) {
 	if in.unopposed() {
-		return &Result{Changes: dropTimes(slices.Clone(in.Mine))}, fail(".", ctx.Err())
+		r := &Result{Changes: dropTimes(slices.Clone(in.Mine)), Built: map[string]bool{}, From: map[string]string{}}
+		return r, fail(".", ctx.Err())
 	}
 	m, err := newMerger(ctx, in)
 	if err != nil {
@@ -112,7 +113,7 @@ func (in *Input) unopposed() bool {
 		return false
 	}
 	return !slices.ContainsFunc(in.Mine, func(c diff.Change) bool {
-		return group("", c.Old) + group("", c.New) != "" || c.What&diff.Xattrs != 0
+		return group(c.Path, c.Old)+group(c.Path, c.New) != "" || c.What&diff.Xattrs != 0
 	})
 }
 

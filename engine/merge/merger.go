@@ -3,7 +3,6 @@ package merge
 import (
 	"context"
 	"errors"
-	"iter"
 	"maps"
 	"slices"
 
@@ -60,14 +59,11 @@ func (m *merger) readUnknown() error {
 	if len(m.in.Unknown) == 0 {
 		return nil
 	}
-	touches := func(yield func(snapshot.Candidate, error) bool) {
-		for path := range m.in.Unknown {
-			if !yield(snapshot.Candidate{Path: path}, nil) {
-				return
-			}
-		}
+	var touches []snapshot.Candidate
+	for path := range m.in.Unknown {
+		touches = append(touches, snapshot.Candidate{Path: path})
 	}
-	changes, err := diff.At(m.ctx, m.in.MineTree, m.in.RealTree, iter.Seq2[snapshot.Candidate, error](touches), diff.Options{OverlayViews: true})
+	changes, err := diff.At(m.ctx, m.in.MineTree, m.in.RealTree, touches, diff.Options{OverlayViews: true})
 	if err != nil {
 		return fail(".", err)
 	}

@@ -119,7 +119,7 @@ func (m *merger) affected(t *entry, paths []string) (all []*entry, places []stri
 func (c *Conflict) alone() bool {
 	switch c.Kind {
 	case Mode, Owner, Xattrs:
-		return isDir(c.Mine) && isDir(c.Real) && c.RealPath == ""
+		return c.Mine.IsDir() && c.Real.IsDir() && c.RealPath == ""
 	}
 	return false
 }

@@ -43,7 +43,7 @@ func (w *work) build(ctx context.Context) error {
 	var synced error // or the error of a sync
 	var all sync.WaitGroup
 	var syncing atomic.Bool
-	for n := range builders {
+	for n := range min(builders, len(w.ops)) {
 		all.Go(func() {
 			for failures[n] == nil {
 				i := int(next.Add(1)) - 1
@@ -83,7 +83,7 @@ func (w *work) build(ctx context.Context) error {
 // standalone reports whether this step of a promotion needs only one new file, no directory, that has only
 // one name.
 func (o *op) standalone() bool {
-	return (o.verb == put || o.verb == swap) && !nodes.IsDir(o.change.New) && !nodes.Shared(o.change.New)
+	return (o.verb == put || o.verb == swap) && !o.change.New.IsDir() && !o.change.New.Shared()
 }
 
 func (w *work) buildOne(ctx context.Context, o *op) error {

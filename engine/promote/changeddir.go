@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ type changedDir struct {
 // prepareDir stores the state of the real directory in which the step o moves a node, as a changedDir. It
 // sets o.stage to a stage, a private directory of the promotion, on the directory's filesystem.
 func (p *planner) prepareDir(o *op) error {
-	path, _ := nodes.Split(o.path)
+	path, _ := diff.Split(o.path)
 	dir, err := p.real.Dir(path)
 	if err != nil {
 		return err

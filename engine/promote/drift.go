@@ -54,7 +54,7 @@ func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error)
 	switch {
 	case !nodes.SameMetadata(c.New, real, times):
 		return false, nil
-	case times && nodes.IsDir(real) && c.What&diff.Time != 0:
+	case times && real.IsDir() && c.What&diff.Time != 0:
 		return c.New.MTime.Equal(real.MTime), nil
 	case real.Mode.IsRegular():
 		from, path := p.from.At(c.Path)
@@ -84,9 +84,9 @@ func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	case !nodes.SameMetadata(c.Old, real, true):
 		return "changed since", nil
 	case real.CTime.Before(p.base.Taken):
-		dir, _ := nodes.Split(c.Path)
+		dir, _ := diff.Split(c.Path)
 		return p.dirDrift(dir), nil
-	case nodes.IsDir(real):
+	case real.IsDir():
 		// Adding or removing a name changes a directory's change time, too.
 		if !p.base.Frozen && c.What&(diff.Mode|diff.Owner|diff.Xattrs) != 0 {
 			return "changed since", nil
@@ -116,7 +116,7 @@ func (p *planner) dirDrift(dir string) string {
 	if why, ok := p.dirDrifts[dir]; ok {
 		return why
 	}
-	up, _ := nodes.Split(dir)
+	up, _ := diff.Split(dir)
 	why := p.dirDrift(up)
 	st, err := p.real.Stat(dir)
 	switch late := func(t vfs.Timestamp) bool { return !t.Time().Before(p.base.Taken) }; {

@@ -150,10 +150,9 @@ func trim(ctx context.Context, stateDir string) {
 }
 
 // ignoreStages creates the .gitignore (ignoreName) in the directories of old versions that lack it, because
-// an earlier snapfs made them. Those that cannot be opened now are left for the next promotion. The caller
-// holds the lock of the state directory.
-func ignoreStages(stateDir string) {
-	names, _ := journals(stateDir, suffixUndo, suffixRedo)
+// an earlier snapfs made them. names are their journals. Those that cannot be opened now are left for the next
+// promotion. The caller holds the lock of the state directory.
+func ignoreStages(stateDir string, names []string) {
 	for _, name := range names {
 		r, err := readHeader(filepath.Join(stateDir, name))
 		if err != nil {

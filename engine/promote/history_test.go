@@ -165,8 +165,7 @@ func TestTemporaryAndGroupedPromotionsDoNotDisplaceOthers(t *testing.T) {
 	for n := range 2*promote.History + 3 {
 		name := fmt.Sprint("f", n)
 		must(t, os.WriteFile(filepath.Join(w.sandbox.Name(), name), nil, 0o644))
-		chosen, err := promote.Select(w.changes(t, w.frozen()), []string{name})
-		must(t, err)
+		chosen := selected(w.changes(t, w.frozen()), name)
 		o := options(w.frozen())
 		o.KeepUndo, o.Temporary, o.Group = true, n == 0, fmt.Sprint("request", n/2)
 		r, err := promote.Apply(t.Context(), w.target(), w.source(), chosen, o)

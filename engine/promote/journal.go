@@ -2,6 +2,7 @@ package promote
 
 import (
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
@@ -138,35 +139,34 @@ func appendJournal(f *os.File, l lines) error {
 // lines is a buffer of lines of a promotion's journal, each with its checksum.
 type lines []byte
 
-func (l *lines) line(word string, fields ...string) {
-	text := word
-	for _, f := range fields {
-		text += " " + f
-	}
-	sum := strconv.FormatUint(uint64(checksum([]byte(text)))|1<<32, 16)[1:]
-	*l = append(append(append(append(*l, sum...), ' '), text...), '\n')
+// line appends a line whose text, after the checksum, is formatted as by fmt.Sprintf.
+func (l *lines) line(format string, args ...any) {
+	start := len(*l)
+	text := fmt.Appendf(append(*l, "xxxxxxxx "...), format, args...)
+	copy(text[start:], fmt.Sprintf("%08x", checksum(text[start+9:])))
+	*l = append(text, '\n')
 }
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 func (r *record) header() lines {
 	var l lines
-	l.line("snapfs-promotion", journalVersion, r.id)
-	l.line("made", stamp(timestamp(r.made)), strconv.Itoa(r.count), string(r.retain), strconv.Quote(r.group))
+	l.line("snapfs-promotion %s %s", journalVersion, r.id)
+	l.line("made %s %d %s %q", stamp(timestamp(r.made)), r.count, r.retain, r.group)
 	if !r.undone.IsZero() {
-		l.line("undone", stamp(timestamp(r.undone)))
+		l.line("undone %s", stamp(timestamp(r.undone)))
 	}
-	l.line("sandbox", strconv.Quote(r.sandbox))
-	l.line("target", strconv.Quote(r.path), number(r.ino))
+	l.line("sandbox %q", r.sandbox)
+	l.line("target %q %d", r.path, r.ino)
 	for _, s := range r.stages {
 		how := "in"
 		if s.beside {
 			how = "beside"
 		}
-		l.line("stage", how, strconv.Quote(s.where), strconv.Quote(s.name))
+		l.line("stage %s %q %q", how, s.where, s.name)
 	}
 	for _, p := range r.dirs {
-		l.line("place", strconv.Quote(p.path), number(p.ino), strconv.FormatUint(uint64(p.mode), 8), stamp(p.mtime), strconv.FormatBool(p.names), strconv.FormatBool(p.widen))
+		l.line("place %q %d %o %s %t %t", p.path, p.ino, p.mode, stamp(p.mtime), p.names, p.widen)
 	}
 	return l
 }
@@ -176,21 +176,20 @@ func (r *record) body() lines {
 	var l lines
 	for _, o := range r.ops {
 		if o.verb == alter {
-			m := o.before
-			l.line("alter", strconv.Quote(o.path), identText(o.old), number(uint64(m.What)), strconv.FormatUint(uint64(m.Mode), 8),
-				number(uint64(m.UID)), number(uint64(m.GID)), stamp(m.MTime), number(uint64(o.after.What)), stamp(o.after.MTime),
-				strconv.FormatUint(uint64(o.after.Mode), 8), number(uint64(o.after.UID)), number(uint64(o.after.GID)), stamp(o.oldCTime))
+			m, n := o.before, o.after
+			l.line("alter %q %s %d %o %d %d %s %d %s %o %d %d %s", o.path, identText(o.old), uint(m.What), m.Mode, m.UID, m.GID,
+				stamp(m.MTime), uint(n.What), stamp(n.MTime), n.Mode, n.UID, n.GID, stamp(o.oldCTime))
 			for name, value := range m.Xattrs {
-				l.line("attr", strconv.Quote(name), strconv.Quote(value))
+				l.line("attr %q %q", name, value)
 			}
-			for name, value := range o.after.Xattrs {
-				l.line("to", strconv.Quote(name), strconv.Quote(value))
+			for name, value := range n.Xattrs {
+				l.line("to %q %q", name, value)
 			}
 			continue
 		}
-		l.line(string(o.verb), strconv.Quote(o.path), strconv.Itoa(o.stage), strconv.Quote(o.name), identText(o.old), identText(o.new), stamp(o.oldCTime))
+		l.line("%s %q %d %q %s %s %s", o.verb, o.path, o.stage, o.name, identText(o.old), identText(o.new), stamp(o.oldCTime))
 		for rel, i := range o.newTree {
-			l.line("in", strconv.Quote(rel), identText(i))
+			l.line("in %q %s", rel, identText(i))
 		}
 	}
 	l.line("ready")
@@ -211,7 +210,7 @@ func stampLines(all map[string]Stamp) lines {
 		if s == (Stamp{}) {
 			continue
 		}
-		l.line("stamp", strconv.Quote(path), number(s.Ino), stamp(timestamp(s.CTime)))
+		l.line("stamp %q %d %s", path, s.Ino, stamp(timestamp(s.CTime)))
 	}
 	return l
 }
@@ -219,8 +218,6 @@ func stampLines(all map[string]Stamp) lines {
 func timestamp(t time.Time) vfs.Timestamp {
 	return vfs.Timestamp{Sec: t.Unix(), Nsec: uint32(t.Nanosecond())}
 }
-
-func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
 func stamp(t vfs.Timestamp) string {
 	return strconv.FormatInt(t.Sec, 10) + "." + strconv.FormatUint(uint64(t.Nsec), 10)
@@ -230,8 +227,7 @@ func identText(i nodes.Ident) string {
 	if i == (nodes.Ident{}) {
 		return "-"
 	}
-	return number(i.Ino) + "/" + stamp(i.BTime) + "/" + stamp(i.MTime) + "/" + strconv.FormatUint(uint64(i.Mode), 8) + "/" +
-		number(uint64(i.UID)) + "/" + number(uint64(i.GID)) + "/" + strconv.FormatInt(i.Size, 10)
+	return fmt.Sprintf("%d/%s/%s/%o/%d/%d/%d", i.Ino, stamp(i.BTime), stamp(i.MTime), i.Mode, i.UID, i.GID, i.Size)
 }
 
 // journals lists the names of the files in a state directory that are journals of promotions and end in one

@@ -3,7 +3,6 @@ package promote
 import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
-	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -16,7 +15,7 @@ import (
 // returns the first changed path among them, "" for a node with one name.
 func class(c *diff.Change) string {
 	switch {
-	case !nodes.Shared(c.New):
+	case !c.New.Shared():
 		return ""
 	case c.New.LinkOf != "":
 		return c.New.LinkOf
@@ -24,14 +23,14 @@ func class(c *diff.Change) string {
 	return c.Path
 }
 
-// planLinks decides for each changed name with hard links whether the real inode stays, the name becomes a
+// planLinks decides, if the plan has files with several names, for each changed name with hard links whether the real inode stays, the name becomes a
 // hard link of a real file that stays (the anchor), or it gets a file of its own.
 func (p *planner) planLinks() error {
 	p.anchors = map[string]string{}
 	anchor := map[string]uint64{} // inode of a class's anchor
 	owner := map[uint64]string{}  // class of an anchor's inode
 	for _, o := range p.ops {
-		if o.verb != alter || nodes.IsDir(o.found) || o.found.NLink == 1 && !nodes.Shared(o.change.New) {
+		if o.verb != alter || o.found.IsDir() || o.found.NLink == 1 && !o.change.New.Shared() {
 			continue
 		}
 		k := class(&o.change)
@@ -65,7 +64,7 @@ func (p *planner) planLinks() error {
 func (p *planner) refuseLinks() error {
 	names := map[uint64]uint32{}
 	for _, o := range p.ops {
-		if nodes.Shared(o.found) {
+		if o.found.Shared() {
 			names[o.found.Ino]++
 		}
 		for _, i := range o.oldTree {
@@ -74,7 +73,7 @@ func (p *planner) refuseLinks() error {
 	}
 	var r pathlist.List
 	for _, o := range p.ops {
-		if !nodes.Shared(o.found) || names[o.found.Ino] >= o.found.NLink {
+		if !o.found.Shared() || names[o.found.Ino] >= o.found.NLink {
 			continue
 		}
 		if o.verb == swap || o.verb == alter && o.change.What&^diff.Links != 0 {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -65,7 +66,7 @@ func (w *work) moveOne(o *op) error {
 	if o.verb == put {
 		return nil
 	}
-	if nodes.IsDir(o.found) || nodes.Shared(o.found) { // alter may change the attributes of its other names
+	if o.found.IsDir() || o.found.Shared() { // alter may change the attributes of its other names
 		return w.checkDisplaced(o, nil)
 	}
 	return w.checkDisplacedNode(o, stage)
@@ -84,7 +85,7 @@ func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 // parent returns the real parent directory of a path and the name in it. It returns an error if that is not
 // the directory that the planner saw.
 func (w *work) parent(path string) (*os.File, string, error) {
-	parent, name := nodes.Split(path)
+	parent, name := diff.Split(path)
 	dir, err := w.p.changed[parent].open(&w.real)
 	if err == nil && dir == nil {
 		err = changedMeanwhile(path)

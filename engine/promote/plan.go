@@ -70,14 +70,20 @@ type planner struct {
 	stages    []*stage
 	denied    pathlist.List // refused for lack of permissions
 	latest    time.Time     // the latest change time that the plan relies on
+	linked    bool          // a step changes or makes a file with several names (hard links)
 	anchors   map[string]string
 	dirDrifts map[string]string // why files in a directory have drifted, or ""
 }
 
-func (p *planner) close() { p.real.Close() }
-
-func plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) (*planner, error) {
-	p := &planner{t: t, from: from, base: base, real: nodes.Dirs{Root: t.Root}, changed: map[string]*changedDir{}, dirDrifts: map[string]string{}}
+// plan decides on the steps of a promotion. The caller closes the directory that p.real holds open, unless there is an
+// error.
+func plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) (p *planner, err error) {
+	p = &planner{t: t, from: from, base: base, real: nodes.Dirs{Root: t.Root}, changed: map[string]*changedDir{}, dirDrifts: map[string]string{}}
+	defer func() {
+		if err != nil {
+			p.real.Close()
+		}
+	}()
 	for i := range changes {
 		if err := ctx.Err(); err != nil {
 			return p, at(t.Path, err)
@@ -93,8 +99,10 @@ func plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 			}
 		}
 	}
-	if err := p.planLinks(); err != nil {
-		return p, at(t.Path, err)
+	if p.linked {
+		if err := p.planLinks(); err != nil {
+			return p, at(t.Path, err)
+		}
 	}
 	p.waitForClock()
 	slices.SortStableFunc(p.drifts, func(a, b Drift) int { return strings.Compare(a.Path, b.Path) })
@@ -156,14 +164,15 @@ func (p *planner) addOp(c diff.Change, real *diff.Node, st *vfs.Stat) error {
 		c.What = diff.Mode | diff.Owner | diff.Xattrs
 	}
 	o.change = c
+	p.linked = p.linked || real.Shared() || c.New.Shared()
 	if real != nil {
 		o.old, o.oldCTime, o.fixed = nodes.IdentOf(st), st.CTime, st.Fixed
 		p.relyOn(real)
 	}
-	if nodes.IsDir(real) && o.verb != alter {
+	if real.IsDir() && o.verb != alter {
 		o.oldTree, o.deletions = map[string]nodes.Ident{}, map[string]*diff.Change{}
 	}
-	if nodes.IsDir(c.New) && o.verb != alter {
+	if c.New.IsDir() && o.verb != alter {
 		o.newTree = map[string]nodes.Ident{}
 	}
 	p.ops = append(p.ops, o)
@@ -185,7 +194,7 @@ func verbOf(c diff.Change, real *diff.Node) verb {
 		return drop
 	case real == nil:
 		return put
-	case nodes.IsDir(real) && nodes.IsDir(c.New):
+	case real.IsDir() && c.New.IsDir():
 		return alter
 	case c.Old == nil || !nodes.SameMetadata(c.Old, real, true): // an earlier version that snapfs promoted
 		return swap

@@ -92,16 +92,11 @@ type Drift struct {
 // Errors: ErrDenied, ErrInterrupted, ErrCorrupt.
 func Check(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
-	p.close()
-	return p.drifts, err
-}
-
-// Plan returns the changes that a promotion would still have to make, and the drifted paths that [Check]
-// returns. It changes nothing; cost and errors are those of Check.
-func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]diff.Change, []Drift, error) {
-	p, err := plan(ctx, t, from, changes, base)
-	p.close()
-	return p.steps, p.drifts, err
+	if err != nil {
+		return nil, err
+	}
+	p.real.Close()
+	return p.drifts, nil
 }
 
 // Apply applies changes, in the order of package diff, to the target: all or none. It skips
@@ -120,16 +115,15 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 	}
 	defer vfs.Unlock(lock)
 	p, err := plan(ctx, t, from, changes, o.Base)
-	defer p.close()
 	if err != nil {
 		return Result{}, fail(t.Path, err)
 	}
+	defer p.real.Close()
 	result := Result{Already: p.already, Skipped: p.skipped}
 	if err := p.refuse(o.Allow); err != nil || len(p.ops) == 0 {
 		return result, err
 	}
-	w := newWork(t, from, p)
-	w.fillHeader(o, counted(p.steps, o.Internal))
+	w := newWork(t, from, p, o)
 	defer w.close()
 	if err = w.run(ctx); err != nil {
 		err = w.revert(ctx, err)
@@ -159,13 +153,16 @@ func (p *planner) refuse(allow approval.Allow) error {
 	if len(p.drifts) > 0 {
 		return drifted(p.t.Path, p.drifts)
 	}
-	for _, check := range []func() error{
-		func() error { return p.refuseUnapproved(allow) }, p.refuseLinks, p.refuseRights,
-		func() error { return refused(&p.denied, p.t.Path, errs.ErrDenied) },
-	} {
-		if err := check(); err != nil {
+	if err := p.refuseUnapproved(allow); err != nil {
+		return err
+	}
+	if p.linked {
+		if err := p.refuseLinks(); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := p.refuseRights(); err != nil {
+		return err
+	}
+	return refused(&p.denied, p.t.Path, errs.ErrDenied)
 }

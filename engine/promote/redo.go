@@ -166,7 +166,7 @@ func (r *record) part(take func(path string) bool) (*record, error) {
 	rest := map[uint64]string{} // the names of files
 	dirs, own := map[string]bool{}, map[string]bool{}
 	for _, o := range r.ops {
-		dir, _ := nodes.Split(o.path)
+		dir, _ := diff.Split(o.path)
 		if !take(o.path) {
 			o.files(func(ino uint64) { rest[ino] = o.path })
 			continue
@@ -193,7 +193,7 @@ func (r *record) part(take func(path string) bool) (*record, error) {
 			return false
 		}
 		for path != "." && !own[path] {
-			path, _ = nodes.Split(path)
+			path, _ = diff.Split(path)
 		}
 		return !own[path]
 	})

@@ -38,11 +38,11 @@ func Replay(ctx context.Context, tree *os.File, from Source, changes []diff.Chan
 	}
 	for i := len(changes) - 1; i >= 0; i-- { // changes in a directory change its time: set it last
 		c := &changes[i]
-		if !nodes.IsDir(c.New) || c.Path == "." && c.What == 0 {
+		if !c.New.IsDir() || c.Path == "." && c.What == 0 {
 			continue
 		}
 		what := c.What
-		if c.Kind != diff.Modified || !nodes.IsDir(c.Old) {
+		if c.Kind != diff.Modified || !c.Old.IsDir() {
 			what = nodes.Everything
 		}
 		if err := r.setMetadata(c.Path, c.New, what); err != nil {
@@ -75,7 +75,7 @@ func (r *replay) one(c *diff.Change) error {
 	switch {
 	case c.New == nil:
 		return nodes.Remove(dir, name, st)
-	case nodes.IsDir(c.New):
+	case c.New.IsDir():
 		if st != nil && st.IsDir() {
 			return nil
 		}
@@ -99,7 +99,7 @@ func (r *replay) metadataOnly(c *diff.Change, st *vfs.Stat) bool {
 	if c.Kind != diff.Modified || c.What&replaced != 0 || st.FileMode().Type() != c.New.Mode.Type() {
 		return false
 	}
-	return c.What&diff.Links == 0 || c.New.LinkOf == "" && (st.Nlink == 1 || nodes.Shared(c.New))
+	return c.What&diff.Links == 0 || c.New.LinkOf == "" && (st.Nlink == 1 || c.New.Shared())
 }
 
 // parent returns the parent directory of a change's path in the tree to write, and the name in it. It creates
@@ -112,7 +112,7 @@ func (r *replay) parent(c *diff.Change) (*os.File, string, error) {
 	if c.New == nil {
 		return nil, "", nil
 	}
-	up, _ := nodes.Split(c.Path)
+	up, _ := diff.Split(c.Path)
 	if err := r.makeParents(up); err != nil {
 		return nil, "", err
 	}
@@ -125,7 +125,7 @@ func (r *replay) makeParents(path string) error {
 	if path == "." {
 		return nil
 	}
-	up, _ := nodes.Split(path)
+	up, _ := diff.Split(path)
 	if err := r.makeParents(up); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *replay) makeParents(path string) error {
 		return nil // the source has it under another path
 	}
 	n, _, err := nodes.Read(in, base)
-	if err != nil || !nodes.IsDir(n) {
+	if err != nil || !n.IsDir() {
 		return nil // the source has it under another path
 	}
 	return r.setMetadata(path, n, nodes.Everything)

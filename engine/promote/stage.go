@@ -11,8 +11,7 @@ import (
 )
 
 // A stage is a private directory on a filesystem of the target. It holds new versions before
-// they move, and old versions afterwards. Its name contains the promotion's id, and thereby
-// the process that created it.
+// they move, and old versions afterwards. Its name contains the promotion's id.
 type stage struct {
 	beside bool   // in the parent directory of the target's root
 	where  string // otherwise in this directory of the target
@@ -40,7 +39,7 @@ func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 	}
 	s := &stage{where: path, mount: st.Mount, dev: st.Dev}
 	for s.where != "." {
-		up, _ := nodes.Split(s.where)
+		up, _ := diff.Split(s.where)
 		dir, err := p.real.Dir(up)
 		if err != nil {
 			return 0, err

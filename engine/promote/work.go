@@ -16,7 +16,6 @@ import (
 	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -33,9 +32,17 @@ type work struct {
 	dev     uint64 // of the target
 }
 
-func newWork(t Target, from Source, p *planner) *work {
+// newWork returns the promotion of the plan p, with the header of its journal, for which o are the options of Apply.
+func newWork(t Target, from Source, p *planner, o Options) *work {
 	w := &work{t: t, from: from, p: p, real: nodes.Dirs{Root: t.Root}, built: map[string]location{}}
 	w.path, w.ops, w.stages, w.id = t.Path, p.ops, p.stages, newID()
+	w.sandbox, w.group, w.made, w.count, w.retain = o.Sandbox, cmp.Or(o.Group, w.id), time.Now(), counted(p.steps, o.Internal), retainNone
+	if o.KeepUndo {
+		w.retain = retainHistory
+		if o.Temporary {
+			w.retain = retainTemporary
+		}
+	}
 	for _, pl := range p.changed {
 		w.dirs = append(w.dirs, pl)
 	}
@@ -47,14 +54,8 @@ func newWork(t Target, from Source, p *planner) *work {
 	return w
 }
 
-// newID returns a new id for a promotion, made of the process's identity and a random number.
-func newID() string {
-	self, err := proc.Self()
-	if err != nil {
-		self.PID = os.Getpid()
-	}
-	return strconv.FormatInt(int64(self.PID), 36) + "-" + strconv.FormatUint(self.Start, 36) + "-" + strconv.FormatUint(rand.Uint64(), 36)
-}
+// newID returns a new id for a promotion, a random number.
+func newID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 func (w *work) close() {
 	w.real.Close()
@@ -129,7 +130,10 @@ func (w *work) syncStagesAndJournal(ctx context.Context) error {
 	}
 	var both sync.WaitGroup
 	var written error
-	both.Go(func() { written = w.write() })
+	both.Go(func() {
+		w.ready = true
+		written = appendJournal(w.journal, w.body())
+	})
 	err := w.syncStages()
 	both.Wait()
 	return errors.Join(err, written)
@@ -166,11 +170,6 @@ func (w *work) syncTarget(context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (w *work) write() error {
-	w.ready = true
-	return appendJournal(w.journal, w.body())
 }
 
 func (w *work) widen(ctx context.Context) error {
@@ -325,18 +324,6 @@ func addStamp(all map[string]Stamp, real *nodes.Dirs, path string) {
 
 func stampOf(st *vfs.Stat) Stamp { return Stamp{st.Ino, st.CTime.Time()} }
 
-// fillHeader fills in the header of the promotion's journal from the options of Apply. changes is the number
-// of changes.
-func (w *work) fillHeader(o Options, changes int) {
-	w.sandbox, w.group, w.made, w.count, w.retain = o.Sandbox, cmp.Or(o.Group, w.id), time.Now(), changes, retainNone
-	if o.KeepUndo {
-		w.retain = retainHistory
-		if o.Temporary {
-			w.retain = retainTemporary
-		}
-	}
-}
-
 // complete removes the old versions after a commit, or retains them for an undo. After an error here the
 // promotion itself is complete, and the next Recover repeats this step.
 func (w *work) complete(ctx context.Context, stamps map[string]Stamp) {
@@ -345,10 +332,14 @@ func (w *work) complete(ctx context.Context, stamps map[string]Stamp) {
 		_ = w.finishCommitted(ctx, &w.real, name) // the journal remains and lists the leftovers
 		return
 	}
-	if appendJournal(w.journal, stampLines(stamps)) == nil && w.makeUndoable(name) == nil && w.retain == retainHistory {
-		trim(ctx, w.t.StateDir)
-		ignoreStages(w.t.StateDir)
+	if appendJournal(w.journal, stampLines(stamps)) != nil || w.makeUndoable(name) != nil || w.retain != retainHistory {
+		return
 	}
+	others, _ := journals(w.t.StateDir, suffixUndo, suffixRedo) // what cannot be listed now is left for the next promotion
+	if len(others) > History {                                  // each group has a journal or more
+		trim(ctx, w.t.StateDir)
+	}
+	ignoreStages(w.t.StateDir, slices.DeleteFunc(others, func(name string) bool { return name == w.id+suffixUndo }))
 }
 
 func changedMeanwhile(path string) error {

@@ -3,6 +3,7 @@ package promote_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -155,4 +156,9 @@ func scene() (before, after treetest.Script) {
 		do(treetest.Fifo, "new/pipe", ""), do(treetest.Utimes, "quiet/q", ""), do(treetest.Utimes, "quiet", ""),
 	}
 	return before, after
+}
+
+// selected returns those of the changes that have one of these paths.
+func selected(changes []diff.Change, paths ...string) []diff.Change {
+	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return !slices.Contains(paths, c.Path) })
 }

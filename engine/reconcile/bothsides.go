@@ -44,8 +44,10 @@ func (m *partMerge) compareEach(ctx context.Context) error {
 func (m *partMerge) compareOne(c diff.Change) error {
 	real := m.seen[c.Path]
 	own := m.path == m.Part.Root && !m.Part.Frozen // c is the change from the real tree
-	if err := m.forgetReset(c.Path, real); err != nil {
-		return errs.Wrap("reading", m.base.Abs(c.Path), err)
+	if m.path != m.Part.Root {
+		if err := m.forgetReset(c.Path, real); err != nil {
+			return errs.Wrap("reading", m.base.Abs(c.Path), err)
+		}
 	}
 	if own && m.asPromoted(c.Path, real) {
 		m.in.Mine = append(m.in.Mine, c)
@@ -72,7 +74,7 @@ func (m *partMerge) compareOne(c diff.Change) error {
 // result: somebody may have put the original there again. Only for a target other than the workspace.
 func (m *partMerge) forgetReset(path string, real *diff.Node) error {
 	n := m.base.Baseline.Nodes[m.base.Abs(path)]
-	if m.path == m.Part.Root || !n.Promoted || m.asPromoted(path, real) {
+	if !n.Promoted || m.asPromoted(path, real) {
 		return nil
 	}
 	since, err := m.base.Between(path, n.Node, real, m.real)

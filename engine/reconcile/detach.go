@@ -20,44 +20,20 @@ import (
 // its real name. A promotion of the rename removes that name. So the backend
 // first copies such files into the sandbox (snapshot.Detacher).
 
-// DetachSet describes the paths that a promotion will change in the real tree, for [Reconciler.Detach]: renamed files
-// that a sandbox still reads there must first be copied into it.
-type DetachSet struct {
-	picked func(abs string) bool   // reports whether a promotion includes the change at a path
-	at     func(abs string) string // returns the path of that change in the target
-}
-
-// Picks returns the set of paths that a promotion with these options will change in the real tree.
-func (o PlanOptions) Picks(rec *catalog.Record) (DetachSet, error) {
-	only, err := compare.PatternsOf(rec.Workspace, o.Only)
-	if err != nil {
-		return DetachSet{}, err
-	}
-	r := DetachSet{only.Matches, func(abs string) string { return abs }}
-	if o.Target != "" {
-		r.at = func(abs string) string {
-			if rel, err := filepath.Rel(rec.Workspace, abs); err == nil && filepath.IsLocal(rel) {
-				return filepath.Join(o.Target, rel)
-			}
-			return abs
-		}
-	}
-	return r, nil
-}
-
-// freezeToPromote freezes the sandbox and copies into it the files that it still reads from the real tree and that
-// the promotion of r replaces. ErrBusy: there is such a file and a process runs; all is as before.
-func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r DetachSet) (thaw func(), err error) {
+// freezeFor freezes a sandbox while its promotion is planned. With o.execute it also copies into the sandbox the files
+// that it still reads from the real tree and that the promotion replaces. ErrBusy: there is such a file and a process
+// runs; all is as before.
+func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOptions) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
-	if err != nil {
-		return nil, err
+	if err != nil || !o.execute {
+		return thaw, err
 	}
-	err = rc.Detach(ctx, h.Record, use, r)
+	err = rc.Detach(ctx, h.Record, use, o)
 	if use == snapshot.InUse && errors.Is(err, errs.ErrBusy) {
 		thaw()
 		thaw = func() {} // the lock prevents a new process
 		if ierr := rc.supervise.MustBeIdle(ctx, h, "promoting from"); ierr == nil {
-			err = rc.Detach(ctx, h.Record, snapshot.Idle, r)
+			err = rc.Detach(ctx, h.Record, snapshot.Idle, o)
 		} else if !errors.Is(ierr, errs.ErrBusy) {
 			err = ierr
 		}
@@ -69,24 +45,11 @@ func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r 
 	return thaw, nil
 }
 
-// freezeFor freezes a sandbox while its promotion is planned or, with o.execute, carried out.
-func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOptions) (thaw func(), err error) {
-	if !o.execute {
-		_, thaw, err = rc.supervise.Freeze(ctx, h)
-		return thaw, err
-	}
-	r, err := o.Picks(h.Record)
-	if err != nil {
-		return nil, err
-	}
-	return rc.freezeToPromote(ctx, h, r)
-}
-
-// Detach copies into the sandbox those renamed files that it still reads from the real tree and that a promotion will
-// change there. The caller has frozen the sandbox, or nothing runs in it. Errors: ErrBusy if use is InUse and there
+// Detach copies into the sandbox those renamed files that it still reads from the real tree and that a promotion with
+// the options o will change there. The caller has frozen the sandbox, or nothing runs in it. Errors: ErrBusy if use is InUse and there
 // is such a file; ErrConflict if the real tree has lost a renamed directory, in which the sandbox would then see what
 // the promotion creates there.
-func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, what DetachSet) error {
+func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, o PlanOptions) error {
 	var places changedPaths
 	for _, t := range rec.Trees {
 		if t.Frozen || hostfs.Vanished(t, rec.Workspace) {
@@ -102,7 +65,7 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 		}
 		list, err := r.Borrowed(ctx, t.Fork)
 		if err == nil && len(list) > 0 && places == nil {
-			places, err = rc.aboutToChange(ctx, rec, what)
+			places, err = rc.aboutToChange(ctx, rec, o)
 		}
 		if err != nil {
 			return err
@@ -185,8 +148,12 @@ func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) 
 // changedPaths are the absolute paths that a promotion will change, sorted.
 type changedPaths []string
 
-// aboutToChange returns the paths of the real tree that a promotion of the changes in what will change.
-func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what DetachSet) (changedPaths, error) {
+// aboutToChange returns the paths of the real tree that a promotion with the options o will change.
+func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, o PlanOptions) (changedPaths, error) {
+	only, err := compare.PatternsOf(rec.Workspace, o.Only)
+	if err != nil {
+		return nil, err
+	}
 	c, err := rc.compare.Changes(ctx, rec)
 	if err != nil {
 		return nil, err
@@ -195,9 +162,14 @@ func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, wh
 	places := changedPaths{}
 	for _, p := range c.Parts {
 		for i := range p.Changes {
-			if abs := filepath.Join(p.Root, p.Changes[i].Path); !p.Changes[i].TimeOnly() && what.picked(abs) {
-				places = append(places, what.at(abs))
+			abs := filepath.Join(p.Root, p.Changes[i].Path)
+			if p.Changes[i].TimeOnly() || !only.Matches(abs) {
+				continue
 			}
+			if o.Target != "" && hostfs.Within(abs, rec.Workspace) {
+				abs = filepath.Join(o.Target, hostfs.Relative(abs, rec.Workspace))
+			}
+			places = append(places, abs)
 		}
 	}
 	slices.Sort(places)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
@@ -116,6 +115,14 @@ func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 	p.git = append(p.git, g)
 	p.Changes = append(p.Changes, g.Changes...)
 	baseline.SortChanges(p.Changes)
+	if p.gitFiles == nil {
+		p.gitFiles = map[string]bool{}
+	}
+	p.allow.Paths = slices.Clip(p.allow.Paths) // the options share them
+	for _, ch := range g.Changes {
+		p.gitFiles[ch.Path] = true
+		p.allow.Paths = append(p.allow.Paths, filepath.Join(p.path, ch.Path))
+	}
 	for _, k := range g.Conflicts {
 		c.Plan.Conflicts = append(c.Plan.Conflicts, Conflict{Path: filepath.Join(p.path, k.Path), Kind: conflictGit, Why: k.Why})
 	}
@@ -136,33 +143,6 @@ func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 		c.Plan.Git = append(c.Plan.Git, g.Report)
 	}
 	return nil
-}
-
-// closeGit closes the git repositories that planning the promotion of a directory has opened.
-func (p *promotionPart) closeGit() {
-	for _, r := range p.repos {
-		r.Close()
-	}
-}
-
-// gitPaths returns the paths of git's own files that snapfs computed and addGit added to the changes.
-func (p *promotionPart) gitPaths() map[string]bool {
-	all := map[string]bool{}
-	for _, g := range p.git {
-		for _, c := range g.Changes {
-			all[c.Path] = true
-		}
-	}
-	return all
-}
-
-// allowGit returns the user's approvals, and one for each of git's own files that snapfs has computed.
-func (p *promotionPart) allowGit(allow approval.Allow) approval.Allow {
-	allow.Paths = slices.Clone(allow.Paths)
-	for path := range p.gitPaths() {
-		allow.Paths = append(allow.Paths, filepath.Join(p.path, path))
-	}
-	return allow
 }
 
 // writeObjects writes the sandbox's new git objects to the real repositories, before any ref names them.

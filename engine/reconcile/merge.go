@@ -165,7 +165,7 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	if err := m.addSplit(ctx); err != nil {
 		return m, err
 	}
-	m.in.MineName, m.in.RealName = markNames(r.rec.Name)
+	m.in.MineName, m.in.RealName = "sandbox "+r.rec.Name, "real"
 	if r.choose != nil {
 		m.in.Choose = func(c merge.Conflict) merge.Choice {
 			choice := r.choose(m, c)
@@ -180,9 +180,6 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	}
 	return m, nil
 }
-
-// markNames returns the names of the sandbox's and the real side in conflict markers.
-func markNames(sandbox string) (mine, real string) { return "sandbox " + sandbox, "real" }
 
 // scratchError returns err as an error about path, in the scratch directory of a merge.
 func scratchError(path string, err error) error {

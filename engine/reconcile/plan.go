@@ -18,7 +18,6 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/merge"
-	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -160,24 +159,22 @@ type ApprovalPath struct {
 // meanwhile. Cost: that of compare.Comparer.Diff, and reading each changed file in three versions. Errors:
 // ErrNotFound (the sandbox, the target, a path of Only without changes), ErrBusy.
 func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
-	return compare.Served(ctx, func(ctx context.Context) (*Plan, error) { return rc.planOf(ctx, name, o) })
-}
-
-func (rc *Reconciler) planOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
-	c, done, err := rc.beginAt(ctx, catalog.AtPlan, name, o, Answers{})
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	rc.sandboxes.ReportMissingWorkspace("planning", c.Rec)
-	if err := c.AddSteps(ctx); err != nil {
-		return nil, err
-	}
-	if err := rc.SavePlan(c.Plan); err != nil {
-		return c.Plan, err
-	}
-	rc.announce(events.PlanMade, c.Rec, events.Data{Plan: c.Plan.Fingerprint, Target: c.Plan.Target, Changes: c.Plan.Count()})
-	return c.Plan, nil
+	return compare.Served(ctx, func(ctx context.Context) (*Plan, error) {
+		c, done, err := rc.beginAt(ctx, catalog.AtPlan, name, o, Answers{})
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		rc.sandboxes.ReportMissingWorkspace("planning", c.Rec)
+		if err := c.AddSteps(ctx); err != nil {
+			return nil, err
+		}
+		if err := rc.SavePlan(c.Plan); err != nil {
+			return c.Plan, err
+		}
+		rc.announce(events.PlanMade, c.Rec, events.Data{Plan: c.Plan.Fingerprint, Target: c.Plan.Target, Changes: c.Plan.Count()})
+		return c.Plan, nil
+	})
 }
 
 // A Promotion is a plan with the open files that executing it needs; done of [Reconciler.Begin] closes them.
@@ -193,9 +190,11 @@ type promotionPart struct {
 	*partMerge
 	// Changes are those of the merge that will be promoted, and allow approves paths of the target.
 	Changes []diff.Change
-	repos   []*gitresult.Repository // those that the sandbox wrote to
-	git     []*gitresult.Result     // the plans for their commits, whose files Changes include
 	allow   approval.Allow
+	repos   []*gitresult.Repository // those that the sandbox wrote to
+	git     []*gitresult.Result     // the plans for their commits
+	// gitFiles are the paths of git's own files in Changes, which snapfs computed for these plans and allow approves.
+	gitFiles map[string]bool
 }
 
 // Begin merges the selected changes of a sandbox and plans their promotion. Until the caller calls done, the sandbox
@@ -238,14 +237,19 @@ func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOpti
 		Format: 1, Sandbox: rec.Name, Target: rec.Workspace, Made: time.Now(),
 		Steps: []Step{}, Conflicts: []Conflict{}, NeedsApproval: []ApprovalPath{},
 	}}
-	from, err := rc.filesOf(rec, o, &listed)
-	if err != nil {
-		return c, func() {}, err
+	from := rec
+	if o.Files != "" {
+		if from, err = rc.cat.Get(o.Files); err != nil {
+			return c, func() {}, err
+		}
+		listed = nil // the paths of another sandbox
 	}
 	changes, err := rc.compare.ChangesAt(ctx, from, "", "", listed)
 	done = func() {
 		for _, p := range c.Parts {
-			p.closeGit()
+			for _, r := range p.repos {
+				r.Close()
+			}
 			p.close()
 		}
 		if changes != nil {
@@ -256,15 +260,6 @@ func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOpti
 		err = rc.merge(ctx, c, changes, o, a)
 	}
 	return c, done, err
-}
-
-// filesOf returns the sandbox with the files to promote: rec, or the fork o.Files, for which listed gets nil.
-func (rc *Reconciler) filesOf(rec *catalog.Record, o PlanOptions, listed *map[string][]snapshot.Candidate) (*catalog.Record, error) {
-	if o.Files == "" {
-		return rec, nil
-	}
-	*listed = nil
-	return rc.cat.Get(o.Files)
 }
 
 // merge merges the sandbox's selected changes with the real tree, and adds them and the conflicts to c.
@@ -305,23 +300,28 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 	if err := rc.mergeParts(ctx, c, request, changes.Parts, only, o); err != nil || o.Git.FilesStay() {
 		return err
 	}
-	promoted := compare.Places{}
-	for _, p := range c.Parts {
-		promoted.Add(&p.Part, p.Changes)
-	}
-	for _, u := range unresolved {
-		if slices.ContainsFunc(u.places(), only.Matches) || promoted.At(u.places(), u.alone) != nil {
-			c.Plan.Conflicts = append(c.Plan.Conflicts, u)
+	if len(unresolved) > 0 {
+		promoted := compare.Places{}
+		for _, p := range c.Parts {
+			promoted.Add(&p.Part, p.Changes)
+		}
+		for _, u := range unresolved {
+			if slices.ContainsFunc(u.places(), only.Matches) || promoted.At(u.places(), u.alone) != nil {
+				c.Plan.Conflicts = append(c.Plan.Conflicts, u)
+			}
 		}
 	}
 	slices.SortStableFunc(c.Plan.Conflicts, func(a, b Conflict) int { return strings.Compare(a.Path, b.Path) })
-	return rc.unmatched(c, changes, o.Drift.option(), only, allowed)
+	if len(o.Only)+len(o.Allow.Paths) == 0 {
+		return nil
+	}
+	return rc.unmatched(c, changes, o.Drift, only, allowed)
 }
 
 // unmatched returns an error for patterns in only or allowed that match no change of the sandbox. Changes promoted
-// before count, because a live base no longer shows them. option is the flag of only.
-func (rc *Reconciler) unmatched(c *Promotion, changes *compare.Changes, option string, only, allowed *compare.Patterns) error {
-	all := func() error { return errors.Join(only.Unmatched(option), allowed.Unmatched("--allow")) }
+// before count, because a live base no longer shows them. drift says how the user gave only.
+func (rc *Reconciler) unmatched(c *Promotion, changes *compare.Changes, drift Drift, only, allowed *compare.Patterns) error {
+	all := func() error { return errors.Join(only.Unmatched(drift.option()), allowed.Unmatched("--allow")) }
 	for _, p := range changes.Parts {
 		for i := range p.Changes {
 			only.Matches(filepath.Join(p.Root, p.Changes[i].Path))
@@ -354,7 +354,7 @@ func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request merg
 		return err
 	}
 	for i, p := range parts {
-		if only.Ruled() && !o.Git.FilesStay() {
+		if only.Ruled && !o.Git.FilesStay() {
 			repos[i] = nil
 		}
 		p, ok := only.Part(p, &c.Plan.Elsewhere)

@@ -34,14 +34,13 @@ func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 	}
 	steps := make([]Step, len(p.Changes))
 	half := len(steps) / 2
-	git := p.gitPaths()
 	var failures [2]error
 	var other sync.WaitGroup
 	other.Go(func() { failures[1] = p.someSteps(ctx, steps, half, len(steps), both) })
 	failures[0] = p.someSteps(ctx, steps, 0, half, both)
 	other.Wait()
 	for i := range steps {
-		if git[p.Changes[i].Path] {
+		if p.gitFiles[p.Changes[i].Path] {
 			steps[i].Git, steps[i].Merged = true, false
 		}
 	}

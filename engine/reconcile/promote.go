@@ -66,45 +66,41 @@ type Promoted struct {
 // The replaced files move to a directory beside the target, on the same filesystem, and [Reconciler.Undo] restores
 // them. The sandbox is frozen meanwhile. If snapfs is killed, the next command completes or reverts the promotion.
 func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions) (Promoted, error) {
-	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) { return rc.promote(ctx, name, o) })
-}
-
-func (rc *Reconciler) promote(ctx context.Context, name string, o PromoteOptions) (Promoted, error) {
-	if err := checkFingerprint(name, o.Plan); err != nil {
-		return Promoted{}, err
-	}
-	if err := rc.RefuseUnfinished(o.Drift.op(), name, o.Target); err != nil {
-		return Promoted{}, err
-	}
-	o.execute = !o.DryRun
-	point := catalog.AtPromotion
-	if o.DryRun {
-		point = ""
-	}
-	c, done, err := rc.beginAt(ctx, point, name, o.PlanOptions, o.Answers())
-	if err != nil {
-		return Promoted{}, err
-	}
-	defer done()
-	return rc.execute(ctx, c, o)
+	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) {
+		if err := checkFingerprint(name, o.Plan); err != nil {
+			return Promoted{}, err
+		}
+		if err := rc.RefuseUnfinished(o.Drift.op(), name, o.Target); err != nil {
+			return Promoted{}, err
+		}
+		o.execute = !o.DryRun
+		point := catalog.AtPromotion
+		if o.DryRun {
+			point = ""
+		}
+		c, done, err := rc.beginAt(ctx, point, name, o.PlanOptions, o.Answers())
+		if err != nil {
+			return Promoted{}, err
+		}
+		defer done()
+		return rc.execute(ctx, c, o)
+	})
 }
 
 // PromoteRecord does the same as Promote for a sandbox whose lock the caller holds, in which nothing runs, and which
 // no longer reads renamed files from the real tree.
 func (rc *Reconciler) PromoteRecord(ctx context.Context, rec *catalog.Record, o PromoteOptions) (Promoted, error) {
-	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) { return rc.promoteRecord(ctx, rec, o) })
-}
-
-func (rc *Reconciler) promoteRecord(ctx context.Context, rec *catalog.Record, o PromoteOptions) (Promoted, error) {
-	if err := rc.RefuseUnfinished(o.Drift.op(), rec.Name, o.Target); err != nil {
-		return Promoted{}, err
-	}
-	c, done, err := rc.begin(ctx, rec, o.PlanOptions, o.Answers())
-	defer done()
-	if err != nil {
-		return Promoted{}, err
-	}
-	return rc.execute(ctx, c, o)
+	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) {
+		if err := rc.RefuseUnfinished(o.Drift.op(), rec.Name, o.Target); err != nil {
+			return Promoted{}, err
+		}
+		c, done, err := rc.begin(ctx, rec, o.PlanOptions, o.Answers())
+		defer done()
+		if err != nil {
+			return Promoted{}, err
+		}
+		return rc.execute(ctx, c, o)
+	})
 }
 
 // execute carries out the plan of a promotion or, with o.DryRun, only checks it.
@@ -163,7 +159,7 @@ func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteO
 		if len(moved) > 0 {
 			return &errs.Error{Op: "promoting to", Path: p.path, Kind: errs.ErrDrifted, Err: fmt.Errorf("%s: %s", pathlist.Printable(moved[0].Path), moved[0].Why)}
 		}
-		r.Changes += diff.Count(p.Changes) - len(p.gitPaths())
+		r.Changes += diff.Count(p.Changes) - len(p.gitFiles)
 	}
 	return nil
 }
@@ -230,7 +226,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 		return "", nil, err
 	}
 	done, err := rc.applyChanges(ctx, p.target(rc), p.Source(), p.Changes, promote.Options{
-		Base: promote.Base{Known: known}, Allow: p.allowGit(p.allow), Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group, Internal: p.gitPaths(),
+		Base: promote.Base{Known: known}, Allow: p.allow, Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group, Internal: p.gitFiles,
 	})
 	if err != nil {
 		return "", done.Stamps, p.Part.Lost(err)
@@ -281,20 +277,14 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 
 // recordPromoted makes one directory's promoted files the originals, in k, with which later changes compare.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
-	full := len(p.Changes)-len(p.gitPaths()) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
-	there := map[string]bool{}
-	for _, c := range p.Changes {
-		if _, other := p.res.From[c.Path]; !other {
-			there[c.Path] = true
-		}
+	full := len(p.Changes)-len(p.gitFiles) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
+	recorded := p.in.Mine
+	if !full {
+		recorded = p.settled()
 	}
-	theirs := p.answeredTheirs()
 	mine := baseline.RootedReader{Root: p.Part.New}
 	defer mine.Close()
-	for _, c := range p.in.Mine {
-		if !full && !there[c.Path] && !theirs.cover(c.Path) {
-			continue
-		}
+	for _, c := range recorded {
 		key := filepath.Join(p.Part.Root, c.Path)
 		if p.path != p.Part.Root {
 			key = baseline.KeyIn(p.path, c.Path)
@@ -307,14 +297,26 @@ func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote)
 	return nil
 }
 
-// answeredTheirs returns the paths of conflicts that were answered with the real tree's version.
-func (p *promotionPart) answeredTheirs() (answered subtrees) {
-	for at, choice := range p.answered {
-		if choice == merge.Theirs {
-			answered.add(at)
+// settled returns those of the sandbox's changes in one directory that were promoted, at their own path, or that lie at
+// or below a path whose conflict was answered with the real tree's version.
+func (p *promotionPart) settled() (changes []diff.Change) {
+	there, theirs := map[string]bool{}, subtrees{}
+	for _, c := range p.Changes {
+		if _, other := p.res.From[c.Path]; !other {
+			there[c.Path] = true
 		}
 	}
-	return answered
+	for at, choice := range p.answered {
+		if choice == merge.Theirs {
+			theirs.add(at)
+		}
+	}
+	for _, c := range p.in.Mine {
+		if there[c.Path] || theirs.cover(c.Path) {
+			changes = append(changes, c)
+		}
+	}
+	return changes
 }
 
 // under returns the absolute paths for paths, which are relative to the directory root.

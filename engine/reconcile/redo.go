@@ -139,7 +139,7 @@ func (c *promotedNote) after(path string, n baseline.Entry) {
 // notes. If that fails, the next undo or redo costs at most a conflict later.
 func (rc *Reconciler) noteTurn(c *promotedNote) {
 	if c == nil {
-		rc.dropPromoted()
+		rc.dropPromoted(0)
 		return
 	}
 	for path := range c.Indexes {
@@ -150,7 +150,7 @@ func (rc *Reconciler) noteTurn(c *promotedNote) {
 	if err := rc.savePromoted(c); err != nil {
 		rc.notice(err.Error())
 	}
-	rc.dropPromoted()
+	rc.dropPromoted(0)
 }
 
 // A selection holds the paths to undo of each promotion, by its id. nil selects everything.

@@ -271,7 +271,7 @@ func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.F
 // copyFrom makes the paths touches of tree, a fork, equal to those of source. Other entries of their directories
 // stay, even if source has no such directory.
 func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Candidate) error {
-	changes, err := diff.At(ctx, tree, source, compare.Sequence(touches), diff.Options{Skip: skip, OverlayViews: true})
+	changes, err := diff.At(ctx, tree, source, touches, diff.Options{Skip: skip, OverlayViews: true})
 	if err != nil {
 		return err
 	}
@@ -413,7 +413,7 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 	case walk:
 		changes, err = diff.Trees(ctx, old, now, part.TreeOptions(rc.compare, b))
 	default:
-		changes, err = diff.At(ctx, old, now, compare.Sequence(touches), part.TreeOptions(rc.compare, b))
+		changes, err = diff.At(ctx, old, now, touches, part.TreeOptions(rc.compare, b))
 	}
 	prefix, rerr := filepath.Rel(part.Tree, part.Root)
 	if err = errors.Join(err, rerr); err != nil || prefix == "." {

@@ -180,7 +180,7 @@ func (rc *Reconciler) ForgetUndo(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	rc.dropPromoted()
+	rc.dropPromoted(0)
 	return nil
 }
 
@@ -243,7 +243,7 @@ func (rc *Reconciler) promotedFile(group string) string {
 
 // savePromoted writes, atomically, the note for an undo of which originals a promotion has replaced.
 func (rc *Reconciler) savePromoted(c *promotedNote) error {
-	rc.dropPromoted()
+	rc.dropPromoted(promote.History)
 	path := rc.promotedFile(c.Group)
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err == nil {
@@ -274,10 +274,10 @@ func (rc *Reconciler) readPromoted(group string) *promotedNote {
 	return c
 }
 
-// dropPromoted removes the notes of promotions that can no longer be undone or done again.
-func (rc *Reconciler) dropPromoted() {
+// dropPromoted removes the notes of promotions that can no longer be undone or done again, if there are more than most.
+func (rc *Reconciler) dropPromoted(most int) {
 	list, err := os.ReadDir(filepath.Join(rc.cat.Dir(), "carried"))
-	if err != nil {
+	if err != nil || len(list) <= most {
 		return
 	}
 	all, err := rc.Promotions()

@@ -1,10 +1,8 @@
 package nodes
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"sync"
 
@@ -29,22 +27,7 @@ func SameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 	if st, err := vfs.Lstat(int(f.Fd()), ""); err == nil && st.Size > sparseSize {
 		return sameLarge(f, g, st.Size)
 	}
-	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
-	defer buffers.Put(two)
-	x, y := two[0][:], two[1][:]
-	for {
-		n, err1 := io.ReadFull(f, x)
-		m, err2 := io.ReadFull(g, y)
-		if !bytes.Equal(x[:n], y[:m]) {
-			return false, nil
-		}
-		if ended(err1) && ended(err2) {
-			return true, nil
-		}
-		if err := errors.Join(err1, err2); err != nil {
-			return false, err
-		}
-	}
+	return diff.SameBytes(context.Background(), f, g)
 }
 
 // sparseSize is the size in bytes from which SameContent skips holes. In smaller files, looking for them
@@ -68,10 +51,8 @@ func sameLarge(f, g *os.File, size int64) (bool, error) {
 	return err == nil, err
 }
 
-// buffers holds pairs of buffers that the comparisons of many small files reuse.
-var buffers = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
-
-func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+// buffers holds buffers that the copies of many small files reuse.
+var buffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
 
 // ErrNotRegular is the error of OpenRegular for a node that is not a regular file.
 var ErrNotRegular = errors.New("not a regular file")
@@ -108,15 +89,15 @@ func OpenRegular(root *os.File, path string) (*os.File, error) {
 // CopyWhole copies a file of exactly size bytes, less than 128 KiB, from the descriptor src to dst. It
 // returns false, with the copy incomplete, if the file has another size and after any error.
 func CopyWhole(dst, src, size int) bool {
-	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
-	defer buffers.Put(two)
-	n, err := unix.Read(src, two[0][:size+1])
+	buf := buffers.Get().(*[128 << 10]byte) //nolint:errcheck // nothing else is put there
+	defer buffers.Put(buf)
+	n, err := unix.Read(src, buf[:size+1])
 	if err != nil || n != size {
 		return false
 	}
 	if size == 0 {
 		return true
 	}
-	n, err = unix.Write(dst, two[0][:size])
+	n, err = unix.Write(dst, buf[:size])
 	return err == nil && n == size
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -71,7 +72,7 @@ func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
 // At returns the open parent directory of path, which Dirs owns and which is valid until the next call, and
 // the name in it. For the root itself the name is ".".
 func (d *Dirs) At(path string) (*os.File, string, error) {
-	dir, name := Split(path)
+	dir, name := diff.Split(path)
 	f, err := d.Dir(dir)
 	return f, name, err
 }

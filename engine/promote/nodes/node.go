@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -94,22 +93,14 @@ func Read(dir *os.File, name string) (*diff.Node, vfs.Stat, error) {
 	if err != nil {
 		return nil, st, err
 	}
-	n := &diff.Node{
-		Mode: st.FileMode(), UID: st.UID, GID: st.GID, MTime: st.MTime.Time(), CTime: st.CTime.Time(),
-		Ino: st.Ino, Dev: st.Dev, NLink: st.Nlink,
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		n.Size = st.Size
-	case unix.S_IFLNK:
+	n := diff.NodeOf(&st)
+	if st.IsSymlink() {
 		buf := make([]byte, unix.PathMax+1)
 		l, err := vfs.Readlink(fd, name, buf)
 		if err != nil {
 			return nil, st, &os.PathError{Op: "readlink", Path: name, Err: err}
 		}
 		n.Target, n.Size = string(buf[:l]), int64(l)
-	case unix.S_IFCHR, unix.S_IFBLK:
-		n.Rdev = st.Rdev
 	}
 	n.Xattrs, err = vfs.Xattrs(fd, name)
 	return n, st, err
@@ -154,20 +145,6 @@ func permissions(m fs.FileMode) uint32 {
 		}
 	}
 	return bits
-}
-
-// IsDir reports whether n, a file of a comparison, is a directory; n may be nil.
-func IsDir(n *diff.Node) bool { return n != nil && n.Mode.IsDir() }
-
-// Shared reports whether a node may have more than one name (hard link); n may be nil.
-func Shared(n *diff.Node) bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }
-
-// Split returns the directory and the last name of a relative path; "." and the path if it has one name.
-func Split(path string) (dir, name string) {
-	if i := strings.LastIndexByte(path, '/'); i >= 0 {
-		return path[:i], path[i+1:]
-	}
-	return ".", path
 }
 
 // Join returns the path of name in a directory: the name alone if that is "" or ".".
