@@ -35,6 +35,8 @@ type Session struct {
 	// Unreached is set if a failed command, or a process beside it, tried to reach a network that
 	// the sandbox does not have: after Wait.
 	Unreached bool
+	// Hidden lists the paths that the sandbox's processes find empty, as [supervise.Supervisor] has them.
+	Hidden []string
 
 	ended func(isolate.Status, *catalog.LimitHit) // announces the end of the command
 	why   catalog.Why                             // of the snapshot after the last command
@@ -78,6 +80,7 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 		start.Refused(err)
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}
+	s.Hidden = s.Supervisor.Hidden
 	s.ended = e.Supervise.Started(rec, s.Supervisor, start)
 	s.why = catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(command.Args)}
 	e.Supervise.ReportNotes(s.Supervisor)

@@ -115,6 +115,9 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	a.status = st.ExitCode()
 	if err == nil {
 		a.printLimitHitIn(e, name, p.Hit(), st)
+		if p.Hit() == nil {
+			a.printNamedIn(ctx, e, name, command, tty, st)
+		}
 	}
 	if err = errors.Join(err, p.Close()); err == nil && tty.ownPTY {
 		a.behind(ctx, e, name)

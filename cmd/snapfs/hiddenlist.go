@@ -15,6 +15,11 @@ directory, or an empty file. --expose PATH shows one of them, --hide PATH hides 
 second mount of the same filesystem is hidden too. A place that holds the workspace is
 shown.
 
+When a command fails that names a hidden place, in its arguments or in the last lines that
+it prints to a terminal, "snapfs run" and "snapfs exec" say that the place is hidden. A
+program that opens such a place without naming it is reported only under a profile with
+the section [result], and by "snapfs learn".
+
 ~/ is your home directory, /root and each directory in /home; for root also the homes
 of all accounts. * stands for every entry. Databases and logs are hidden entry by entry,
 because a package that is installed in the sandbox needs their directories; of a user's

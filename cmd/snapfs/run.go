@@ -114,7 +114,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	r.a.printLimitHit(s.Hit, st, "--", s.Record.Policy.Profile)
 	r.a.printRefused(s.Refused)
 	r.a.printAttempts(s.Attempts.List())
-	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Hit: s.Hit, Refused: s.Refused, Attempts: s.Attempts.List(), Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
+	named := r.named(s, command, tty, st)
+	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Hit: s.Hit, Refused: s.Refused, Attempts: s.Attempts.List(), Hidden: named, Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
 	if r.a.ui.json || report != nil {
 		doc.Level = level.String()
 	}
@@ -365,6 +366,8 @@ type runDocument struct {
 	Refused []egress.RefusedAccess `json:"refused,omitempty"`
 	// Attempts lists the hidden files that programs looked for, and the programs that were refused.
 	Attempts []attempts.Attempt `json:"attempts,omitempty"`
+	// Hidden lists the hidden paths that a failed command named, unless its sandbox is observed.
+	Hidden []attempts.NamedPath `json:"hidden,omitempty"`
 	// Fate is what became of the sandbox: "discarded", "kept" or "applied".
 	Fate string `json:"fate"`
 	// Applied is the number of changes that were applied of a sandbox that stays for the others,

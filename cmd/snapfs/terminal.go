@@ -89,6 +89,18 @@ func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
 	return c, err
 }
 
+// tail returns the last output of the command that passed through this process, which is that to a terminal.
+func (t *terminal) tail() string {
+	tail := ""
+	if t.screen != nil {
+		tail = t.screen.Tail() + "\n"
+	}
+	if t.relay != nil {
+		tail += t.relay.Tail()
+	}
+	return tail
+}
+
 func (t *terminal) size() engine.Size {
 	cols, rows, err := term.GetSize(int(t.ui.in.Fd()))
 	if err != nil {

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/internal/stdio"
@@ -132,6 +133,16 @@ func (r *Relay) End(giveUp <-chan struct{}) {
 	for _, s := range r.screens {
 		s.Reset()
 	}
+}
+
+// Tail returns the last bytes that the command wrote to the caller's terminals, at most 4 KiB of each: see
+// [Screen.Tail]. It is "" for other streams, from which the bytes do not pass through this process.
+func (r *Relay) Tail() string {
+	var tail strings.Builder
+	for _, s := range r.screens {
+		tail.WriteString(s.Tail() + "\n")
+	}
+	return tail.String()
 }
 
 // Close closes the pipes of a relay that was not started, because the command did not start.

@@ -15,7 +15,11 @@ type Screen struct {
 
 	mu     sync.Mutex
 	parser parser
+	tail   []byte // the last output, at most twice tailSize
 }
+
+// tailSize is how many bytes of a command's last output a [Screen] keeps.
+const tailSize = 4096
 
 // NewScreen returns the Screen that writes a command's output to the terminal tty and notes which of its
 // states change.
@@ -25,8 +29,25 @@ func NewScreen(tty *os.File) *Screen { return &Screen{f: tty} }
 func (s *Screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	s.parser.note(p)
+	s.keep(p)
 	s.mu.Unlock()
 	return len(p), writeAll(s.f, p)
+}
+
+// keep appends p to the tail of the output.
+func (s *Screen) keep(p []byte) {
+	p = p[max(0, len(p)-tailSize):]
+	if len(s.tail)+len(p) > 2*tailSize {
+		s.tail = append(s.tail[:0], s.tail[len(s.tail)-tailSize:]...)
+	}
+	s.tail = append(s.tail, p...)
+}
+
+// Tail returns the last bytes that were written, at most 4 KiB, with their control sequences.
+func (s *Screen) Tail() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.tail[max(0, len(s.tail)-tailSize):])
 }
 
 // Reset restores the terminal's state in which text is visible and keys arrive as they are typed. It writes

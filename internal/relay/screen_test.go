@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -48,5 +49,30 @@ func TestTheScreenIsResetOnlyAfterControlSequences(t *testing.T) {
 	p.note([]byte("\x1b[31mred\x1b[m"))
 	if got := p.reset(); strings.Contains(got, "999") {
 		t.Errorf("colours move the cursor: %q", got)
+	}
+}
+
+// TestAScreenKeepsTheEndOfTheOutput writes pieces of many sizes.
+func TestAScreenKeepsTheEndOfTheOutput(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	s, all := NewScreen(null), ""
+	if got := s.Tail(); got != "" {
+		t.Errorf("the tail of no output is %q", got)
+	}
+	for i, size := range []int{1, 10, 4000, 80, 4096, 5, 9000, 0, 3, 4095, 4097, 1} {
+		piece := strings.Repeat(string(rune('a'+i)), size)
+		if all += piece; len(all) > tailSize {
+			all = all[len(all)-tailSize:]
+		}
+		if n, err := s.Write([]byte(piece)); n != size || err != nil {
+			t.Fatal(n, err)
+		}
+		if got := s.Tail(); got != all {
+			t.Errorf("after %d bytes more, the tail has %d bytes, want %d", size, len(got), len(all))
+		}
 	}
 }
