@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -32,6 +33,11 @@ func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Candi
 	d, err := newWalk(ctx, old, new, opt)
 	if err != nil {
 		return nil, err
+	}
+	if opt.Fold > 0 {
+		if places, err = d.foldRenamed(places); err != nil {
+			return nil, err
+		}
 	}
 	if err := d.visit(places); err != nil {
 		return nil, err
@@ -69,7 +75,7 @@ func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candi
 		case a.Named && !b.Named:
 			return 1
 		}
-		return 0
+		return cmp.Compare(b.RenamedFrom, a.RenamedFrom) // one without it says less
 	})
 	return slices.CompactFunc(places, func(a, b snapshot.Candidate) bool { return a.Path == b.Path }), nil
 }
