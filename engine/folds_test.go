@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/backends/btrfs"
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
@@ -36,6 +37,13 @@ type foldBench struct {
 func TestRenamedDirectoriesUnfoldToTheFullList(t *testing.T) {
 	treetest.NeedRoot(t)
 	t.Run("overlay", func(t *testing.T) { unfold(t, overlay.Driver(), snapshottest.OnDisk) })
+	t.Run("btrfs", func(t *testing.T) {
+		treetest.NeedProgram(t, "mkfs.btrfs")
+		disk := treetest.Btrfs(t)
+		unfold(t, btrfs.Driver(), func(t testing.TB) snapshot.Place {
+			return snapshottest.Within(t, ok(os.MkdirTemp(disk, "one"))(t))
+		})
+	})
 }
 
 func unfold(t *testing.T, driver snapshot.Driver, place func(t testing.TB) snapshot.Place) {
