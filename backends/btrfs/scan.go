@@ -25,8 +25,10 @@ type scan struct {
 
 func (s *scan) run() error {
 	dirs := map[uint64]bool{}
-	for _, side := range []*side{s.a, s.b} {
+	var namers [2]*namer
+	for i, side := range []*side{s.a, s.b} {
 		names := newNamer(side.fd, side.ino)
+		namers[i] = names
 		old, changed, err := s.changed(side, names)
 		if err != nil {
 			return searchError(err)
@@ -51,6 +53,34 @@ func (s *scan) run() error {
 				}
 			}
 		}
+	}
+	for ino := range dirs {
+		if err := s.emitRenamed(namers, ino); err != nil {
+			return searchError(err)
+		}
+	}
+	return nil
+}
+
+// emitRenamed yields the directory ino, which both trees had at the transaction since, if it has another name
+// in them or is in another directory. namers find the paths in the two trees.
+func (s *scan) emitRenamed(namers [2]*namer, ino uint64) error {
+	var name [2]btrfs.Name
+	var path [2]string
+	for i, n := range namers {
+		names, err := n.names(ino)
+		if err != nil || len(names) != 1 {
+			return err
+		}
+		name[i] = names[0]
+		paths, err := n.paths(ino)
+		if err != nil || len(paths) != 1 {
+			return err
+		}
+		path[i] = paths[0]
+	}
+	if name[0] != name[1] && path[0] != "." && path[1] != "." && !s.emit(snapshot.Candidate{Path: path[1], Tree: true, RenamedFrom: path[0]}) {
+		return errEnough
 	}
 	return nil
 }
@@ -207,7 +237,10 @@ func (s *scan) nestedAt(path string) error {
 	within := *s
 	within.a, within.b = x, y
 	within.emit = func(t snapshot.Candidate) bool {
-		return s.emit(snapshot.Candidate{Path: below(path, t.Path), Tree: t.Tree, Named: t.Named})
+		if t.RenamedFrom != "" {
+			t.RenamedFrom = below(path, t.RenamedFrom)
+		}
+		return s.emit(snapshot.Candidate{Path: below(path, t.Path), Tree: t.Tree, Named: t.Named, RenamedFrom: t.RenamedFrom})
 	}
 	var related bool
 	if within.since, related = commonTransaction(x.line, y.line); !related {

@@ -55,7 +55,7 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 	for _, p := range changes.Parts {
 		told := slices.DeleteFunc(slices.Clone(p.Changes), diff.Change.TimeOnly)
 		sum.Add(diff.Summarise(told))
-		renamed += len(p.Renames)
+		renamed += diff.Paths(p.Renames)
 		if rows := report.Rows(told, p.Renames); p.Workspace {
 			inside = append(inside, rows...)
 		} else {

@@ -43,6 +43,9 @@ lists the changes that lead from the first to the second. If a sandbox is named 
 
 Commits are listed by branch, in place of the files of git's own that hold them.
 
+A renamed directory of 1,000 entries or more is one line, with lines for what changed in it;
+its name as a path lists every file, as do --patch, --stat and --html.
+
 Paths limit the result. Relative paths start at the workspace, or at the current
 directory if it lies in the workspace. Write a path that reads like a name with a
 slash: ./fix
@@ -172,7 +175,11 @@ func (d *differ) find(ctx context.Context, e *engine.Engine, args []string) (*co
 		return nil, nil, err
 	}
 	d.name = name
-	changes, err := e.Compare.Diff(ctx, name, from, to)
+	compareStates := e.Compare.DiffFolded
+	if d.patch || d.stat || d.html != "" || len(paths) > 0 {
+		compareStates = e.Compare.Diff // each file of a renamed directory is shown
+	}
+	changes, err := compareStates(ctx, name, from, to)
 	return changes, paths, err
 }
 

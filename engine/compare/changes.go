@@ -120,12 +120,16 @@ func (c *Changes) Close() {
 //
 // Errors: errs.ErrNotFound, and those of diff.Trees.
 func (cm *Comparer) Diff(ctx context.Context, name, from, to string) (*Changes, error) {
+	return cm.diff(ctx, name, from, to, 0)
+}
+
+func (cm *Comparer) diff(ctx context.Context, name, from, to string, fold int) (*Changes, error) {
 	rec, err := cm.cat.Get(name)
 	if err != nil {
 		return nil, err
 	}
 	cm.sandboxes.ReportMissingWorkspace("comparing", rec)
-	c, err := cm.ChangesAt(ctx, rec, from, to, nil)
+	c, err := Served(ctx, func(ctx context.Context) (*Changes, error) { return cm.changesAt(ctx, rec, from, to, nil, fold) })
 	if err == nil {
 		cm.baseline.Record(ctx, rec)
 	}
@@ -141,37 +145,39 @@ func (cm *Comparer) Changes(ctx context.Context, rec *catalog.Record) (*Changes,
 // records no baseline. listed holds, by tree, the paths that may have changed, for trees whose backend the
 // caller has already asked for them; it may be nil.
 func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate) (*Changes, error) {
-	return Served(ctx, func(ctx context.Context) (*Changes, error) {
-		left, err := sandbox.SnapshotIDs(rec, from)
-		if err != nil {
+	return Served(ctx, func(ctx context.Context) (*Changes, error) { return cm.changesAt(ctx, rec, from, to, listed, 0) })
+}
+
+func (cm *Comparer) changesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate, fold int) (*Changes, error) {
+	left, err := sandbox.SnapshotIDs(rec, from)
+	if err != nil {
+		return nil, err
+	}
+	var right []snapshot.ID
+	if to != "" {
+		if right, err = sandbox.SnapshotIDs(rec, to); err != nil {
 			return nil, err
 		}
-		var right []snapshot.ID
-		if to != "" {
-			if right, err = sandbox.SnapshotIDs(rec, to); err != nil {
-				return nil, err
-			}
+	}
+	c := new(Changes)
+	for i, t := range rec.Trees {
+		if hostfs.Vanished(t, rec.Workspace) {
+			continue
 		}
-		c := new(Changes)
-		for i, t := range rec.Trees {
-			if hostfs.Vanished(t, rec.Workspace) {
-				continue
-			}
-			p := Pair{Tree: t, Left: left[i]}
-			p.candidates, p.listed = listed[t.Path]
-			if right != nil {
-				p.Right = right[i]
-			}
-			parts, err := cm.comparePair(ctx, rec, p)
-			if err != nil {
-				c.Close()
-				return nil, err
-			}
-			c.Parts = append(c.Parts, parts...)
+		p := Pair{Tree: t, Left: left[i], fold: fold}
+		p.candidates, p.listed = listed[t.Path]
+		if right != nil {
+			p.Right = right[i]
 		}
-		workspaceFirst(c.Parts)
-		return c, nil
-	})
+		parts, err := cm.comparePair(ctx, rec, p)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		c.Parts = append(c.Parts, parts...)
+	}
+	workspaceFirst(c.Parts)
+	return c, nil
 }
 
 // workspaceFirst moves the part of a comparison that covers the workspace to the front of parts, in place.
@@ -194,6 +200,7 @@ type Pair struct {
 	// candidates are the paths that may differ, if listed is set.
 	candidates []snapshot.Candidate
 	listed     bool
+	fold       int // as diff.Options.Fold
 }
 
 // comparePair compares the two states of one tree and returns the parts, workspace and rest, that have
@@ -210,6 +217,9 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	if err != nil || len(candidates) == 0 && !walk {
 		return nil, err
 	}
+	if p.fold > 0 {
+		candidates = foldable(candidates, p.Tree.Path, rec.Workspace)
+	}
 	left, right, err := views(ctx, b, p)
 	if err != nil {
 		return nil, err
@@ -222,7 +232,7 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 		whole := Part{Root: at.dir, Old: dirs[0], New: dirs[1], Tree: p.Tree.Path, Taken: p.Tree.Taken, Frozen: p.Tree.Frozen}
 		whole.Opt = diff.Options{
 			Skip: cm.host.Skip(b, at.dir), OneFilesystem: b.Facts().Unit == snapshot.ByFile,
-			SameInodes: b.Facts().KeepsInodes, Taken: p.Tree.Taken, OverlayViews: true,
+			SameInodes: b.Facts().KeepsInodes, Taken: p.Tree.Taken, OverlayViews: true, Fold: p.fold,
 		}
 		whole.Changes, err = whole.find(ctx, candidates, walk)
 		if !hostfs.Privileged() {
@@ -423,6 +433,9 @@ func split(whole Part, workspace string) ([]Part, error) {
 // instead of the tree.
 func Rebase(c diff.Change, prefix string) diff.Change {
 	c.Path = hostfs.Relative(c.Path, prefix)
+	if c.Moved != nil {
+		c.Moved = &diff.Moved{From: hostfs.Relative(c.Moved.From, prefix), Entries: c.Moved.Entries}
+	}
 	for _, n := range []**diff.Node{&c.Old, &c.New} {
 		if *n == nil || (*n).LinkOf == "" {
 			continue

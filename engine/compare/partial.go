@@ -201,6 +201,7 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (p
 				places = append(places, placeCandidates{place: place{tree: tree, dir: dir}})
 			}
 			t.Path, _ = filepath.Rel(dir, abs) // lies in dir
+			t.RenamedFrom = ""                 // may not lie in dir
 			places[i].candidates = append(places[i].candidates, t)
 		}
 	}

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -31,6 +32,11 @@ func At(ctx context.Context, old, new *os.File, touches []snapshot.Candidate, op
 	d, err := newWalk(ctx, old, new, opt)
 	if err != nil {
 		return nil, err
+	}
+	if opt.Fold > 0 {
+		if places, err = d.foldRenamed(places); err != nil {
+			return nil, err
+		}
 	}
 	if err := d.visit(places); err != nil {
 		return nil, err
@@ -64,7 +70,7 @@ func sortTouches(touches []snapshot.Candidate) ([]snapshot.Candidate, error) {
 		case a.Named && !b.Named:
 			return 1
 		}
-		return 0
+		return cmp.Compare(b.RenamedFrom, a.RenamedFrom) // one without it says less
 	})
 	return slices.CompactFunc(places, func(a, b snapshot.Candidate) bool { return a.Path == b.Path }), nil
 }

@@ -100,6 +100,9 @@ type Change struct {
 	What Aspect
 	// Old is nil for an added path, New for a deleted one.
 	Old, New *Node
+	// Moved is set if the path was added by the rename of a directory of which the unchanged
+	// entries are not listed; see [Options.Fold].
+	Moved *Moved
 }
 
 // TimeOnly reports whether only the time of a directory differs, which mostly means that a name in it was

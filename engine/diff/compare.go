@@ -88,6 +88,21 @@ func (w *worker) markCovered(path string) {
 // addOneSided stores that only the old or only the new tree (side) has the file name in the directory p: it
 // is deleted or added. It queues the subtree below a directory to be walked.
 func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try int) error {
+	path := p.join(name)
+	if w.folds.has(path, side) {
+		return nil // already stored as a renamed directory
+	}
+	if err := w.addAlone(p, name, side, st, try); err != nil {
+		return err
+	}
+	w.markCovered(path)
+	w.pushSubtree(path, side, st, try)
+	return nil
+}
+
+// addAlone stores that the file name in the directory p is deleted (only the old tree has it) or added (only
+// the new one): side says which. It stores nothing that is below a directory.
+func (w *worker) addAlone(p dirPair, name string, side int, st *vfs.Stat, try int) error {
 	n, err := w.newNode(p.dir[side], name, st)
 	if err != nil {
 		return err
@@ -97,8 +112,6 @@ func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try
 		c = Change{Path: c.Path, Kind: Deleted, Old: n}
 	}
 	w.found = append(w.found, found{c, try})
-	w.markCovered(c.Path)
-	w.pushSubtree(c.Path, side, st, try)
 	return nil
 }
 

@@ -25,6 +25,18 @@ type Rename struct {
 	// Dir is set for a directory that moved as a whole: it has the same inode, or every file
 	// below From is at the same path below To. The nodes below it have Renames of their own.
 	Dir bool
+	// Entries is the number of nodes below a directory that moved along, and have neither
+	// changes nor Renames of their own; see [Options.Fold].
+	Entries int
+}
+
+// Paths returns how many paths the renames move, with the unlisted entries of directories.
+func Paths(renames []Rename) int {
+	n := len(renames)
+	for _, r := range renames {
+		n += r.Entries
+	}
+	return n
 }
 
 // Differs returns the aspects that changed along with the rename, except for the times: content, target,
@@ -100,6 +112,7 @@ func Renames(ctx context.Context, old, new *os.File, changes []Change, opt Optio
 		}
 		f.root[side], f.dev[side] = int(root.Fd()), st.Dev
 	}
+	f.byFold()
 	if opt.SameInodes {
 		f.byInode()
 	}
@@ -215,6 +228,21 @@ func matchSets[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*m
 	return slices.DeleteFunc(all, func(b *matchSet) bool { return len(b.from) == 0 || len(b.to) == 0 })
 }
 
+// byFold pairs the two changes of each renamed directory of which the entries are not listed.
+func (f *finder) byFold() {
+	for to := range f.changes {
+		moved := f.changes[to].Moved
+		if moved == nil {
+			continue
+		}
+		from, ok := slices.BinarySearchFunc(f.changes, moved.From, func(c Change, path string) int { return ComparePaths(c.Path, path) })
+		if ok && f.unpaired(from) && f.changes[from].Kind == Deleted {
+			f.pair(from, to)
+			f.whole[from] = true
+		}
+	}
+}
+
 // byInode pairs a deleted and an added path as a rename if they have the same inode number. It leaves out
 // nodes on other filesystems in the trees, which have numbers of their own.
 func (f *finder) byInode() {
@@ -309,7 +337,7 @@ func (f *finder) renames() ([]Rename, error) {
 		if from < 0 || f.changes[to].Kind != Added {
 			continue
 		}
-		r := Rename{From: f.changes[from].Path, To: f.changes[to].Path, Dir: f.whole[from]}
+		r := Rename{From: f.changes[from].Path, To: f.changes[to].Path, Dir: f.whole[from], Entries: f.changes[to].Unlisted()}
 		var err error
 		if r.Exact, r.Similarity, err = f.similarityOf(from, to); err != nil {
 			return nil, err

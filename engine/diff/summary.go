@@ -2,7 +2,8 @@ package diff
 
 import "github.com/snapfs/snapfs/engine/snapshot"
 
-// A Summary has the number of changes of each kind, and by how much files grew and shrank.
+// A Summary has the number of changes of each kind, and by how much files grew and shrank. It counts, but not
+// in bytes, the unlisted entries of renamed directories as added and deleted; see [Options.Fold].
 type Summary struct {
 	Added, Modified, Deleted int
 	// Grown and Shrunk are the bytes by which regular files became longer and shorter. Each
@@ -16,7 +17,8 @@ func Summarise(changes []Change) Summary {
 	for _, c := range changes {
 		switch c.Kind {
 		case Added:
-			s.Added++
+			s.Added += 1 + c.Unlisted()
+			s.Deleted += c.Unlisted()
 		case Modified:
 			s.Modified++
 		case Deleted:

@@ -26,6 +26,11 @@ type Options struct {
 	// before Taken proves nothing, because the file may have been written again within one
 	// clock tick. Zero trusts every change time.
 	Taken time.Time
+	// Fold is, for [At], the least number of entries of a renamed directory that is not listed
+	// in full: the deleted and the added directory stand for every entry that has no change
+	// of its own, see [Change.Moved]. It needs candidates with [snapshot.Candidate.RenamedFrom].
+	// 0 lists every entry.
+	Fold int
 	// OverlayViews leaves out the attributes of overlayfs itself (trusted.overlay.*,
 	// user.overlay.*).
 	OverlayViews bool
@@ -80,7 +85,9 @@ func (d *walk) changes() []Change {
 			changes = append(changes, f.Change)
 		}
 	}
-	return nameLinks(changes)
+	changes = nameLinks(changes)
+	d.countFolded(changes)
+	return changes
 }
 
 // dropTimes forgets that the modification time of a directory differs, if a name in it was added or removed,

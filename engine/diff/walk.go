@@ -32,6 +32,8 @@ type walk struct {
 	// mustList holds the directories that must be listed although a candidate says that its
 	// names need not be.
 	mustList map[string]bool
+	// folds are the renamed directories of which only changed entries are listed.
+	folds folds
 
 	mu    sync.Mutex
 	wake  *sync.Cond

@@ -94,6 +94,10 @@ type Candidate struct {
 	// Named is set if each name in the directory Path that may differ is yielded as a
 	// Candidate of its own, so that the caller need not list the directory.
 	Named bool
+	// RenamedFrom is set for a renamed directory, which has Tree set: it shows the entries that the
+	// older state has in the directory RenamedFrom, except for those with Candidates of their own
+	// below Path or below RenamedFrom. "" for any other path. A backend may always leave it out.
+	RenamedFrom string
 	// LostFrom is set for a renamed directory of a live base that reads its entries from this path of
 	// the real tree, relative to the root of the tree, where no directory is any more. Only what was
 	// written to the directory itself is left of it. "" for any other path.

@@ -31,9 +31,9 @@ func ListChanges(how Mode, x, y []string, tree string, yield func(snapshot.Candi
 		!yield(snapshot.Candidate{Path: ".", Named: true}, nil) {
 		return nil
 	}
-	err := how.changesIn(from, x, tree, yield)
+	err := how.changesIn(from, x, tree, false, yield)
 	if err == nil {
-		err = how.changesIn(to, y, tree, yield)
+		err = how.changesIn(to, y, tree, len(from) == 0, yield)
 	}
 	if errors.Is(err, errEnough) {
 		return nil
@@ -51,11 +51,16 @@ func topmost(trees []string, tree string) string {
 }
 
 // changesIn yields the paths that some layers of an overlay have changed. chain are all layers of the overlay
-// above the lower tree; some is the part of them whose changes are wanted.
-func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Candidate, error) bool) error {
-	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
+// above the lower tree; some is the part of them whose changes are wanted. onBase is set if those below some
+// are the layers of the base.
+func (m Mode) changesIn(some, chain []string, tree string, onBase bool, yield func(snapshot.Candidate, error) bool) error {
+	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, some: len(some), tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
-	for _, layer := range some {
+	if !onBase {
+		t.redirects.some = len(chain) + 1
+	}
+	for i, layer := range some {
+		t.index = i
 		if err := t.layer(layer); err != nil {
 			return err
 		}
@@ -107,31 +112,38 @@ type changeLister struct {
 	// yielded again, but are searched for redirects.
 	whole string
 	// lost is the last directory that was yielded with LostFrom set.
-	lost      string
+	lost string
+	// moved is the last directory that was yielded with RenamedFrom set and lies in no other
+	// such directory. All entries inside it are yielded.
+	moved     string
+	index     int // of the layer
 	redirects redirectChecker
 }
 
 func (t *changeLister) layer(tree string) error {
-	t.whole, t.lost = "", ""
+	t.whole, t.lost, t.moved = "", "", ""
 	return store.Walk(tree, t.visit)
 }
 
 // emit yields the path name as changed; with tree, everything inside may be changed too. It omits a path
-// inside a directory that was yielded with tree, because the caller compares that whole directory. lostFrom
-// is not "" if the directory name was renamed and its original in the lower tree is gone: such a path is
-// yielded even inside another directory, but not inside another lost one.
-func (t *changeLister) emit(name string, tree bool, lostFrom string) error {
+// inside a directory that was yielded with tree, because the caller compares that whole directory, except for
+// renamed directories and what is inside them. from says where a directory with a redirect was in the base. A
+// directory that is lost is yielded even inside another directory, but not as lost inside another lost one.
+func (t *changeLister) emit(name string, tree bool, from origin) error {
 	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
-	if lostFrom != "" && inside(t.lost) {
-		lostFrom = ""
+	if from.lost != "" && inside(t.lost) {
+		from.lost = ""
 	}
-	if inside(t.whole) && lostFrom == "" {
+	if inside(t.whole) && from == (origin{}) && !inside(t.moved) {
 		return nil
 	}
-	if lostFrom != "" {
+	if from.lost != "" {
 		t.lost = name
 	}
-	if !t.yield(snapshot.Candidate{Path: name, Tree: tree, Named: !tree, LostFrom: lostFrom}, nil) {
+	if from.renamed != "" && !inside(t.moved) {
+		t.moved = name
+	}
+	if !t.yield(snapshot.Candidate{Path: name, Tree: tree, Named: !tree, RenamedFrom: from.renamed, LostFrom: from.lost}, nil) {
 		return errEnough
 	}
 	return nil
@@ -143,7 +155,7 @@ func (t *changeLister) emit(name string, tree bool, lostFrom string) error {
 func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return nil, t.emit(name, true, "") // a fork in use changes during the walk
+		return nil, t.emit(name, true, origin{}) // a fork in use changes during the walk
 	case err != nil:
 		return nil, err
 	}
@@ -158,7 +170,7 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 			return nil
 		}
 		// A whiteout, or a file that may have replaced a directory.
-		return t.emit(store.Join(name, entry), true, "")
+		return t.emit(store.Join(name, entry), true, origin{})
 	})
 	return dirs, err
 }
@@ -167,12 +179,12 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 // that the layers below have there.
 func (t *changeLister) directory(name string, dir *os.File) error {
 	whole, redirected, err := t.isWhole(dir)
-	lostFrom := ""
+	var from origin
 	if err == nil && redirected {
-		lostFrom, err = t.redirects.lostFrom(name)
+		from, err = t.redirects.originOf(name, t.index)
 	}
 	if err == nil {
-		err = t.emit(name, whole, lostFrom)
+		err = t.emit(name, whole, from)
 	}
 	if !strings.HasPrefix(name, t.whole+"/") {
 		t.whole = ""

@@ -12,34 +12,60 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A redirectChecker checks directories of layers that have a redirect attribute, whose other entries
-// overlayfs reads from the lower tree under the old name. If the tree no longer has that name, for example
-// because the rename was promoted, overlayfs shows the directory empty without an error.
+// An origin says where a directory with a redirect attribute was before the sandbox renamed it.
+type origin struct {
+	// lost is the path in the lower tree from which the directory should read its entries, if
+	// no directory is there any more; else "".
+	lost string
+	// renamed is the path in the base of which the directory shows the entries, except for
+	// those in the layer that has the directory; "" if more than that layer changed it.
+	renamed string
+}
+
+// A redirectChecker finds where directories of layers that have a redirect attribute were in the base.
+// Overlayfs reads their other entries under the old name. If the lower tree no longer has that name, for
+// example because the rename was promoted, overlayfs shows the directory empty without an error.
 type redirectChecker struct {
 	chain  []string // the trees of the layers, topmost first
+	some   int      // how many of them are compared; the rest are those of the base, none if it is more than all
 	tree   string
 	layers Layers
 	real   *os.File
 }
 
-// lostFrom returns the path in the lower tree from which the directory name, which has a redirect, should
-// read its entries, if no directory is there any more. Otherwise it returns "".
-func (r *redirectChecker) lostFrom(name string) (string, error) {
+// originOf returns the origin of the directory name, which has a redirect in the layer with this index.
+func (r *redirectChecker) originOf(name string, layer int) (from origin, _ error) {
 	if err := r.open(); err != nil {
-		return "", err
+		return from, err
 	}
 	s, err := r.layers.Locate(name, 0)
-	if err != nil || s.Top < 0 || !s.Stat.IsDir() || !s.ReachesLower() {
-		return "", err // the lower tree has no part in this directory
+	if err != nil || s.Top < 0 || !s.Stat.IsDir() {
+		return from, err
+	}
+	if s.end > r.some && s.onlyIn(layer, r.some) {
+		from.renamed = s.at[r.some]
+	}
+	if !s.ReachesLower() {
+		return from, nil // the lower tree has no part in this directory
 	}
 	dir, err := store.OpenIn(r.real, s.LowerPath(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err == nil {
-		return "", dir.Close()
+		return from, dir.Close()
 	}
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
-		return "", err
+		return from, err
 	}
-	return s.LowerPath(), nil
+	return origin{lost: s.LowerPath()}, nil
+}
+
+// onlyIn reports whether of the first n layers only that with this index has the directory.
+func (s *Stack) onlyIn(layer, n int) bool {
+	for j, has := range s.Has[:n] {
+		if has != (j == layer) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *redirectChecker) open() (err error) {

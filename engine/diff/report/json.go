@@ -32,6 +32,9 @@ type Rename struct {
 	Exact      bool   `json:"exact"`
 	Similarity int    `json:"similarity"`
 	Directory  bool   `json:"directory"`
+	// Entries is the number of entries of a directory that moved along and that neither changes
+	// nor renames list.
+	Entries int `json:"entries,omitempty"`
 }
 
 // A Change is the JSON form of [diff.Change], the difference at one path.
@@ -65,7 +68,8 @@ type Node struct {
 }
 
 // A Summary is the JSON form of [diff.Summary]; sizes in bytes. A renamed path also counts as
-// added and as deleted; a directory of which only the time changed is not counted.
+// added and as deleted; a directory of which only the time changed is not counted. The entries of a
+// renamed directory that are not listed are counted, except in bytes.
 type Summary struct {
 	Added    int   `json:"added"`
 	Modified int   `json:"modified"`
@@ -80,10 +84,10 @@ func Of(changes []diff.Change, renames ...diff.Rename) Document {
 	s := diff.Summarise(slices.DeleteFunc(slices.Clone(changes), diff.Change.TimeOnly))
 	d := Document{
 		Changes: make([]Change, 0, len(changes)),
-		Summary: Summary{s.Added, s.Modified, s.Deleted, len(renames), int64(s.Grown), int64(s.Shrunk)},
+		Summary: Summary{s.Added, s.Modified, s.Deleted, diff.Paths(renames), int64(s.Grown), int64(s.Shrunk)},
 	}
 	for _, r := range renames {
-		j := Rename{Exact: r.Exact, Similarity: r.Similarity, Directory: r.Dir}
+		j := Rename{Exact: r.Exact, Similarity: r.Similarity, Directory: r.Dir, Entries: r.Entries}
 		j.From, j.FromBase64 = text(r.From)
 		j.To, j.ToBase64 = text(r.To)
 		d.Renames = append(d.Renames, j)

@@ -101,3 +101,28 @@ func TestARenameIsOneRow(t *testing.T) {
 		t.Errorf("as JSON: %d renames, %+v", len(d.Renames), d.Summary)
 	}
 }
+
+func TestARenamedDirectoryTellsHowManyEntriesItStandsFor(t *testing.T) {
+	dir, shut, file := diff.Node{Mode: fs.ModeDir | 0o755}, diff.Node{Mode: fs.ModeDir | 0o700}, diff.Node{Mode: 0o644, Size: 10}
+	changes := []diff.Change{
+		{Path: "a", Kind: diff.Deleted, Old: &dir},
+		{Path: "a/gone", Kind: diff.Deleted, Old: &file},
+		{Path: "b", Kind: diff.Added, New: &shut, Moved: &diff.Moved{From: "a", Entries: 500}},
+	}
+	renames := []diff.Rename{{From: "a", To: "b", Exact: true, Similarity: 100, Dir: true, Entries: 500}}
+	var out bytes.Buffer
+	if err := report.Table(&out, report.Rows(changes, renames)); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		`D  file                     -10 B  a/gone`,
+		`R  mode (500 entries)              a -> b`, "",
+	}, "\n")
+	if out.String() != want {
+		t.Errorf("table:\n%s\nwant:\n%s", out.String(), want)
+	}
+	d := report.Of(changes, renames...)
+	if d.Renames[0].Entries != 500 || d.Summary.Renamed != 501 || d.Summary.Added != 501 || d.Summary.Deleted != 502 {
+		t.Errorf("as JSON: %+v", d)
+	}
+}

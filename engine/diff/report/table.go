@@ -119,10 +119,14 @@ func Table(w io.Writer, rows []Row) error {
 // said returns the second column of a row of the table of changes: the aspects in which the path differs, or
 // its type.
 func (r Row) said() string {
-	if r.what == "" {
-		return diff.TypeName(r.New.Mode)
+	said := r.what
+	if said == "" {
+		said = diff.TypeName(r.New.Mode)
 	}
-	return r.what
+	if n := r.Unlisted(); n > 0 {
+		said += fmt.Sprintf(" (%d entries)", n)
+	}
+	return said
 }
 
 // what returns in words the type of an added or deleted path, or the aspects in which a modified one differs.
