@@ -259,7 +259,7 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	}
 	var err error
 	log := sv.egress.JournalOf(rec)
-	log.OnRefusal = sv.refusals(rec, h)
+	log.OnRefusal, log.OnSpent = sv.refusals(rec, h), sv.pausesWhenSpent(rec, h)
 	h.forwards = ports.New(rec, h.dialPort, log.Put)
 	if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, log); err != nil {
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
