@@ -106,7 +106,7 @@ func (s *foldBench) unfolds(what string) (folds int) {
 	defer root.Close()
 	at := func(fold int) []diff.Change {
 		opt := diff.Options{OverlayViews: true, SameInodes: s.b.Facts().KeepsInodes, Fold: fold}
-		return ok(diff.At(s.Context(), base, root, compare.Sequence(candidates), opt))(s)
+		return ok(diff.At(s.Context(), base, root, candidates, opt))(s)
 	}
 	full, short := at(0), at(1)
 	var ends [2][]string // the renamed directories, innermost last

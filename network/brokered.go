@@ -13,6 +13,9 @@ type BrokerConfig struct {
 	// providers, whose requests cost tokens, as do those to the names below them.
 	Ledger  string   `json:"ledger,omitempty"`
 	Metered []string `json:"metered,omitempty"`
+	// Pauses is set if the sandbox is paused when its budget is spent. The client of a refused request may then try
+	// again, after a higher limit has resumed the sandbox.
+	Pauses bool `json:"pauses,omitempty"`
 }
 
 // A BrokerSecret describes a secret (credential), without its value, for the proxy of a sandbox: into which

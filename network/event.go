@@ -45,6 +45,9 @@ type Event struct {
 	Allowed bool   `json:"allowed"`
 	Rule    string `json:"rule,omitzero"`
 	Why     string `json:"why,omitzero"`
+	// Spent is the limit of the sandbox's budget that has no room for the request, also when all open requests are
+	// over, or nil. So a sandbox without a higher limit cannot go on.
+	Spent *SpentLimit `json:"spent,omitempty"`
 	// Failed is set if the allowed destination could not be reached; Why is the reason.
 	Failed bool `json:"failed,omitzero"`
 	// Ended is set if the connection is over. BytesIn went into the sandbox, BytesOut out of
@@ -52,6 +55,12 @@ type Event struct {
 	Ended    bool  `json:"ended,omitzero"`
 	BytesIn  int64 `json:"bytes_in,omitzero"`
 	BytesOut int64 `json:"bytes_out,omitzero"`
+}
+
+// A SpentLimit is a limit of a sandbox's budget, by its name in a profile, such as tokens.
+type SpentLimit struct {
+	Limit string `json:"limit"`
+	Value int64  `json:"value"`
 }
 
 // Counters are the totals of a sandbox's network traffic over its life: connections, refusals and bytes of

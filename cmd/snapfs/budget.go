@@ -30,7 +30,7 @@ func newBudget(a *app) *cobra.Command {
 		Short: "show and raise what a sandbox's requests may use",
 		Long: `The budget of a sandbox is that of its profile ("snapfs help profile"): requests, bytes
 sent, and tokens of models. The network proxy counts, and answers 429 to a request that
-does not fit.`,
+does not fit. A named sandbox is paused then: nothing in it runs until the limit is raised.`,
 		Example: "  snapfs budget show fix\n  snapfs budget raise fix tokens +200000",
 		Args:    exactly(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -62,11 +62,12 @@ func newBudgetRaise(a *app) *cobra.Command {
 		Short: "raise a limit of a sandbox's budget, also while it runs",
 		Long: `Raises one limit of a sandbox's budget: requests, bytes-sent, tokens, input-tokens or
 output-tokens. With a plus the amount is added to the limit; otherwise it is the new limit.
-The next request counts with it. A limit beyond that of the site's policy is refused.`,
+The next request counts with it, and a sandbox that was paused because its budget was spent
+resumes. A limit beyond that of the site's policy is refused.`,
 		Example:           "  snapfs budget raise fix tokens +200000\n  snapfs budget raise fix bytes-sent 10M",
 		Args:              exactly("sandbox", "limit", "amount"),
 		ValidArgsFunction: a.completeSandbox,
-		RunE: a.withEngine(func(_ context.Context, e *engine.Engine, args []string) error {
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
 			dir, err := budgetOf(e, args[0])
 			if err != nil {
 				return err
@@ -80,6 +81,13 @@ The next request counts with it. A limit beyond that of the site's policy is ref
 			}
 			if err := egress.SetLimits(args[0], dir, args[1], s.Limits); err != nil {
 				return err
+			}
+			resumed, err := e.Supervise.Refill(ctx, args[0])
+			if err != nil && !errors.Is(err, errs.ErrBusy) { // a sandbox of run is never paused for its budget
+				return err
+			}
+			if resumed {
+				a.ui.notice("resumed " + args[0])
 			}
 			return a.showBudget(args[0], dir)
 		}),

@@ -11,9 +11,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -87,6 +85,10 @@ func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.other = append(v.other, whole)
 	}
 	v.mu.Unlock()
+	if used := r.Header.Get("X-Use"); r.URL.Path == "/v1/messages" && used != "" {
+		fmt.Fprintf(w, `{"content":[],"usage":{"input_tokens":%s,"output_tokens":1000}}`, used)
+		return
+	}
 	if r.URL.Path == "/v1/messages" {
 		fmt.Fprint(w, `{"content":[],"usage":{"input_tokens":30,"output_tokens":20}}`)
 		return
@@ -397,64 +399,4 @@ func TestSecretsOfFilesAndCommands(t *testing.T) {
 			t.Errorf("%s: the server got the key %d times", source, with)
 		}
 	}
-}
-
-func TestBudgetEndsAndIsRaised(t *testing.T) {
-	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\ntokens = 200\nhosts = [\"host.snapfs\"]")
-	v.snapfs("new", "--profile", v.profile, "fix").want(0)
-	ask := []string{"exec", "fix", "--", "curl", "-sS", "-d", `{"max_tokens":20}`, v.script("https://host.snapfs:PORT/v1/messages")}
-	for range 4 {
-		v.snapfs(ask...).want(0).has(`"output_tokens":20`)
-	}
-	v.snapfs(ask...).want(0).has("the budget tokens of 200 has no room", "200 used", "snapfs budget raise fix tokens +N")
-	v.snapfs("budget", "show", "fix").want(0).has("tokens", "200 used", "of 200")
-	v.snapfs("budget", "raise", "fix", "tokens", "+100").want(0).has("of 300")
-	v.snapfs(ask...).want(0).has(`"output_tokens":20`)
-	var shown struct {
-		Used struct {
-			Tokens, Requests int64
-		} `json:"used"`
-	}
-	if err := json.Unmarshal([]byte(v.snapfs("budget", "show", "--json", "fix").want(0).stdout), &shown); err != nil || shown.Used.Tokens != 250 || shown.Used.Requests != 5 {
-		t.Errorf("%+v, %v", shown, err)
-	}
-	v.snapfs("exec", "fix", "--", "curl", "-sS", "-d", "{}", v.script("https://host.snapfs:PORT/v1/images")).want(0).has("nobody reports the tokens of POST /v1/images")
-	v.snapfs("budget", "raise", "fix", "tokens", "10").want(2)
-	v.snapfs("budget", "raise", "fix", "requests", "+10").want(2)
-	v.snapfs("net", "--refused", "fix").has("POST /v1/messages the budget tokens of 200")
-}
-
-func TestTheSiteBoundsBudgets(t *testing.T) {
-	treetest.NeedRoot(t)
-	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\ntokens = 200\nhosts = [\"host.snapfs\"]")
-	etc := filepath.Join(filepath.Dir(v.workspace), "etc")
-	if out, err := exec.Command("cp", "-a", "/etc", etc).CombinedOutput(); err != nil {
-		t.Fatal(err, string(out))
-	}
-	// Programs under test read the second directory; SNAPFS_TEST_PROGRAM may be one that reads the first.
-	for _, name := range []string{"snapfs", "snapfs-of-tests"} {
-		dir := filepath.Join(etc, name)
-		path := filepath.Join(dir, "policy.toml")
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755), os.WriteFile(path, []byte("[budget]\ntokens = 300\n"), 0o644), os.Chmod(path, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	bound := func(args ...string) outcome { // in a mount namespace with the site's policy
-		t.Helper()
-		cmd := v.command(args...)
-		inside := exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount --bind "$0" /etc && exec "$@"`, etc}, cmd.Args...)...)
-		inside.Dir, inside.Env = cmd.Dir, cmd.Env
-		return v.finish(inside)
-	}
-	v.snapfs("new", "--profile", v.profile, "fix").want(0)
-	bound("exec", "fix", "--", "true").want(0)
-	bound("budget", "raise", "fix", "tokens", "+200").want(7).has("policy.toml allows no more than tokens 300")
-	bound("budget", "raise", "fix", "tokens", "+50").want(0)
-	ask := []string{"exec", "fix", "--", "curl", "-sS", "-d", `{"max_tokens":20}`, v.script("https://host.snapfs:PORT/v1/messages")}
-	bound(ask...).want(0).has(`"output_tokens":20`)
-	v.snapfs("budget", "show", "fix").want(0).has("of 250")
-	v.snapfs("budget", "raise", "fix", "tokens", "400").want(0) // before the site had a policy
-	v.snapfs("stop", "fix").want(0)
-	bound("exec", "fix", "--", "true").want(0)
-	v.snapfs("budget", "show", "fix").want(0).has("of 300")
 }

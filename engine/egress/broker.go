@@ -27,6 +27,7 @@ import (
 type brokered struct {
 	dir    string // of the sandbox
 	policy catalog.Policy
+	pauses bool // the sandbox pauses when its budget is spent
 	// public is what the proxy's process said at its start.
 	public network.BrokerPublic
 }
@@ -40,7 +41,7 @@ func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	if err != nil || !need {
 		return nil, err
 	}
-	b := &brokered{dir: eg.Catalog.Path(rec.Name), policy: rec.Policy}
+	b := &brokered{dir: eg.Catalog.Path(rec.Name), policy: rec.Policy, pauses: PausesWhenSpent(rec)}
 	l := rec.Policy.Budget
 	switch {
 	case l == nil:
@@ -76,7 +77,7 @@ func (o *Proxy) sendBroker() error {
 	}
 	c := &network.BrokerConfig{Sandbox: o.log.name}
 	if l := b.policy.Budget; l != nil {
-		c.Ledger, c.Metered = b.dir, l.Hosts
+		c.Ledger, c.Metered, c.Pauses = b.dir, l.Hosts, b.pauses
 	}
 	var values []*os.File
 	defer func() {

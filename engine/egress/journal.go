@@ -30,6 +30,9 @@ type Journal struct {
 
 	// OnRefusal is called with the host of the first refusal of each destination. It must not block; it may be nil.
 	OnRefusal func(host string)
+	// OnSpent is called for each request for which the budget of the sandbox is spent, with the limit and the
+	// reason. It must not block; it may be nil.
+	OnSpent func(spent network.SpentLimit, why string)
 
 	events    *events.Log
 	name, id  string                // of the sandbox
@@ -58,6 +61,9 @@ func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 // Put appends a network event to the sandbox's journal file. If that fails, as on a full disk, it drops the
 // event: traffic does not depend on the journal.
 func (j *Journal) Put(ev network.Event) {
+	if ev.Spent != nil && j.OnSpent != nil {
+		j.OnSpent(*ev.Spent, ev.Why)
+	}
 	line, err := json.Marshal(ev)
 	if err != nil {
 		return

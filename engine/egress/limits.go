@@ -3,8 +3,10 @@ package egress
 import (
 	"fmt"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/budget"
 )
 
@@ -39,6 +41,25 @@ func lower(dir string) error {
 		return err
 	}
 	return budget.SetLimits(dir, s.Limits)
+}
+
+// PausesWhenSpent reports whether a sandbox is paused when its request budget has no room. One that ends with its
+// command is not, because nobody can increase its budget.
+func PausesWhenSpent(rec *catalog.Record) bool { return rec.Policy.Budget != nil && !rec.Ephemeral }
+
+// Refilled reports whether the limit of the request budget in the sandbox directory dir that refused a request is
+// higher now.
+func Refilled(dir string, spent network.SpentLimit) bool {
+	s, err := budget.Read(dir)
+	if err != nil {
+		return false
+	}
+	for _, f := range s.Limits.Fields() {
+		if f.Name == spent.Limit {
+			return *f.Value == 0 || *f.Value > spent.Value
+		}
+	}
+	return false
 }
 
 // SetLimits replaces the limits of the request budget of the sandbox called name. dir contains its ledger,

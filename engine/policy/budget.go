@@ -13,7 +13,7 @@ func budgetSection() Section {
 	return Section{
 		Header: "[budget]",
 		Text: "What the requests of a sandbox may use over its life. The network proxy counts the requests that it reads: those to hosts of a secret, of a rule with methods, " +
-			"to known providers of models, and to hosts. It answers 429 with the reason to a request beyond the budget, which is an event (snapfs.network.refused); snapfs budget shows and raises it.",
+			"to known providers of models, and to hosts. It answers 429 with the reason to a request beyond the budget, which is an event (snapfs.network.refused), and pauses a named sandbox until the budget is raised; snapfs budget shows and raises it.",
 		Keys: []Key{
 			{"requests", "number", "", "HTTP requests."},
 			{"bytes-sent", "size", "", "The bodies of requests, together."},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/supervise/activity"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
@@ -37,7 +38,7 @@ type deadlines struct {
 	mu        sync.Mutex
 	rec       catalog.Record // Policy and Life are current only here
 	looping   bool           // the loop runs
-	activity  activity
+	activity  activity.Meter
 	listeners map[*fdsock.Conn]*listener
 }
 
@@ -74,7 +75,7 @@ func (w *deadlines) set(l catalog.Limits) {
 	w.rec.Policy.Limits = l
 	if l.Timed() && !w.looping && w.quit.Err() == nil {
 		w.looping = true
-		w.activity.reset()
+		w.activity.Reset()
 		w.runs.Go(w.loop)
 	}
 	late := sandbox.Overdue(l, age)
@@ -101,7 +102,7 @@ func (w *deadlines) stop() {
 	w.runs.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.activity.close()
+	w.activity.Close()
 }
 
 // loop checks the sandbox's time limits whenever one may be due, until its container ends.
@@ -172,7 +173,7 @@ func (w *deadlines) pausedFor(limit string) bool {
 // checkActivity enforces the idle limit: it pauses the sandbox when that was idle for so long, and resumes it when
 // input arrives. age is the sandbox's age. It returns the time until the next check.
 func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Duration {
-	every := pollInterval(l.Idle)
+	every := activity.PollInterval(l.Idle)
 	paused := w.pausedFor("idle")
 	var used *time.Duration
 	if !paused {
@@ -181,7 +182,7 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 		}
 	}
 	w.mu.Lock()
-	since := w.activity.observe(paused, used)
+	since := w.activity.Observe(paused, used)
 	w.mu.Unlock()
 	switch {
 	case paused && since < every:
@@ -190,9 +191,9 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 		return every
 	case since >= l.Idle:
 		w.mu.Lock()
-		w.activity.remember()
+		w.activity.Remember()
 		w.mu.Unlock()
-		w.pause(sandbox.IdleHit(l), l, age, func() bool { return w.starting.Load() > 0 })
+		w.pause(sandbox.IdleHit(l), l, age, func() bool { return w.starting.Load() > 0 || w.pausedFor(budgetLimit) })
 		return every
 	}
 	return min(every, max(l.Idle-since, time.Millisecond))
@@ -298,7 +299,7 @@ func (w *deadlines) resume(limit string) {
 // resumeWhenFrozen resumes the sandbox as resume does, and first waits for a pause that is under way.
 func (w *deadlines) resumeWhenFrozen(limit string) {
 	w.mu.Lock()
-	w.activity.reset()
+	w.activity.Reset()
 	w.mu.Unlock()
 	if done, err := w.supervisor.Resources.resumeFrom(w.quit, limit); done && err == nil {
 		w.notify("resumed")
@@ -354,7 +355,7 @@ func (w *deadlines) refuseWhenPaused() error {
 func (w *deadlines) countActivity() (done func()) {
 	w.starting.Add(1)
 	w.mu.Lock()
-	w.activity.reset()
+	w.activity.Reset()
 	w.mu.Unlock()
 	w.resume("idle")
 	return func() { w.starting.Add(-1) }
@@ -367,7 +368,7 @@ func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func(
 	if !w.persistent && w.rec.Policy.Limits.Idle == 0 {
 		return func() {}
 	}
-	return w.activity.addStreams(&w.mu, pty, streams)
+	return w.activity.AddStreams(&w.mu, pty, streams)
 }
 
 // addListener registers the client of a command, which gets notices about the sandbox once tell is called for it.

@@ -24,6 +24,8 @@ type Request struct {
 	Drift bool `json:"drift,omitempty"`
 	// Limits are the new limits of the sandbox.
 	Limits *catalog.Limits `json:"limits,omitempty"`
+	// Refill requests that a sandbox that was paused because its budget was spent resumes.
+	Refill bool `json:"refill,omitempty"`
 	// Network are the new network rules of the sandbox.
 	Network string `json:"network,omitempty"`
 	// Usage requests the resource usage.

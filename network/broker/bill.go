@@ -72,7 +72,12 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 // over returns the refusal of a request that exceeds a limit of the budget, with the command that increases the
 // limit.
 func (b *Broker) over(e *budget.Exceeded) *refusal {
-	return &refusal{status: http.StatusTooManyRequests, why: e.Why() + ". On the host: snapfs budget raise " + b.options.Config.Sandbox + " " + e.What + " +N"}
+	no := &refusal{status: http.StatusTooManyRequests, why: e.Why() + ". On the host: snapfs budget raise " + b.options.Config.Sandbox + " " + e.What + " +N"}
+	if e.Spent() {
+		no.spent = &network.SpentLimit{Limit: e.What, Value: e.Limit}
+	}
+	no.again = no.spent == nil || b.options.Config.Pauses
+	return no
 }
 
 // errOver is the error of reading a request body that exceeds the sandbox's budget while it is being sent, so

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/budget"
 )
 
@@ -91,7 +92,7 @@ func TestBudgetIsExactUnderParallelCalls(t *testing.T) {
 				case http.StatusOK:
 				case http.StatusTooManyRequests:
 					refused.Add(1)
-					if !strings.Contains(string(text), "snapfs budget raise fix tokens +N") || response.Header.Get("X-Should-Retry") != "false" {
+					if !strings.Contains(string(text), "snapfs budget raise fix tokens +N") || response.Header.Get("X-Should-Retry") == "" { // true while others are open
 						t.Errorf("%s", text)
 					}
 				default:
@@ -275,4 +276,55 @@ func TestBudgetBoundsRequestsAndBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(http.NoBody, http.StatusOK)
+}
+
+// Only a budget that stays without room when all open requests are over counts as spent, so that the sandbox is
+// paused. Whether to try again is in the answer.
+func TestOnlyASpentBudgetPauses(t *testing.T) {
+	for _, pauses := range []bool{false, true} {
+		var dir string
+		come, answer := make(chan struct{}), make(chan struct{})
+		w := newWorld(t, "POST "+serverName, func(w http.ResponseWriter, _ *http.Request) {
+			come <- struct{}{}
+			<-answer
+			fmt.Fprint(w, `{"content":[],"usage":{"input_tokens":50,"output_tokens":50}}`)
+		}, withBudget(t, budget.Count{Tokens: 100}, &dir))
+		w.broker.options.Config.Pauses = pauses
+		c := w.client(true)
+		ask := func() *http.Response {
+			response, err := c.Post(origin+"/v1/messages", "application/json", strings.NewReader(`{"max_tokens":60}`))
+			if err != nil {
+				t.Error(err)
+				return &http.Response{}
+			}
+			_, _ = io.Copy(io.Discard, response.Body) // a refusal, or the usage
+			response.Body.Close()                     //nolint:errcheck // a test
+			return response
+		}
+		var first sync.WaitGroup
+		first.Go(func() { ask() })
+		<-come
+		pending := ask()
+		close(answer)
+		first.Wait()
+		settled(t, dir)
+		spent := ask()
+		w.mu.Lock()
+		var events []*network.SpentLimit
+		for _, ev := range w.events {
+			if !ev.Allowed {
+				events = append(events, ev.Spent)
+			}
+		}
+		w.mu.Unlock()
+		if len(events) != 2 || events[0] != nil || events[1] == nil || *events[1] != (network.SpentLimit{Limit: "tokens", Value: 100}) {
+			t.Errorf("%v", events)
+		}
+		if pending.StatusCode != http.StatusTooManyRequests || pending.Header.Get("X-Should-Retry") != "true" || pending.Header.Get("Retry-After") != "1" {
+			t.Errorf("while another request is open: %s %v", pending.Status, pending.Header)
+		}
+		if spent.StatusCode != http.StatusTooManyRequests || spent.Header.Get("X-Should-Retry") != fmt.Sprint(pauses) || (spent.Header.Get("Retry-After") != "") != pauses {
+			t.Errorf("spent, pauses %v: %s %v", pauses, spent.Status, spent.Header)
+		}
+	}
 }

@@ -140,6 +140,10 @@ type refusal struct {
 	status int
 	why    string
 	rule   string
+	// spent is the limit of the budget that has no room for the request whatever becomes of the others, or nil.
+	spent *network.SpentLimit
+	// again is set if the same request may be allowed a little later.
+	again bool
 	// failed is set if the request was allowed, and the server did not answer as it must.
 	failed bool
 }
@@ -167,14 +171,17 @@ func (c *exchange) refuse(w http.ResponseWriter, q network.Request, no *refusal)
 		q.Path = "" // the path is in the log
 	}
 	ev := c.event(q, no.rule, no.why)
-	ev.Failed = no.failed
+	ev.Failed, ev.Spent = no.failed, no.spent
 	ev.Allowed = no.failed
 	c.refused(ev)
 	why := "snapfs: " + no.why
 	text, _ := json.Marshal(map[string]any{"type": "error", "error": map[string]string{"type": "snapfs_refused", "code": "snapfs_refused", "message": why}}) // texts
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("X-Should-Retry", "false")
+	h.Set("X-Should-Retry", strconv.FormatBool(no.again)) // clients of AI models heed it
+	if no.again {
+		h.Set("Retry-After", "1")
+	}
 	if !strings.ContainsFunc(why, func(r rune) bool { return r < ' ' || r > '~' }) {
 		h.Set("X-Snapfs-Refused", why)
 	}

@@ -247,6 +247,10 @@ type Exceeded struct {
 	Limit, Used, Reserved, Asked int64
 }
 
+// Spent reports whether the limit has no room for the request even when all open requests are over and cost
+// nothing.
+func (e *Exceeded) Spent() bool { return e.Asked < 0 || e.Asked > e.Limit-e.Used }
+
 // Why returns as text for a person why the proxy refused a request: by how much it would exceed which limit
 // of the budget.
 func (e *Exceeded) Why() string {

@@ -356,6 +356,57 @@ func TestOpencodeRunsInsideWithoutItsKey(t *testing.T) {
 	}
 }
 
+// TestASessionOfClaudeCodeGoesOnAfterItsBudgetIsRaised: at the ceiling the whole agent stands still, and nothing of its
+// session is lost. Cost: ten seconds beside the installation.
+func TestASessionOfClaudeCodeGoesOnAfterItsBudgetIsRaised(t *testing.T) {
+	treetest.OncePerRun(t)
+	if treetest.Budget(t, 0, 1) == 0 {
+		return
+	}
+	treetest.NeedRoot(t)
+	bin := npm(t, "@anthropic-ai/claude-code@2.1.331")
+	shell := func(command string) toolCall { return toolCall{"Bash", M{"command": command, "description": "x"}} }
+	in := newInside(t, map[string][]turn{"main": {calls(shell("echo one > made")), calls(shell("echo two >> made")), calls(shell("cat made"))}})
+	in.s.usage = 900_000 // each answer costs nearly the whole budget
+	t.Setenv("ANTHROPIC_API_KEY", in.key)
+	t.Setenv("ANTHROPIC_BASE_URL", in.base)
+	in.put("agent.toml", "extends = \"agent-claude\"\n[budget]\ntokens = 1_000_000\n")
+	raised := make(chan int, 1)
+	ended := make(chan struct{})
+	go func() {
+		n := 0
+		defer func() { raised <- n }()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(50 * time.Millisecond): // looks again
+			}
+			out, _ := in.snapfs("show", "--json", "fix")
+			if !strings.Contains(out, `"limit":"budget"`) && !strings.Contains(out, `"limit": "budget"`) || !strings.Contains(out, `"paused"`) {
+				continue
+			}
+			if out, err := in.command("budget", "raise", "fix", "tokens", "+1000000").CombinedOutput(); err != nil {
+				t.Errorf("budget raise: %v\n%s", err, out)
+				return
+			}
+			n++
+		}
+	}()
+	out := in.agentRun(bin, "claude", []string{"--profile", in.home + "/agent.toml"}, "-p", "task:main", "--strict-mcp-config", "--dangerously-skip-permissions")
+	close(ended)
+	t.Logf("the client said: %s", out)
+	if n := <-raised; n < 2 {
+		t.Errorf("the session was paused %d times", n)
+	}
+	if r := strings.Join(in.s.results["main"], "\n"); !strings.Contains(r, "two") || !strings.Contains(out, "paused: the budget tokens of 1000000") {
+		t.Errorf("results:\n%s", r)
+	}
+	if out, err := in.command("promote", "fix").CombinedOutput(); err != nil || in.real("made") != "one\ntwo\n" {
+		t.Errorf("after the promotion: %v %q\n%s", err, in.real("made"), out)
+	}
+}
+
 // TestAgentRunSaysWhatIsMissing: without the program, without a key, with a service without TLS, nothing starts.
 func TestAgentRunSaysWhatIsMissing(t *testing.T) {
 	treetest.OncePerRun(t)

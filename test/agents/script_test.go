@@ -35,6 +35,8 @@ type script struct {
 	last    map[string]string
 	results map[string][]string
 	next    int
+	// usage is the number of input tokens that each answer reports by the protocol of Messages, 1 if it is 0.
+	usage int
 }
 
 func newScript(t *testing.T, tasks map[string][]turn) *script {
@@ -90,7 +92,7 @@ func (s *script) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/chat/completions"):
 		scriptChat(w, id, next)
 	default:
-		scriptMessages(w, q.Model, id, next)
+		scriptMessages(w, q.Model, id, max(s.usage, 1), next)
 	}
 }
 
@@ -107,11 +109,11 @@ func (s *script) turnOf(task string, results []string) (n int) {
 	return n
 }
 
-func scriptMessages(w io.Writer, name string, id int, next []toolCall) {
+func scriptMessages(w io.Writer, name string, id, usage int, next []toolCall) {
 	stop := "end_turn"
 	event(w, "message_start", M{"message": M{
 		"id": fmt.Sprintf("msg_%024d", id), "type": "message", "role": "assistant", "model": name, "content": []M{}, "stop_reason": nil,
-		"stop_sequence": nil, "usage": M{"input_tokens": 1, "output_tokens": 1},
+		"stop_sequence": nil, "usage": M{"input_tokens": usage, "output_tokens": 1},
 	}})
 	if next == nil {
 		event(w, "content_block_start", M{"index": 0, "content_block": M{"type": "text", "text": ""}})

@@ -1,4 +1,7 @@
-package supervise
+// Package activity measures how long a sandbox has been idle, for the limit idle of its policy. [Meter] takes the
+// CPU time of the sandbox's processes and watches the streams of its commands. It decides nothing: the caller
+// pauses the sandbox.
+package activity
 
 import (
 	"os"
@@ -8,10 +11,10 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// An activity measures how long a sandbox has been idle, for the idle limit. A sandbox is active when its processes
+// A Meter measures how long a sandbox has been idle, for the idle limit. A sandbox is active when its processes
 // use more CPU time than idleCPU, when a command's streams are read or written, or when a command begins or ends.
 // Idle time is measured with this process's monotonic clock, which stops while the machine is suspended.
-type activity struct {
+type Meter struct {
 	since    time.Time
 	observed time.Time
 	used     time.Duration // CPU time at the last observation
@@ -19,7 +22,7 @@ type activity struct {
 	streams  map[*stream]bool
 }
 
-// A stream is one of a command's standard streams or its terminal. An activity observes it, and stores here when it
+// A stream is one of a command's standard streams or its terminal. A [Meter] observes it, and stores here when it
 // was last used and how much input was unread at the last observation.
 type stream struct {
 	*stdio.Stream
@@ -57,9 +60,9 @@ const (
 // are not visible in them.
 const coarse = 8 * time.Second
 
-// pollInterval returns how often to check whether a sandbox has been idle for limit: ten times in that period, but
+// PollInterval returns how often to check whether a sandbox has been idle for limit: ten times in that period, but
 // not more often than every 50 ms nor less often than every 5 s.
-func pollInterval(limit time.Duration) time.Duration {
+func PollInterval(limit time.Duration) time.Duration {
 	return min(max(limit/10, 50*time.Millisecond), 5*time.Second)
 }
 
@@ -67,12 +70,12 @@ func pollInterval(limit time.Duration) time.Duration {
 // still counts as idle.
 func idleCPU(in time.Duration) time.Duration { return noiseTick + in/noiseShare }
 
-// reset notes that the sandbox is active now: its idle time starts at zero again.
-func (q *activity) reset() { q.since, q.spent = time.Now(), 0 }
+// Reset notes that the sandbox is active now: its idle time starts at zero again.
+func (q *Meter) Reset() { q.since, q.spent = time.Now(), 0 }
 
-// observe returns how long the sandbox has been idle until now. used is the CPU time of its processes so far; nil, if
+// Observe returns how long the sandbox has been idle until now. used is the CPU time of its processes so far; nil, if
 // unknown, counts as activity. While the sandbox is paused, only new unread input counts as activity.
-func (q *activity) observe(paused bool, used *time.Duration) time.Duration {
+func (q *Meter) Observe(paused bool, used *time.Duration) time.Duration {
 	now := time.Now()
 	happened := !paused && used == nil // with an unknown CPU time, assume activity
 	if used != nil {
@@ -99,9 +102,9 @@ func (q *activity) observe(paused bool, used *time.Duration) time.Duration {
 	return now.Sub(q.since)
 }
 
-// remember stores how much unread input each stream has, before the sandbox is paused for being idle. New input after
+// Remember stores how much unread input each stream has, before the sandbox is paused for being idle. New input after
 // that resumes the sandbox.
-func (q *activity) remember() {
+func (q *Meter) Remember() {
 	for s := range q.streams {
 		s.waiting = s.Waiting()
 		if s.outer {
@@ -110,9 +113,9 @@ func (q *activity) remember() {
 	}
 }
 
-// addStreams adds a command's terminal and streams to those whose use counts as activity, until the caller calls
+// AddStreams adds a command's terminal and streams to those whose use counts as activity, until the caller calls
 // leave. Streams that cannot be observed are left out. The caller holds mu, which leave locks.
-func (q *activity) addStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (leave func()) {
+func (q *Meter) AddStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (leave func()) {
 	var mine []*stream
 	for i, f := range append([]*os.File{pty}, files...) {
 		if f == nil {
@@ -140,8 +143,8 @@ func (q *activity) addStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (l
 	}
 }
 
-// close stops observing the terminals and pipes of all commands of the sandbox for activity.
-func (q *activity) close() {
+// Close stops observing the terminals and pipes of all commands of the sandbox for activity.
+func (q *Meter) Close() {
 	for s := range q.streams {
 		delete(q.streams, s)
 		s.Close()

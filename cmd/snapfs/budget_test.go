@@ -1,0 +1,146 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+func TestBudgetEndsAndIsRaised(t *testing.T) {
+	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\ntokens = 200\nhosts = [\"host.snapfs\"]")
+	v.snapfs("new", "--profile", v.profile, "fix").want(0)
+	ask := []string{"exec", "fix", "--", "curl", "-sS", "-d", `{"max_tokens":20}`, v.script("https://host.snapfs:PORT/v1/messages")}
+	for range 4 {
+		v.snapfs(ask...).want(0).has(`"output_tokens":20`)
+	}
+	refused := v.begin(ask...)
+	v.awaitPaused("fix")
+	v.snapfs("budget", "show", "fix").want(0).has("tokens", "200 used", "of 200")
+	v.snapfs("budget", "raise", "fix", "tokens", "+100").want(0).has("of 300", "resumed fix")
+	refused().want(0).has("the budget tokens of 200 has no room", "200 used", "snapfs budget raise fix tokens +N")
+	v.snapfs(ask...).want(0).has(`"output_tokens":20`)
+	var shown struct {
+		Used struct {
+			Tokens, Requests int64
+		} `json:"used"`
+	}
+	if err := json.Unmarshal([]byte(v.snapfs("budget", "show", "--json", "fix").want(0).stdout), &shown); err != nil || shown.Used.Tokens != 250 || shown.Used.Requests != 5 {
+		t.Errorf("%+v, %v", shown, err)
+	}
+	v.snapfs("exec", "fix", "--", "curl", "-sS", "-d", "{}", v.script("https://host.snapfs:PORT/v1/images")).want(0).has("nobody reports the tokens of POST /v1/images")
+	v.snapfs("budget", "raise", "fix", "tokens", "10").want(2)
+	v.snapfs("budget", "raise", "fix", "requests", "+10").want(2)
+	v.snapfs("net", "--refused", "fix").has("POST /v1/messages the budget tokens of 200")
+}
+
+// begin starts a command of snapfs. The returned function waits for its end.
+func (v *vault) begin(args ...string) (wait func() outcome) {
+	done := make(chan outcome, 1)
+	cmd := v.command(args...)
+	go func() { done <- v.finish(cmd) }()
+	return func() outcome {
+		v.t.Helper()
+		select {
+		case o := <-done:
+			return o
+		case <-time.After(3 * time.Minute):
+			v.t.Fatalf("%q does not end", args)
+			panic("not reached")
+		}
+	}
+}
+
+// awaitPaused waits until the sandbox is paused because its budget is spent.
+func (v *vault) awaitPaused(name string) {
+	v.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		var shown struct {
+			Running bool
+			Paused  *struct{ Limit string }
+		}
+		if err := json.Unmarshal([]byte(v.snapfs("show", "--json", name).want(0).stdout), &shown); err != nil {
+			v.t.Fatal(err)
+		}
+		if shown.Running && shown.Paused != nil && shown.Paused.Limit == "budget" {
+			return
+		}
+	}
+	v.t.Fatal("the sandbox is not paused")
+}
+
+// A session with 50,000 tokens stops within one request of them, and goes on after they are raised: nothing in it was
+// ended.
+func TestASessionStopsAtItsTokensAndGoesOn(t *testing.T) {
+	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\ntokens = 50_000\nhosts = [\"host.snapfs\"]")
+	v.snapfs("new", "--profile", v.profile, "fix").want(0)
+	session := v.begin("exec", "fix", "--", "bash", "-c", v.script(`n=0; while ((n < 8)); do
+		code=$(curl -sS -o /tmp/body -w '%{http_code}' -H "X-Api-Key: $API_KEY" -H 'X-Use: 9000' -d '{"max_tokens":1000}' https://host.snapfs:PORT/v1/messages)
+		case $code in 200) n=$((n + 1)) ;; 429) cat /tmp/body ;; *) echo "status $code"; exit 1 ;; esac
+	done; echo went on to $n`))
+	v.awaitPaused("fix")
+	if with, without := v.requests(); with != 5 || without != 0 {
+		t.Errorf("the server got %d requests with the key and %d without, for 50,000 tokens", with, without)
+	}
+	v.snapfs("budget", "show", "fix").want(0).has("50000 used")
+	v.snapfs("show", "fix").want(0).has("paused", "the budget tokens of 50000 has no room", "snapfs budget raise fix tokens +N")
+	v.snapfs("exec", "fix", "--", "true").want(125).has("the sandbox is paused: the budget tokens of 50000")
+	v.snapfs("budget", "raise", "fix", "tokens", "+20000").want(0).has("resumed fix")
+	v.awaitPaused("fix") // again, two requests later
+	if with, _ := v.requests(); with != 7 {
+		t.Errorf("the server got %d requests for 70,000 tokens", with)
+	}
+	v.snapfs("budget", "raise", "fix", "tokens", "+20000").want(0).has("resumed fix")
+	session().want(0).has("went on to 8", "snapfs budget raise fix tokens +N")
+	if now := v.snapfs("show", "--json", "fix").want(0).stdout; strings.Contains(now, `"paused":`) {
+		t.Errorf("it is still paused: %s", now)
+	}
+	// One that is paused can be removed.
+	session = v.begin("exec", "fix", "--", "bash", "-c", v.script(`while curl -sS -o /dev/null -H "X-Api-Key: $API_KEY" -H 'X-Use: 9000' -d '{"max_tokens":1000}' https://host.snapfs:PORT/v1/messages; do :; done`))
+	v.awaitPaused("fix")
+	v.snapfs("rm", "fix").want(0)
+	session()
+}
+
+func TestTheSiteBoundsBudgets(t *testing.T) {
+	treetest.NeedRoot(t)
+	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\ntokens = 200\nhosts = [\"host.snapfs\"]")
+	etc := filepath.Join(filepath.Dir(v.workspace), "etc")
+	if out, err := exec.Command("cp", "-a", "/etc", etc).CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	// Programs under test read the second directory; SNAPFS_TEST_PROGRAM may be one that reads the first.
+	for _, name := range []string{"snapfs", "snapfs-of-tests"} {
+		dir := filepath.Join(etc, name)
+		path := filepath.Join(dir, "policy.toml")
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755), os.WriteFile(path, []byte("[budget]\ntokens = 300\n"), 0o644), os.Chmod(path, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bound := func(args ...string) outcome { // in a mount namespace with the site's policy
+		t.Helper()
+		cmd := v.command(args...)
+		inside := exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount --bind "$0" /etc && exec "$@"`, etc}, cmd.Args...)...)
+		inside.Dir, inside.Env = cmd.Dir, cmd.Env
+		return v.finish(inside)
+	}
+	v.snapfs("new", "--profile", v.profile, "fix").want(0)
+	bound("exec", "fix", "--", "true").want(0)
+	bound("budget", "raise", "fix", "tokens", "+200").want(7).has("policy.toml allows no more than tokens 300")
+	bound("budget", "raise", "fix", "tokens", "+50").want(0)
+	ask := []string{"exec", "fix", "--", "curl", "-sS", "-d", `{"max_tokens":20}`, v.script("https://host.snapfs:PORT/v1/messages")}
+	bound(ask...).want(0).has(`"output_tokens":20`)
+	v.snapfs("budget", "show", "fix").want(0).has("of 250")
+	v.snapfs("budget", "raise", "fix", "tokens", "400").want(0) // before the site had a policy
+	v.snapfs("stop", "fix").want(0)
+	bound("exec", "fix", "--", "true").want(0)
+	v.snapfs("budget", "show", "fix").want(0).has("of 300")
+}
