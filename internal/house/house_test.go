@@ -90,7 +90,7 @@ func TestErrorsSayWhatNotThatTheyFailed(t *testing.T) {
 // TestErrorTypesAreFew: a failure is an errs.Error, a sentinel or a text. A type of its own has
 // a caller that reads more of it; its comment says what.
 func TestErrorTypesAreFew(t *testing.T) {
-	const want = "CommandError Error Error Error Problem StageError Status"
+	const want = "CommandError Error Error Error Problem Problem StageError Status"
 	var types []string
 	for path, src := range goFiles(t) {
 		if strings.HasSuffix(path, "_test.go") {

@@ -4,7 +4,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -15,122 +14,115 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/serve/client"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
 // TestAWholeSession makes a sandbox, works in it, promotes the result and undoes that. It costs some 1.5 s.
 func TestAWholeSession(t *testing.T) {
-	d := newDesk(t)
-	const t1 = "/v1/sandboxes/t1"
-	var s Sandbox
-	d.want(201, &s, "POST", "/v1/sandboxes", map[string]any{"name": "t1", "limits": map[string]string{"memory": "1G"}})
+	d, ctx := newDesk(t), t.Context()
+	s := call(d.c.NewSandboxWithResponse(ctx, nil, client.NewSandbox{Name: "t1", Limits: map[string]string{"memory": "1G"}})).is(d, 201).JSON201
 	if s.Name != "t1" || s.Workspace != d.work || s.Network != "none" || s.Limits["memory"] != "1G" {
 		t.Errorf("%+v", s)
 	}
-	d.want(409, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	call(d.c.NewSandboxWithResponse(ctx, nil, client.NewSandbox{Name: "t1"})).is(d, 409)
 	r := d.exec("t1", "cat a.txt; echo err >&2; echo two > b.txt; exit 3")
 	if r.Exit != 3 || r.Stdout.Text != "one\n" || r.Stderr.Text != "err\n" || r.TimedOut {
 		t.Errorf("%+v", r)
 	}
-	d.want(200, &r, "POST", t1+"/exec", map[string]any{"args": []string{"cat"}, "stdin": "in", "dir": "/"})
+	r = d.run("t1", client.ExecRequest{Args: []string{"cat"}, Stdin: "in", Dir: "/"})
 	if r.Stdout.Text != "in" || r.Exit != 0 {
 		t.Errorf("%+v", r)
 	}
-	d.want(200, &r, "POST", t1+"/exec", map[string]any{"command": "printf '\\377'; sleep 60", "timeout": "100ms"})
+	r = d.run("t1", client.ExecRequest{Command: "printf '\\377'; sleep 60", Timeout: "100ms"})
 	if !r.TimedOut || r.Exit != 143 || string(r.Stdout.Base64) != "\xff" {
 		t.Errorf("%+v", r)
 	}
-	d.want(201, nil, "POST", t1+"/snapshots", map[string]any{"name": "good"})
+	call(d.c.NewSnapshotWithResponse(ctx, "t1", nil, client.SnapshotInputBody{Name: "good"})).is(d, 201)
 	d.exec("t1", "rm b.txt a.txt")
-	d.want(204, nil, "POST", t1+"/rollback", map[string]any{"to": "good"})
-	var diff Diff
-	d.want(200, &diff, "GET", t1+"/diff", nil)
-	if len(diff.Changes) != 1 || diff.Changes[0].Path != "b.txt" || diff.Changes[0].Kind != "added" {
+	call(d.c.RollbackWithResponse(ctx, "t1", nil, client.RollbackInputBody{To: "good"})).is(d, 204)
+	diff := call(d.c.DiffWithResponse(ctx, "t1", nil)).is(d, 200).JSON200
+	if len(diff.Changes) != 1 || diff.Changes[0].Path != "b.txt" || diff.Changes[0].Kind != client.ChangeKindAdded {
 		t.Errorf("%+v", diff)
 	}
-	if p := d.want(200, nil, "GET", t1+"/diff", nil, "Accept", patchType); !strings.Contains(p.body, "+two") {
-		t.Error(p.body)
+	if p := call(d.c.DiffWithResponse(ctx, "t1", &client.DiffParams{Accept: new(patchType)})).is(d, 200); !strings.Contains(string(p.Body), "+two") {
+		t.Errorf("%s", p.Body)
 	}
-	var drift Drift
-	d.want(200, &drift, "GET", t1+"/drift", nil)
-	var plan Plan
-	d.want(200, &plan, "POST", t1+"/plan", nil)
-	if len(plan.Steps) == 0 || plan.Fingerprint == "" {
-		t.Errorf("%+v", plan)
-	}
-	d.want(409, nil, "POST", t1+"/promote", map[string]any{"plan": strings.Repeat("0", 64)})
-	var done Promoted
-	d.want(200, &done, "POST", t1+"/promote", map[string]any{"plan": plan.Fingerprint})
-	if data, err := os.ReadFile(d.work + "/b.txt"); err != nil || string(data) != "two\n" {
-		t.Errorf("promoted: %q, %v", data, err)
-	}
-	d.want(200, nil, "POST", "/v1/promotions/"+done.ID+"/undo", nil)
-	if _, err := os.Lstat(d.work + "/b.txt"); err == nil {
-		t.Error("the undo left the file")
-	}
-	d.want(404, nil, "POST", "/v1/promotions/none/undo", nil)
-	var fork Sandbox
-	d.want(201, &fork, "POST", t1+"/fork", map[string]any{"name": "t2"})
+	call(d.c.DriftWithResponse(ctx, "t1")).is(d, 200)
+	d.promotesAndUndoes()
+	fork := call(d.c.ForkSandboxWithResponse(ctx, "t1", nil, client.ForkInputBody{Name: "t2"})).is(d, 201).JSON201
 	if fork.Origin != "t1" {
 		t.Errorf("%+v", fork)
 	}
-	d.want(200, nil, "POST", t1+"/refresh", nil)
-	var page struct {
-		Sandboxes []Sandbox
-		Next      string
-	}
-	d.want(200, &page, "GET", "/v1/sandboxes?limit=1", nil)
+	call(d.c.RefreshWithResponse(ctx, "t1", nil, client.RefreshInputBody{})).is(d, 200)
+	page := call(d.c.ListSandboxesWithResponse(ctx, &client.ListSandboxesParams{Limit: new(int64(1))})).is(d, 200).JSON200
 	if len(page.Sandboxes) != 1 || page.Next != "t1" {
 		t.Errorf("%+v", page)
 	}
-	if r := d.want(200, nil, "GET", "/metrics", nil); !strings.Contains(r.body, `snapfs_sandboxes{state="idle"} 2`) || !strings.Contains(r.body, `snapfs_http_requests_total{route="fork-sandbox",status="201"} 1`) {
-		t.Error(r.body)
+	counts := string(call(d.c.MetricsWithResponse(ctx)).is(d, 200).Body)
+	if !strings.Contains(counts, `snapfs_sandboxes{state="idle"} 2`) || !strings.Contains(counts, `snapfs_http_requests_total{route="fork-sandbox",status="201"} 1`) {
+		t.Error(counts)
 	}
-	d.want(204, nil, "DELETE", t1, nil)
-	d.want(404, nil, "GET", t1, nil)
+	call(d.c.RemoveSandboxWithResponse(ctx, "t1")).is(d, 204)
+	call(d.c.GetSandboxWithResponse(ctx, "t1")).is(d, 404)
 	d.want(404, nil, "GET", "/nothing", nil)
 	d.want(405, nil, "PATCH", "/v1/sandboxes", nil)
 }
 
+// promotesAndUndoes promotes the file b.txt of the sandbox t1 by its plan, and undoes that.
+func (d *desk) promotesAndUndoes() {
+	d.t.Helper()
+	ctx := d.t.Context()
+	plan := call(d.c.PlanWithResponse(ctx, "t1", nil, client.Select{})).is(d, 200).JSON200
+	if len(plan.Steps) == 0 || plan.Fingerprint == "" {
+		d.t.Errorf("%+v", plan)
+	}
+	call(d.c.PromoteWithResponse(ctx, "t1", nil, client.PromoteInputBody{Plan: strings.Repeat("0", 64)})).is(d, 409)
+	done := call(d.c.PromoteWithResponse(ctx, "t1", nil, client.PromoteInputBody{Plan: plan.Fingerprint})).is(d, 200).JSON200
+	if data, err := os.ReadFile(d.work + "/b.txt"); err != nil || string(data) != "two\n" {
+		d.t.Errorf("promoted: %q, %v", data, err)
+	}
+	call(d.c.UndoWithResponse(ctx, done.Id, nil, client.UndoInputBody{})).is(d, 200)
+	if _, err := os.Lstat(d.work + "/b.txt"); err == nil {
+		d.t.Error("the undo left the file")
+	}
+	d.want(404, nil, "POST", "/v1/promotions/none/undo", nil) // without a body
+}
+
 // TestFilesAreReadAndWrittenInside costs some 0.5 s.
 func TestFilesAreReadAndWrittenInside(t *testing.T) {
-	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
-	d.want(201, nil, "POST", "/v1/sandboxes/t1/commands", map[string]any{"command": "exec sleep 600"}) // so that the rest is quick
+	d, ctx := newDesk(t), t.Context()
+	d.make("t1")
+	d.start(client.CommandLine{Command: "exec sleep 600"}) // so that the rest is quick
 	big := strings.Repeat("0123456789abcdef", 60_000)
-	d.want(200, nil, "PUT", file("new/big", "&parents=true&mode=600"), strings.NewReader(big))
-	if r := d.want(200, nil, "GET", file("new/big"), nil); r.body != big {
+	d.write(200, client.WriteFileParams{Path: "new/big", Parents: new(true), Mode: new("600")}, big)
+	if d.read("new/big", 0) != big {
 		t.Error("the content differs")
 	}
-	if r := d.want(200, nil, "GET", file("new/big", "&offset=959990"), nil); r.body != big[959990:] {
-		t.Errorf("got %q", r.body)
+	if r := d.read("new/big", 959990); r != big[959990:] {
+		t.Errorf("got %q", r)
 	}
-	d.want(409, nil, "PUT", file("a.txt", "&new=true"), strings.NewReader("x"))
-	d.want(200, nil, "PUT", file("a.txt"), strings.NewReader("inside"))
+	d.write(409, client.WriteFileParams{Path: "a.txt", New: new(true)}, "x")
+	d.write(200, client.WriteFileParams{Path: "a.txt"}, "inside")
 	d.exec("t1", "ln -s /etc link; ln -s /proc/self/root magic; mkfifo pipe")
 	for path, status := range map[string]int{
 		"link/hostname": 200, "magic/etc/hostname": 400, "/proc/self/root/etc/hostname": 400, "/proc/self/exe": 400, "pipe": 400, "/dev/zero": 400,
-		"none": 404, "a.txt/x": 400, "../../../../../../../../etc/hostname": 200, strings.Repeat("x", 5000): 400, "": 422, "a%00b": 400,
+		"none": 404, "a.txt/x": 400, "../../../../../../../../etc/hostname": 200, strings.Repeat("x", 5000): 400, "": 422, "a\x00b": 400,
 	} {
-		if r := d.do("GET", file(path), nil); r.StatusCode != status {
-			t.Errorf("%.40q: status %d: %s", path, r.StatusCode, r.body)
+		if r, err := d.c.ReadFileWithResponse(ctx, "t1", &client.ReadFileParams{Path: path}); err != nil || r.StatusCode() != status {
+			t.Errorf("%.40q: %v: %+v", path, err, r)
 		}
 	}
-	const files = "/v1/sandboxes/t1/files"
-	d.want(201, nil, "POST", files+"/directories", map[string]any{"path": "d"})
-	d.want(409, nil, "POST", files+"/directories", map[string]any{"path": "d"})
-	d.want(204, nil, "POST", files+"/rename", map[string]any{"from": "new/big", "to": "d/big"})
-	var list struct {
-		Entries []struct{ Name, Type string }
-		Next    string
-	}
-	d.want(200, &list, "GET", files+"/list?path=.&limit=2", nil)
-	if len(list.Entries) != 2 || list.Entries[1].Name != "d" || list.Entries[1].Type != "directory" || list.Next != "d" {
+	call(d.c.MakeDirectoryWithResponse(ctx, "t1", nil, client.MakeDirInputBody{Path: "d"})).is(d, 201)
+	call(d.c.MakeDirectoryWithResponse(ctx, "t1", nil, client.MakeDirInputBody{Path: "d"})).is(d, 409)
+	call(d.c.RenameFileWithResponse(ctx, "t1", nil, client.RenameInputBody{From: "new/big", To: "d/big"})).is(d, 204)
+	list := call(d.c.ListFilesWithResponse(ctx, "t1", &client.ListFilesParams{Path: ".", Limit: new(int64(2))})).is(d, 200).JSON200
+	if len(list.Entries) != 2 || list.Entries[1].Name != "d" || list.Entries[1].Type != client.InfoTypeDirectory || list.Next != "d" {
 		t.Errorf("%+v", list)
 	}
-	d.want(409, nil, "DELETE", files+"?path=d", nil)
-	d.want(204, nil, "DELETE", files+"?path=d&all=true", nil)
-	d.want(404, nil, "GET", files+"/stat?path=d", nil)
+	call(d.c.RemoveFileWithResponse(ctx, "t1", &client.RemoveFileParams{Path: "d"})).is(d, 409)
+	call(d.c.RemoveFileWithResponse(ctx, "t1", &client.RemoveFileParams{Path: "d", All: new(true)})).is(d, 204)
+	call(d.c.StatFileWithResponse(ctx, "t1", &client.StatFileParams{Path: "d"})).is(d, 404)
 	if data, err := os.ReadFile(d.work + "/a.txt"); err != nil || string(data) != "one\n" {
 		t.Errorf("the real file: %q, %v", data, err)
 	}
@@ -138,26 +130,22 @@ func TestFilesAreReadAndWrittenInside(t *testing.T) {
 
 // TestABackgroundCommandIsAwaited costs some 0.3 s.
 func TestABackgroundCommandIsAwaited(t *testing.T) {
-	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
-	const commands = "/v1/sandboxes/t1/commands"
-	var c Command
-	d.want(201, &c, "POST", commands, map[string]any{"command": "read x < wait; echo $x", "dir": "."})
-	if c.ID != 1 {
+	d, ctx := newDesk(t), t.Context()
+	d.make("t1")
+	if c := d.start(client.CommandLine{Command: "read x < wait; echo $x", Dir: "."}); c.Id != 1 {
 		t.Errorf("%+v", c)
 	}
-	d.want(201, &c, "POST", commands, map[string]any{"args": []string{"sh", "-c", "echo two; exit 2"}})
-	d.want(200, &c, "GET", commands+"/2?wait=20s", nil)
+	d.start(client.CommandLine{Args: []string{"sh", "-c", "echo two; exit 2"}})
+	c := call(d.c.GetCommandWithResponse(ctx, "t1", 2, &client.GetCommandParams{Wait: new("20s")})).is(d, 200).JSON200
 	if c.Running || c.Exit == nil || *c.Exit != 2 {
 		t.Errorf("%+v", c)
 	}
-	if r := d.want(200, nil, "GET", commands+"/2/output?follow=true", nil); r.body != "two\n" {
-		t.Errorf("got %q", r.body)
+	if r := call(d.c.CommandOutputWithResponse(ctx, "t1", 2, &client.CommandOutputParams{Follow: new(true)})).is(d, 200); string(r.Body) != "two\n" {
+		t.Errorf("got %q", r.Body)
 	}
-	d.want(404, nil, "GET", commands+"/9", nil)
-	d.want(204, nil, "POST", "/v1/sandboxes/t1/stop", nil)
-	var all struct{ Commands []Command }
-	d.want(200, &all, "GET", commands, nil)
+	call(d.c.GetCommandWithResponse(ctx, "t1", 9, nil)).is(d, 404)
+	call(d.c.StopSandboxWithResponse(ctx, "t1", nil)).is(d, 204)
+	all := call(d.c.ListCommandsWithResponse(ctx, "t1")).is(d, 200).JSON200
 	if len(all.Commands) != 2 || all.Commands[0].Running {
 		t.Errorf("%+v", all)
 	}
@@ -193,7 +181,7 @@ func (d *desk) namesNoProfile(runner string) {
 // TestTokensPermitTheirScopesOnly costs some 0.2 s.
 func TestTokensPermitTheirScopesOnly(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	store := token.Open(d.state)
 	tokens := map[string]string{}
 	for name, tok := range map[string]token.Token{
@@ -279,7 +267,7 @@ func TestBadPlacesToListenAreRefused(t *testing.T) {
 // TestBadRequestsAreProblems costs some 0.2 s.
 func TestBadRequestsAreProblems(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	for _, c := range []struct {
 		path   string
 		body   any
@@ -322,30 +310,27 @@ func TestBadRequestsAreProblems(t *testing.T) {
 // TestARepeatedRequestIsCarriedOutOnce costs some 0.3 s.
 func TestARepeatedRequestIsCarriedOutOnce(t *testing.T) {
 	d := newDesk(t)
-	var first, second Sandbox
-	d.want(201, &first, "POST", "/v1/sandboxes", map[string]any{"name": "t1"}, replayHeader, "k1")
-	if r := d.want(201, &second, "POST", "/v1/sandboxes", map[string]any{"name": "t1"}, replayHeader, "k1"); first.ID != second.ID || r.Header.Get("Idempotency-Replayed") != "true" {
+	again := func(name, key string, status int) *client.NewSandboxResponse {
+		t.Helper()
+		return call(d.c.NewSandboxWithResponse(t.Context(), &client.NewSandboxParams{IdempotencyKey: &key}, client.NewSandbox{Name: name})).is(d, status)
+	}
+	first, second := again("t1", "k1", 201), again("t1", "k1", 201)
+	if first.JSON201.Id != second.JSON201.Id || second.HTTPResponse.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("%+v, %+v", first, second)
 	}
-	d.want(422, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t2"}, replayHeader, "k1")
-	d.want(409, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"}, replayHeader, "k2")
+	again("t2", "k1", 422)
+	again("t1", "k2", 409)
 	// Two at once, of which one waits for the other.
-	run := map[string]any{"command": "sleep 0.2; echo x >> runs; wc -l < runs"}
+	run := client.ExecRequest{Command: "sleep 0.2; echo x >> runs; wc -l < runs"}
 	results := make(chan string, 2)
 	for range 2 {
 		go func() {
-			r, err := d.try(context.Background(), "POST", "/v1/sandboxes/t1/exec", run, replayHeader, "k3")
-			if err != nil {
+			r, err := d.c.ExecWithResponse(context.Background(), "t1", &client.ExecParams{IdempotencyKey: new("k3")}, run)
+			if err := client.Err(r, err); err != nil {
 				results <- err.Error()
 				return
 			}
-			defer r.Body.Close()
-			var x ExecResult
-			if err := json.NewDecoder(r.Body).Decode(&x); err != nil {
-				results <- err.Error()
-				return
-			}
-			results <- x.Stdout.Text
+			results <- r.JSON200.Stdout.Text
 		}()
 	}
 	for range 2 {
@@ -355,7 +340,16 @@ func TestARepeatedRequestIsCarriedOutOnce(t *testing.T) {
 	}
 	// A stream is not repeated.
 	for range 2 {
-		d.want(200, nil, "POST", "/v1/sandboxes/t1/exec", run, replayHeader, "k4", "Accept", ndjsonType)
+		last := client.ExecEvent{}
+		for event, err := range client.Stream[client.ExecEvent](d.c.Exec(t.Context(), "t1", &client.ExecParams{IdempotencyKey: new("k4"), Accept: new(ndjsonType)}, run)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = event
+		}
+		if last.Type != client.ExecEventTypeExit {
+			t.Errorf("%+v", last)
+		}
 	}
 	if r := d.exec("t1", "wc -l < runs"); r.Stdout.Text != "3\n" {
 		t.Errorf("got %q", r.Stdout.Text)
@@ -365,7 +359,7 @@ func TestARepeatedRequestIsCarriedOutOnce(t *testing.T) {
 // TestAnUploadThatBreaksOffLeavesTheOldFile costs some 0.2 s.
 func TestAnUploadThatBreaksOffLeavesTheOldFile(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	r, w := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -378,12 +372,10 @@ func TestAnUploadThatBreaksOffLeavesTheOldFile(t *testing.T) {
 		_ = got.Body.Close()
 	}
 	waitFor(t, "the session's end", func() bool {
-		var s Sandbox
-		d.want(200, &s, "GET", "/v1/sandboxes/t1", nil)
-		return !s.Running
+		return !call(d.c.GetSandboxWithResponse(t.Context(), "t1")).is(d, 200).JSON200.Running
 	})
-	if r := d.want(200, nil, "GET", file("a.txt"), nil); r.body != "one\n" {
-		t.Errorf("got %q", r.body)
+	if r := d.read("a.txt", 0); r != "one\n" {
+		t.Errorf("got %q", r)
 	}
 	if r := d.exec("t1", "ls -A"); r.Stdout.Text != "a.txt\n" {
 		t.Errorf("left: %q", r.Stdout.Text)

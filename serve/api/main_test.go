@@ -21,6 +21,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/serve/client"
 	"github.com/snapfs/snapfs/serve/files"
 	"github.com/snapfs/snapfs/serve/local"
 )
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 //go:generate go test -count=1 -run TestTheDocumentIsThatOfTheRoutes . -args -write-document
+//go:generate go generate ../client
 
 var writeDocument = flag.Bool("write-document", false, "write docs/api/openapi.json")
 
@@ -61,7 +63,8 @@ type desk struct {
 	work, state string
 	api         *API
 	client      *http.Client
-	base        string // of URLs
+	c           *client.ClientWithResponses // sends by client
+	base        string                      // of URLs
 	token       string
 }
 
@@ -148,6 +151,15 @@ func (d *desk) connect(address string) {
 			return n.DialContext(ctx, "unix", address)
 		}}
 	}
+	d.connectClient()
+}
+
+// authorize adds the token to a request, if there is one.
+func (d *desk) authorize(_ context.Context, q *http.Request) error {
+	if d.token != "" {
+		q.Header.Set("Authorization", "Bearer "+d.token)
+	}
+	return nil
 }
 
 func (d *desk) snapfs(args ...string) string {
@@ -202,8 +214,8 @@ func (d *desk) try(ctx context.Context, method, path string, body any, headers .
 	if kind != "" {
 		q.Header.Set("Content-Type", kind)
 	}
-	if d.token != "" {
-		q.Header.Set("Authorization", "Bearer "+d.token)
+	if err := d.authorize(ctx, q); err != nil {
+		return nil, err
 	}
 	for i := 0; i < len(headers); i += 2 {
 		q.Header.Set(headers[i], headers[i+1])
@@ -229,13 +241,6 @@ func (d *desk) want(status int, to any, method, path string, body any, headers .
 			d.t.Fatalf("%s %s: %v: %s", method, path, err, r.body)
 		}
 	}
-	return r
-}
-
-// exec runs a shell command in a sandbox and returns its result.
-func (d *desk) exec(name, command string) (r ExecResult) {
-	d.t.Helper()
-	d.want(200, &r, "POST", "/v1/sandboxes/"+name+"/exec", map[string]any{"command": command})
 	return r
 }
 

@@ -6,39 +6,40 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/serve/client"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
 // TestLimitsAreShownAndSet costs some 0.3 s.
 func TestLimitsAreShownAndSet(t *testing.T) {
-	d := newDesk(t)
-	const limits = "/v1/sandboxes/t1/limits"
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1", "limits": map[string]string{"memory": "1G"}})
-	var l Limits
-	d.want(200, &l, "GET", limits, nil)
-	if l.Limits["memory"] != "1G" || l.Usage != nil {
+	d, ctx := newDesk(t), t.Context()
+	call(d.c.NewSandboxWithResponse(ctx, nil, client.NewSandbox{Name: "t1", Limits: map[string]string{"memory": "1G"}})).is(d, 201)
+	get := func() *client.Limits {
+		t.Helper()
+		return call(d.c.GetLimitsWithResponse(ctx, "t1")).is(d, 200).JSON200
+	}
+	set := func(status int, name string, limits map[string]string) *client.Limits {
+		t.Helper()
+		return call(d.c.SetLimitsWithResponse(ctx, name, client.LimitsInputBody{Limits: limits})).is(d, status).JSON200
+	}
+	if l := get(); l.Limits["memory"] != "1G" || l.Usage != nil {
 		t.Errorf("%+v", l)
 	}
-	d.want(201, nil, "POST", "/v1/sandboxes/t1/commands", map[string]any{"command": "exec sleep 600"})
-	d.want(200, &l, "PATCH", limits, map[string]any{"limits": map[string]string{"memory": "2G", "pids": "100"}})
-	if l.Limits["memory"] != "2G" || l.Limits["pids"] != "100" || l.Usage == nil {
+	d.start(client.CommandLine{Command: "exec sleep 600"})
+	if l := set(200, "t1", map[string]string{"memory": "2G", "pids": "100"}); l.Limits["memory"] != "2G" || l.Limits["pids"] != "100" || l.Usage == nil {
 		t.Errorf("%+v", l)
 	}
-	l = Limits{}
-	d.want(200, &l, "PATCH", limits, map[string]any{"limits": map[string]string{"pids": "none"}})
-	if l.Limits["memory"] != "2G" || l.Limits["pids"] != "" {
+	if l := set(200, "t1", map[string]string{"pids": "none"}); l.Limits["memory"] != "2G" || l.Limits["pids"] != "" {
 		t.Errorf("%+v", l)
 	}
-	d.want(400, nil, "PATCH", limits, map[string]any{"limits": map[string]string{"memory": "3G", "nothing": "1"}})
-	d.want(400, nil, "PATCH", limits, map[string]any{"limits": map[string]string{"memory": "much"}})
-	d.want(422, nil, "PATCH", limits, map[string]any{"limits": map[string]string{}})
-	d.want(404, nil, "PATCH", "/v1/sandboxes/none/limits", map[string]any{"limits": map[string]string{"memory": "3G"}})
-	d.want(200, &l, "GET", limits, nil)
-	if l.Limits["memory"] != "2G" {
+	set(400, "t1", map[string]string{"memory": "3G", "nothing": "1"})
+	set(400, "t1", map[string]string{"memory": "much"})
+	set(422, "t1", map[string]string{})
+	set(404, "none", map[string]string{"memory": "3G"})
+	if l := get(); l.Limits["memory"] != "2G" {
 		t.Errorf("a refused change was made: %+v", l)
 	}
 }
@@ -46,22 +47,19 @@ func TestLimitsAreShownAndSet(t *testing.T) {
 // TestARaceIsStreamedAndItsWinnerPromoted costs some 2 s.
 func TestARaceIsStreamedAndItsWinnerPromoted(t *testing.T) {
 	d := newDesk(t)
-	q := map[string]any{
-		"sandbox": map[string]any{"name": "r"}, "attempts": []string{"echo 1 > n; echo said", "echo 3 > n", "exit 4", "echo 3 > n"},
-		"check": "test -s n", "score": "cat n",
+	q := client.RaceRequest{
+		Sandbox: &client.NewSandbox{Name: "r"}, Attempts: []string{"echo 1 > n; echo said", "echo 3 > n", "exit 4", "echo 3 > n"},
+		Check: "test -s n", Score: "cat n",
 	}
-	r := d.want(200, nil, "POST", "/v1/races", q, "Accept", ndjsonType)
-	states := map[int][]string{}
-	var result *RaceResult
-	for line := range strings.Lines(r.body) {
-		var ev RaceEvent
-		if err := json.Unmarshal([]byte(line), &ev); err != nil {
-			t.Fatal(err)
-		}
+	states := map[int64][]client.RaceAttemptState{}
+	var result *client.RaceResult
+	for ev, err := range client.Stream[client.RaceEvent](d.c.Race(t.Context(), &client.RaceParams{Accept: new(client.NDJSON)}, q)) {
 		switch {
-		case ev.Type == "attempt" && result == nil:
+		case err != nil:
+			t.Fatal(err)
+		case ev.Type == client.RaceEventTypeAttempt && result == nil:
 			states[ev.Attempt.Attempt] = append(states[ev.Attempt.Attempt], ev.Attempt.State)
-		case ev.Type == "result":
+		case ev.Type == client.RaceEventTypeResult:
 			result = ev.Result
 		default:
 			t.Errorf("%+v", ev)
@@ -70,7 +68,9 @@ func TestARaceIsStreamedAndItsWinnerPromoted(t *testing.T) {
 	if result == nil || result.Winner != 2 && result.Winner != 4 || len(result.Attempts) != 4 || len(result.Identical) != 1 {
 		t.Fatalf("%+v", result)
 	}
-	for number, last := range map[int]string{1: "passed", 2: "passed", 3: "failed", 4: "passed"} {
+	for number, last := range map[int64]client.RaceAttemptState{
+		1: client.RaceAttemptStatePassed, 2: client.RaceAttemptStatePassed, 3: client.RaceAttemptStateFailed, 4: client.RaceAttemptStatePassed,
+	} {
 		if got := states[number]; len(got) < 2 || got[len(got)-1] != last {
 			t.Errorf("the states of attempt %d are %q", number, got)
 		}
@@ -78,19 +78,18 @@ func TestARaceIsStreamedAndItsWinnerPromoted(t *testing.T) {
 	if one := result.Attempts[0]; one.Output != "said\n" || one.Sandbox != "" || *one.Exit != 0 || *one.Score != 1 {
 		t.Errorf("%+v", one)
 	}
-	d.want(200, nil, "POST", "/v1/sandboxes/"+result.Sandbox+"/promote", nil)
+	call(d.c.PromoteWithResponse(t.Context(), result.Sandbox, nil, client.PromoteInputBody{})).is(d, 200)
 	if data, err := os.ReadFile(d.work + "/n"); err != nil || string(data) != "3\n" {
 		t.Errorf("%q, %v", data, err)
 	}
 	d.only(result.Sandbox)
-	d.want(204, nil, "DELETE", "/v1/sandboxes/"+result.Sandbox, nil)
+	call(d.c.RemoveSandboxWithResponse(t.Context(), result.Sandbox)).is(d, 204)
 
-	var first RaceResult
-	d.want(200, &first, "POST", "/v1/races", map[string]any{"attempts": []string{"exit 1", "true"}, "first": true})
+	first := call(d.c.RaceWithResponse(t.Context(), nil, client.RaceRequest{Attempts: []string{"exit 1", "true"}, First: true})).is(d, 200).JSON200
 	if first.Winner != 2 {
 		t.Errorf("%+v", first)
 	}
-	d.want(204, nil, "DELETE", "/v1/sandboxes/"+first.Sandbox, nil)
+	call(d.c.RemoveSandboxWithResponse(t.Context(), first.Sandbox)).is(d, 204)
 	for _, bad := range []map[string]any{
 		{"attempts": []string{"true"}, "lower": true},
 		{"attempts": []string{"true"}, "first": true, "score": "echo 1"},
@@ -121,19 +120,15 @@ func TestARaceIsStreamedAndItsWinnerPromoted(t *testing.T) {
 	}
 	cancel()
 	waitFor(t, "the removal of the attempts", func() bool {
-		var page struct{ Sandboxes []Sandbox }
-		d.want(200, &page, "GET", "/v1/sandboxes", nil)
-		return len(page.Sandboxes) == 0
+		return len(call(d.c.ListSandboxesWithResponse(t.Context(), nil)).is(d, 200).JSON200.Sandboxes) == 0
 	})
 }
 
 // only fails the test unless these are the sandboxes.
 func (d *desk) only(names ...string) {
 	d.t.Helper()
-	var page struct{ Sandboxes []Sandbox }
-	d.want(200, &page, "GET", "/v1/sandboxes", nil)
 	var got []string
-	for _, s := range page.Sandboxes {
+	for _, s := range call(d.c.ListSandboxesWithResponse(d.t.Context(), nil)).is(d, 200).JSON200.Sandboxes {
 		got = append(got, s.Name)
 	}
 	if strings.Join(got, " ") != strings.Join(names, " ") {
@@ -143,81 +138,70 @@ func (d *desk) only(names ...string) {
 
 // TestAJobIsSubmittedAndApproved costs some 2 s.
 func TestAJobIsSubmittedAndApproved(t *testing.T) {
-	d := newDesk(t)
+	d, ctx := newDesk(t), t.Context()
 	store := token.Open(d.state)
-	texts := map[string]string{}
+	texts := map[token.Scope]string{}
 	for _, scope := range token.Scopes() {
 		text, err := store.New(token.Token{Name: string(scope), Scopes: []token.Scope{scope}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts[string(scope)] = text
+		texts[scope] = text
 	}
-	const jobs = "/v1/jobs"
-	var j Job
-	d.want(201, &j, "POST", jobs, map[string]any{"command": "echo out; echo new > b.txt", "check": "echo checked; grep new b.txt", "within": "1h", "class": "urgent"})
-	if j.Job != 1 || j.State != "queued" || j.Then != "hold" || j.Deadline == nil || j.Class != "urgent" {
+	j := d.submit(201, client.NewJob{Command: "echo out; echo new > b.txt", Check: "echo checked; grep new b.txt", Within: "1h", Class: client.NewJobClassUrgent})
+	if j.Job != 1 || j.State != client.JobStateQueued || j.Then != client.JobThenHold || j.Deadline.IsZero() || j.Class != client.JobClassUrgent {
 		t.Errorf("%+v", j)
 	}
-	d.token = texts["run"]
-	for _, then := range []map[string]any{{"then": "promote"}, {"then": "stages", "stage": "x"}} {
-		then["command"] = "true"
-		d.want(403, nil, "POST", jobs, then)
-	}
-	d.want(201, nil, "POST", jobs, map[string]any{"args": []string{"false"}})
-	d.want(201, nil, "POST", jobs, map[string]any{"command": "true"})
-	d.want(200, &j, "POST", jobs+"/3/cancel", nil)
-	if j.State != "cancelled" {
+	d.token = texts[token.Run]
+	d.submit(403, client.NewJob{Command: "true", Then: client.NewJobThenPromote})
+	d.submit(403, client.NewJob{Command: "true", Then: client.NewJobThenStages, Stage: "x"})
+	d.submit(201, client.NewJob{Args: []string{"false"}})
+	d.submit(201, client.NewJob{Command: "true"})
+	if j := call(d.c.CancelJobWithResponse(ctx, 3, nil)).is(d, 200).JSON200; j.State != client.JobStateCancelled {
 		t.Errorf("%+v", j)
 	}
-	d.want(403, nil, "POST", jobs+"/1/approve", nil)
-	d.want(403, nil, "POST", jobs+"/1/reject", nil)
+	d.approve(403, 1, "")
+	d.reject(403, 1)
 	d.token = ""
 	d.snapfs("job", "work", "--once")
-	j = Job{}
-	d.want(200, &j, "GET", jobs+"/1", nil)
-	if j.State != "waiting" || j.Plan == "" || j.Sandbox == "" || j.Exit == nil || j.Checked == nil || *j.Checked != 0 {
+	j = d.job(1)
+	if j.State != client.JobStateWaiting || j.Plan == "" || j.Sandbox == "" || j.Exit == nil || j.Checked == nil || *j.Checked != 0 {
 		t.Fatalf("%+v", j)
 	}
-	var out JobOutput
-	d.want(200, &out, "GET", jobs+"/1/output", nil)
-	if out.Output != "out\n" || out.Check != "checked\nnew\n" {
+	if out := call(d.c.JobOutputWithResponse(ctx, 1)).is(d, 200).JSON200; out.Output != "out\n" || out.Check != "checked\nnew\n" {
 		t.Errorf("%+v", out)
 	}
-	var page struct {
-		Jobs []Job
-		Next int
-	}
-	d.want(200, &page, "GET", jobs+"?limit=2", nil)
-	if len(page.Jobs) != 2 || page.Next != 2 || page.Jobs[1].State != "failed" {
+	if page := d.jobs(client.ListJobsParams{Limit: new(int64(2))}); len(page.Jobs) != 2 || page.Next == nil || *page.Next != 2 || page.Jobs[1].State != client.JobStateFailed {
 		t.Errorf("%+v", page)
 	}
-	d.want(200, &page, "GET", jobs+"?state=waiting", nil)
-	if len(page.Jobs) != 1 || page.Jobs[0].Job != 1 {
+	if page := d.jobs(client.ListJobsParams{State: new(client.ListJobsParamsStateWaiting)}); len(page.Jobs) != 1 || page.Jobs[0].Job != 1 {
 		t.Errorf("%+v", page)
 	}
-	d.want(409, nil, "POST", jobs+"/1/approve", map[string]any{"plan": strings.Repeat("0", 64)})
-	d.want(400, nil, "POST", jobs+"/1/approve", map[string]any{"plan": j.Plan[:3]})
-	d.token = texts["promote"]
-	j2 := Job{}
-	d.want(200, &j2, "POST", jobs+"/1/approve", map[string]any{"plan": j.Plan[:12]})
+	d.approve(409, 1, strings.Repeat("0", 64))
+	d.approve(400, 1, j.Plan[:3])
+	d.token = texts[token.Promote]
+	done := d.approve(200, 1, j.Plan[:12])
 	d.token = ""
-	if data, err := os.ReadFile(d.work + "/b.txt"); err != nil || string(data) != "new\n" || j2.State != "done" || j2.Promotion == "" {
-		t.Errorf("%q, %v, %+v", data, err, j2)
+	if data, err := os.ReadFile(d.work + "/b.txt"); err != nil || string(data) != "new\n" || done.State != client.JobStateDone || done.Promotion == "" {
+		t.Errorf("%q, %v, %+v", data, err, done)
 	}
-	d.want(201, &j, "POST", jobs, map[string]any{"command": "echo other > b.txt"})
+	j = d.submit(201, client.NewJob{Command: "echo other > b.txt"})
 	d.snapfs("job", "work", "--once")
-	d.want(200, &j2, "POST", jobs+"/"+strconv.Itoa(j.Job)+"/reject", nil)
-	if data, err := os.ReadFile(d.work + "/b.txt"); err != nil || string(data) != "new\n" || j2.State != "rejected" {
-		t.Errorf("%q, %v, %+v", data, err, j2)
+	rejected := d.reject(200, j.Job)
+	if data, err := os.ReadFile(d.work + "/b.txt"); err != nil || string(data) != "new\n" || rejected.State != client.JobStateRejected {
+		t.Errorf("%q, %v, %+v", data, err, rejected)
 	}
 	d.only()
-	d.want(400, nil, "POST", jobs+"/1/cancel", nil)
-	d.want(204, nil, "DELETE", jobs+"/1", nil)
-	d.want(404, nil, "GET", jobs+"/1", nil)
-	for _, bad := range []map[string]any{
-		{}, {"command": "true", "queue": "1s"}, {"command": "true", "stage": "x"}, {"command": "true", "within": "-1s"}, {"command": "true", "sandbox": map[string]any{"name": "x"}},
+	call(d.c.CancelJobWithResponse(ctx, 1, nil)).is(d, 400)
+	call(d.c.RemoveJobWithResponse(ctx, 1)).is(d, 204)
+	call(d.c.GetJobWithResponse(ctx, 1)).is(d, 404)
+	for _, bad := range []client.NewJob{
+		{},
+		{Command: "true", Queue: "1s"},
+		{Command: "true", Stage: "x"},
+		{Command: "true", Within: "-1s"},
+		{Command: "true", Sandbox: &client.NewSandbox{Name: "x"}},
 	} {
-		d.want(400, nil, "POST", jobs, bad)
+		d.submit(400, bad)
 	}
 }

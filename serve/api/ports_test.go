@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/serve/client"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
@@ -41,7 +42,7 @@ func TestAPortInsideIsListedAndReached(t *testing.T) {
 	treetest.NeedProgram(t, "python3")
 	d := newDesk(t)
 	const list = "/v1/sandboxes/t1/ports"
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	var p Ports
 	d.want(200, &p, "GET", list, nil)
 	if len(p.Listening)+len(p.Forwards) != 0 {
@@ -49,7 +50,7 @@ func TestAPortInsideIsListedAndReached(t *testing.T) {
 	}
 	d.want(404, nil, "GET", list+"/80/http/", nil)
 	d.want(404, nil, "POST", list, map[string]any{"port": 80})
-	d.want(201, nil, "POST", "/v1/sandboxes/t1/commands", map[string]any{"args": []string{"python3", "-c", echo}})
+	d.start(client.CommandLine{Args: []string{"python3", "-c", echo}})
 	var port string
 	waitFor(t, "the server inside", func() bool {
 		r := d.do("GET", file("port"), nil)
@@ -127,7 +128,7 @@ func TestAPortInsideIsListedAndReached(t *testing.T) {
 // TestNetworkRulesAreShownAndAdded costs some 0.3 s.
 func TestNetworkRulesAreShownAndAdded(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	const path = "/v1/sandboxes/t1/net"
 	var n Net
 	d.want(200, &n, "GET", path, nil)
@@ -151,8 +152,8 @@ func TestNetworkRulesAreShownAndAdded(t *testing.T) {
 // TestFilesAreWatched costs some 0.3 s.
 func TestFilesAreWatched(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
-	d.want(201, nil, "POST", "/v1/sandboxes/t1/commands", map[string]any{"command": "exec sleep 600"}) // so that the rest is quick
+	d.make("t1")
+	d.start(client.CommandLine{Command: "exec sleep 600"}) // so that the rest is quick
 	const path = "/v1/sandboxes/t1/files/watch?path="
 	d.want(404, nil, "GET", path+"none", nil)
 	d.want(400, nil, "GET", path+"a.txt", nil)
@@ -182,7 +183,7 @@ func TestFilesAreWatched(t *testing.T) {
 	for _, want := range []FileEvent{{Type: "create", Path: "d"}, {Type: "create", Path: "d/g"}, {Type: "create", Base64: []byte("n\xff")}, {Type: "remove", Path: "a.txt"}} {
 		sees(want)
 	}
-	d.want(204, nil, "POST", "/v1/sandboxes/t1/stop", nil)
+	call(d.c.StopSandboxWithResponse(t.Context(), "t1", nil)).is(d, 204)
 	data, err := io.ReadAll(io.MultiReader(events.Buffered(), r.Body))
 	if err != nil || !strings.Contains(string(data), `"type":"error"`) {
 		t.Errorf("%s, %v", data, err)

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/serve/client"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
@@ -65,8 +66,8 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 	d := newState(t)
 	first := d.serve()
 	d.spawn(first)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
-	d.want(201, nil, "POST", "/v1/sandboxes/t1/commands", map[string]any{"command": "until test -e go; do sleep 0.05; done; echo went"})
+	d.make("t1")
+	d.start(client.CommandLine{Command: "until test -e go; do sleep 0.05; done; echo went"})
 	r, err := d.try(t.Context(), "POST", "/v1/sandboxes/t1/exec", map[string]any{"command": "echo started; exec sleep 600"}, "Accept", ndjsonType)
 	if err != nil {
 		t.Fatal(err)
@@ -97,8 +98,8 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 	}
 
 	d.spawn(d.serve())
-	if r := d.want(200, nil, "GET", file("a.txt"), nil); r.body != "one\n" {
-		t.Errorf("got %.40q", r.body)
+	if r := d.read("a.txt", 0); r != "one\n" {
+		t.Errorf("got %.40q", r)
 	}
 	d.want(200, nil, "PUT", file("go"), strings.NewReader(""))
 	var c Command
@@ -110,9 +111,7 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 		t.Errorf("got %q", r.body)
 	}
 	waitFor(t, "the end of the command whose caller's server was killed", func() bool {
-		var s Sandbox
-		d.want(200, &s, "GET", "/v1/sandboxes/t1", nil)
-		return !s.Running
+		return !call(d.c.GetSandboxWithResponse(t.Context(), "t1")).is(d, 200).JSON200.Running
 	})
 	if r := d.exec("t1", "ls -A"); r.Stdout.Text != "a.txt\ngo\n" {
 		t.Errorf("left: %q", r.Stdout.Text)

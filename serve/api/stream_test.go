@@ -20,7 +20,7 @@ import (
 // TestAStreamIsLiveAndEndsWithItsCaller costs some 0.5 s.
 func TestAStreamIsLiveAndEndsWithItsCaller(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := d.try(ctx, "POST", "/v1/sandboxes/t1/exec", map[string]any{"command": "echo started; exec sleep 600"}, "Accept", ndjsonType)
 	if err != nil {
@@ -33,9 +33,7 @@ func TestAStreamIsLiveAndEndsWithItsCaller(t *testing.T) {
 	cancel()
 	_ = r.Body.Close() // of a request that has ended
 	waitFor(t, "the command's end", func() bool {
-		var s Sandbox
-		d.want(200, &s, "GET", "/v1/sandboxes/t1", nil)
-		return !s.Running
+		return !call(d.c.GetSandboxWithResponse(t.Context(), "t1")).is(d, 200).JSON200.Running
 	})
 
 	c := d.want(200, nil, "POST", "/v1/sandboxes/t1/exec", map[string]any{"command": "printf '\\303'; sleep 0.1; printf '\\244'; exit 4"}, "Accept", "text/html, text/event-stream")
@@ -61,16 +59,14 @@ func TestAStreamIsLiveAndEndsWithItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 	waitFor(t, "the command's end", func() bool {
-		var s Sandbox
-		d.want(200, &s, "GET", "/v1/sandboxes/t1", nil)
-		return !s.Running
+		return !call(d.c.GetSandboxWithResponse(t.Context(), "t1")).is(d, 200).JSON200.Running
 	})
 }
 
 // TestASlowCallerHoldsUpNoCommand costs some 0.3 s.
 func TestASlowCallerHoldsUpNoCommand(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	r, err := d.try(t.Context(), "POST", "/v1/sandboxes/t1/exec", map[string]any{"command": "head -c 50000000 /dev/zero; echo done > done"}, "Accept", ndjsonType)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +100,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 	if d.token, err = store.New(token.Token{Name: "x", Scopes: token.Scopes()}); err != nil {
 		t.Fatal(err)
 	}
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	follow, err := d.try(t.Context(), "GET", "/v1/events", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +131,7 @@ func TestEventsAreFollowedAndResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	var ev events.Event
 	if err := json.NewDecoder(r.Body).Decode(&ev); err != nil || ev.Type != events.SandboxCreated || ev.Subject != "t1" {
 		t.Errorf("%+v, %v", ev, err)

@@ -133,7 +133,7 @@ func (s *screen) ends(exit int, status websocket.StatusCode) {
 func TestATerminalIsServedOverAWebSocket(t *testing.T) {
 	d := newDesk(t)
 	d.api.ping = 10 * time.Millisecond // pings must not disturb
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	s := d.open(map[string]any{"type": "start", "command": "stty size; read line; echo got $line; stty size; trap 'echo sig; exit 7' USR1; echo ready; while :; do sleep 0.05; done", "cols": 100, "rows": 30})
 	if e, _ := s.next(); e.Type != "started" {
 		t.Errorf("%+v", e)
@@ -170,7 +170,7 @@ func TestATerminalIsServedOverAWebSocket(t *testing.T) {
 // TestATerminalEndsWithItsCaller, and refuses what is no request. It costs some 1 s.
 func TestATerminalEndsWithItsCaller(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	idle := func() {
 		t.Helper()
 		waitFor(t, "the command's end", func() bool {
@@ -236,7 +236,7 @@ func TestATerminalEndsWithItsCaller(t *testing.T) {
 // TestATerminalEndsWithItsToken, and with the server. It costs some 0.3 s.
 func TestATerminalEndsWithItsToken(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	store := token.Open(d.state)
 	texts := map[string]string{}
 	for name, scope := range map[string]token.Scope{"runner": token.Run, "reader": token.Read} {
@@ -286,7 +286,7 @@ func TestATerminalEndsWithItsToken(t *testing.T) {
 // TestASlowCallerOfATerminalHoldsUpNoCommand costs some 0.5 s.
 func TestASlowCallerOfATerminalHoldsUpNoCommand(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	s := d.open(map[string]any{"type": "start", "command": "stty raw; head -c 12000000 /dev/zero; echo done > done"})
 	waitFor(t, "the command's end", func() bool { // while nothing is read
 		got := d.do("GET", file("done"), nil)
@@ -313,7 +313,7 @@ func TestASlowCallerOfATerminalHoldsUpNoCommand(t *testing.T) {
 // TestARunningCommandGetsInputAndSignals costs some 0.3 s.
 func TestARunningCommandGetsInputAndSignals(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	const exec = "/v1/sandboxes/t1/exec"
 	d.want(400, nil, "POST", exec, map[string]any{"command": "cat", "stdin_open": true})
 	begin := func(command string) (path string, events *json.Decoder) {
@@ -370,7 +370,7 @@ func TestARunningCommandGetsInputAndSignals(t *testing.T) {
 // TestAHalfHandshakeIsRefused: a caller who asks for a WebSocket and sends no key. It costs some 0.1 s.
 func TestAHalfHandshakeIsRefused(t *testing.T) {
 	d := newDesk(t)
-	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.make("t1")
 	var n net.Dialer
 	c, err := n.DialContext(t.Context(), "unix", d.socket())
 	if err != nil {
