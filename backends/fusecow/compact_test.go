@@ -246,7 +246,8 @@ func TestSweepMergesLayersWithoutSnapshotsBetween(t *testing.T) {
 	l.isWhole("swept")
 }
 
-// TestInterruptedMergeLosesNothing, and the next sweep completes the merge.
+// TestInterruptedMergeLosesNothing, and the next sweep completes the merge. In make test it is interrupted at the
+// first step of each name.
 func TestInterruptedMergeLosesNothing(t *testing.T) {
 	var steps []string
 	count := fault.With(t.Context(), func(step string) error {
@@ -260,7 +261,11 @@ func TestInterruptedMergeLosesNothing(t *testing.T) {
 			t.Fatalf("%q is no step of it: %q", step, steps)
 		}
 	}
+	whole := treetest.Long(t)
 	for n, step := range steps {
+		if !whole && slices.Index(steps, step) < n {
+			continue
+		}
 		l := newLineage(t, func(*lineage, string) {})
 		broken := errors.New("broken")
 		at := 0

@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // live prepares an input whose base is not readable because it changed along with the
@@ -148,7 +149,7 @@ func TestInputIsNotModified(t *testing.T) {
 }
 
 func TestChangesAreSortedAndOldIsReal(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(treetest.Budget(t, 12, 40)) {
 		w := random(t, seed, 40)
 		changes := w.trees(w.input()).Changes
 		for i, c := range changes {

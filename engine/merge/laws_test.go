@@ -150,7 +150,7 @@ func (w *world) with(mine, real string) *world {
 func lawful(t *testing.T) int {
 	t.Helper()
 	treetest.OncePerRun(t)
-	return treetest.Budget(t, 10, 40)
+	return treetest.Budget(t, 6, 40)
 }
 
 // merge(base, mine, base) equals mine.

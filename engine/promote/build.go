@@ -33,7 +33,7 @@ const builders = 2
 
 // syncEvery is the number of new files built after which a promotion starts to write them to disk, while it
 // builds more.
-const syncEvery = 2500
+var syncEvery = 2500
 
 // build builds the new versions of all changed files beside the target: single files first, on several
 // threads, then those with hard links or subtrees.

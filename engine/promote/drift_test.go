@@ -133,9 +133,12 @@ func TestAChangeAtTheWorstInstantIsNeitherLostNorOverwritten(t *testing.T) {
 		return errors.Join(os.WriteFile(p+".tmp", []byte(mine), 0o644), os.Rename(p+".tmp", p))
 	}
 	write := func(p string) error { return os.WriteFile(p, []byte(mine), 0o644) }
-	for _, step := range []string{"build the new versions", "write the journal", "move", "swap", "drop", "put"} {
-		for how, edit := range map[string]func(string) error{"saved": save, "written": write} {
-			for _, path := range []string{"zzz-mod", "zzz-gone", "zzz-old/x", "zzz-new"} {
+	for i, step := range []string{"build the new versions", "write the journal", "move", "swap", "drop", "put"} {
+		for j, path := range []string{"zzz-mod", "zzz-gone", "zzz-old/x", "zzz-new"} {
+			for how, edit := range map[string]func(string) error{"saved": save, "written": write} {
+				if !long(t) && (how == "saved") != ((i+j)%2 == 0) { // make test edits in one of the two ways
+					continue
+				}
 				t.Run(step+"/"+how+"/"+strings.ReplaceAll(path, "/", "-"), func(t *testing.T) {
 					t.Parallel()
 					before, after := scene()

@@ -19,7 +19,7 @@ func TestApplyFromAnOverlayOfTheTargetItself(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedFS(t, "overlay")
 	applied := 0
-	for seed := range uint64(treetest.Budget(t, 5, 6)) {
+	for seed := range uint64(treetest.Budget(t, 4, 6)) {
 		top := treetest.Dir(t)
 		for _, d := range []string{"real", "upper", "work", "sandbox"} {
 			must(t, os.Mkdir(filepath.Join(top, d), 0o755))

@@ -33,7 +33,7 @@ func cutEverywhere(t *testing.T, command string, disks []string) {
 		c.state = all[1].Dir
 	}
 	c.fresh()
-	step, news, olds := treetest.Budget(t, 23, 5), 0, 0 // odd: each disk in turn is ahead
+	step, news, olds := treetest.Budget(t, 45, 5), 0, 0 // odd: each disk in turn is ahead
 	for n := 1; ; n += step {
 		if command == "undo" {
 			if list, err := promote.Promotions(c.w.state()); err != nil || len(list) == 0 {

@@ -53,11 +53,19 @@ func refuseFlags() error {
 	return nil
 }
 
-// TestWithoutFlagsOfRename runs the tests of promotion, undo and kills at each system call
-// without rename flags.
+// long reports whether a test has the large budget of make test-long, in the process of
+// TestWithoutFlagsOfRename too, which has -test.short always.
+func long(t *testing.T) bool {
+	t.Helper()
+	return treetest.Long(t) || os.Getenv(flaglessEnv) != "" && os.Getenv(treetest.LongEnv) != ""
+}
+
+// TestWithoutFlagsOfRename runs the tests of promotion, undo and kills at some system calls
+// without rename flags: in make test on ext4 alone and at fewer calls.
 func TestWithoutFlagsOfRename(t *testing.T) {
 	treetest.OncePerRace(t)
 	treetest.NeedRoot(t)
+	_ = treetest.Long(t) // it logs that make test-long does more
 	if os.Getenv(flaglessEnv) != "" {
 		t.Fatal("it would go on for ever")
 	}

@@ -9,7 +9,7 @@ import (
 
 func TestReplayAppliesChanges(t *testing.T) {
 	treetest.NeedRoot(t)
-	for seed := range uint64(treetest.Budget(t, 15, 25)) {
+	for seed := range uint64(treetest.Budget(t, 8, 25)) {
 		writer := treetest.NewWriter(seed, treetest.Powers{Root: true})
 		w := newWorld(t, treetest.Dir(t), writer.Script(40), writer.Script(40))
 		if err := promote.Replay(t.Context(), w.real, w.source(), w.changes(t, w.frozen())); err != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/snapfs/snapfs/internal/treetest"
 	"golang.org/x/sys/unix"
 )
 
@@ -97,7 +98,7 @@ func TestReadersDuringASwitchSeeTheNewState(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	var files []string
-	for i := range 3000 {
+	for i := range treetest.Budget(t, 1000, 3000) {
 		dir := fmt.Sprintf("%s/%d", b.mount, i)
 		b.must(os.Mkdir(dir, 0o755))
 		files = append(files, dir+"/f")

@@ -40,10 +40,7 @@ func (b *bench) goTo(layers []string) {
 // TestSwitchShowsTheState switches to random states of a mount, with a warm kernel cache, and changes files
 // there.
 func TestSwitchShowsTheState(t *testing.T) {
-	rounds := 25
-	if testing.Short() {
-		rounds = 8
-	}
+	rounds := treetest.Budget(t, 10, 25)
 	type state struct {
 		layers []string
 		held   string

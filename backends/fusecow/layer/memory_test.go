@@ -20,7 +20,7 @@ func TestCleanInodeTakesLittleMemory(t *testing.T) {
 	if err := os.Mkdir(lower, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	const files, most = 20_000, 240
+	const files, most = 5_000, 240
 	name := func(i int) string { return fmt.Sprintf("file-with-a-name-%d", i) }
 	for i := range files {
 		if err := os.WriteFile(lower+"/"+name(i), nil, 0o644); err != nil {

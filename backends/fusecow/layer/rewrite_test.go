@@ -37,10 +37,7 @@ func (b *bench) tree() string {
 
 // TestLogStaysShort whatever is done to a few files: each change is a frame, as if each were synced.
 func TestLogStaysShort(t *testing.T) {
-	rounds := 40_000 // of five frames
-	if testing.Short() {
-		rounds = 10_000
-	}
+	rounds := treetest.Budget(t, 10_000, 40_000) // of five frames
 	b := newBench(t)
 	for _, name := range []string{"a", "b", "gone"} {
 		b.write(b.lower+"/"+name, name)

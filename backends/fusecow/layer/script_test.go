@@ -16,11 +16,11 @@ import (
 // freeze, a clean remount, and a crash after an fsync. Each time both trees are equal and the lower is
 // unchanged.
 func TestScriptMakesTheSameTreeAsOnDisk(t *testing.T) {
-	seeds, steps := uint64(2), 150
+	steps := 150
 	if testing.Short() {
-		seeds, steps = 1, 60
+		steps = 60
 	}
-	for seed := range seeds {
+	for seed := range uint64(treetest.Budget(t, 1, 2)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			b := newBench(t)
 			plain, lower := treetest.Open(t, treetest.Dir(t)), treetest.Open(t, b.lower)
