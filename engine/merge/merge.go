@@ -92,7 +92,7 @@ type Result struct {
 // contains only the paths in Built.
 func Trees(ctx context.Context, in Input) (*Result, error) {
 	if in.unopposed() {
-		r := &Result{Changes: dropTimes(slices.Clone(in.Mine)), Built: map[string]bool{}, From: map[string]string{}}
+		r := &Result{Changes: slices.Clone(in.Mine), Built: map[string]bool{}, From: map[string]string{}}
 		return r, fail(".", ctx.Err())
 	}
 	m, err := newMerger(ctx, in)
