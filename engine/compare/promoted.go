@@ -40,8 +40,7 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 	add()
 	k.In(rec.Workspace, target)
 	add()
-	listed := len(changes.Parts) > 0 && changes.Parts[0].Workspace
-	if listed {
+	if len(changes.Parts) > 0 && changes.Parts[0].Workspace {
 		for _, c := range changes.Parts[0].Changes {
 			delete(paths, c.Path)
 		}
@@ -49,14 +48,10 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 	if len(paths) == 0 {
 		return nil
 	}
-	if !listed {
-		p, err := cm.workspacePart(ctx, rec)
-		if err != nil {
-			return err
-		}
-		changes.Parts = append([]Part{p}, changes.Parts...)
+	p, err := cm.workspacePart(ctx, rec, changes)
+	if err != nil {
+		return err
 	}
-	p := &changes.Parts[0]
 	mine := baseline.RootedReader{Root: p.New}
 	defer mine.Close()
 	for path := range paths {
@@ -93,27 +88,32 @@ func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, 
 	return c, true
 }
 
-// workspacePart returns a [Part] for the sandbox's workspace with no changes yet, to which the caller adds
-// some. Base and fork are open in it; the caller closes it.
-func (cm *Comparer) workspacePart(ctx context.Context, rec *catalog.Record) (Part, error) {
+// workspacePart returns the [Part] of changes for the sandbox's workspace, to which the caller adds some. If
+// there is none, workspacePart adds one without changes, with base and fork open.
+func (cm *Comparer) workspacePart(ctx context.Context, rec *catalog.Record, changes *Changes) (*Part, error) {
+	if len(changes.Parts) > 0 && changes.Parts[0].Workspace {
+		return &changes.Parts[0], nil
+	}
 	t, ok := WorkspaceTree(rec)
 	if !ok {
-		return Part{}, &errs.Error{Op: "opening", Path: rec.Workspace, Kind: errs.ErrNotFound, Err: errors.New("no tree of the sandbox contains the workspace")}
+		return nil, &errs.Error{Op: "opening", Path: rec.Workspace, Kind: errs.ErrNotFound, Err: errors.New("no tree of the sandbox contains the workspace")}
 	}
 	b, err := cm.host.BackendOf(ctx, t)
 	if err != nil {
-		return Part{}, err
+		return nil, err
 	}
 	left, right, err := views(ctx, b, Pair{Tree: t, Left: t.Base})
 	if err != nil {
-		return Part{}, err
+		return nil, err
 	}
 	dirs, err := hostfs.OpenDir(ctx, isolate.OpenViews, b, t.Path, rec.Workspace, false, left, right)
 	if err != nil {
-		return Part{}, err
+		return nil, err
 	}
-	return Part{
+	p := Part{
 		Root: rec.Workspace, Workspace: true, Old: dirs[0], New: dirs[1], Tree: t.Path, Taken: t.Taken, Frozen: t.Frozen,
 		Opt: diff.Options{Skip: cm.host.Skip(b, t.Path), SameInodes: b.Facts().KeepsInodes, Taken: t.Taken, OverlayViews: true},
-	}, nil
+	}
+	changes.Parts = append([]Part{p}, changes.Parts...)
+	return &changes.Parts[0], nil
 }

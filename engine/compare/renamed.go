@@ -77,14 +77,10 @@ func (cm *Comparer) addDeleted(ctx context.Context, rec *catalog.Record, changes
 	if len(to) == 0 {
 		return nil
 	}
-	if len(changes.Parts) == 0 || !changes.Parts[0].Workspace {
-		p, err := cm.workspacePart(ctx, rec)
-		if err != nil {
-			return err
-		}
-		changes.Parts = append([]Part{p}, changes.Parts...)
+	p, err := cm.workspacePart(ctx, rec, changes)
+	if err != nil {
+		return err
 	}
-	p := &changes.Parts[0]
 	mine := baseline.RootedReader{Root: p.New}
 	defer mine.Close()
 	for path := range to {

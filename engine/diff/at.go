@@ -193,7 +193,7 @@ func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) 
 			return false, nil //nolint:nilerr //nolint:nilerr // node compares again and returns the error
 		}
 	}
-	what, err := w.differences(p, name, &st)
+	what, attrs, err := w.differences(p, name, &st)
 	switch {
 	case gone(err):
 		return false, nil
@@ -203,7 +203,7 @@ func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) 
 	if what&Time != 0 {
 		w.unlisted = append(w.unlisted, p.join(name))
 	}
-	return true, w.addModified(p, name, &st, what, 0)
+	return true, w.addModified(p, name, &st, attrs, what, 0)
 }
 
 // parents caches, open, the two parent directories that At, a comparison at listed paths, used last. In a

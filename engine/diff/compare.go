@@ -103,7 +103,7 @@ func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try
 // addAlone stores that the file name in the directory p is deleted (only the old tree has it) or added (only
 // the new one): side says which. It stores nothing that is below a directory.
 func (w *worker) addAlone(p dirPair, name string, side int, st *vfs.Stat, try int) error {
-	n, err := w.newNode(p.dir[side], name, st)
+	n, err := w.newNode(p.dir[side], name, st, nil)
 	if err != nil {
 		return err
 	}
@@ -129,11 +129,12 @@ func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 // is not for a directory in both trees. st has the stat of each.
 func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) error {
 	what, err := Type, error(nil)
+	var attrs *[2]xattrs
 	if st[older].Mode&unix.S_IFMT == st[newer].Mode&unix.S_IFMT {
 		if w.opt.OneFilesystem && (st[older].MountRoot || st[newer].MountRoot) {
 			return nil
 		}
-		what, err = w.differences(p, name, st)
+		what, attrs, err = w.differences(p, name, st)
 	} else {
 		w.markCovered(p.join(name))
 		w.pushSubtree(p.join(name), older, &st[older], try)
@@ -142,20 +143,25 @@ func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) e
 	if err != nil || what == 0 && try == 0 && !w.linksMayDiffer(st) {
 		return err
 	}
-	return w.addModified(p, name, st, what, try)
+	return w.addModified(p, name, st, attrs, what, try)
 }
 
 // addModified stores that a file, name in the directory p, is modified. Both trees have it; what are the
-// aspects (such as content) that differ.
-func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspect, try int) error {
-	c := Change{Path: p.join(name), Kind: Modified, What: what}
-	var err error
-	if c.Old, err = w.newNode(p.dir[older], name, &st[older]); err != nil {
-		return err
+// aspects (such as content) that differ. attrs are its extended attributes in each tree, nil if they were not
+// read.
+func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, attrs *[2]xattrs, what Aspect, try int) error {
+	var nodes [2]*Node
+	for i := range nodes {
+		var x *xattrs
+		if attrs != nil {
+			x = &attrs[i]
+		}
+		var err error
+		if nodes[i], err = w.newNode(p.dir[i], name, &st[i], x); err != nil {
+			return err
+		}
 	}
-	if c.New, err = w.newNode(p.dir[newer], name, &st[newer]); err != nil {
-		return err
-	}
+	c := Change{Path: p.join(name), Kind: Modified, What: what, Old: nodes[older], New: nodes[newer]}
 	w.found = append(w.found, found{c, try})
 	return nil
 }
@@ -171,11 +177,12 @@ func (w *worker) provenEqual(st *[2]vfs.Stat) bool {
 }
 
 // differences returns the aspects, such as content or mode, in which a file differs between the old and the
-// new tree: name in the directory p, or p itself if name is "". Both are of one type.
-func (w *worker) differences(p dirPair, name string, st *[2]vfs.Stat) (Aspect, error) {
+// new tree: name in the directory p, or p itself if name is "". Both are of one type. It also returns
+// the extended attributes in each tree, if it had to read them.
+func (w *worker) differences(p dirPair, name string, st *[2]vfs.Stat) (Aspect, *[2]xattrs, error) {
 	a, b := &st[older], &st[newer]
 	if a.Ino == b.Ino && a.Dev == b.Dev || w.provenEqual(st) {
-		return 0, nil
+		return 0, nil, nil
 	}
 	var what Aspect
 	set := func(aspect Aspect, differs bool) {
@@ -199,11 +206,11 @@ func (w *worker) differences(p dirPair, name string, st *[2]vfs.Stat) (Aspect, e
 		set(Device, a.Rdev != b.Rdev)
 	}
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	differs, err = w.xattrsDiffer(p, name)
+	attrs, differs, err := w.compareXattrs(p, name)
 	set(Xattrs, differs)
-	return what, err
+	return what, &attrs, err
 }
 
 func targetsDiffer(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
@@ -217,22 +224,20 @@ func targetsDiffer(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	return target[older] != target[newer], nil
 }
 
-// xattrsDiffer reports whether the extended attributes of a file, name in the directory p, differ between the
-// two compared trees.
-func (w *worker) xattrsDiffer(p dirPair, name string) (bool, error) {
-	var x [2]xattrs
+// compareXattrs returns the extended attributes of a file, name in the directory p, in the two compared trees, and whether
+// they differ.
+func (w *worker) compareXattrs(p dirPair, name string) (x [2]xattrs, differ bool, err error) {
 	for i := range x {
-		var err error
 		if x[i], err = w.xattrs(p.dir[i], name); err != nil {
-			return false, err
+			return x, false, err
 		}
 	}
 	for i := range x {
 		for _, n := range x[i].denied {
 			if _, readable := x[1-i].values[n]; readable {
-				return false, unix.EACCES
+				return x, false, unix.EACCES
 			}
 		}
 	}
-	return !maps.Equal(x[older].values, x[newer].values) || !slices.Equal(x[older].denied, x[newer].denied), nil
+	return x, !maps.Equal(x[older].values, x[newer].values) || !slices.Equal(x[older].denied, x[newer].denied), nil
 }

@@ -99,14 +99,14 @@ func (w *worker) align() bool {
 // compareDir compares the metadata of a directory that both trees have, not its entries. sameNames says
 // whether it has the same names in both: only then its time counts.
 func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool) error {
-	what, err := w.differences(p, "", st)
+	what, attrs, err := w.differences(p, "", st)
 	if !sameNames {
 		what &^= Time
 	}
 	if err != nil || what == 0 && try == 0 {
 		return err
 	}
-	return w.addModified(p, "", st, what, try)
+	return w.addModified(p, "", st, attrs, what, try)
 }
 
 // compareContent compares the entries that a directory has in the old and in the new tree, name by name.

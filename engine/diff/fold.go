@@ -115,7 +115,7 @@ func (w *worker) foldAt(c snapshot.Candidate) (*fold, error) {
 		p, errs := w.open(path, [2]bool{side == older, side == newer}, unix.O_RDONLY)
 		st, foreign, err := w.inspect(p)
 		if err == nil && p.has[side] {
-			at.node[side], err = w.newNode(p.dir[side], "", &st[side])
+			at.node[side], err = w.newNode(p.dir[side], "", &st[side], nil)
 		}
 		p.close()
 		if errs[side] != nil || foreign || err != nil {

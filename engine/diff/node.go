@@ -23,8 +23,8 @@ func NodeOf(st *vfs.Stat) *Node {
 }
 
 // newNode returns the Node (type, metadata, identity) of the file name in the directory dir, or of dir itself
-// for "". st is its stat.
-func (w *worker) newNode(dir int, name string, st *vfs.Stat) (*Node, error) {
+// for "". st is its stat, and x its extended attributes, nil to read them.
+func (w *worker) newNode(dir int, name string, st *vfs.Stat, x *xattrs) (*Node, error) {
 	n := NodeOf(st)
 	if st.IsSymlink() {
 		var err error
@@ -33,9 +33,15 @@ func (w *worker) newNode(dir int, name string, st *vfs.Stat) (*Node, error) {
 		}
 		n.Size = int64(len(n.Target))
 	}
-	x, err := w.xattrs(dir, name)
+	if x == nil {
+		read, err := w.xattrs(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		x = &read
+	}
 	n.Xattrs = x.values
-	return n, err
+	return n, nil
 }
 
 // xattrs holds the extended attributes of a file: readable ones with their values, and the names of others.

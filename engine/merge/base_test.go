@@ -124,7 +124,7 @@ func TestScratchContainsOnlyBuiltFiles(t *testing.T) {
 	if got := conflictLines(r.Conflicts); !strings.HasPrefix(got, "mode b: ") {
 		t.Errorf("conflicts:\n%s", got)
 	}
-	left, err := os.ReadDir(in.Scratch.Name())
+	left, err := os.ReadDir(in.Scratch)
 	must(t, err)
 	if len(left) != 1 || left[0].Name() != "a" || !r.Built["a"] || len(r.Built) != 1 {
 		t.Errorf("in scratch: %v, built: %v", left, r.Built)

@@ -129,8 +129,8 @@ func TestAnswerCanBeBuiltByATool(t *testing.T) {
 		if c.Path == "g" {
 			return merge.Ask
 		}
-		must(t, os.WriteFile(filepath.Join(in.Scratch.Name(), c.Path), []byte("both\n"), 0o600))
-		must(t, setTime(filepath.Join(in.Scratch.Name(), c.Path), began.AddDate(0, 0, 1)))
+		must(t, os.WriteFile(filepath.Join(in.Scratch, c.Path), []byte("both\n"), 0o600))
+		must(t, setTime(filepath.Join(in.Scratch, c.Path), began.AddDate(0, 0, 1)))
 		return merge.Built
 	}
 	r := w.trees(in)
@@ -148,7 +148,7 @@ func TestMissingBuiltAnswerIsAnError(t *testing.T) {
 	if _, err := merge.Trees(t.Context(), in); !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "f") {
 		t.Errorf("%v", err)
 	}
-	must(t, unix.Mkfifo(filepath.Join(in.Scratch.Name(), "f"), 0o600))
+	must(t, unix.Mkfifo(filepath.Join(in.Scratch, "f"), 0o600))
 	if _, err := merge.Trees(t.Context(), in); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("a fifo: %v", err)
 	}

@@ -40,9 +40,9 @@ type Input struct {
 	Split map[string]string
 	// Choose answers conflicts. Nil, or Ask, leaves a conflict open. See [Choice].
 	Choose func(c Conflict) Choice
-	// Scratch is an empty private directory. The merge creates there the content that neither
-	// side has, each file under its path.
-	Scratch *os.File
+	// Scratch is the path of an empty private directory, which the merge makes if it is missing and
+	// needed: there it creates the content that neither side has, each file under its path.
+	Scratch string
 	// MineName and RealName label the sides in conflict markers.
 	MineName, RealName string
 }
@@ -92,7 +92,7 @@ type Result struct {
 // contains only the paths in Built.
 func Trees(ctx context.Context, in Input) (*Result, error) {
 	if in.unopposed() {
-		r := &Result{Changes: dropTimes(slices.Clone(in.Mine)), Built: map[string]bool{}, From: map[string]string{}}
+		r := &Result{Changes: slices.Clone(in.Mine), Built: map[string]bool{}, From: map[string]string{}}
 		return r, fail(".", ctx.Err())
 	}
 	m, err := newMerger(ctx, in)

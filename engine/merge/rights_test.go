@@ -58,6 +58,25 @@ func TestSecurityLabelIsNoConflict(t *testing.T) {
 	}
 }
 
+// A label that differs is no change either where nobody has changed the real tree.
+func TestSecurityLabelAloneIsNoChange(t *testing.T) {
+	w := trees(t, "f\n1\n", "f\nm\n", "")
+	in := w.input()
+	if len(in.Real) > 0 {
+		t.Fatalf("real has\n%s", brief(in.Real))
+	}
+	for i := range in.Mine {
+		if c := &in.Mine[i]; c.Path == "f" {
+			labelled := *c.Old
+			labelled.Xattrs = map[string]string{"security.selinux": "m"}
+			c.What, c.New = diff.Xattrs, &labelled
+		}
+	}
+	if r := w.trees(in); brief(r.Changes) != "" {
+		t.Errorf("changes:\n%s", brief(r.Changes))
+	}
+}
+
 func TestDirectoryTimeIsNoChangeWhereNamesChange(t *testing.T) {
 	w := trees(t, "d/a\n1\n;e/a\n1\n", "d mode=0700 time=5;d/m\nm\n;e mode=0700 time=5", "d mode=0750 time=7;e mode=0750 time=7")
 	in := w.input()

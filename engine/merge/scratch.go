@@ -16,7 +16,7 @@ import (
 // A scratch is the directory into which the merge writes content that neither sandbox nor real tree has, such
 // as merged texts. It is opened on first use.
 type scratch struct {
-	dir  *os.File
+	dir  string
 	root *os.Root
 }
 
@@ -24,10 +24,10 @@ func (s *scratch) open() (*os.Root, error) {
 	if s.root != nil {
 		return s.root, nil
 	}
-	if s.dir == nil {
-		return nil, errors.New("no scratch directory for merged files")
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
 	}
-	root, err := os.OpenRoot(vfs.FDPath(s.dir))
+	root, err := os.OpenRoot(s.dir)
 	s.root = root
 	return root, err
 }

@@ -50,7 +50,7 @@ func (w *world) input() merge.Input {
 	must(w.t, os.RemoveAll(scratch), os.Mkdir(scratch, 0o700))
 	in := merge.Input{
 		MineTree: treetest.Open(w.t, w.mine), RealTree: treetest.Open(w.t, w.real), BaseTree: base,
-		Scratch: treetest.Open(w.t, scratch), MineName: names.Mine, RealName: names.Real,
+		Scratch: scratch, MineName: names.Mine, RealName: names.Real,
 		OpenBase: func(path string) (*os.File, error) { return os.Open(filepath.Join(w.base, path)) },
 	}
 	in.Mine, in.Real = w.differences(w.base, w.mine), w.differences(w.base, w.real)
@@ -77,7 +77,7 @@ func (w *world) apply(in merge.Input, r *merge.Result) {
 	w.t.Helper()
 	target := treetest.Open(w.t, w.target)
 	taken := time.Now().Add(-time.Hour)
-	from := promote.Source{Tree: in.MineTree, Built: in.Scratch, In: r.Built, From: r.From}
+	from := promote.Source{Tree: in.MineTree, Built: treetest.Open(w.t, in.Scratch), In: r.Built, From: r.From}
 	_, err := promote.Apply(w.t.Context(), promote.Target{Root: target, Path: w.target, StateDir: filepath.Join(w.top, "state")}, from, r.Changes,
 		promote.Options{
 			Base:  promote.Base{Taken: taken, Frozen: true, Root: in.RealTree},
@@ -93,7 +93,7 @@ func (w *world) apply(in merge.Input, r *merge.Result) {
 		w.t.Errorf("the target has been changed:\n%s\nthe result says:\n%s", got, want)
 	}
 	for path := range r.Built {
-		if _, err := os.Lstat(filepath.Join(in.Scratch.Name(), path)); err != nil {
+		if _, err := os.Lstat(filepath.Join(in.Scratch, path)); err != nil {
 			w.t.Errorf("built: %v", err)
 		}
 	}

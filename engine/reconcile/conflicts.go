@@ -97,12 +97,7 @@ func (rc *Reconciler) Conflicts(ctx context.Context, name string) ([]Conflict, e
 	if err != nil || len(list.Conflicts) == 0 {
 		return nil, err
 	}
-	changes, err := rc.compare.Changes(ctx, rec)
-	if err != nil {
-		return nil, err
-	}
-	defer changes.Close()
-	return rc.unresolved(ctx, rec, changes)
+	return rc.conflictsOf(ctx, rec)
 }
 
 // unresolved lists the conflicts of the last refresh that are still open. A conflict is resolved when it was

@@ -110,6 +110,9 @@ func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 			return scratchError(at, err)
 		}
 		p.res.Built[name] = true
+		if err := p.openBuilt(); err != nil {
+			return err
+		}
 	}
 	maps.Copy(p.seen, g.Seen)
 	p.git = append(p.git, g)

@@ -46,6 +46,7 @@ type partMerge struct {
 	in       merge.Input
 	res      *merge.Result
 	scratch  string
+	built    *os.File                     // scratch, open, once files of the result are in it
 	seen     map[string]*diff.Node        // the real files at the changed paths, read before their content
 	answered map[string]merge.Choice      // the answers of choose, by the conflict's path
 	exact    bool                         // there are exact lists of all changes
@@ -73,7 +74,7 @@ func (m *partMerge) close() {
 	if m == nil {
 		return
 	}
-	for _, f := range []*os.File{m.real, m.in.Scratch} {
+	for _, f := range []*os.File{m.real, m.built} {
 		if f != nil {
 			f.Close()
 		}
@@ -108,6 +109,9 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 		if err == nil && r.failed != nil {
 			err = *r.failed
 		}
+		if err == nil && len(m.res.Built) > 0 {
+			err = m.openBuilt()
+		}
 		moved := "" // a file that changed under the reader is one, too
 		if err == nil {
 			moved, err = m.changedSince(ctx)
@@ -140,12 +144,7 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	if err := os.RemoveAll(m.scratch); err != nil {
 		return m, scratchError(m.scratch, err)
 	}
-	if err := os.MkdirAll(m.scratch, 0o700); err != nil {
-		return m, scratchError(m.scratch, err)
-	}
-	if m.in.Scratch, err = os.Open(m.scratch); err != nil {
-		return m, scratchError(m.scratch, err)
-	}
+	m.in.Scratch = m.scratch
 	if err := rc.openMergeBase(m); err != nil {
 		return m, err
 	}
@@ -179,6 +178,14 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 		}
 	}
 	return m, nil
+}
+
+// openBuilt opens the scratch directory of the merge, which has files of the result, as m.built.
+func (m *partMerge) openBuilt() (err error) {
+	if m.built == nil {
+		m.built, err = os.Open(m.scratch)
+	}
+	return scratchError(m.scratch, err)
 }
 
 // scratchError returns err as an error about path, in the scratch directory of a merge.

@@ -53,7 +53,7 @@ func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 // someSteps fills in steps[from:to] of a plan. both has the paths that the real tree has changed, too.
 func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to int, both map[string]bool) error {
 	var h hasher
-	real, mine, built := baseline.RootedReader{Root: p.real}, baseline.RootedReader{Root: p.Part.New}, baseline.RootedReader{Root: p.in.Scratch}
+	real, mine, built := baseline.RootedReader{Root: p.real}, baseline.RootedReader{Root: p.Part.New}, baseline.RootedReader{Root: p.built}
 	defer real.Close()
 	defer mine.Close()
 	defer built.Close()

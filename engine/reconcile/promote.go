@@ -142,7 +142,7 @@ func (p *promotionPart) target(e *Reconciler) promote.Target {
 
 // Source tells package promote where the content of the changes is: in the sandbox or in merged files.
 func (p *promotionPart) Source() promote.Source {
-	return promote.Source{Tree: p.Part.New, Built: p.in.Scratch, In: p.res.Built, From: p.res.From}
+	return promote.Source{Tree: p.Part.New, Built: p.built, In: p.res.Built, From: p.res.From}
 }
 
 // wouldPromote checks whether the real tree has changed since the plan, and counts the changes in r.

@@ -219,7 +219,7 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a Answers) e
 		return err
 	}
 	defer fork.Close()
-	source := promote.Source{Tree: p.New, Built: m.in.Scratch, In: m.res.Built, From: m.res.From}
+	source := promote.Source{Tree: p.New, Built: m.built, In: m.res.Built, From: m.res.From}
 	if err := promote.Replay(ctx, fork.Dir, source, m.res.Changes); err != nil {
 		return err
 	}

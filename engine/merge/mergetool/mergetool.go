@@ -43,7 +43,7 @@ func Run(ctx context.Context, tool string, terminal *Terminal, files Versions, d
 	if err := os.RemoveAll(dir); err != nil {
 		return fail(err)
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
