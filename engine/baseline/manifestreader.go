@@ -33,13 +33,16 @@ type manifestReader struct {
 	real  RootedReader
 	files []foundFile
 	found hash.Hash // of all paths
+	line  []byte    // what was written to found last, for its memory
 }
 
-// A foundFile is a file of the workspace, other than a directory, that a manifestReader has found, with its
-// metadata.
+// A foundFile is a file of the workspace, other than a directory, that a manifestReader has found, with the
+// metadata by which it recognises a change. It is small, because a start holds one for each file.
 type foundFile struct {
-	path string
-	st   vfs.Stat
+	path  string
+	ino   uint64
+	size  int64
+	ctime vfs.Timestamp
 }
 
 // newManifestReader returns a reader that lists the files of a sandbox's workspace, which lies in the tree t;
@@ -72,12 +75,12 @@ func (r *manifestReader) close() {
 
 // leaveOut removes the entries of paths that differ in a later reading.
 func (r *manifestReader) leaveOut(later *manifestReader) {
-	now := make(map[string]vfs.Stat, len(later.files))
+	now := make(map[string]foundFile, len(later.files))
 	for _, f := range later.files {
-		now[f.path] = f.st
+		now[f.path] = f
 	}
 	for _, f := range r.files {
-		if st, ok := now[f.path]; !ok || st.Ino != f.st.Ino || st.Size != f.st.Size || st.CTime != f.st.CTime {
+		if now[f.path] != f {
 			delete(r.now.list.Nodes, filepath.Join(r.root, f.path))
 		}
 	}
@@ -140,7 +143,7 @@ func (r *manifestReader) reuseAll() (fresh []foundFile) {
 			fresh = append(fresh, f)
 		}
 	}
-	slices.SortFunc(fresh, func(a, b foundFile) int { return b.st.CTime.Time().Compare(a.st.CTime.Time()) })
+	slices.SortFunc(fresh, func(a, b foundFile) int { return b.ctime.Time().Compare(a.ctime.Time()) })
 	return fresh
 }
 
@@ -161,7 +164,10 @@ func (r *manifestReader) readDir(path string) error {
 			return err
 		}
 		st, err := vfs.Lstat(int(dir.Fd()), e.Name)
-		at := filepath.Join(path, e.Name)
+		at := e.Name
+		if path != "." {
+			at = path + "/" + e.Name
+		}
 		if err != nil || st.Mount != r.top.Mount || st.Dev != r.top.Dev || r.skip(at) {
 			continue
 		}
@@ -173,10 +179,10 @@ func (r *manifestReader) readDir(path string) error {
 			return errTooLarge
 		}
 		r.note(at, &st)
-		r.files = append(r.files, foundFile{at, st})
+		r.files = append(r.files, foundFile{at, st.Ino, st.Size, st.CTime})
 		if r.reading != nil {
 			r.reading.files.Store(int64(len(r.files)))
-			if len(r.files) > quickNames {
+			if len(r.files) == quickNames+1 {
 				r.reading.enough()
 			}
 		}
@@ -204,11 +210,12 @@ func (r *manifestReader) note(path string, st *vfs.Stat) {
 	if st.IsDir() {
 		size = 0
 	}
-	line := append(make([]byte, 0, len(path)+64), path...)
+	line := append(r.line[:0], path...)
 	for _, n := range []uint64{0, st.Ino, size, uint64(st.CTime.Sec), uint64(st.CTime.Nsec), uint64(st.MTime.Sec), uint64(st.MTime.Nsec)} {
 		line = binary.LittleEndian.AppendUint64(line, n)
 	}
 	r.found.Write(line)
+	r.line = line
 }
 
 // reuse copies the entry of a file from the last manifest, the list of the workspace's files, into the new
@@ -216,11 +223,11 @@ func (r *manifestReader) note(path string, st *vfs.Stat) {
 func (r *manifestReader) reuse(f *foundFile) bool {
 	abs := filepath.Join(r.root, f.path)
 	e, ok := r.old.list.Nodes[abs]
-	if !ok || e.Node == nil || e.Node.Ino != f.st.Ino || !e.Node.CTime.Equal(f.st.CTime.Time()) || e.Node.Size != f.st.Size {
+	if !ok || e.Node == nil || e.Node.Ino != f.ino || !e.Node.CTime.Equal(f.ctime.Time()) || e.Node.Size != f.size {
 		return false
 	}
 	if e.Data != "" {
-		r.now.list.bytes += f.st.Size
+		r.now.list.bytes += f.size
 	}
 	r.now.list.Nodes[abs] = e
 	return true

@@ -198,6 +198,7 @@ func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Readi
 		return
 	}
 	defer again.close()
+	again.files = make([]foundFile, 0, len(m.files)+1)
 	if again.readDir(".") != nil {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -56,15 +57,13 @@ func (hf *Host) Skip(b snapshot.Backend, tree string) func(string) bool {
 	if hidden := b.Facts().Hidden; hidden != "" {
 		ours = append(ours, hidden)
 	}
+	for i, dir := range ours { // once, since the function is called for each file
+		if rel, err := filepath.Rel(tree, dir); err == nil {
+			ours[i] = rel
+		}
+	}
 	return func(path string) bool {
-		if strings.HasPrefix(filepath.Base(path), ".snapfs-apply-") { // backups of promote
-			return true
-		}
-		for _, o := range ours {
-			if filepath.Join(tree, path) == o {
-				return true
-			}
-		}
-		return false
+		return strings.HasPrefix(filepath.Base(path), ".snapfs-apply-") || // backups of promote
+			slices.Contains(ours, path)
 	}
 }
