@@ -88,7 +88,7 @@ func twentyProcessesAtOnce(t *testing.T, b *bench) {
 func TestOneSandboxIsRacedFor(t *testing.T) { asBoth(t, oneSandboxIsRacedFor) }
 
 func oneSandboxIsRacedFor(t *testing.T, b *bench) {
-	for round := range 8 {
+	for round := range treetest.Budget(t, 4, 8) {
 		b.new("s")
 		b.in("s", "printf 0 > f")
 		ctx := t.Context()

@@ -69,7 +69,11 @@ func rounds(t *testing.T) int {
 
 func TestWhatIsSentIsEqualHoweverOftenItIsInterrupted(t *testing.T) {
 	treetest.NeedRoot(t)
-	for name, pair := range pairings() {
+	all := pairings()
+	if !treetest.Long(t) { // the changes are found by a walk there, as from overlay to btrfs
+		delete(all, "directories of btrfs")
+	}
+	for name, pair := range all {
 		t.Run(name, func(t *testing.T) { interrupted(t, pair, treetest.Powers{Root: true, NoDirRename: true}) })
 	}
 }

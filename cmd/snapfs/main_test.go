@@ -122,6 +122,8 @@ func scripts(t *testing.T, backend string, names ...string) {
 			switch c {
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "long":
+				return treetest.Long(t), nil
 			case "served":
 				return backend == "fusecow", nil
 			case "systemd":

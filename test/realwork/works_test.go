@@ -71,7 +71,7 @@ var everybody = []work{
 		name: "npm", needs: []string{"npm", "node"}, online: true, once: true,
 		changes: []string{"/work/node_modules/is-number/index.js", "/work/package-lock.json"},
 	},
-	{name: "pip", needs: []string{"python3"}, online: true, once: true, changes: []string{"/work/venv/pyvenv.cfg", "/six.py"}},
+	{name: "pip", needs: []string{"python3"}, online: true, heavy: true, changes: []string{"/work/venv/pyvenv.cfg", "/six.py"}},
 	{name: "venv", needs: []string{"python3"}, once: true, changes: []string{"/work/venv/pyvenv.cfg"}},
 	{
 		name: "go", needs: []string{"go"}, heavy: true, changes: []string{"/work/program"},
@@ -110,7 +110,7 @@ var everybody = []work{
 
 var onlyRoot = []work{
 	{name: "apt", needs: []string{"apt-get"}, online: true, heavy: true, changes: []string{"/usr/bin/hello", "/var/lib/dpkg/status"}},
-	{name: "postgres-root", needs: []string{"pg_createcluster", "psql"}, changes: []string{"/realwork/postmaster.opts", "/realwork/postgresql.conf"}},
+	{name: "postgres-root", needs: []string{"pg_createcluster", "psql"}, heavy: true, changes: []string{"/realwork/postmaster.opts", "/realwork/postgresql.conf"}},
 	{name: "system", needs: []string{"useradd"}, changes: []string{"/etc/hosts", "/etc/passwd", "/usr/share/doc", "/var/lib/dpkg.away"}},
 	{name: "su-root", needs: []string{"su", "setpriv"}},
 }

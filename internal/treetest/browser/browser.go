@@ -84,7 +84,7 @@ func Start(t testing.TB) *Browser {
 	in.Close()
 	out.Close()
 	b := &Browser{T: t, connection: &connection{to: to, from: bufio.NewReaderSize(from, 1<<20)}}
-	stuck := time.AfterFunc(4*patience, func() { from.Close() })
+	stuck := time.AfterFunc(10*patience, func() { from.Close() }) // more than all cases that share the browser take
 	t.Cleanup(func() {
 		fmt.Fprintf(to, `{"id":0,"method":"Browser.close"}`+"\x00")
 		last := time.AfterFunc(patience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
