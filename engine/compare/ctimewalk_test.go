@@ -145,6 +145,7 @@ func BenchmarkWalkBesideFind(b *testing.B) {
 // A walk whose context ends, as that of a command with little time for it, looks at nothing more:
 // neither at the directories that it knows of, nor at the rest of a large one.
 func TestTheWalkEndsWithItsContext(t *testing.T) {
+	treetest.OncePerRun(t)
 	tree, _ := forest(t, 10_000)
 	const most = 20
 	for _, threads := range []int{1, walkThreads} {

@@ -128,6 +128,7 @@ func during(ctx context.Context, step string, f func()) context.Context {
 }
 
 func TestAChangeAtTheWorstInstantIsNeitherLostNorOverwritten(t *testing.T) {
+	treetest.OncePerRun(t)
 	const mine = "the user's own words"
 	save := func(p string) error {
 		return errors.Join(os.WriteFile(p+".tmp", []byte(mine), 0o644), os.Rename(p+".tmp", p))
@@ -200,6 +201,7 @@ func TestAnAttributeSetOnAFileThatWasDisplacedIsNoticed(t *testing.T) {
 }
 
 func TestSwappingAParentForALinkNeverLeadsOutside(t *testing.T) {
+	treetest.OncePerRun(t)
 	var before, after treetest.Script
 	before = append(before, do(treetest.Mkdir, "d", ""))
 	for i := range 20 {

@@ -174,6 +174,7 @@ func killed(t *testing.T, w *world, command string, step int) bool {
 }
 
 func TestAfterKillAtAnyStepRecoverFindsTheOldTreeOrTheNew(t *testing.T) {
+	treetest.OncePerRun(t)
 	t.Run("here", func(t *testing.T) { killEverywhere(t, treetest.Dir(t)) })
 	if long(t) { // in make test the kills at system calls are on btrfs too
 		t.Run("btrfs", func(t *testing.T) { killEverywhere(t, treetest.Btrfs(t)) })

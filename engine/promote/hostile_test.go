@@ -199,6 +199,7 @@ func TestAPipeNeverHangs(t *testing.T) {
 // while another goroutine exchanges a directory of the target with a link that leads out of
 // it, as fast as the kernel can.
 func TestADirectoryThatIsSwappedForALinkMeanwhileLeadsNowhere(t *testing.T) {
+	treetest.OncePerRun(t)
 	before := treetest.Script{do(treetest.Mkdir, "d", ""), do(treetest.Mkdir, "d/sub", ""), file("d/x", 1, 10), file("d/sub/x", 1, 10), file("d/gone", 1, 10)}
 	after := treetest.Script{
 		do(treetest.Unlink, "d/x", ""), file("d/x", 2, 10), do(treetest.Unlink, "d/sub/x", ""), file("d/sub/x", 2, 10),

@@ -40,6 +40,7 @@ func TestApplyMakesTheRealTreeEqualToTheSandbox(t *testing.T) {
 // With this many files, the disk starts to write while others are built. In make test it starts after a tenth
 // of the files.
 func TestThousandsOfFilesArriveAndGoBack(t *testing.T) {
+	treetest.OncePerRun(t)
 	w := newWorld(t, treetest.Dir(t), nil, nil)
 	files := 2700
 	if !treetest.Long(t) {

@@ -15,6 +15,7 @@ import (
 // TestCleanInodeTakesLittleMemory: a million looked-up inodes take less than 300 MB of the server: 240 bytes
 // each on the heap, plus a third as garbage.
 func TestCleanInodeTakesLittleMemory(t *testing.T) {
+	treetest.OncePerRun(t)
 	dir := treetest.Dir(t)
 	lower := dir + "/lower"
 	if err := os.Mkdir(lower, 0o755); err != nil {
