@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/btrfs"
+	"github.com/snapfs/snapfs/backends/fusecow"
+	"github.com/snapfs/snapfs/backends/fusecow/servetest"
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
@@ -37,6 +39,10 @@ type foldBench struct {
 func TestRenamedDirectoriesUnfoldToTheFullList(t *testing.T) {
 	treetest.NeedRoot(t)
 	t.Run("overlay", func(t *testing.T) { unfold(t, overlay.Driver, snapshottest.OnDisk) })
+	t.Run("fusecow", func(t *testing.T) {
+		treetest.NeedDevice(t, "/dev/fuse")
+		unfold(t, servetest.Driver(fusecow.Driver), snapshottest.OnDisk)
+	})
 	t.Run("btrfs", func(t *testing.T) {
 		treetest.NeedProgram(t, "mkfs.btrfs")
 		disk := treetest.Btrfs(t)

@@ -97,8 +97,23 @@ func (b *backend) compare(x, y *record, yield func(snapshot.Candidate, error) bo
 		}
 		return nil
 	})
+	if err == nil && len(from.Layers) == 0 {
+		err = listRenamed(to, yield)
+	}
 	if errors.Is(err, errStop) {
 		return nil
+	}
+	return err
+}
+
+// listRenamed yields the directories of the lower that the layers of o show under other names. They are renamed
+// ones in a comparison with a state that has no layers, because that shows them under the names in the lower.
+func listRenamed(o layer.Options, yield func(snapshot.Candidate, error) bool) error {
+	list, err := layer.FindBorrowed(o)
+	for _, l := range list {
+		if l.Dir && !yield(snapshot.Candidate{Path: l.Path, Tree: true, RenamedFrom: l.From}, nil) {
+			return errStop
+		}
 	}
 	return err
 }
