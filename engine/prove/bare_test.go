@@ -42,6 +42,8 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 		"state":          {dir},
 		"variables":      {"PATH"},
 		"read-only":      {dir, file},
+		"data":           {dir, file},
+		"tools":          {"/bin/true"},
 		"see-process":    {pid, start},
 		"signal-process": {pid, start},
 		"trace-process":  {pid, start},

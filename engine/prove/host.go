@@ -24,6 +24,8 @@ func hostProbes() []Probe {
 		{Name: "state", Args: []string{"PATH..."}, plan: planMasked},
 		{Name: "variables", Args: []string{"NAME..."}, plan: planVariables},
 		{Name: "read-only", Args: []string{"PATH..."}, plan: planReadOnly},
+		{Name: "data", Args: []string{"PATH..."}, plan: planReadOnly},
+		{Name: "tools", Args: []string{"PROGRAM"}, plan: planProgram},
 		{Name: "see-process", Args: []string{"PID", "START"}, plan: planSee},
 		{Name: "signal-process", Args: []string{"PID", "START"}, plan: planSignal},
 		{Name: "trace-process", Args: []string{"PID", "START"}, plan: planTrace},
@@ -118,6 +120,21 @@ func writable(path string) bool {
 	f.Close()
 	os.Remove(f.Name()) //nolint:errcheck // a leftover is in the sandbox
 	return true
+}
+
+// planProgram plans a probe that tries to execute the program args[0], which the policy of the sandbox refuses.
+func planProgram(args []string) (attempt, error) {
+	return attempt{"execute " + args[0], func() outcome {
+		p, err := os.StartProcess(args[0], args, &os.ProcAttr{}) //nolint:forbidigo // whether the kernel executes it is the question
+		switch {
+		case errors.Is(err, unix.EACCES):
+			return held("%v", unix.EACCES)
+		case err != nil:
+			return untried("%v", err)
+		}
+		_, _ = p.Wait() // its status does not matter
+		return crossed("it was executed")
+	}}, nil
 }
 
 type process struct {

@@ -50,6 +50,8 @@ var places = []place{
 		p.proc = pl.Filesystem("proc", QuietMount)
 	}
 `},
+	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.ReadOnly {\n", "\tfor _, p := range pl.Spec.ReadOnly[:len(pl.Spec.ReadOnly)*isIn(\"data\")] {\n"},
+	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.NoExec {\n", "\tfor _, p := range pl.Spec.NoExec[:len(pl.Spec.NoExec)*isIn(\"tools\")] {\n"},
 	{"isolate/mounts/mask.go", "\tfor _, p := range kernelReadOnly {\n", "\tfor _, p := range kernelReadOnly[:len(kernelReadOnly)*isIn(\"proc-sys\")] {\n"},
 	{"isolate/mounts/private.go", `var deviceNodes = [...]string{`, `var deviceNodes = append(everyDisk(), `},
 	{"isolate/mounts/private.go", `"random", "urandom", "tty"}`, `"random", "urandom", "tty")

@@ -119,6 +119,8 @@ func table() []wall {
 		},
 		{parts: "variables", falls: []string{"variables"}},
 		{parts: "read-only", falls: []string{"read-only"}, on: shown},
+		{parts: "data", falls: []string{"data"}},
+		{parts: "tools", falls: []string{"tools"}},
 		{
 			parts: "read-only-trees sockets", falls: []string{"read-only"}, also: []string{"host-socket"}, on: shown, who: user,
 			why: "the overlay that keeps the host's sockets away is read-only in itself",

@@ -53,7 +53,7 @@ func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only [
 	if wanted(only, serverProbes...) {
 		walls = append(walls, p.serverTrials(ctx, host)...)
 	}
-	trials, err := chosen(append(p.limitTrials(req.Policy.Limits), walls...), only)
+	trials, err := chosen(slices.Concat(p.limitTrials(req.Policy.Limits), walls, p.ruleTrials()), only)
 	if err != nil {
 		return err
 	}
@@ -104,6 +104,8 @@ type trial struct {
 	network, note string
 	// small is the trial to run instead if a busy machine gives no clear result.
 	small *trial
+	// rule, if set, adds the rule of the policy that the probe tries to break.
+	rule func(*catalog.Policy)
 	// about returns the probe's arguments, if they depend on the sandbox.
 	about subject
 	// quick is set if the probe takes almost no time.
@@ -123,7 +125,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 		"resolver": {host.resolver, noSuchName}, "loopback": {host.port}, "abstract-socket": {host.name},
 	}
 	none := map[string]bool{"other-sandbox": true} // its target does not exist yet
-	for _, name := range serverProbes {
+	for _, name := range slices.Concat(serverProbes, ruleProbes) {
 		none[name] = true // likewise
 	}
 	if rules, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); allowed {
@@ -157,7 +159,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 // sandbox is a separate one if t has limits or a network of its own, else the one that such tests share.
 func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	try := p.tryWall
-	if t.limits != (catalog.Limits{}) || t.network != "" {
+	if t.limits != (catalog.Limits{}) || t.network != "" || t.rule != nil {
 		try = p.tryAlone
 	}
 	report, err := try(ctx, t)
@@ -178,6 +180,9 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	req.Policy.Limits = t.limits
 	if t.network != "" {
 		req.Policy.Network = t.network
+	}
+	if t.rule != nil {
+		t.rule(&req.Policy)
 	}
 	var heldBack time.Duration
 	r, err := p.hear(t, func(c engine.Command) (st isolate.Status, err error) {
