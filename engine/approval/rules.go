@@ -37,8 +37,8 @@ const (
 	OutsideNewEnvironments
 )
 
-// PackageDirs are the names of directories that contain installed packages, as patterns of [path.Match]. The last two are
-// those of Go's and Cargo's caches.
+// PackageDirs are the names of directories that contain installed packages, as patterns of [path.Match]. The last
+// two are those of Go's and Cargo's caches.
 var PackageDirs = []string{
 	"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages", "vendor", "*@v[0-9]*",
 	"*.*-" + strings.Repeat("[0-9a-f]", 16),
