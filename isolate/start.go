@@ -41,7 +41,7 @@ func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
 // equip maps the ids of pid 1, whose process id is pid, and adds the system calls that create the parts that
 // every container has. ctl is the supervisor's end of the control socket.
 func (b *builder) equip(pid, ctl int) error {
-	b.host.landlock = landlockABI() // only later steps need it, as what LookAround finds
+	b.host.landlock = landlockABI() // here, as what LookAround finds: only steps after the fork need it
 	if err := b.LookAround(); err != nil {
 		return err
 	}

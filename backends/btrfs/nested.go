@@ -86,9 +86,8 @@ func (e *entry) writeLineage(l lineage) error {
 	return e.data.writeNew(e.path+"/"+nestedName, l.text())
 }
 
-// readLineage returns the lineage of the snapshot or fork in the directory path. It is nil if none was
-// recorded, or if a crash or its size has left it
-// incomplete.
+// readLineage returns the lineage of the snapshot or fork in the directory path. It is nil if none was recorded,
+// if a crash has left the record incomplete, or if the record is larger than 16 MiB.
 func (r dataDir) readLineage(path string) (lineage, error) {
 	text, err := r.readText(path+"/"+nestedName, 16<<20)
 	if errors.Is(err, os.ErrNotExist) {

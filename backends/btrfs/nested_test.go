@@ -103,8 +103,8 @@ func TestChangesInNestedSubvolumesAreListedAfterRollbacks(t *testing.T) {
 	wantListed(t, "drift", b.DetectDrift(ctx, "s3"), "sub/f1", "sub/f2", "sub/f9")
 }
 
-// TestNestedSubvolumesWithUnknownDescentAreListedWhole removes or truncates the record of the lineage, as a snapfs
-// of before or a crash leaves it.
+// TestNestedSubvolumesWithUnknownDescentAreListedWhole removes or truncates the record of the lineage, as an
+// earlier snapfs or a crash leaves it.
 func TestNestedSubvolumesWithUnknownDescentAreListedWhole(t *testing.T) {
 	for _, record := range []string{"", nestedFormat, nestedFormat + "0b4b7a1c 7f2c:x\nend\n"} {
 		b, tree := nestedFixture(t)

@@ -106,8 +106,9 @@ func (b *backend) compare(x, y *record, yield func(snapshot.Candidate, error) bo
 	return err
 }
 
-// listRenamed yields the directories of the lower that the layers of o show under other names. They are renamed
-// ones in a comparison with a state that has no layers, because that shows them under the names in the lower.
+// listRenamed yields the directories of the lower that the layers of o show under other names. The other state of
+// the comparison must have no layers: it shows these directories under their names in the lower, so that they are the
+// renamed ones.
 func listRenamed(o layer.Options, yield func(snapshot.Candidate, error) bool) error {
 	list, err := layer.FindBorrowed(o)
 	for _, l := range list {

@@ -43,8 +43,9 @@ lists the changes that lead from the first to the second. If a sandbox is named 
 
 Commits are listed by branch, in place of the files of git's own that hold them.
 
-A renamed directory of 1,000 entries or more is one line, with lines for what changed in it;
-its name as a path lists every file, as do --patch, --stat and --html.
+A renamed directory of 1,000 entries or more is one line, with lines for what changed in it,
+where the backend knows of the rename (fusecow, and as root overlay and btrfs). Its name as
+a path lists every file, as do --patch, --stat and --html.
 
 Paths limit the result. Relative paths start at the workspace, or at the current
 directory if it lies in the workspace. Write a path that reads like a name with a

@@ -11,12 +11,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// namedBy returns the texts of a command in which a failure's hidden paths are looked for. tty has its last
-// output.
+// namedBy returns the texts in which [attempts.Naming.Hidden] searches for hidden paths that a failed command named:
+// its arguments, and its last output, from tty.
 func namedBy(command engine.Command, tty *terminal) attempts.Naming {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "" // then ~ is nowhere
+		home = "" // then ~ is not expanded
 	}
 	return attempts.Naming{Args: command.Args, Output: tty.tail(), Dir: command.Dir, Home: home}
 }
@@ -36,8 +36,8 @@ func (a *app) printNamed(status int, named []attempts.NamedPath) {
 	}
 }
 
-// named returns the hidden paths that the failed command of the run names. Of a sandbox whose files are observed,
-// the list of attempts has them.
+// named returns and prints the hidden paths that the command of the run names, if it failed. It returns none for a
+// sandbox whose files are observed: the list of attempts has them.
 func (r *runner) named(s *engine.Session, command engine.Command, tty *terminal, st engine.Status) []attempts.NamedPath {
 	p := &s.Record.Policy
 	if st.ExitCode() == 0 || st.Signal != 0 || s.Hit != nil || p.Result != nil || p.Observe {
@@ -51,7 +51,7 @@ func (r *runner) named(s *engine.Session, command engine.Command, tty *terminal,
 	return named
 }
 
-// printNamedIn prints which hidden paths a failed command in the sandbox called name names.
+// printNamedIn prints which hidden paths a command in the sandbox called name names, if it failed.
 func (a *app) printNamedIn(ctx context.Context, e *engine.Engine, name string, command engine.Command, tty *terminal, st engine.Status) {
 	if st.ExitCode() == 0 || st.Signal != 0 || a.ui.json {
 		return

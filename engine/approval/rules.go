@@ -37,12 +37,19 @@ const (
 	OutsideNewEnvironments
 )
 
-// PackageDirs are the names of directories that contain installed packages, as patterns of [path.Match]. The last two are
-// those of Go's and Cargo's caches.
+// PackageDirs are the names of directories that contain installed packages, as patterns of [path.Match]. The last
+// two are those of Go's and Cargo's caches.
 var PackageDirs = []string{
 	"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages", "vendor", "*@v[0-9]*",
-	"*.*-" + strings.Repeat("[0-9a-f]", 16),
+	"*.*-" + hash,
 }
+
+// hash matches the 16 hexadecimal digits at the end of a directory's name in Cargo's cache. It is a constant, since
+// PackageDirs would otherwise be computed at each start of snapfs.
+const (
+	hash    = fourHex + fourHex + fourHex + fourHex
+	fourHex = "[0-9a-f][0-9a-f][0-9a-f][0-9a-f]"
+)
 
 // isPackageDir reports whether an element of a path is the name of a directory with installed packages, by
 // [PackageDirs].

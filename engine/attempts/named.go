@@ -52,7 +52,7 @@ func (n Naming) Leaves(dir string) bool {
 	return slices.ContainsFunc(n.paths(), func(path string) bool { return !hostfs.Within(path, dir) })
 }
 
-// paths returns the absolute paths that the texts of the command name, each as often as they do.
+// paths returns the absolute paths that the texts of the command name. It repeats one that they name repeatedly.
 func (n Naming) paths() []string {
 	var paths []string
 	left := maxNamedText
@@ -71,8 +71,8 @@ func (n Naming) paths() []string {
 	return append(paths, n.pathsIn(n.Output)...)
 }
 
-// pathsIn returns the absolute paths, and those in the home directory, in text, in which spaces, and characters that
-// separate words in a shell, an option or a message, end a path.
+// pathsIn returns the paths in text that are absolute or begin with the home directory, such as ~/x. A path ends at a
+// space, or at a character that separates words in a shell, an option or a message.
 func (n Naming) pathsIn(text string) []string {
 	var paths []string
 	ends := func(c rune) bool { return c <= ' ' || strings.ContainsRune("'\"`:,;()<>|&", c) }
@@ -91,7 +91,8 @@ func (n Naming) pathsIn(text string) []string {
 	return paths
 }
 
-// pathAt returns the path that word is, or "". Of a pattern, or a name with a variable in it, it is the directory.
+// pathAt returns the path that word is, or "". For a pattern, or a name with a variable in it, it returns the
+// directory.
 func (n Naming) pathAt(word string) string {
 	path := word
 	for _, home := range []string{"~/", "$HOME/", "${HOME}/"} {
@@ -108,8 +109,8 @@ func (n Naming) pathAt(word string) string {
 	return filepath.Clean(path)
 }
 
-// hiddenIn returns the one of places in which path lies, by its name or after the host's symbolic links, or "" if
-// there is none. It does not depend on whether the hidden place contains path: a program in the sandbox, which
+// hiddenIn returns the one of places in which path lies, as it is written or with the host's symbolic links
+// followed, or "" if there is none. It does not depend on whether the hidden place contains path: a program in the sandbox, which
 // may see the answer, must not learn that.
 func hiddenIn(path string, places []string) string {
 	for _, path := range []string{path, followed(path)} {

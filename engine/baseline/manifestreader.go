@@ -33,7 +33,7 @@ type manifestReader struct {
 	real  RootedReader
 	files []foundFile
 	found hash.Hash // of all paths
-	line  []byte    // what was written to found last, for its memory
+	line  []byte    // the buffer of note, which each call uses again
 }
 
 // A foundFile is a file of the workspace, other than a directory, that a manifestReader has found, with the

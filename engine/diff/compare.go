@@ -224,8 +224,8 @@ func targetsDiffer(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	return target[older] != target[newer], nil
 }
 
-// compareXattrs returns the extended attributes of a file, name in the directory p, in the two compared trees, and whether
-// they differ.
+// compareXattrs returns the extended attributes of a file, name in the directory p, in the two compared trees, and
+// whether they differ.
 func (w *worker) compareXattrs(p dirPair, name string) (x [2]xattrs, differ bool, err error) {
 	for i := range x {
 		if x[i], err = w.xattrs(p.dir[i], name); err != nil {

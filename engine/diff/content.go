@@ -80,7 +80,8 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]vfs.Stat) (bool, error) {
 // pairs holds pairs of buffers that the comparisons of many small files reuse.
 var pairs = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
 
-// SameBytes reports whether two readers deliver the same bytes up to their ends, to compare two files. It ends with ctx.
+// SameBytes reports whether two readers deliver the same bytes up to their ends, to compare two files. When ctx is
+// cancelled, it returns the error of ctx.
 func SameBytes(ctx context.Context, f, g io.Reader) (bool, error) {
 	two := pairs.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
 	defer pairs.Put(two)

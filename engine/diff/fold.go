@@ -56,7 +56,7 @@ func (f *folds) around(path string, side int) *fold {
 	return nil
 }
 
-// add adds to f, or removes from it, the renamed directory at.
+// add adds the renamed directory at to the folds.
 func (f *folds) add(at *fold) {
 	f.all = append(f.all, at)
 	for side, path := range at.path {
@@ -64,6 +64,7 @@ func (f *folds) add(at *fold) {
 	}
 }
 
+// remove removes the renamed directory at from the folds, so that all its entries are listed.
 func (f *folds) remove(at *fold) {
 	f.all = slices.DeleteFunc(f.all, func(x *fold) bool { return x == at })
 	for side, path := range at.path {

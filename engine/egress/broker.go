@@ -118,7 +118,7 @@ func openSecret(s *catalog.Secret) (*os.File, error) {
 		if err != nil {
 			return nil, refuse(err)
 		}
-		return filled(value)
+		return pipeWith(value)
 	}
 	if s.File != "" {
 		f, err := os.Open(s.File)

@@ -14,19 +14,11 @@ const maxField = 16 << 10
 
 // FieldOf returns the text at the place field of the JSON file at path: names of members joined by dots, as
 // "claudeAiOauth.accessToken". It is for secrets that programs store in files with other values beside them.
-// Errors: those of reading the file, and one without the file's content if the field is no text in it.
+// Errors: those of reading the file, and one without the file's content if it has no text there.
 func FieldOf(path, field string) (string, error) {
-	data, err := os.ReadFile(path)
+	value, err := ValueAt(path, field)
 	if err != nil {
 		return "", err
-	}
-	var value any
-	if json.Unmarshal(data, &value) != nil {
-		return "", fmt.Errorf("%s is no JSON", path)
-	}
-	for name := range strings.SplitSeq(field, ".") {
-		members, _ := value.(map[string]any)
-		value = members[name]
 	}
 	text, _ := value.(string)
 	switch {
@@ -38,9 +30,27 @@ func FieldOf(path, field string) (string, error) {
 	return text, nil
 }
 
-// filled returns the reading end of a pipe that holds value, for the network proxy, which gets a secret by
+// ValueAt returns the decoded value at the place field of the JSON file at path, or nil if there is none; see
+// [FieldOf]. Errors: those of reading the file, and one without the file's content if it is not JSON.
+func ValueAt(path, field string) (any, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var value any
+	if json.Unmarshal(data, &value) != nil {
+		return nil, fmt.Errorf("%s is not JSON", path)
+	}
+	for name := range strings.SplitSeq(field, ".") {
+		members, _ := value.(map[string]any)
+		value = members[name]
+	}
+	return value, nil
+}
+
+// pipeWith returns the reading end of a pipe that holds value, for the network proxy, which gets a secret by
 // descriptor. The caller closes it.
-func filled(value string) (*os.File, error) {
+func pipeWith(value string) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ func TestASecretIsOneFieldOfAFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("sk-plain"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := FieldOf(path, "one"); err == nil || strings.Contains(err.Error(), "sk-") || !strings.Contains(err.Error(), "no JSON") {
+	if _, err := FieldOf(path, "one"); err == nil || strings.Contains(err.Error(), "sk-") || !strings.Contains(err.Error(), "not JSON") {
 		t.Errorf("%v", err)
 	}
 }

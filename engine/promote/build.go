@@ -32,7 +32,7 @@ type location struct {
 const builders = 2
 
 // syncEvery is the number of new files built after which a promotion starts to write them to disk, while it
-// builds more.
+// builds more. Only tests change it.
 var syncEvery = 2500
 
 // build builds the new versions of all changed files beside the target: single files first, on several

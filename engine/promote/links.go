@@ -23,8 +23,9 @@ func class(c *diff.Change) string {
 	return c.Path
 }
 
-// planLinks decides, if the plan has files with several names, for each changed name with hard links whether the real inode stays, the name becomes a
-// hard link of a real file that stays (the anchor), or it gets a file of its own.
+// planLinks decides for each changed name of a file with several names (hard links) whether the real inode stays,
+// the name becomes a hard link of a real file that stays (the anchor), or it gets a file of its own. It is needed
+// only for a plan with such files.
 func (p *planner) planLinks() error {
 	p.anchors = map[string]string{}
 	anchor := map[string]uint64{} // inode of a class's anchor

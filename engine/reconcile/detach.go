@@ -46,9 +46,9 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOp
 }
 
 // Detach copies into the sandbox those renamed files that it still reads from the real tree and that a promotion with
-// the options o will change there. The caller has frozen the sandbox, or nothing runs in it. Errors: ErrBusy if use is InUse and there
-// is such a file; ErrConflict if the real tree has lost a renamed directory, in which the sandbox would then see what
-// the promotion creates there.
+// the options o will change there. The caller has frozen the sandbox, or nothing runs in it. Errors: ErrBusy if use is
+// InUse and there is such a file; ErrConflict if the real tree has lost a renamed directory, in which the sandbox
+// would then see what the promotion creates there.
 func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, o PlanOptions) error {
 	var places changedPaths
 	for _, t := range rec.Trees {

@@ -70,21 +70,22 @@ func (sv *Manager) recordPause(rec *catalog.Record, h *Supervisor) {
 		}
 		if why := h.Resources.paused.Load(); held.ID == rec.ID && why != nil {
 			held.Paused, held.LimitHit = why, why
-			_ = held.Save() // likewise
+			_ = held.Save() // without it, lists show the sandbox as running
 		}
 		held.Release()
 		return
 	}
 }
 
-// refill resumes the sandbox for a client that has increased its budget, if the sandbox is paused for that.
+// refill resumes the sandbox for a client that has increased its budget, if the sandbox is paused because that was
+// spent.
 func (h *Supervisor) refill(client *fdsock.Conn) {
 	h.deadlines.resumeWhenFrozen(budgetLimit)
 	send(client, Reply{Paused: h.Resources.paused.Load()})
 }
 
 // Refill resumes a sandbox that was paused because its budget was spent, after its limit was increased. It
-// reports whether the sandbox was paused for that. Errors: those of [Manager.Hold].
+// reports whether it has resumed the sandbox. Errors: those of [Manager.Hold].
 func (sv *Manager) Refill(ctx context.Context, name string) (resumed bool, err error) {
 	h, err := sv.Hold(ctx, name, "raising the budget")
 	if err != nil {

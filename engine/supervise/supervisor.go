@@ -46,7 +46,7 @@ type Supervisor struct {
 	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
 	journal    *egress.Journal        // of the network; nil while there is neither a proxy nor a client
-	forwards   *ports.Forwards        // of the host's ports; set by serve, like prove to afterExec above
+	forwards   *ports.Forwards        // of the host's ports; serve sets it, and the functions above
 	Refused    []egress.RefusedAccess // by the proxy; set by Close
 	Attempts   *attempts.Log          // what the programs tried, or nil where that is not observed
 	deadlines  *deadlines

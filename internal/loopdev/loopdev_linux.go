@@ -44,7 +44,7 @@ func attachedLoop(image *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := filepath.Glob("/sys/block/loop*") // with more, Glob would list the directory of each
+	names, err := filepath.Glob("/sys/block/loop*") // a longer pattern makes Glob list the directory of each device
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: sysc
 // members returns the pids of the running processes, from /proc, for which ours returns true, for ending a
 // program's descendants.
 func members(ours func(member) bool) (pids []int) {
-	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid; with /stat, Glob would list each directory
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid; one with /stat makes Glob list each directory
 	for _, dir := range dirs {
 		stat, err := os.ReadFile(dir + "/stat")
 		if err != nil {

@@ -132,8 +132,8 @@ func Started(t testing.TB) (all []int) {
 // children returns a line of text for each living descendant of this process. It reaps dead orphans that the
 // kernel made children of this process.
 func children() []string {
-	// A process without a child has no descendant, since its orphans become its children. Else it reads the
-	// files of every process of the machine.
+	// A process without a child has no descendant, since its orphans become its children. Otherwise the
+	// search reads the files of every process of the machine.
 	if unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil) == unix.ECHILD {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (c counter) mounts() []string {
 
 func (c counter) loops() []string {
 	var list []string
-	devices, _ := filepath.Glob("/sys/block/loop*") // with more, Glob would list the directory of each
+	devices, _ := filepath.Glob("/sys/block/loop*") // a longer pattern makes Glob list the directory of each device
 	for _, device := range devices {
 		image, err := os.ReadFile(device + "/loop/backing_file")
 		if err == nil && c.ours(string(image)) {

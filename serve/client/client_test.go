@@ -67,8 +67,8 @@ func TestAProblemIsAnError(t *testing.T) {
 	}
 }
 
-// TestAnAnswerOfSomethingElseIsAnError: such as of a proxy before the server.
-func TestAnAnswerOfSomethingElseIsAnError(t *testing.T) {
+// TestAReplyThatIsNotOfSnapfsIsAnError: such as that of a proxy before the server.
+func TestAReplyThatIsNotOfSnapfsIsAnError(t *testing.T) {
 	c := answering(t, 502, "text/html", "<html>")
 	_, streamed := collect(client.Stream[client.ExecEvent](c.Exec(t.Context(), "t1", nil, client.ExecRequest{})))
 	for _, err := range []error{client.Err(c.GetSandboxWithResponse(t.Context(), "t1")), streamed} {

@@ -46,11 +46,11 @@ func (d *desk) serveSocket() string {
 	return socket
 }
 
-// TestFrameworksWorkInSandboxes: inspect_ai and deepagents, unchanged as their registry has them, by the providers in
+// TestFrameworksWorkInSandboxes: inspect_ai and deepagents, unchanged as PyPI has them, by the providers in
 // examples/frameworks. Only make test-long runs it: it fetches 150 MB.
 func TestFrameworksWorkInSandboxes(t *testing.T) {
 	treetest.OncePerRun(t)
-	if treetest.Budget(t, 0, 1) == 0 {
+	if !treetest.Long(t) {
 		return
 	}
 	examples, err := filepath.Abs("../../examples/frameworks")

@@ -274,7 +274,7 @@ func (in *inside) looked(all ...toolCall) turn {
 // promoted. Cost: ten seconds beside the installation.
 func TestClaudeCodeRunsInsideWithoutItsKey(t *testing.T) {
 	treetest.OncePerRun(t)
-	if treetest.Budget(t, 0, 1) == 0 {
+	if !treetest.Long(t) {
 		return
 	}
 	treetest.NeedRoot(t)
@@ -302,7 +302,7 @@ func TestClaudeCodeRunsInsideWithoutItsKey(t *testing.T) {
 // TestCodexRunsInsideWithoutItsKey: the same with Codex, whose key is in the file of its sign-in.
 func TestCodexRunsInsideWithoutItsKey(t *testing.T) {
 	treetest.OncePerRun(t)
-	if treetest.Budget(t, 0, 1) == 0 {
+	if !treetest.Long(t) {
 		return
 	}
 	treetest.NeedRoot(t)
@@ -324,7 +324,7 @@ func TestCodexRunsInsideWithoutItsKey(t *testing.T) {
 // TestOpencodeRunsInsideWithoutItsKey: the same with opencode.
 func TestOpencodeRunsInsideWithoutItsKey(t *testing.T) {
 	treetest.OncePerRun(t)
-	if treetest.Budget(t, 0, 1) == 0 {
+	if !treetest.Long(t) {
 		return
 	}
 	treetest.NeedRoot(t)
@@ -356,11 +356,11 @@ func TestOpencodeRunsInsideWithoutItsKey(t *testing.T) {
 	}
 }
 
-// TestASessionOfClaudeCodeGoesOnAfterItsBudgetIsRaised: at the ceiling the whole agent stands still, and nothing of its
+// TestASessionOfClaudeCodeGoesOnAfterItsBudgetIsRaised: at the limit the whole agent is paused, and nothing of its
 // session is lost. Cost: ten seconds beside the installation.
 func TestASessionOfClaudeCodeGoesOnAfterItsBudgetIsRaised(t *testing.T) {
 	treetest.OncePerRun(t)
-	if treetest.Budget(t, 0, 1) == 0 {
+	if !treetest.Long(t) {
 		return
 	}
 	treetest.NeedRoot(t)
@@ -425,7 +425,7 @@ func TestAgentRunSaysWhatIsMissing(t *testing.T) {
 			t.Errorf("%v: %v, not %q:\n%s", args, err, want, out)
 		}
 	}
-	run("none of claude, codex, opencode", nil, "gemini")
+	run("no such agent; there are claude, codex, opencode", nil, "gemini")
 	run("no program named codex", nil, "codex")
 	run("npm install -g @openai/codex", nil, "codex")
 	run("ANTHROPIC_API_KEY", nil, "claude")

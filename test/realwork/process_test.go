@@ -27,7 +27,7 @@ func noDaemon(b *bench) {
 
 // running looks for a process with this argument.
 func running(arg string) bool {
-	dirs, _ := filepath.Glob("/proc/[0-9]*") // with /cmdline, Glob would list each directory
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // a pattern with /cmdline makes Glob list each directory
 	for _, dir := range dirs {
 		line, _ := os.ReadFile(dir + "/cmdline")
 		if strings.Contains(string(line), "\x00"+arg+"\x00") {

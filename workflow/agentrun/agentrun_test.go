@@ -105,7 +105,7 @@ func TestAFileWithTheKeyIsNotCopied(t *testing.T) {
 	if text := all(t, s); strings.Contains(text, "CLAUDE.md") || strings.Contains(text, "bad.json") {
 		t.Errorf("%s", text)
 	}
-	if notices := strings.Join(s.Notices, "\n"); !strings.Contains(notices, "CLAUDE.md: it holds the key") || !strings.Contains(notices, "bad.json: it cannot be read") {
+	if notices := strings.Join(s.Notices, "\n"); !strings.Contains(notices, "CLAUDE.md: it holds the key") || !strings.Contains(notices, "bad.json: it cannot be searched for credentials: not JSON") {
 		t.Errorf("%q", s.Notices)
 	}
 }

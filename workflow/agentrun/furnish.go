@@ -23,30 +23,30 @@ func (s *Session) Furnish(ctx context.Context, e *engine.Engine, name string) er
 	if err != nil {
 		return err
 	}
-	in, ours, err := os.Pipe()
+	stdin, archive, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	said, theirs, err := os.Pipe()
+	defer stdin.Close()
+	messages, stderr, err := os.Pipe()
 	if err != nil {
-		return errors.Join(err, ours.Close())
+		return errors.Join(err, archive.Close())
 	}
-	defer said.Close()
+	defer messages.Close()
 	packed := make(chan error, 1)
 	go func() {
-		packed <- errors.Join(pack(ours, path.Join(copies, s.Agent, s.kit.folder), files), ours.Close())
+		packed <- errors.Join(pack(archive, path.Join(copies, s.Agent, s.kit.folder), files), archive.Close())
 	}()
 	p, err := e.Supervise.Exec(ctx, name, engine.Command{
 		Args: []string{"tar", "-xpf", "-", "--no-same-owner", "-C", filepath.Dir(filepath.Dir(s.inside))},
-		Env:  append(hostfs.Environ(os.Environ(), nil), "LC_ALL=C"), Dir: "/", Stdin: in, Stderr: theirs,
+		Env:  append(hostfs.Environ(os.Environ(), nil), "LC_ALL=C"), Dir: "/", Stdin: stdin, Stderr: stderr,
 	})
-	theirs.Close()
-	in.Close()
+	stderr.Close()
+	stdin.Close()
 	if err != nil {
-		return cmp.Or(err, <-packed) // packing fails too, as nobody reads
+		return cmp.Or(err, <-packed) // pack fails too, because nobody reads the archive
 	}
-	text, _ := io.ReadAll(said) // until tar has ended
+	text, _ := io.ReadAll(messages) // until tar has ended
 	st, err := p.Wait(ctx)
 	err = errors.Join(err, p.Close())
 	failed := <-packed
@@ -57,21 +57,17 @@ func (s *Session) Furnish(ctx context.Context, e *engine.Engine, name string) er
 	return errors.Join(err, failed)
 }
 
-// pack writes files as a tar archive to w, below the directory dir.
+// pack writes a tar archive to w, with the directory dir and the files below it.
 func pack(w io.Writer, dir string, files []file) error {
 	archive := tar.NewWriter(w)
 	made := map[string]bool{}
-	for _, f := range append([]file{{name: "."}}, files...) {
+	if err := packDirs(archive, dir, made); err != nil {
+		return err
+	}
+	for _, f := range files {
 		member := path.Join(dir, filepath.ToSlash(f.name))
-		parent := path.Dir(member)
-		if f.data == nil && f.name == "." {
-			parent = member
-		}
-		if err := packDirs(archive, parent, made); err != nil {
+		if err := packDirs(archive, path.Dir(member), made); err != nil {
 			return err
-		}
-		if f.name == "." {
-			continue
 		}
 		err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: member, Size: int64(len(f.data)), Mode: f.mode})
 		if err == nil {

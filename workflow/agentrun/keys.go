@@ -1,13 +1,13 @@
 package agentrun
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -97,15 +97,7 @@ func expired(path, field string) bool {
 	if field == "" {
 		return false
 	}
-	data, err := os.ReadFile(path)
-	var value any
-	if err != nil || json.Unmarshal(data, &value) != nil {
-		return false
-	}
-	for name := range strings.SplitSeq(field, ".") {
-		members, _ := value.(map[string]any)
-		value = members[name]
-	}
+	value, _ := egress.ValueAt(path, field) // nil after an error
 	ms, ok := value.(float64)
 	return ok && time.Now().After(time.UnixMilli(int64(ms)))
 }
@@ -147,17 +139,11 @@ func (s *Session) serverOf(k key, one *catalog.Secret, p *catalog.Policy) error 
 	if err != nil || !allowed {
 		return nil //nolint:nilerr // the engine reports a network that cannot be used
 	}
-	if number, ok := portNumber(port); ok {
-		if _, has := rules.Name(u.Hostname(), number); !has {
+	if number, err := strconv.ParseUint(port, 10, 16); err == nil {
+		if _, has := rules.Name(u.Hostname(), uint16(number)); !has {
 			p.Network += "," + host
 			s.Notices = append(s.Notices, k.base+": the network also allows "+host+", which gets the key")
 		}
 	}
 	return nil
-}
-
-func portNumber(text string) (uint16, bool) {
-	var n uint16
-	_, err := fmt.Sscanf(text, "%d", &n)
-	return n, err == nil
 }

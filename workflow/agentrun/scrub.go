@@ -7,9 +7,9 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// scrub returns a decoded value of an agent's settings without what may be a credential: members whose names say
-// so, variables that a sandbox would not get, headers of requests, and texts with a password in a URL. References
-// such as {env:NAME} stay, since the agent resolves them in the sandbox.
+// scrub returns a decoded value of an agent's settings without what may be a credential: members and variables
+// whose names say so, headers of requests, and texts that a variable of a sandbox may not have either, such as a URL
+// with a password. References such as {env:NAME} stay, since the agent resolves them in the sandbox.
 func scrub(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -48,16 +48,6 @@ func scrubList(list []any) []any {
 func isCredential(name string, value any) bool {
 	if slices.Contains([]string{"headers", "http_headers", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "gcpAuthRefresh", "otelHeadersHelper"}, name) {
 		return true
-	}
-	variables, is := value.(map[string]any)
-	if is && slices.Contains([]string{"env", "environment"}, name) {
-		for one, v := range variables {
-			text, is := v.(string)
-			if is && !isReference(text) && (saysSecret(one) || holdsCredential(text)) {
-				delete(variables, one)
-			}
-		}
-		return false
 	}
 	text, is := value.(string)
 	return is && !isReference(text) && (saysSecret(name) || holdsCredential(text))

@@ -39,7 +39,7 @@ type Session struct {
 func Prepare(name string, args []string, workspace string) (*Session, error) {
 	k, ok := kits()[name]
 	if !ok {
-		return nil, errs.New(op, name, errs.ErrInvalid, "it is none of "+strings.Join(Agents, ", "))
+		return nil, errs.New(op, name, errs.ErrInvalid, "no such agent; there are "+strings.Join(Agents, ", "), "snapfs agent run claude")
 	}
 	s := &Session{Agent: name, kit: k, args: args}
 	found, err := run.Look(k.program)

@@ -79,7 +79,7 @@ func (s *Session) settings() (files []file, err error) {
 			return nil, errs.Wrap(op, s.config, err)
 		}
 	}
-	return s.own(files)
+	return s.addGenerated(files)
 }
 
 // leave notes for the person that a file of the settings is not copied.
@@ -115,7 +115,7 @@ func (s *Session) clean(name string, data []byte) ([]byte, bool) {
 		data, err = s.cleanTOML(name, data)
 	}
 	if err != nil {
-		s.leave(name, "it cannot be read, so that nobody knows what it holds: "+err.Error())
+		s.leave(name, "it cannot be searched for credentials: "+err.Error())
 		return nil, false
 	}
 	if s.holdsKey(data) {
@@ -132,11 +132,11 @@ func (s *Session) holdsKey(data []byte) bool {
 func (s *Session) cleanJSON(data []byte) ([]byte, error) {
 	plain, err := hujson.Standardize(data) //nolint:misspell // the library's name
 	if err != nil {
-		return nil, errors.New("it is no JSON")
+		return nil, errors.New("not JSON")
 	}
 	var value any
 	if err := json.Unmarshal(plain, &value); err != nil {
-		return nil, errors.New("it is no JSON")
+		return nil, errors.New("not JSON")
 	}
 	return json.MarshalIndent(scrub(value), "", "  ")
 }
@@ -145,7 +145,7 @@ func (s *Session) cleanJSON(data []byte) ([]byte, error) {
 func (s *Session) cleanTOML(name string, data []byte) ([]byte, error) {
 	value := map[string]any{}
 	if err := toml.Unmarshal(data, &value); err != nil {
-		return nil, errors.New("it is no TOML")
+		return nil, errors.New("not TOML")
 	}
 	if m, ok := scrub(value).(map[string]any); ok {
 		value = m
@@ -156,8 +156,8 @@ func (s *Session) cleanTOML(name string, data []byte) ([]byte, error) {
 	return toml.Marshal(value)
 }
 
-// own adds to the settings the files that this package writes itself.
-func (s *Session) own(files []file) ([]file, error) {
+// addGenerated adds to the settings the files that this package writes itself.
+func (s *Session) addGenerated(files []file) ([]file, error) {
 	switch {
 	case s.kit.state != "":
 		data, err := s.firstAnswers()

@@ -126,7 +126,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 	}
 	none := map[string]bool{"other-sandbox": true} // its target does not exist yet
 	for _, name := range slices.Concat(serverProbes, ruleProbes) {
-		none[name] = true // likewise
+		none[name] = true // tried later, with a server or a rule of their own
 	}
 	if rules, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); allowed {
 		args["name"] = []string{noSuchName + ":443"} // resolving the name is enough

@@ -129,12 +129,12 @@ func (t *changeLister) layer(tree string) error {
 // inside a directory that was yielded with tree, because the caller compares that whole directory, except for
 // renamed directories and what is inside them. from says where a directory with a redirect was in the base. A
 // directory that is lost is yielded even inside another directory, but not as lost inside another lost one.
-func (t *changeLister) emit(name string, tree bool, from origin) error {
+func (t *changeLister) emit(name string, tree bool, from formerPath) error {
 	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
 	if from.lost != "" && inside(t.lost) {
 		from.lost = ""
 	}
-	if inside(t.whole) && from == (origin{}) && !inside(t.moved) {
+	if inside(t.whole) && from == (formerPath{}) && !inside(t.moved) {
 		return nil
 	}
 	if from.lost != "" {
@@ -155,7 +155,7 @@ func (t *changeLister) emit(name string, tree bool, from origin) error {
 func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return nil, t.emit(name, true, origin{}) // a fork in use changes during the walk
+		return nil, t.emit(name, true, formerPath{}) // a fork in use changes during the walk
 	case err != nil:
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 			return nil
 		}
 		// A whiteout, or a file that may have replaced a directory.
-		return t.emit(store.Join(name, entry), true, origin{})
+		return t.emit(store.Join(name, entry), true, formerPath{})
 	})
 	return dirs, err
 }
@@ -179,9 +179,9 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 // that the layers below have there.
 func (t *changeLister) directory(name string, dir *os.File) error {
 	whole, redirected, err := t.isWhole(dir)
-	var from origin
+	var from formerPath
 	if err == nil && redirected {
-		from, err = t.redirects.originOf(name, t.index)
+		from, err = t.redirects.formerPathOf(name, t.index)
 	}
 	if err == nil {
 		err = t.emit(name, whole, from)

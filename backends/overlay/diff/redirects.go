@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An origin says where a directory with a redirect attribute was before the sandbox renamed it.
-type origin struct {
+// A formerPath says where a directory with a redirect attribute was before the sandbox renamed it.
+type formerPath struct {
 	// lost is the path in the lower tree from which the directory should read its entries, if
 	// no directory is there any more; else "".
 	lost string
@@ -27,14 +27,14 @@ type origin struct {
 // example because the rename was promoted, overlayfs shows the directory empty without an error.
 type redirectChecker struct {
 	chain  []string // the trees of the layers, topmost first
-	some   int      // how many of them are compared; the rest are those of the base, none if it is more than all
+	some   int      // how many of them are compared; the others are the base. More than all: the chain has no base
 	tree   string
 	layers Layers
 	real   *os.File
 }
 
-// originOf returns the origin of the directory name, which has a redirect in the layer with this index.
-func (r *redirectChecker) originOf(name string, layer int) (from origin, _ error) {
+// formerPathOf returns the former path of the directory name, which has a redirect in the layer with this index.
+func (r *redirectChecker) formerPathOf(name string, layer int) (from formerPath, _ error) {
 	if err := r.open(); err != nil {
 		return from, err
 	}
@@ -55,7 +55,7 @@ func (r *redirectChecker) originOf(name string, layer int) (from origin, _ error
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
 		return from, err
 	}
-	return origin{lost: s.LowerPath()}, nil
+	return formerPath{lost: s.LowerPath()}, nil
 }
 
 // onlyIn reports whether of the first n layers only that with this index has the directory.

@@ -28,7 +28,8 @@ type Store struct {
 	UserXattr bool // overlayfs's attributes are user.* instead of trusted.*
 	Storage   QuotaStorage
 	// ChainLimits returns the lengths of a chain of layers beyond which Shorten replaces layers by
-	// a merged one, and at which the caller must merge it.
+	// a merged one, and at which the caller must merge it. It is a function, so that opening a
+	// Store does not ask for the kernel's version.
 	ChainLimits func() (mergeAt, most int)
 }
 

@@ -102,7 +102,7 @@ func TestARenameIsOneRow(t *testing.T) {
 	}
 }
 
-func TestARenamedDirectoryTellsHowManyEntriesItStandsFor(t *testing.T) {
+func TestARenamedDirectoryShowsHowManyEntriesMovedAlong(t *testing.T) {
 	dir, shut, file := diff.Node{Mode: fs.ModeDir | 0o755}, diff.Node{Mode: fs.ModeDir | 0o700}, diff.Node{Mode: 0o644, Size: 10}
 	changes := []diff.Change{
 		{Path: "a", Kind: diff.Deleted, Old: &dir},

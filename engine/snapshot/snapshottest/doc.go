@@ -18,7 +18,7 @@
 //	func subject() snapshottest.Subject {
 //		return snapshottest.Subject{
 //			Name:   "mine (root)",
-//			Driver: mine.Driver(),
+//			Driver: mine.Driver,
 //			Place:  snapshottest.OnDisk,
 //			Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Ext4(t, 64<<20)) },
 //		}

@@ -104,8 +104,8 @@ func Start(t testing.TB) *Browser {
 }
 
 // Fresh returns another page of the same Chromium for the test t, which is a subtest of the browser's. The page
-// has no cookies, storage and history of other pages, and is closed when t ends. A start of Chromium takes two
-// seconds of processor time. The browser's other pages are not used meanwhile.
+// has no cookies, storage or history of other pages, and is closed when t ends. It saves a start of Chromium, which
+// takes two seconds of processor time. The caller does not use the browser's other pages meanwhile.
 func (b *Browser) Fresh(t testing.TB) *Browser {
 	t.Helper()
 	page := &Browser{T: t, connection: b.connection}

@@ -15,9 +15,9 @@ def call(n, tool, **args):
     return AIMessage(content="", tool_calls=[{"name": tool, "args": args, "id": str(n)}])
 
 
-box = Sandbox()
+sandbox = Sandbox()
 try:
-    at = box.workspace
+    at = sandbox.workspace
     steps = [
         call(1, "execute", command="cat add.sh; echo problem >&2; exit 3"),
         call(2, "edit_file", file_path=at + "/add.sh", old_string="$1 - $2", new_string="$1 + $2"),
@@ -27,14 +27,14 @@ try:
         call(6, "execute", command="sh test.sh && echo passed"),
         AIMessage(content="repaired"),
     ]
-    agent = create_deep_agent(model=Scripted(messages=iter(steps)), backend=SnapfsBackend(box))
+    agent = create_deep_agent(model=Scripted(messages=iter(steps)), backend=SnapfsBackend(sandbox))
     messages = agent.invoke({"messages": [{"role": "user", "content": "Repair add.sh."}]})["messages"]
     said = [m.text for m in messages if isinstance(m, ToolMessage)]
     assert "echo $(($1 - $2))\nproblem" in said[0] and "3" in said[0], said
     assert "made" in said[3] and "made.txt" in said[4] and "passed" in said[5], said
-    assert messages[-1].text == "repaired" and box.read("add.sh") == b"echo $(($1 + $2))\n", messages
+    assert messages[-1].text == "repaired" and sandbox.read("add.sh") == b"echo $(($1 + $2))\n", messages
 
-    backend = SnapfsBackend(box)
+    backend = SnapfsBackend(sandbox)
     up = backend.upload_files([(at + "/a/b.bin", b"\xff\x00"), ("/proc/none", b"x"), (at + "/notes", b"x")])
     assert up[0].error is None and up[1].error and up[2].error == "is_directory", up
     down = backend.download_files([at + "/a/b.bin", at + "/none", at + "/notes"])
@@ -42,5 +42,5 @@ try:
     slow = backend.execute("exec sleep 600", timeout=1)
     assert slow.output == "\nended after 1 s" and slow.exit_code != 0, slow
 finally:
-    box.remove()
+    sandbox.remove()
 print("done")
