@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -100,6 +102,7 @@ type server struct {
 	gone       chan struct{} // closed when no mount is left
 	layer      string        // top layer of a fork
 	hide       []string      // names of the lower that the tree does not show
+	reserved   []*os.File    // mounts of Uncached for requests that are expected: see reserve
 	socketPath string        // of the listening socket
 	socket     *fdsock.Conn
 }
@@ -159,16 +162,28 @@ func (s *server) claimFork(r *record) error {
 }
 
 // mountView returns another detached mount of a view, the whole tree or one of the two parts that overlayfs
-// stacks, and starts to serve that view if needed. The caller holds mu. EBUSY or ENOTCONN: the view has lost
-// its last mount. It cannot be mounted again before the other view has ended too, because the kernel still
-// has its inodes cached.
+// stacks, and starts to serve that view if needed. The caller holds mu. EBUSY or ENOTCONN: the view, or the
+// part that is stacked with it, has lost its last mount. It cannot be mounted again before the other view has
+// ended too, because the kernel still has its inodes cached.
 func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
+	if n := len(s.reserved); n > 0 && view == layer.Uncached {
+		root := s.reserved[n-1]
+		s.reserved = s.reserved[:n-1]
+		return root, nil
+	}
 	attr := uint64(0)
 	if readOnly || s.fork == "" {
 		attr = unix.MOUNT_ATTR_RDONLY
 	}
 	if m, was := s.views[view]; m != nil {
-		return m.MountAgain(attr)
+		root, err := m.MountAgain(attr)
+		if err == nil && view == layer.Cached {
+			if err = s.reserve(attr); err != nil {
+				root.Close()
+				return nil, err
+			}
+		}
+		return root, err
 	} else if was {
 		return nil, unix.EBUSY
 	}
@@ -182,6 +197,35 @@ func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 		s.viewEnded(view)
 	}()
 	return root, nil
+}
+
+// reserve mounts the view Uncached, with the MOUNT_ATTR_* flags attr, for a process that has just got a mount
+// of the view Cached and requests the other next. Without it the process waits in vain if Uncached loses its
+// last mount in between: the process itself has the mount of Cached that must go first. A reserved mount that
+// is not requested within two seconds goes. The caller holds mu. EBUSY or ENOTCONN: Uncached has lost its last
+// mount already.
+func (s *server) reserve(attr uint64) error {
+	m, was := s.views[layer.Uncached]
+	switch {
+	case !was:
+		return nil // the request for it will mount it
+	case m == nil:
+		return unix.EBUSY
+	}
+	root, err := m.MountAgain(attr)
+	if err != nil {
+		return err
+	}
+	s.reserved = append(s.reserved, root)
+	time.AfterFunc(2*time.Second, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if i := slices.Index(s.reserved, root); i >= 0 {
+			s.reserved = slices.Delete(s.reserved, i, i+1)
+			root.Close()
+		}
+	})
+	return nil
 }
 
 // viewEnded closes the FUSE connection of a view, one of the mounts that show parts of a tree, after its last
