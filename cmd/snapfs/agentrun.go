@@ -6,10 +6,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/workflow/agentrun"
+	"github.com/snapfs/snapfs/workflow/agentsetup"
 	"github.com/spf13/cobra"
 )
 
@@ -25,8 +31,8 @@ proxy replaces in requests to the agent's model service alone. The key is a vari
 shell, such as ANTHROPIC_API_KEY, or the agent's own sign-in.
 
 What follows -- goes to the agent. snapfs exits with its status. The sandbox stays, under a
-name that snapfs prints at the start, for you to look and to promote; without changes in the
-workspace it is removed, unless --name is given.`,
+name that snapfs prints at the start, for you to look and to promote. It is removed if the
+agent ended with status 0, reached no limit and changed nothing, unless --name is given.`,
 		Example: `  snapfs agent run claude
   snapfs agent run claude --name fix --memory 8G -- -p 'make the tests pass'
   snapfs agent run codex -- exec 'make the tests pass'`,
@@ -44,7 +50,7 @@ workspace it is removed, unless --name is given.`,
 	flags.addEvidence(cmd)
 	flags.addKeyPoints(cmd)
 	cmd.Flags().StringVar(&flags.name, "name", "", "give the sandbox this `name`, and keep it in any case")
-	cmd.ValidArgs = agentrun.Agents
+	cmd.ValidArgs = agentsetup.Agents
 	return cmd
 }
 
@@ -53,11 +59,7 @@ func (a *app) agentRun(ctx context.Context, flags *requestFlags, agent string, a
 	if !flags.given.Changed("profile") {
 		flags.profile = "agent-" + agent
 	}
-	workspace, err := absolute(flags.workspace)
-	if err != nil {
-		return err
-	}
-	s, err := agentrun.Prepare(agent, args, workspace)
+	s, err := agentrun.Prepare(agent, args)
 	if err != nil {
 		return err
 	}
@@ -65,7 +67,10 @@ func (a *app) agentRun(ctx context.Context, flags *requestFlags, agent string, a
 	if err != nil {
 		return err
 	}
-	if err := s.Confine(&req.Policy); err != nil {
+	if err := s.Confine(&req.Policy, req.Workspace); err != nil {
+		return err
+	}
+	if err := checkHidden(req.Policy.Hide, req.Workspace, dir); err != nil {
 		return err
 	}
 	e, err := a.engine(ctx)
@@ -82,7 +87,8 @@ func (a *app) agentRun(ctx context.Context, flags *requestFlags, agent string, a
 	a.ui.notices(s.Notices)
 	a.ui.notice(fmt.Sprintf("%s runs in the sandbox %s", agent, rec.Name))
 	err = a.exec(ctx, rec.Name, dir, nil, s.Command(), false, admissionFlags{})
-	return errors.Join(err, a.agentResult(context.WithoutCancel(ctx), e, rec, flags.name != ""))
+	keep := flags.name != "" || err != nil || a.status != 0 || a.limited
+	return errors.Join(err, a.agentResult(context.WithoutCancel(ctx), e, rec, s.Copies(), keep))
 }
 
 // An agentRunDocument is the JSON form of the result of `snapfs agent run`: the sandbox, the agent's exit status,
@@ -91,14 +97,22 @@ type agentRunDocument struct {
 	Sandbox   string `json:"sandbox"`
 	Workspace string `json:"workspace"`
 	Status    int    `json:"status"`
-	// Stays is false if snapfs removed the sandbox, since nothing had changed.
+	// Stays is false if snapfs removed the sandbox, since the agent ended with status 0 and nothing had changed.
 	Stays bool `json:"kept"`
 	changesDocument
 }
 
 // agentResult prints what a coding agent changed in the workspace of its sandbox, and the commands that may
-// follow. It removes a sandbox without changes unless keep is set.
-func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Record, keep bool) error {
+// follow. It removes a sandbox in which nothing but the agent's settings, the directory settings, has changed, unless
+// keep is set. It says the name of one that stays, also after an error.
+func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Record, settings string, keep bool) error {
+	removed := false
+	defer func() {
+		if !removed {
+			a.ui.notice("kept as " + rec.Name)
+			a.ui.hint("snapfs diff "+rec.Name, "snapfs promote "+rec.Name, "snapfs rm "+rec.Name)
+		}
+	}()
 	now, err := e.Catalog().Get(rec.Name)
 	if err != nil {
 		return err
@@ -109,22 +123,35 @@ func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Re
 	}
 	defer changes.Close()
 	a.ui.notices(changes.FindCommits())
+	somewhere := changedBeside(changes, settings)
 	limit(changes, []string{now.Workspace})
-	keep = keep || changes.Len() > 0
+	keep = keep || somewhere || now.LimitHit != nil || now.Paused != nil
 	if a.ui.json {
 		doc := agentRunDocument{Sandbox: now.Name, Workspace: now.Workspace, Status: a.status, Stays: keep, changesDocument: documentOf(changes)}
 		err = a.ui.result(doc, func(io.Writer) error { return nil })
 	} else if changes.Len() > 0 {
 		err = printTable(os.Stderr, changes, 0, "snapfs diff "+now.Name)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if !keep {
-		a.ui.notice("nothing changed in the workspace; the sandbox is removed (--name keeps it)")
+	case !keep:
+		a.ui.notice("nothing changed; the sandbox is removed (--name keeps it)")
+		removed = true
 		return e.Remove(ctx, now.Name)
+	case changes.Len() == 0 && somewhere:
+		a.ui.notice("nothing changed in the workspace, but elsewhere: snapfs diff " + now.Name)
 	}
-	a.ui.notice("kept as " + now.Name)
-	a.ui.hint("snapfs diff "+now.Name, "snapfs promote "+now.Name, "snapfs rm "+now.Name)
 	return nil
+}
+
+// changedBeside reports whether anything changed in a sandbox but what lies at or below the directory dir. It is
+// true where that is not known.
+func changedBeside(changes *compare.Changes, dir string) bool {
+	for _, p := range changes.Parts {
+		if len(p.LostDirs) > 0 || slices.ContainsFunc(p.Changes, func(c diff.Change) bool { return !within(filepath.Join(p.Root, c.Path), dir) }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(changes.Git, func(r gitresult.Report) bool { return len(r.Refs) > 0 })
 }

@@ -28,6 +28,8 @@ type app struct {
 	// status is the exit status after success. A command that runs another command sets it to
 	// the other's status.
 	status int
+	// limited is set if that other command reached a limit.
+	limited bool
 }
 
 // engine opens the engine of the state directory, and prints a notice for each repair that opening made.

@@ -215,6 +215,7 @@ func (a *app) printLimitHit(hit *engine.Hit, st engine.Status, dashes string, pr
 	if hit == nil {
 		return
 	}
+	a.limited = true
 	given := dashes + hit.Limit + " " + hit.Value
 	if profile.Set(hit.Limit, hit.Value) {
 		given = hit.Limit + " " + hit.Value + ", of " + pathlist.Printable(profile.Path)

@@ -103,12 +103,25 @@ func (r *requestFlags) request(ctx context.Context, a *app) (hostfs.Request, str
 	if err := r.underProfile(ctx, a, &req); err != nil {
 		return hostfs.Request{}, "", err
 	}
-	for _, p := range req.Policy.Hide {
-		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
-			return hostfs.Request{}, "", usageError(fmt.Errorf("%s contains the workspace and cannot be hidden", pathlist.Printable(p)))
-		}
+	if err := checkHidden(req.Policy.Hide, workspace, start); err != nil {
+		return hostfs.Request{}, "", err
 	}
 	return req, start, nil
+}
+
+// checkHidden returns a usage error if one of the paths hide, which a sandbox is not to see, contains its workspace
+// or start, the directory in which its command starts.
+func checkHidden(hide []string, workspace, start string) error {
+	workspace, err := realDirectory(workspace)
+	if err != nil {
+		return err
+	}
+	for _, p := range hide {
+		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
+			return usageError(fmt.Errorf("%s contains the workspace and cannot be hidden", pathlist.Printable(p)))
+		}
+	}
+	return nil
 }
 
 // resolveLists makes the paths of the flags --expose and --hide absolute, and checks that --env holds names

@@ -125,7 +125,7 @@ var HiddenRows = []HiddenRow{
 	}},
 	{Program: "other coding agents", What: "sessions and keys", Places: []string{
 		"~/.codex", "~/.gemini", "~/.qwen", "~/.factory", "~/.augment", "~/.kiro", "~/.copilot", "~/.grok", "~/.openclaw", "~/.pi/agent/auth.json", "~/.cline", "~/.roo",
-		"~/.local/share/opencode/auth.json", "~/.config/goose/secrets.yaml", "~/.aider/oauth-keys.env", "~/.local/share/amp/secrets.json", "~/.config/crush",
+		"~/.local/share/opencode/auth.json", "~/.local/share/opencode/mcp-auth.json", "~/.config/goose/secrets.yaml", "~/.aider/oauth-keys.env", "~/.local/share/amp/secrets.json", "~/.config/crush",
 		"~/.local/share/crush", "~/.local/share/amazon-q", "~/.local/share/kiro-cli", "~/.config/github-copilot", "~/.mcp-auth",
 	}},
 	{Program: "language models", What: "keys", Places: []string{"~/.config/io.datasette.llm/keys.json", "~/.config/aichat", "~/.config/mods"}},

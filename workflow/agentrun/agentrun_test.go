@@ -42,7 +42,7 @@ func prepared(t *testing.T, agent string, files map[string]string) *Session {
 			}
 		}
 	}
-	s, err := Prepare(agent, nil, "/w")
+	s, err := Prepare(agent, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestSettingsAreCopiedWithoutCredentials(t *testing.T) {
 func TestAFileWithTheKeyIsNotCopied(t *testing.T) {
 	s := prepared(t, "claude", map[string]string{".claude/CLAUDE.md": "the key is value-of-the-key", ".claude/agents/bad.json": "{"})
 	t.Setenv("ANTHROPIC_API_KEY", "value-of-the-key")
-	if err := s.Confine(&catalog.Policy{Network: "allow:api.anthropic.com:443"}); err != nil {
+	if err := s.Confine(&catalog.Policy{Network: "allow:api.anthropic.com:443"}, "/w"); err != nil {
 		t.Fatal(err)
 	}
 	if text := all(t, s); strings.Contains(text, "CLAUDE.md") || strings.Contains(text, "bad.json") {
@@ -120,7 +120,7 @@ func TestThePolicyShowsNothingOfTheAgent(t *testing.T) {
 	}
 	given := p
 	t.Setenv("ANTHROPIC_BASE_URL", "https://models.example.com/x")
-	if err := s.Confine(&p); err != nil {
+	if err := s.Confine(&p, "/w"); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(p.Expose, []string{home + "/.npmrc"}) || slices.Contains(p.Env, "ANTHROPIC_API_KEY") || !slices.Contains(p.Env, "OTHER") || !slices.Equal(p.Profile.Taken, []string{"env OTHER"}) {
@@ -141,7 +141,7 @@ func TestEachKeyOfOpencodeIsBrokered(t *testing.T) {
 	s := prepared(t, "opencode", map[string]string{".local/share/opencode/auth.json": `{"openai": {"key": "a"}, "anthropic": {"key": "b"}}`})
 	t.Setenv("ANTHROPIC_API_KEY", "c")
 	p := catalog.Policy{Network: "allow:x", Secrets: []catalog.Secret{{Name: "openai", As: "OPENAI_API_KEY", Command: []string{"pass"}}}}
-	if err := s.Confine(&p); err != nil {
+	if err := s.Confine(&p, "/w"); err != nil {
 		t.Fatal(err)
 	}
 	if len(p.Secrets) != 2 || p.Secrets[0].Command == nil || p.Secrets[1].Env != "ANTHROPIC_API_KEY" {
@@ -156,15 +156,51 @@ func TestAProgramThatASandboxDoesNotSeeIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir)
-	if _, err := Prepare("claude", nil, "/w"); !errors.Is(err, errs.ErrInvalid) || !strings.Contains(err.Error(), "does not see the program") {
+	if _, err := Prepare("claude", nil); !errors.Is(err, errs.ErrInvalid) || !strings.Contains(err.Error(), "does not see the program") {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestSettingsAreNotInTheWorkspace(t *testing.T) {
 	s := prepared(t, "codex", nil)
-	again, err := Prepare("codex", nil, s.home)
-	if err != nil || s.inside != s.home+"/.snapfs-agent/codex" || again.inside != "/tmp/.snapfs-agent/codex" {
-		t.Errorf("%v, %q, %q", err, s.inside, again.inside)
+	t.Setenv("OPENAI_API_KEY", "x")
+	link := s.home + "-link"
+	if err := os.Symlink(s.home, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ home, workspace, want string }{
+		{s.home, "/w", s.home},
+		{s.home, s.home, "/tmp"},
+		{s.home, filepath.Dir(s.home), "/tmp"},
+		{link, "/w", s.home},
+		{link, s.home, "/tmp"},
+		{s.home, link, "/tmp"},
+		{s.home, s.home + "/project", s.home},
+	} {
+		t.Setenv("HOME", c.home)
+		one, err := Prepare("codex", nil)
+		if err == nil {
+			err = one.Confine(&catalog.Policy{Network: "allow:x"}, c.workspace)
+		}
+		if err != nil || one.inside != c.want+"/.snapfs-agent/codex" || one.Copies() != c.want+"/.snapfs-agent" {
+			t.Errorf("%+v: %v, %q", c, err, one.inside)
+		}
+	}
+}
+
+// TestSessionsAndSignInsOfOpencodeAreHidden: wherever its data and its state lie.
+func TestSessionsAndSignInsOfOpencodeAreHidden(t *testing.T) {
+	s := prepared(t, "opencode", map[string]string{".local/share/opencode/mcp-auth.json": "x", ".local/state/opencode/prompt-history.jsonl": "x", "data/opencode/x": "x", "data/other/x": "x"})
+	t.Setenv("OPENAI_API_KEY", "x")
+	t.Setenv("XDG_DATA_HOME", s.home+"/data")
+	p := catalog.Policy{Network: "allow:x", Env: []string{"XDG_DATA_HOME"}}
+	if err := s.Confine(&p, "/w"); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{s.home + "/.local/share/opencode", s.home + "/.local/state/opencode", s.home + "/data/opencode"}; !slices.Equal(p.Hide, want) {
+		t.Errorf("%q, not %q", p.Hide, want)
+	}
+	if slices.Contains(p.Env, "XDG_DATA_HOME") || !slices.Contains(p.Env, "XDG_DATA_HOME="+s.inside+"/XDG_DATA_HOME") || !slices.Contains(p.Env, "XDG_STATE_HOME="+s.inside+"/XDG_STATE_HOME") {
+		t.Errorf("%q", p.Env)
 	}
 }

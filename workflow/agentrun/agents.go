@@ -1,8 +1,5 @@
 package agentrun
 
-// Agents are the names of the coding agents that [Prepare] knows.
-var Agents = []string{"claude", "codex", "opencode"}
-
 // A kit describes one coding agent: its program, its configuration, its keys, and how it starts in a sandbox.
 type kit struct {
 	// program is the name of the agent's program, and install a command that installs it, for a hint.
@@ -24,6 +21,9 @@ type kit struct {
 	hidden []string
 	// variables are set in the sandbox, as NAME=VALUE.
 	variables []string
+	// programs are the variables that name directories of several programs in which the agent keeps its sessions. In
+	// the sandbox each names a new directory.
+	programs []string
 	// launch is a script for the shell that runs in the sandbox before each start of the agent. It may write the
 	// placeholder of a key into a file, since each start of the sandbox has another one.
 	launch string
@@ -128,11 +128,18 @@ func opencode() kit {
 			{name: "openai", as: "OPENAI_API_KEY", host: "api.openai.com", base: "OPENAI_BASE_URL", file: auth, field: "openai.key"},
 		},
 		several:   true,
-		hidden:    []string{".config/opencode", ".local/share/opencode"},
+		hidden:    []string{".config/opencode", ".local/share/opencode", ".local/state/opencode"},
 		variables: []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"},
-		// The settings of other programs are where they are.
-		launch: `for dir in "$HOME"/.config/*; do
-	case "${dir##*/}" in opencode|'*') ;; *) [ -e "$XDG_CONFIG_HOME/${dir##*/}" ] || ln -s "$dir" "$XDG_CONFIG_HOME/" ;; esac
-done`,
+		programs:  []string{"XDG_DATA_HOME", "XDG_STATE_HOME"},
+		// The settings and the data of other programs are where they are.
+		launch: `others() {
+	mkdir -p "$2"
+	for dir in "$1"/*; do
+		case "${dir##*/}" in opencode|'*') ;; *) [ -e "$2/${dir##*/}" ] || ln -s "$dir" "$2/" ;; esac
+	done
+}
+others "$HOME/.config" "$XDG_CONFIG_HOME"
+others "$HOME/.local/share" "$XDG_DATA_HOME"
+others "$HOME/.local/state" "$XDG_STATE_HOME"`,
 	}
 }

@@ -1,46 +1,103 @@
 package agentrun
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
+// A scrubber removes what may be a credential from the decoded values of one file of an agent's settings. left
+// names the command lines that it removed as a whole, such as mcp_servers.x.args.
+type scrubber struct{ left []string }
+
 // scrub returns a decoded value of an agent's settings without what may be a credential: members and variables
 // whose names say so, headers of requests, and texts that a variable of a sandbox may not have either, such as a URL
-// with a password. References such as {env:NAME} stay, since the agent resolves them in the sandbox.
-func scrub(value any) any {
+// with a password. References such as {env:NAME} stay, since the agent resolves them in the sandbox. where is the
+// place of the value in its file. It reports false for a value that would be wrong without its credential.
+func (c *scrubber) scrub(where string, value any) (any, bool) {
 	switch v := value.(type) {
 	case map[string]any:
 		kept := map[string]any{}
 		for name, one := range v {
-			if !isCredential(name, one) {
-				kept[name] = scrub(one)
+			place := strings.TrimPrefix(where+"."+name, ".")
+			switch {
+			case isCommandLine(name, one):
+				c.left = append(c.left, place)
+				if name == "command" { // an agent refuses a server or a hook without a command
+					return nil, false
+				}
+			case !isCredential(name, one):
+				if clean, ok := c.scrub(place, one); ok {
+					kept[name] = clean
+				}
 			}
 		}
-		return kept
+		return kept, true
 	case []any:
-		return scrubList(v)
+		kept := []any{}
+		secret := secretElements(v)
+		for i, one := range v {
+			if secret[i] {
+				continue
+			}
+			if clean, ok := c.scrub(where, one); ok {
+				kept = append(kept, clean)
+			}
+		}
+		return kept, true
 	}
-	return value
+	return value, true
 }
 
-// scrubList returns a list without texts that hold a credential, and without the value that follows a flag such
-// as --api-key in a command line.
-func scrubList(list []any) []any {
-	kept := []any{}
-	secret := false
-	for _, one := range list {
+// isCommandLine reports whether the member called name is a command, or the arguments of one, that may hold a
+// credential. Such a command does something else without one of its arguments, so it is left out as a whole.
+func isCommandLine(name string, value any) bool {
+	if name != "args" && name != "command" {
+		return false
+	}
+	switch v := value.(type) {
+	case string:
+		return holdsCredential(v) || slices.Contains(secretElements(fieldsOf(v)), true)
+	case []any:
+		return slices.Contains(secretElements(v), true)
+	}
+	return false
+}
+
+// fieldsOf returns the words of a command that is one text, without quotes around them.
+func fieldsOf(command string) (words []any) {
+	for _, word := range strings.Fields(command) {
+		words = append(words, strings.Trim(word, `'"`))
+	}
+	return words
+}
+
+// secretElements says of each element of a list whether it may hold a credential: by its text, or as the value
+// that follows a flag such as --api-key or --header.
+func secretElements(list []any) []bool {
+	secret := make([]bool, len(list))
+	after := false // a flag whose value may be a credential
+	for i, one := range list {
 		text, is := one.(string)
-		if is && (secret && !strings.HasPrefix(text, "-") || holdsCredential(text)) {
-			secret = false
+		if is && isReference(text) {
+			after = false
 			continue
 		}
-		secret = is && strings.HasPrefix(text, "-") && !strings.Contains(text, "=") && saysSecret(text)
-		kept = append(kept, scrub(one))
+		name, _, header := strings.Cut(text, ":")
+		secret[i] = after || is && (holdsCredential(text) || header && !strings.ContainsAny(name, " /") && saysSecret(name))
+		after = is && !secret[i] && isSecretFlag(text)
 	}
-	return kept
+	return secret
+}
+
+// isSecretFlag reports whether a word of a command line is a flag whose value, the next word, may be a credential.
+func isSecretFlag(word string) bool {
+	if !strings.HasPrefix(word, "-") || strings.Contains(word, "=") {
+		return false
+	}
+	return slices.Contains([]string{"-H", "-k", "-u", "--header", "--user", "--proxy-user"}, word) || saysSecret(strings.TrimLeft(word, "-"))
 }
 
 // isCredential reports whether the member called name of an agent's settings may hold a credential, or is a
@@ -49,29 +106,117 @@ func isCredential(name string, value any) bool {
 	if slices.Contains([]string{"headers", "http_headers", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "gcpAuthRefresh", "otelHeadersHelper"}, name) {
 		return true
 	}
-	text, is := value.(string)
-	return is && !isReference(text) && (saysSecret(name) || holdsCredential(text))
+	switch v := value.(type) {
+	case string:
+		if isReference(v) || namesVariable(name) && isVariable(v) {
+			return false
+		}
+		return saysSecret(name) || holdsCredential(name) || holdsCredential(v)
+	case bool, nil:
+		return false
+	case float64, int64, json.Number:
+		return saysSecret(name) && !saysCount(name)
+	}
+	return saysSecret(name) || holdsCredential(name)
 }
 
+// isReference reports whether a text is nothing but a reference to a variable or a file, such as ${NAME}.
 func isReference(text string) bool {
-	return strings.HasPrefix(text, "{env:") || strings.HasPrefix(text, "{file:") || strings.HasPrefix(text, "${") && strings.HasSuffix(text, "}")
+	if inner, ok := strings.CutSuffix(text, "}"); ok {
+		for _, start := range []string{"{env:", "{file:", "${"} {
+			if rest, ok := strings.CutPrefix(inner, start); ok {
+				return rest != "" && !strings.ContainsAny(rest, "{}") && (start != "${" || rest == nameAtEnd(rest) && !strings.ContainsAny(rest, ".-"))
+			}
+		}
+	}
+	rest, ok := strings.CutPrefix(text, "$")
+	return ok && rest != "" && rest == nameAtEnd(rest) && !strings.ContainsAny(rest, ".-")
 }
 
-// saysSecret reports whether a name is one that programs give to credentials.
+// nameAtEnd returns the name of a variable, a flag or a parameter with which a text ends, or "".
+func nameAtEnd(text string) string {
+	other := strings.LastIndexFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-' && r != '.'
+	})
+	return text[other+1:]
+}
+
+// isVariable reports whether a text may be the name of an environment variable.
+func isVariable(text string) bool {
+	return text != "" && text == strings.ToUpper(text) && text == nameAtEnd(text) && !strings.ContainsAny(text, ".-")
+}
+
+// namesVariable reports whether the member called name has the name of a variable as its value.
+func namesVariable(name string) bool { return name == "env_key" || strings.HasSuffix(name, "env_var") }
+
+// saysCount reports whether a name is that of a number of tokens, such as max_tokens.
+func saysCount(name string) bool {
+	name = strings.ToLower(name)
+	return strings.Contains(name, "token") && slices.ContainsFunc([]string{"max", "min", "limit", "budget", "count"}, func(word string) bool { return strings.Contains(name, word) })
+}
+
+// saysSecret reports whether a name is one that programs give to credentials, or that of a variable which a
+// sandbox does not get for its name.
 func saysSecret(name string) bool {
+	var words strings.Builder // of sessionKey, session_Key
+	for i, r := range name {
+		if i > 0 && r >= 'A' && r <= 'Z' && name[i-1] >= 'a' && name[i-1] <= 'z' {
+			words.WriteByte('_')
+		}
+		words.WriteRune(r)
+	}
+	snake := strings.NewReplacer("-", "_", ".", "_", "=", "_").Replace(words.String())
+	if len(hostfs.Environ([]string{"XDG_" + snake + "=x"}, nil)) == 0 { // a family of which all others pass
+		return true
+	}
 	name = strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
 	return slices.ContainsFunc([]string{"apikey", "token", "secret", "password", "passwd", "passphrase", "credential", "authorization", "privatekey", "accesskey", "bearer", "cookie"}, func(word string) bool {
 		return strings.Contains(name, word)
 	})
 }
 
-// holdsCredential reports whether a text has a user in a URL or a setting such as password=x, or begins as the
-// keys of a known service do.
+// holdsCredential reports whether a text has a user in a URL, the value of a header for a sign-in, a setting or a
+// parameter of a URL whose name says secret, such as api-key=x, or a word that begins as the keys of a known service
+// do.
 func holdsCredential(text string) bool {
-	if slices.ContainsFunc([]string{"sk-", "ghp_", "gho_", "github_pat_", "glpat-", "npm_", "xoxb-", "xoxp-", "hf_", "AIza"}, func(start string) bool {
-		return strings.HasPrefix(text, start) && len(text) >= 20 && !strings.ContainsAny(text, " /")
-	}) {
-		return true
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n/:=,;&?#'\"()<>", r) }) {
+		if len(word) >= 20 && slices.ContainsFunc([]string{"sk-", "ghp_", "gho_", "github_pat_", "glpat-", "npm_", "xoxb-", "xoxp-", "hf_", "AIza", "AKIA", "eyJ"}, func(start string) bool {
+			return strings.HasPrefix(word, start)
+		}) {
+			return true
+		}
 	}
-	return len(hostfs.Environ([]string{"HOST=" + text}, nil)) == 0 // a variable that passes unless its value is a credential
+	return signsIn(text) || setsSecret(text) ||
+		len(hostfs.Environ([]string{"HOST=" + text}, nil)) == 0 // a variable that passes unless its value is a credential
+}
+
+// signsIn reports whether a text has the header Authorization, or the value of one.
+func signsIn(text string) bool {
+	text = strings.ToLower(text)
+	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n:=\"'", r) })
+	for i, word := range words {
+		if (word == "bearer" || word == "basic") && i+1 < len(words) {
+			return true
+		}
+	}
+	return strings.Contains(text, "authorization:")
+}
+
+// setsSecret reports whether a text has a flag, a variable or a parameter of a URL with a name that says secret and
+// a value, such as --api-key=x.
+func setsSecret(text string) bool {
+	for at, r := range text {
+		if r != '=' {
+			continue
+		}
+		name, value := nameAtEnd(text[:at]), text[at+1:]
+		if end := strings.IndexAny(value, " \t\r\n&#'\""); end >= 0 {
+			value = value[:end]
+		}
+		count := saysCount(name) && strings.Trim(value, "0123456789") == ""
+		if value != "" && saysSecret(name) && !isReference(value) && !count {
+			return true
+		}
+	}
+	return false
 }

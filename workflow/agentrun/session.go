@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/workflow/agentsetup"
 )
 
 // op is the operation in the errors of this package.
@@ -18,7 +19,7 @@ const op = "running the agent"
 
 // A Session is one run of a coding agent in a sandbox. [Prepare] makes it.
 type Session struct {
-	// Agent is the agent's name, one of [Agents].
+	// Agent is the agent's name, one of [agentsetup.Agents].
 	Agent string
 	// Notices are what a person should know, such as settings that were not copied.
 	Notices []string
@@ -33,13 +34,12 @@ type Session struct {
 	address        string   // of another server, or ""
 }
 
-// Prepare returns a session of the agent called name, with these arguments, in a sandbox whose workspace is this
-// directory. It finds the agent's program and changes nothing. Errors: errs.ErrInvalid (an unknown agent),
+// Prepare returns a session of the agent called name, with these arguments, in a sandbox to be made. It finds the agent's program and changes nothing. Errors: errs.ErrInvalid (an unknown agent),
 // errs.ErrNotFound (its program is not installed, or this user has no home directory).
-func Prepare(name string, args []string, workspace string) (*Session, error) {
+func Prepare(name string, args []string) (*Session, error) {
 	k, ok := kits()[name]
 	if !ok {
-		return nil, errs.New(op, name, errs.ErrInvalid, "no such agent; there are "+strings.Join(Agents, ", "), "snapfs agent run claude")
+		return nil, errs.New(op, name, errs.ErrInvalid, "no such agent; there are "+strings.Join(agentsetup.Agents, ", "), "snapfs agent run claude")
 	}
 	s := &Session{Agent: name, kit: k, args: args}
 	found, err := run.Look(k.program)
@@ -60,18 +60,26 @@ func Prepare(name string, args []string, workspace string) (*Session, error) {
 	s.config = filepath.Join(s.config, k.folder)
 	if real, err := filepath.EvalSymlinks(found); err == nil {
 		for _, dir := range append(s.private(), "/tmp", "/dev", "/run") {
-			if hostfs.Within(real, dir) {
+			if hostfs.Within(real, resolved(dir)) {
 				return nil, errs.New(op, real, errs.ErrInvalid, "a sandbox does not see the program, since it has no "+dir+" of the host", k.install)
 			}
 		}
 	}
-	base := s.home
-	if hostfs.Within(s.home, workspace) { // a result must not hold the agent's settings
-		base = "/tmp"
-	}
-	s.inside = filepath.Join(base, copies, name)
 	return s, nil
 }
+
+// place chooses the directory in the sandbox for the copied settings: in the home directory, or in /tmp where that
+// lies in the workspace, since a result must not hold the agent's settings.
+func (s *Session) place(workspace string) {
+	base := resolved(s.home)
+	if hostfs.Within(base, resolved(workspace)) {
+		base = "/tmp"
+	}
+	s.inside = filepath.Join(base, copies, s.Agent)
+}
+
+// Copies returns the directory in the sandbox that has nothing but copied settings of agents, after [Session.Confine].
+func (s *Session) Copies() string { return filepath.Dir(s.inside) }
 
 // copies is the name of the directory in a sandbox with the copied settings of agents.
 const copies = ".snapfs-agent"
@@ -84,14 +92,17 @@ func (s *Session) Command() []string {
 	return append([]string{"/bin/sh", "-c", s.kit.launch + "\n" + `exec "$0" "$@"`, s.program}, s.args...)
 }
 
-// Confine changes the policy of the sandbox to be made for the agent. Each key of the agent becomes a secret that
+// Confine changes the policy p of the sandbox to be made for the agent, whose workspace is this directory. Each key of the agent becomes a secret that
 // the network proxy inserts, and is no variable of the sandbox. The agent's real configuration is not shown,
 // whatever the profile says. If a variable of the host such as ANTHROPIC_BASE_URL names another server, the
 // network allows that one, and it gets the key. Errors: errs.ErrNotFound (no key), errs.ErrInvalid (a server
 // without TLS, a key that has expired).
-func (s *Session) Confine(p *catalog.Policy) error {
+func (s *Session) Confine(p *catalog.Policy, workspace string) error {
+	s.place(workspace)
 	p.Expose = s.without(p, "expose", p.Expose, func(path string) bool {
+		path = resolved(path)
 		for _, one := range s.private() {
+			one = resolved(one)
 			if hostfs.Within(path, one) || hostfs.Within(one, path) {
 				return true
 			}
@@ -109,12 +120,17 @@ func (s *Session) Confine(p *catalog.Policy) error {
 				return true
 			}
 		}
-		return name == s.kit.variable
+		return name == s.kit.variable || slices.Contains(s.kit.programs, name)
 	})
-	if _, err := os.Lstat(s.config); err == nil && !slices.Contains(p.Hide, s.config) {
-		p.Hide = append(slices.Clip(p.Hide), s.config)
+	for _, place := range s.private() {
+		if _, err := os.Lstat(place); err == nil && !slices.Contains(p.Hide, place) {
+			p.Hide = append(slices.Clip(p.Hide), place)
+		}
 	}
 	p.Env = append(p.Env, s.kit.variables...)
+	for _, name := range s.kit.programs {
+		p.Env = append(p.Env, name+"="+filepath.Join(s.inside, name))
+	}
 	p.Env = append(p.Env, s.kit.variable+"="+s.inside)
 	return s.broker(p, given)
 }
@@ -124,6 +140,11 @@ func (s *Session) private() []string {
 	all := []string{s.config}
 	for _, place := range s.kit.hidden {
 		all = append(all, filepath.Join(s.home, place))
+	}
+	for _, name := range s.kit.programs {
+		if dir := os.Getenv(name); filepath.IsAbs(dir) {
+			all = append(all, filepath.Join(dir, s.kit.folder))
+		}
 	}
 	return all
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/tailscale/hujson"
 
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/agentsetup"
 )
@@ -37,42 +37,28 @@ type file struct {
 // that for the person.
 func (s *Session) settings() (files []file, err error) {
 	all := 0
+	config := resolved(s.config)
 	for _, entry := range s.kit.copied {
-		root := filepath.Join(s.config, entry)
-		if real, err := filepath.EvalSymlinks(root); err == nil {
-			root = real
-		}
+		root := resolved(filepath.Join(s.config, entry))
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
 				return nil
 			case err != nil:
 				return err
-			case d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git"):
-				return fs.SkipDir
-			}
-			info, err := os.Stat(path) // a link to a file is copied as that file
-			if err != nil || !info.Mode().IsRegular() {
-				return nil //nolint:nilerr // a link to nothing
 			}
 			name := entry
 			if rel, err := filepath.Rel(root, path); err == nil && rel != "." {
 				name = filepath.Join(entry, rel)
 			}
-			if info.Size() > maxFile {
-				s.leave(name, "it is larger than 4 MiB")
-				return nil
-			}
-			data, err := s.read(filepath.Join(s.config, entry), path)
-			if err != nil || data == nil {
+			one, err := s.copyOf(config, name, path, d)
+			if one == nil || err != nil {
 				return err
 			}
-			if all += len(data); all > maxAll {
+			if all += len(one.data); all > maxAll {
 				return errs.New(op, s.config, errs.ErrInvalid, "the settings have more than 64 MiB")
 			}
-			if data, ok := s.clean(name, data); ok {
-				files = append(files, file{name, data, int64(info.Mode().Perm())})
-			}
+			files = append(files, *one)
 			return nil
 		})
 		if err != nil {
@@ -82,35 +68,114 @@ func (s *Session) settings() (files []file, err error) {
 	return s.addGenerated(files)
 }
 
+// copyOf returns the copy of the file called name of the settings, which lies at path and is the entry d of its
+// directory. config is the directory of the configuration without symbolic links. The result is nil for what is not
+// copied; the error is [fs.SkipDir] for a directory of which nothing is.
+func (s *Session) copyOf(config, name, path string, d fs.DirEntry) (*file, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, nil //nolint:nilerr // a link to nothing
+	}
+	target, inside := s.targetOf(config, real)
+	if !inside {
+		s.leave(name, "it is a link to "+real+", outside of the settings")
+		if d.IsDir() {
+			return nil, fs.SkipDir
+		}
+		return nil, nil
+	}
+	if d.IsDir() {
+		if d.Name() == "node_modules" || d.Name() == ".git" {
+			return nil, fs.SkipDir
+		}
+		return nil, nil
+	}
+	info, err := os.Lstat(real)
+	switch {
+	case err != nil:
+		return nil, nil //nolint:nilerr // removed meanwhile
+	case info.IsDir():
+		s.leave(name, "it is a link to a directory")
+		return nil, nil
+	case !info.Mode().IsRegular():
+		return nil, nil
+	case info.Size() > maxFile:
+		s.leave(name, "it is larger than 4 MiB")
+		return nil, nil
+	}
+	data, err := s.read(name, real)
+	if data == nil || err != nil {
+		return nil, err
+	}
+	data, ok := s.clean(name, target, data)
+	if !ok {
+		return nil, nil
+	}
+	return &file{name, data, int64(info.Mode().Perm())}, nil
+}
+
+// targetOf returns the name of the file real, a path without symbolic links, in the directory config. It reports
+// whether the file belongs to the settings that are copied: a link to the agent's own sign-in or to a file elsewhere
+// does not make it one of them.
+func (s *Session) targetOf(config, real string) (name string, copied bool) {
+	name, err := filepath.Rel(config, real)
+	return name, err == nil && slices.ContainsFunc(s.kit.copied, func(entry string) bool { return hostfs.Within(name, entry) })
+}
+
+// resolved returns path without symbolic links, or path itself where it does not exist.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
 // leave notes for the person that a file of the settings is not copied.
 func (s *Session) leave(name, why string) {
 	s.Notices = append(s.Notices, "not copied: "+filepath.Join(s.config, name)+": "+why)
 }
 
 // read returns the content of a file of the settings, without the hooks of snapfs agent install: inside a sandbox
-// they cannot run. entry is the path in the configuration, and path the file itself. The content is nil for a
-// file that only has such hooks.
-func (s *Session) read(entry, path string) ([]byte, error) {
+// they cannot run. name is the name in the configuration, and path the file itself. The content is nil for a file
+// that only has such hooks, and for one from which they cannot be removed.
+func (s *Session) read(name, path string) ([]byte, error) {
 	setup := agentsetup.Setup{Agent: s.Agent}
-	if hooked, err := setup.Path(); err == nil && (hooked == entry || hooked == path) {
-		if edit, err := setup.Uninstall(); err == nil {
-			return edit.After, nil
-		}
+	hooked, err := setup.Path()
+	if err != nil {
+		return nil, err
 	}
-	return os.ReadFile(path)
+	if hooked != filepath.Join(s.config, name) && resolved(hooked) != path {
+		return os.ReadFile(path)
+	}
+	edit, err := setup.Uninstall()
+	if err != nil {
+		s.leave(name, "the hooks of snapfs cannot be removed from it: "+err.Error())
+		return nil, nil //nolint:nilerr // the person reads it in the notice
+	}
+	return edit.After, nil
 }
 
-// clean returns a file of the settings without credentials. It reports false for a file that is left out.
-func (s *Session) clean(name string, data []byte) ([]byte, bool) {
-	base := strings.ToLower(path.Base(filepath.ToSlash(name)))
-	if base == ".env" || strings.HasPrefix(base, "id_") || slices.ContainsFunc([]string{".pem", ".key", ".p12", ".env"}, func(end string) bool { return strings.HasSuffix(base, end) }) {
+// holdsKeys reports whether a file is called as those that hold keys.
+func holdsKeys(name string) bool {
+	base := strings.ToLower(filepath.Base(name))
+	return base == ".env" || strings.HasPrefix(base, "id_") || slices.ContainsFunc([]string{".pem", ".key", ".p12", ".env"}, func(end string) bool { return strings.HasSuffix(base, end) })
+}
+
+// clean returns a file of the settings without credentials. name is its name, and target that of the file itself if
+// the name is a link. It reports false for a file that is left out.
+func (s *Session) clean(name, target string, data []byte) ([]byte, bool) {
+	if holdsKeys(name) || holdsKeys(target) {
 		s.leave(name, "files of this name hold keys")
 		return nil, false
 	}
+	kind := strings.ToLower(filepath.Ext(target))
+	if kind != ".json" && kind != ".jsonc" && kind != ".toml" {
+		kind = strings.ToLower(filepath.Ext(name))
+	}
 	var err error
-	switch filepath.Ext(base) {
+	switch kind {
 	case ".json", ".jsonc":
-		data, err = s.cleanJSON(data)
+		data, err = s.cleanJSON(name, data)
 	case ".toml":
 		data, err = s.cleanTOML(name, data)
 	}
@@ -129,7 +194,23 @@ func (s *Session) holdsKey(data []byte) bool {
 	return slices.ContainsFunc(s.values, func(v string) bool { return bytes.Contains(data, []byte(v)) })
 }
 
-func (s *Session) cleanJSON(data []byte) ([]byte, error) {
+// scrub returns the decoded content of the file called name of the settings without what may be a credential. It
+// notes for the person which command lines it leaves out.
+func (s *Session) scrub(name string, value any) any {
+	var c scrubber
+	clean, ok := c.scrub("", value)
+	slices.Sort(c.left)
+	for _, place := range c.left {
+		s.leave(name, place+" may hold a credential")
+	}
+	if !ok {
+		return map[string]any{}
+	}
+	return clean
+}
+
+// cleanJSON returns a JSON file without credentials.
+func (s *Session) cleanJSON(name string, data []byte) ([]byte, error) {
 	plain, err := hujson.Standardize(data) //nolint:misspell // the library's name
 	if err != nil {
 		return nil, errors.New("not JSON")
@@ -138,7 +219,7 @@ func (s *Session) cleanJSON(data []byte) ([]byte, error) {
 	if err := json.Unmarshal(plain, &value); err != nil {
 		return nil, errors.New("not JSON")
 	}
-	return json.MarshalIndent(scrub(value), "", "  ")
+	return json.MarshalIndent(s.scrub(name, value), "", "  ")
 }
 
 // cleanTOML returns a TOML file without credentials. In the agent's main settings it sets what a sandbox needs.
@@ -147,7 +228,7 @@ func (s *Session) cleanTOML(name string, data []byte) ([]byte, error) {
 	if err := toml.Unmarshal(data, &value); err != nil {
 		return nil, errors.New("not TOML")
 	}
-	if m, ok := scrub(value).(map[string]any); ok {
+	if m, ok := s.scrub(name, value).(map[string]any); ok {
 		value = m
 	}
 	if name == s.kit.main && s.kit.adapt != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/internal/confedit"
 )
 
-// Agents lists the coding agents into whose configuration snapfs can write its hooks, commands that the agent
-// runs at events such as a tool call.
+// Agents lists the coding agents that snapfs knows: it can write its hooks, commands that the agent runs at events
+// such as a tool call, into their configuration, and run them inside a sandbox.
 var Agents = []string{"claude", "codex", "opencode"}
 
 // A Setup says which coding agent gets snapfs's hooks (commands that it runs at events), in which
