@@ -111,6 +111,7 @@ func TestASessionStopsAtItsTokensAndGoesOn(t *testing.T) {
 	v.awaitPaused("fix")
 	v.snapfs("rm", "fix").want(0)
 	session()
+	v.awaitEvent(events.LimitReached, 3) // one for each pause, and none for the end of the command
 }
 
 func TestTheSiteBoundsBudgets(t *testing.T) {
