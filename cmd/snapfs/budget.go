@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -47,11 +46,7 @@ func newBudgetShow(a *app) *cobra.Command {
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
 		RunE: a.withEngine(func(_ context.Context, e *engine.Engine, args []string) error {
-			dir, err := budgetOf(e, args[0])
-			if err != nil {
-				return err
-			}
-			return a.showBudget(args[0], dir)
+			return a.showBudget(e, args[0])
 		}),
 	}
 }
@@ -68,52 +63,26 @@ resumes. A limit beyond that of the site's policy is refused.`,
 		Args:              exactly("sandbox", "limit", "amount"),
 		ValidArgsFunction: a.completeSandbox,
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
-			dir, err := budgetOf(e, args[0])
+			resumed, err := e.Supervise.RaiseBudget(ctx, args[0], args[1], func(limits *budget.Count) error {
+				if err := raiseLimit(limits, args[1], args[2]); err != nil {
+					return usageError(err)
+				}
+				return nil
+			})
 			if err != nil {
-				return err
-			}
-			s, err := budget.Read(dir)
-			if err != nil {
-				return errs.With("reading the budget", args[0], err)
-			}
-			if err := increase(&s.Limits, args[1], args[2]); err != nil {
-				return usageError(err)
-			}
-			if err := egress.SetLimits(args[0], dir, args[1], s.Limits); err != nil {
-				return err
-			}
-			resumed, err := e.Supervise.Refill(ctx, args[0])
-			if err != nil && !errors.Is(err, errs.ErrBusy) { // a sandbox of run is never paused for its budget
 				return err
 			}
 			if resumed {
 				a.ui.notice("resumed " + args[0])
 			}
-			return a.showBudget(args[0], dir)
+			return a.showBudget(e, args[0])
 		}),
 	}
 }
 
-// budgetOf returns the directory that holds the budget of a sandbox. It returns ErrNotFound if the sandbox
-// has none.
-func budgetOf(e *engine.Engine, name string) (string, error) {
-	rec, err := e.Catalog().Get(name)
-	if err != nil {
-		return "", err
-	}
-	dir := e.Catalog().Path(rec.Name)
-	if rec.Policy.Budget == nil || !budget.HasLimits(dir) {
-		return "", &errs.Error{
-			Op: "reading the budget", Subject: name, Kind: errs.ErrNotFound, Err: errors.New("the sandbox has no budget, or has not run yet"),
-			Hints: []string{"snapfs help profile   # a section [budget]"},
-		}
-	}
-	return dir, nil
-}
-
-// increase sets the limit called what in a budget to amount, or adds it if amount begins with "+". A lower
+// raiseLimit sets the limit called what in a budget to amount, or adds it if amount begins with "+". A lower
 // amount, and a limit that is not set, are errors.
-func increase(limits *budget.Count, what, amount string) error {
+func raiseLimit(limits *budget.Count, what, amount string) error {
 	parse := units.ParseCount
 	if what == "bytes-sent" {
 		parse = units.ParseSize
@@ -143,7 +112,16 @@ func increase(limits *budget.Count, what, amount string) error {
 	return fmt.Errorf("no limit %q: one of %s", what, strings.Join(names, ", "))
 }
 
-func (a *app) showBudget(name, dir string) error {
+// showBudget prints the budget of the sandbox called name. It returns ErrNotFound if the sandbox has none.
+func (a *app) showBudget(e *engine.Engine, name string) error {
+	rec, err := e.Catalog().Get(name)
+	if err != nil {
+		return err
+	}
+	dir := e.Catalog().Path(rec.Name)
+	if err := egress.RequireBudget(rec, dir); err != nil {
+		return err
+	}
 	s, err := budget.Read(dir)
 	if err != nil {
 		return errs.With("reading the budget", name, err)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -108,6 +111,7 @@ func TestASessionStopsAtItsTokensAndGoesOn(t *testing.T) {
 	v.awaitPaused("fix")
 	v.snapfs("rm", "fix").want(0)
 	session()
+	v.awaitEvent(events.LimitReached, 3) // one for each pause, and none for the end of the command
 }
 
 func TestTheSiteBoundsBudgets(t *testing.T) {
@@ -143,4 +147,82 @@ func TestTheSiteBoundsBudgets(t *testing.T) {
 	v.snapfs("stop", "fix").want(0)
 	bound("exec", "fix", "--", "true").want(0)
 	v.snapfs("budget", "show", "fix").want(0).has("of 300")
+}
+
+// A pause for a spent budget is recorded as other pauses are, also when the sandbox's lock is held meanwhile: lists
+// show it, an automatic snapshot is taken, and there is one event.
+func TestABudgetPauseIsRecorded(t *testing.T) {
+	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"]`+"\n"+`snapshots = ["limit"`, "", "[budget]\ntokens = 60\nhosts = [\"host.snapfs\"]")
+	v.snapfs("new", "--profile", v.profile, "fix").want(0)
+	cmd := v.command("exec", "fix", "--", "bash", "-c", v.script(`touch made; echo started
+		until [ "$(curl -sS -o /dev/null -w '%{http_code}' -d '{"max_tokens":20}' https://host.snapfs:PORT/v1/messages)" = 429 ]; do read -r _; done`))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "started\n" {
+		t.Fatal(line, err)
+	}
+	cat, err := catalog.Open(v.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := cat.Lock(t.Context(), "fix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- cmd.Wait() }()
+	v.awaitEvent(events.LimitReached, 1)
+	if treetest.Long(t) {
+		time.Sleep(6 * time.Second) // a lock held so long is what is tested
+	}
+	h.Release()
+	v.awaitPaused("fix")
+	v.awaitEvent(events.SnapshotCreated, 1)
+	if h, err = cat.Lock(t.Context(), "fix"); err != nil {
+		t.Fatal(err)
+	}
+	h.Paused = nil // that it resumes is what the supervisor says, whatever is recorded
+	err = h.Save()
+	h.Release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.snapfs("budget", "raise", "fix", "tokens", "+100").want(0).has("resumed fix")
+	in.Close() //nolint:errcheck // a test
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Fatal("the command does not end")
+	}
+	v.awaitEvent(events.CommandEnded, 1)
+	v.awaitEvent(events.LimitReached, 1) // and no second one at the end
+}
+
+// awaitEvent waits until the log has n events of the kind, and fails if it has more.
+func (v *vault) awaitEvent(kind string, n int) {
+	v.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		switch got := strings.Count(v.snapfs("events", "--json").want(0).stdout, `"`+kind+`"`); {
+		case got == n:
+			return
+		case got > n:
+			v.t.Fatalf("%d events %s; want %d", got, kind, n)
+		}
+	}
+	v.t.Fatalf("no event %s:\n%s", kind, v.snapfs("events").stdout)
 }

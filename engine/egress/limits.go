@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -47,9 +48,9 @@ func lower(dir string) error {
 // command is not, because nobody can increase its budget.
 func PausesWhenSpent(rec *catalog.Record) bool { return rec.Policy.Budget != nil && !rec.Ephemeral }
 
-// Refilled reports whether the limit of the request budget in the sandbox directory dir that refused a request is
+// LimitRaised reports whether the limit of the request budget in the sandbox directory dir that refused a request is
 // higher now.
-func Refilled(dir string, spent network.SpentLimit) bool {
+func LimitRaised(dir string, spent network.SpentLimit) bool {
 	s, err := budget.Read(dir)
 	if err != nil {
 		return false
@@ -62,10 +63,40 @@ func Refilled(dir string, spent network.SpentLimit) bool {
 	return false
 }
 
-// SetLimits replaces the limits of the request budget of the sandbox called name. dir contains its ledger,
+// RequireBudget returns an error if the sandbox with the directory dir has no request budget. Errors:
+// errs.ErrNotFound, also for a sandbox that has not run yet, as its first start creates the budget.
+func RequireBudget(rec *catalog.Record, dir string) error {
+	if rec.Policy.Budget != nil && budget.HasLimits(dir) {
+		return nil
+	}
+	return &errs.Error{
+		Op: "reading the budget", Subject: rec.Name, Kind: errs.ErrNotFound, Err: errors.New("the sandbox has no budget, or has not run yet"),
+		Hints: []string{"snapfs help profile   # a section [budget]"},
+	}
+}
+
+// ChangeLimits applies change to the limits of a sandbox's request budget; dir is the sandbox's directory, and the
+// caller holds the sandbox's lock. what names the limit that change increases. After an error the limits are as before.
+// Errors: those of [RequireBudget], change, and errs.ErrDenied if the limit would exceed that of
+// the administrator's policy (/etc/snapfs/policy.toml).
+func ChangeLimits(rec *catalog.Record, dir, what string, change func(limits *budget.Count) error) error {
+	if err := RequireBudget(rec, dir); err != nil {
+		return err
+	}
+	s, err := budget.Read(dir)
+	if err != nil {
+		return errs.With("reading the budget", rec.Name, err)
+	}
+	if err := change(&s.Limits); err != nil {
+		return err
+	}
+	return setLimits(rec.Name, dir, what, s.Limits)
+}
+
+// setLimits replaces the limits of the request budget of the sandbox called name. dir contains its ledger,
 // the file that counts its requests. what names the limit that changes. Errors: errs.ErrDenied if it would
 // exceed that of the administrator's policy (/etc/snapfs/policy.toml).
-func SetLimits(name, dir, what string, limits budget.Count) error {
+func setLimits(name, dir, what string, limits budget.Count) error {
 	allowed := limits
 	lowered, path, err := boundBySite(&allowed)
 	if err != nil {

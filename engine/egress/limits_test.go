@@ -50,7 +50,7 @@ func TestAStartLowersLimitsToTheSites(t *testing.T) {
 func TestNewLimitsStayWithinTheSitesPolicy(t *testing.T) {
 	siteWith(t, "[budget]\ntokens = 300\nrequests = 10\n")
 	dir := t.TempDir()
-	err := SetLimits("fix", dir, "tokens", budget.Count{Tokens: 301})
+	err := setLimits("fix", dir, "tokens", budget.Count{Tokens: 301})
 	if !errors.Is(err, errs.ErrDenied) || !strings.Contains(err.Error(), policy.SiteDir+"/policy.toml allows no more than tokens 300") || budget.HasLimits(dir) {
 		t.Error(err)
 	}
@@ -59,7 +59,7 @@ func TestNewLimitsStayWithinTheSitesPolicy(t *testing.T) {
 		if limits.Sent > 0 {
 			what = "bytes-sent" // which the site does not bound
 		}
-		if err := SetLimits("fix", dir, what, limits); err != nil {
+		if err := setLimits("fix", dir, what, limits); err != nil {
 			t.Error(err)
 		}
 		if s, err := budget.Read(dir); err != nil || s.Limits != limits {

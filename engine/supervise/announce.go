@@ -32,7 +32,7 @@ func (sv *Manager) StartIn(ctx context.Context, rec *catalog.Record, h *Supervis
 // Started writes the event that a command has started in a sandbox. The caller calls the returned function when the
 // command has ended, before it closes h, with the limit that the command hit or nil. That function writes the event
 // of the command's end with the resources that the sandbox's processes have used. Before that it writes an event for
-// the limit, or for another one that h knows.
+// the limit, or for another one that h knows. A spent budget has had its event when the sandbox was paused.
 func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Start) (ended func(isolate.Status, *catalog.LimitHit)) {
 	end := start.Started()
 	return func(st isolate.Status, hit *catalog.LimitHit) {
@@ -41,12 +41,17 @@ func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Sta
 			u.CPU, u.MemoryBytes = h.Resources.Group.Used()
 		}
 		hit = cmp.Or(hit, h.Resources.limitHit(), &catalog.LimitHit{})
-		if hit.Limit != "" {
-			reached := events.Data{Limit: hit.Limit, Value: hit.Value, Reason: hit.Text}
-			sv.events.Append(events.Event{Type: events.LimitReached, Subject: rec.Name, SandboxID: rec.ID, Data: reached})
+		if hit.Limit != "" && hit.Limit != budgetLimit {
+			sv.announceLimit(rec, hit)
 		}
 		end(st.ExitCode(), u, hit.Limit)
 	}
+}
+
+// announceLimit writes an event that a sandbox has reached a limit.
+func (sv *Manager) announceLimit(rec *catalog.Record, hit *catalog.LimitHit) {
+	reached := events.Data{Limit: hit.Limit, Value: hit.Value, Reason: hit.Text}
+	sv.events.Append(events.Event{Type: events.LimitReached, Subject: rec.Name, SandboxID: rec.ID, Data: reached})
 }
 
 // announceSelfTest writes an event with the result of the isolation self-test of a sandbox: which forbidden actions

@@ -8,15 +8,16 @@ import (
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/budget"
 )
 
 // budgetLimit is the name of the limit for which a sandbox is paused whose request budget is spent.
 const budgetLimit = "budget"
 
-// pausesWhenSpent returns the function that pauses the sandbox when the budget of its requests is spent, or nil for a
+// spentHandler returns the function that pauses the sandbox when the budget of its requests is spent, or nil for a
 // sandbox that is not paused then. The proxy has answered the request already, so the client reads the reason when a
 // higher limit has resumed the sandbox, and may try again. The pause is made in the background.
-func (sv *Manager) pausesWhenSpent(rec *catalog.Record, h *Supervisor) func(network.SpentLimit, string) {
+func (sv *Manager) spentHandler(rec *catalog.Record, h *Supervisor) func(network.SpentLimit, string) {
 	if !egress.PausesWhenSpent(rec) {
 		return nil
 	}
@@ -32,9 +33,7 @@ func (sv *Manager) pausesWhenSpent(rec *catalog.Record, h *Supervisor) func(netw
 				return
 			case r := <-refusals:
 				hit := catalog.LimitHit{Limit: budgetLimit, Value: r.spent.Limit, Text: r.why, When: time.Now()}
-				if h.deadlines.pauseSpent(hit, func() bool { return egress.Refilled(sv.cat.Path(rec.Name), r.spent) }) {
-					sv.recordPause(rec, h)
-				}
+				h.deadlines.pauseSpent(hit, func() bool { return egress.LimitRaised(sv.cat.Path(rec.Name), r.spent) })
 			}
 		}
 	})
@@ -46,57 +45,50 @@ func (sv *Manager) pausesWhenSpent(rec *catalog.Record, h *Supervisor) func(netw
 	}
 }
 
-// pauseSpent pauses the sandbox because its budget is spent, and notifies the clients. It does nothing and returns
-// false if the sandbox is paused already, or if increased reports that the limit is higher now.
-func (w *deadlines) pauseSpent(hit catalog.LimitHit, increased func() bool) bool {
+// pauseSpent pauses the sandbox because its budget is spent, announces that as an event, and notifies the clients. The
+// loop saves the pause. It does nothing if the sandbox is paused already, or if higher reports that the limit is
+// higher now.
+func (w *deadlines) pauseSpent(hit catalog.LimitHit, higher func() bool) {
 	ctx, cancel := context.WithTimeout(w.quit, 10*time.Second)
 	defer cancel()
 	r := w.supervisor.Resources
-	done, err := r.pauseFor(ctx, hit, func() bool { return r.paused.Load() != nil || increased() })
+	done, err := r.pauseFor(ctx, hit, func() bool { return r.paused.Load() != nil || higher() })
 	if !done || err != nil { // the next refused request tries again
-		return false
-	}
-	w.notify("paused: " + hit.Text + "; end it: snapfs rm " + w.rec.Name)
-	return true
-}
-
-// recordPause saves in the sandbox's catalogue entry that the sandbox is paused, unless it has resumed meanwhile. It
-// gives up after some seconds, as the entry only serves lists.
-func (sv *Manager) recordPause(rec *catalog.Record, h *Supervisor) {
-	for end := time.Now().Add(keyPointPatience); h.alive() && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		held, err := sv.cat.TryLock(rec.Name)
-		if err != nil {
-			continue
-		}
-		if why := h.Resources.paused.Load(); held.ID == rec.ID && why != nil {
-			held.Paused, held.LimitHit = why, why
-			_ = held.Save() // without it, lists show the sandbox as running
-		}
-		held.Release()
 		return
 	}
+	w.manager.announceLimit(&w.rec, &hit)
+	w.notify("paused: " + hit.Text + "; end it: snapfs rm " + w.rec.Name)
+	w.mu.Lock()
+	w.startLoop()
+	w.mu.Unlock()
+	w.wakeLoop()
 }
 
-// refill resumes the sandbox for a client that has increased its budget, if the sandbox is paused because that was
-// spent.
-func (h *Supervisor) refill(client *fdsock.Conn) {
-	h.deadlines.resumeWhenFrozen(budgetLimit)
-	send(client, Reply{Paused: h.Resources.paused.Load()})
+// resumeSpent resumes the sandbox for a client that has increased its budget, if the sandbox is paused because the
+// budget was spent.
+func (h *Supervisor) resumeSpent(client *fdsock.Conn) {
+	resumed := h.deadlines.resumeWhenFrozen(budgetLimit)
+	h.deadlines.wakeLoop() // if the client ends before it has saved that
+	send(client, Reply{Resumed: resumed, Paused: h.Resources.paused.Load()})
 }
 
-// Refill resumes a sandbox that was paused because its budget was spent, after its limit was increased. It
-// reports whether it has resumed the sandbox. Errors: those of [Manager.Hold].
-func (sv *Manager) Refill(ctx context.Context, name string) (resumed bool, err error) {
-	h, err := sv.Hold(ctx, name, "raising the budget")
+// RaiseBudget applies change to the limits of a sandbox's request budget, and resumes the sandbox if it was paused
+// because the budget was spent. what names the limit that change increases. It reports whether it has resumed the
+// sandbox. Errors: those of [Manager.HoldAny], [egress.ChangeLimits] and change, which leave the limits as they were;
+// errs.ErrBusy if the supervisor does not reply, after which RaiseBudget may be called again.
+func (sv *Manager) RaiseBudget(ctx context.Context, name, what string, change func(limits *budget.Count) error) (resumed bool, err error) {
+	h, err := sv.HoldAny(ctx, name)
 	if err != nil {
 		return false, err
 	}
 	defer h.Release()
-	t, err := sv.request(ctx, h.Record, Request{Refill: true})
+	if err := egress.ChangeLimits(h.Record, sv.cat.Path(h.Name), what, change); err != nil || !egress.PausesWhenSpent(h.Record) {
+		return false, err
+	}
+	t, err := sv.request(ctx, h.Record, Request{ResumeSpent: true})
 	if err != nil || t == nil {
 		return false, err
 	}
-	resumed = h.Paused != nil && h.Paused.Limit == budgetLimit && t.Paused == nil
 	h.Paused = t.Paused
-	return resumed, h.Save()
+	return t.Resumed, h.Save()
 }

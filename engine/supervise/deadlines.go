@@ -56,7 +56,8 @@ type listener struct {
 const maxCheckInterval = 30 * time.Second
 
 // startDeadlines returns the deadlines object of a sandbox that has just started. If the sandbox has a time limit, a
-// goroutine begins to enforce it; otherwise that begins when a limit is set later.
+// goroutine begins to enforce it; otherwise that begins when a limit is set later, or when a spent budget pauses the
+// sandbox.
 func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines {
 	w := &deadlines{manager: sv, supervisor: h, persistent: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
 	w.quit, w.end = context.WithCancel(context.Background())
@@ -73,10 +74,8 @@ func (w *deadlines) set(l catalog.Limits) {
 	age := w.rec.AgeAt(catalog.Now())
 	due := sandbox.Overdue(w.rec.Policy.Limits, age)
 	w.rec.Policy.Limits = l
-	if l.Timed() && !w.looping && w.quit.Err() == nil {
-		w.looping = true
-		w.activity.Reset()
-		w.runs.Go(w.loop)
+	if l.Timed() {
+		w.startLoop()
 	}
 	late := sandbox.Overdue(l, age)
 	w.mu.Unlock()
@@ -88,9 +87,24 @@ func (w *deadlines) set(l catalog.Limits) {
 		w.resume("ttl")
 	}
 	w.resume("idle")
+	w.wakeLoop()
+}
+
+// startLoop starts the goroutine that checks the sandbox's time limits and saves its pauses, unless it runs already or
+// the sandbox is ending. The caller holds w.mu.
+func (w *deadlines) startLoop() {
+	if !w.looping && w.quit.Err() == nil {
+		w.looping = true
+		w.activity.Reset()
+		w.runs.Go(w.loop)
+	}
+}
+
+// wakeLoop makes the loop, if it runs, check the time limits and save a pause now.
+func (w *deadlines) wakeLoop() {
 	select {
 	case w.wake <- struct{}{}:
-	default:
+	default: // it is about to do so
 	}
 }
 
@@ -105,7 +119,7 @@ func (w *deadlines) stop() {
 	w.activity.Close()
 }
 
-// loop checks the sandbox's time limits whenever one may be due, until its container ends.
+// loop checks the sandbox's time limits whenever one may be due, and saves its pauses, until its container ends.
 func (w *deadlines) loop() {
 	for {
 		wait := w.check()
@@ -296,14 +310,18 @@ func (w *deadlines) resume(limit string) {
 	}
 }
 
-// resumeWhenFrozen resumes the sandbox as resume does, and first waits for a pause that is under way.
-func (w *deadlines) resumeWhenFrozen(limit string) {
+// resumeWhenFrozen resumes a sandbox paused for the named limit as resume does, and first waits for a pause that is
+// under way. It reports whether it has resumed the sandbox.
+func (w *deadlines) resumeWhenFrozen(limit string) bool {
 	w.mu.Lock()
 	w.activity.Reset()
 	w.mu.Unlock()
-	if done, err := w.supervisor.Resources.resumeFrom(w.quit, limit); done && err == nil {
-		w.notify("resumed")
+	done, err := w.supervisor.Resources.resumeFrom(w.quit, limit)
+	if !done || err != nil {
+		return false
 	}
+	w.notify("resumed")
+	return true
 }
 
 // remindOwner saves in the sandbox's catalogue entry whether the sandbox is paused, and reports whether the entry is

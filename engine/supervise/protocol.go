@@ -24,8 +24,8 @@ type Request struct {
 	Drift bool `json:"drift,omitempty"`
 	// Limits are the new limits of the sandbox.
 	Limits *catalog.Limits `json:"limits,omitempty"`
-	// Refill requests that a sandbox that was paused because its budget was spent resumes.
-	Refill bool `json:"refill,omitempty"`
+	// ResumeSpent requests that a sandbox that was paused because its budget was spent resumes.
+	ResumeSpent bool `json:"resume_spent,omitempty"`
 	// Network are the new network rules of the sandbox.
 	Network string `json:"network,omitempty"`
 	// Usage requests the resource usage.
@@ -51,6 +51,8 @@ type Reply struct {
 	Hit *catalog.LimitHit `json:"hit,omitempty"`
 	// Paused is the limit for which the container is paused, or nil.
 	Paused *catalog.LimitHit `json:"paused,omitempty"`
+	// Resumed is set if the supervisor has resumed the sandbox, which was paused because its budget was spent.
+	Resumed bool `json:"resumed,omitempty"`
 	// Note is a notice for the user.
 	Note  string               `json:"note,omitempty"`
 	Usage *Usage               `json:"usage,omitempty"`

@@ -252,9 +252,10 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 	}
+	h.deadlines = sv.startDeadlines(h, rec) // before the proxy, whose first refusal may pause the sandbox
 	if strings.HasPrefix(rec.Policy.Network, hostfs.AllowNet) {
 		h.journal = sv.egress.JournalOf(rec)
-		h.journal.OnRefusal, h.journal.OnSpent = sv.refusals(rec, h), sv.pausesWhenSpent(rec, h)
+		h.journal.OnRefusal, h.journal.OnSpent = sv.refusals(rec, h), sv.spentHandler(rec, h)
 		var err error
 		if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, h.journal); err != nil {
 			return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
@@ -263,7 +264,6 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	h.Resources.disk = sv.sandboxes.GaugeOf(rec)
 	h.timers = append(h.timers, sv.sandboxes.StartMaintenance(rec))
 	h.timers = append(h.timers, sv.startManifest(rec))
-	h.deadlines = sv.startDeadlines(h, rec)
 	h.Monitor = sv.serverMonitorOf(rec)
 	h.timers = append(h.timers, h.Monitor.watch(func() { _ = h.Container.Close(context.Background()) })) // the goroutine that waits for its end does the rest
 	if p != nil {

@@ -235,8 +235,8 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 		h.followDrift(client)
 	case a.Limits != nil:
 		h.setLimits(client, *a.Limits)
-	case a.Refill:
-		h.refill(client)
+	case a.ResumeSpent:
+		h.resumeSpent(client)
 	case a.Network != "":
 		h.reconnect(client, a.Network)
 	case a.Usage:

@@ -56,7 +56,7 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 	reserve, over, err := b.ledger.Reserve(worst)
 	switch {
 	case err != nil:
-		return nil, &refusal{status: http.StatusTooManyRequests, why: "the budget cannot be counted: " + err.Error()}
+		return nil, uncounted(err)
 	case over != nil:
 		return nil, b.over(over)
 	}
@@ -69,14 +69,26 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 	return one, nil
 }
 
-// over returns the refusal of a request that exceeds a limit of the budget, with the command that increases the
-// limit.
+// uncounted returns the refusal of a request whose cost the files of the budget, by the error err, do not take.
+func uncounted(err error) *refusal {
+	return &refusal{status: http.StatusTooManyRequests, why: "the budget cannot be counted: " + err.Error()}
+}
+
+// over returns the refusal of a request that exceeds a limit of the budget, with the command that increases the limit.
+// A request that is too large for the whole limit does not pause the sandbox, and the client must not repeat it.
 func (b *Broker) over(e *budget.Exceeded) *refusal {
-	no := &refusal{status: http.StatusTooManyRequests, why: e.Why() + ". On the host: snapfs budget raise " + b.options.Config.Sandbox + " " + e.What + " +N"}
-	if e.Spent() {
-		no.spent = &network.SpentLimit{Limit: e.What, Value: e.Limit}
+	no := &refusal{status: http.StatusTooManyRequests, why: e.Why()}
+	if e.Asked >= 0 { // otherwise no limit is high enough
+		no.why += ". On the host: snapfs budget raise " + b.options.Config.Sandbox + " " + e.What + " +N"
 	}
-	no.again = no.spent == nil || b.options.Config.Pauses
+	switch {
+	case e.TooLarge():
+	case e.Spent():
+		no.spent = &network.SpentLimit{Limit: e.What, Value: e.Limit}
+		no.again = b.options.Config.Pauses
+	default:
+		no.again = true
+	}
 	return no
 }
 
@@ -101,9 +113,14 @@ func (s *sentBody) Read(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	s.n += int64(n)
 	if more := s.n - s.reserved; more > 0 {
-		if over := s.bill.reserve.Extend(budget.Count{Sent: more}); over != nil {
+		over, err := s.bill.reserve.Extend(budget.Count{Sent: more})
+		if over != nil || err != nil {
 			s.n -= int64(n) // they are not sent
-			s.over = s.bill.broker.over(over)
+			if over != nil {
+				s.over = s.bill.broker.over(over)
+			} else {
+				s.over = uncounted(err)
+			}
 			return 0, errOver
 		}
 		s.reserved = s.n

@@ -328,3 +328,43 @@ func TestOnlyASpentBudgetPauses(t *testing.T) {
 		}
 	}
 }
+
+// A request that does not fit the unused budget pauses nothing, and its client must not repeat it.
+func TestARequestThatNeverFitsPausesNothing(t *testing.T) {
+	var dir string
+	m := &model{}
+	w := newWorld(t, "POST "+serverName, m.ServeHTTP, withBudget(t, budget.Count{Tokens: 50_000, Sent: 1000}, &dir))
+	w.broker.options.Config.Pauses = true
+	c := w.client(true)
+	for what, body := range map[string]io.Reader{
+		"tokens of 50000: 64007 needed": strings.NewReader(`{"max_tokens":64000}`),
+		"bytes-sent of 1000:":           io.MultiReader(strings.NewReader(strings.Repeat("a", 600)), strings.NewReader(strings.Repeat("a", 600))), // of unknown length
+	} {
+		path := "/v1/messages"
+		if strings.HasPrefix(what, "bytes") {
+			path = "/v1/messages/count_tokens"
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close() //nolint:errcheck // a test
+		if err != nil || response.StatusCode != http.StatusTooManyRequests || response.Header.Get("X-Should-Retry") != "false" || response.Header.Get("Retry-After") != "" {
+			t.Errorf("%s: %s %v %v", what, response.Status, response.Header, err)
+		}
+		if !strings.Contains(string(text), "too large for the budget "+what) || !strings.Contains(string(text), "snapfs budget raise fix ") {
+			t.Errorf("%s: %s", what, text)
+		}
+		if ev := w.last(); ev.Allowed || ev.Spent != nil {
+			t.Errorf("%s: %+v", what, ev)
+		}
+	}
+	if response, text := w.do(c, "POST", origin+"/v1/messages", `{"max_tokens":20}`); response.StatusCode != http.StatusOK {
+		t.Errorf("%s %s", response.Status, text)
+	}
+}

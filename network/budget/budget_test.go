@@ -230,3 +230,73 @@ func TestNegativeAndHugeAmountsExceed(t *testing.T) {
 		t.Errorf("%+v, %v", used, ok)
 	}
 }
+
+// A request that does not fit an unused budget is too large, whatever else is used; only one that would fit finds the
+// budget spent.
+func TestARequestBeyondAWholeLimitIsTooLarge(t *testing.T) {
+	dir := t.TempDir()
+	if err := SetLimits(dir, Count{Requests: 2, Tokens: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	want := func(asked Count, tooLarge, spent bool, why string) {
+		t.Helper()
+		_, over, err := l.Reserve(asked)
+		if err != nil || over == nil || over.TooLarge() != tooLarge || over.Spent() != spent || !strings.Contains(over.Why(), why) {
+			t.Errorf("%+v: %+v, %v", asked, over, err)
+		}
+	}
+	large := "too large for the budget tokens of 1000: 1001 needed"
+	want(Count{Requests: 1, Tokens: 1001}, true, false, large)
+	want(Count{Requests: 1, Tokens: -1}, true, false, "too large: the tokens that it needs cannot be counted")
+	want(Count{Requests: 1, Output: -1}, true, false, "too large: the output-tokens that it needs cannot be counted") // without a limit
+	r, over, err := l.Reserve(Count{Requests: 1, Tokens: 600})
+	if over != nil || err != nil {
+		t.Fatal(over, err)
+	}
+	want(Count{Requests: 1, Tokens: 500}, false, false, "600 reserved by open requests") // room once the other is over
+	if err := r.Settle(Count{Requests: 2, Tokens: 600}, false); err != nil {
+		t.Fatal(err)
+	}
+	want(Count{Requests: 0, Tokens: 500}, false, true, "the budget tokens of 1000 has no room")
+	want(Count{Requests: 1, Tokens: 5}, false, true, "the budget requests of 2 has no room")
+	want(Count{Requests: 1, Tokens: 1001}, true, false, large) // no more requests make room for it
+}
+
+// A body of unknown length is counted in parts, and fits only as a whole.
+func TestAnExtendedReservationIsJudgedAsAWhole(t *testing.T) {
+	dir := t.TempDir()
+	if err := SetLimits(dir, Count{Sent: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r, over, err := l.Reserve(Count{Requests: 1})
+	if over != nil || err != nil {
+		t.Fatal(over, err)
+	}
+	for _, part := range []int64{700, 300} {
+		if over, err := r.Extend(Count{Sent: part}); over != nil || err != nil {
+			t.Fatal(over, err)
+		}
+	}
+	if over, err := r.Extend(Count{Sent: 1}); err != nil || over == nil || !over.TooLarge() || over.Asked != 1001 || over.Reserved != 0 {
+		t.Errorf("%+v, %v", over, err)
+	}
+	if err := SetLimits(dir, Count{Sent: 1100}); err != nil {
+		t.Fatal(err)
+	}
+	if over, err := r.Extend(Count{Sent: 100}); over != nil || err != nil { // the raised limit counts
+		t.Error(over, err)
+	}
+	if s, err := Read(dir); err != nil || r.Worst().Sent != 1100 {
+		t.Errorf("%+v, %v; %+v reserved", s, err, r.Worst())
+	}
+}

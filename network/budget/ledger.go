@@ -247,13 +247,23 @@ type Exceeded struct {
 	Limit, Used, Reserved, Asked int64
 }
 
-// Spent reports whether the limit has no room for the request even when all open requests are over and cost
-// nothing.
-func (e *Exceeded) Spent() bool { return e.Asked < 0 || e.Asked > e.Limit-e.Used }
+// TooLarge reports whether the request does not fit the limit even when nothing of it is used. A cost too large to
+// count is negative, and fits no limit.
+func (e *Exceeded) TooLarge() bool { return e.Asked < 0 || e.Asked > e.Limit }
+
+// Spent reports whether the request would fit the unused limit, and has no room now even when all open requests are
+// over and cost nothing.
+func (e *Exceeded) Spent() bool { return !e.TooLarge() && e.Asked > e.Limit-e.Used }
 
 // Why returns as text for a person why the proxy refused a request: by how much it would exceed which limit
 // of the budget.
 func (e *Exceeded) Why() string {
+	switch {
+	case e.Asked < 0:
+		return "the request is too large: the " + e.What + " that it needs cannot be counted"
+	case e.TooLarge():
+		return fmt.Sprintf("the request is too large for the budget %s of %d: %d needed", e.What, e.Limit, e.Asked)
+	}
 	return fmt.Sprintf("the budget %s of %d has no room for this request: %d used, %d reserved by open requests, %d needed", e.What, e.Limit, e.Used, e.Reserved, e.Asked)
 }
 
@@ -262,17 +272,8 @@ func (e *Exceeded) Why() string {
 func (l *Ledger) Reserve(worst Count) (*Reservation, *Exceeded, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	over := l.s.exceeded(worst)
-	if over != nil {
-		limits, err := readLimits(l.dir)
-		if err != nil {
-			return nil, nil, err
-		}
-		l.s.Limits = limits
-		over = l.s.exceeded(worst)
-	}
-	if over != nil {
-		return nil, over, nil
+	if over, err := l.exceeded(worst, l.s.Reserved); over != nil || err != nil {
+		return nil, over, err
 	}
 	l.last++
 	r := &Reservation{l, l.last, worst}
@@ -283,31 +284,59 @@ func (l *Ledger) Reserve(worst Count) (*Reservation, *Exceeded, error) {
 	return r, nil, nil
 }
 
-// exceeded returns the first limit that a request with the cost asked would exceed, or nil. A negative
-// amount, which an overflow produces, exceeds every limit.
-func (s *State) exceeded(asked Count) *Exceeded {
-	used, reserved := s.Used, s.Reserved
+// exceeded returns a limit that a request with the cost asked would exceed while others have reserved so much, or nil.
+// Before it returns one, it reads the limits again, as they may have been changed. The caller holds l.mu.
+func (l *Ledger) exceeded(asked, reserved Count) (*Exceeded, error) {
+	if l.s.exceeded(asked, reserved) == nil {
+		return nil, nil //nolint:nilnil // it exceeds none
+	}
+	limits, err := readLimits(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	l.s.Limits = limits
+	return l.s.exceeded(asked, reserved), nil
+}
+
+// exceeded returns the first limit for which a request with the cost asked is too large; else the first that it would
+// exceed while others have reserved so much; or nil. A negative amount, which an overflow produces, exceeds every
+// limit.
+func (s *State) exceeded(asked, reserved Count) (first *Exceeded) {
+	used := s.Used
 	for i, f := range s.Limits.Fields() {
-		e := Exceeded{f.Name, *f.Value, *used.Fields()[i].Value, *reserved.Fields()[i].Value, *asked.Fields()[i].Value}
-		if e.Asked < 0 || e.Limit > 0 && e.Asked > 0 && e.Asked > e.Limit-e.Used-e.Reserved {
-			return &e
+		e := &Exceeded{f.Name, *f.Value, *used.Fields()[i].Value, *reserved.Fields()[i].Value, *asked.Fields()[i].Value}
+		if e.Asked >= 0 && (e.Limit == 0 || e.Asked == 0 || e.Asked <= e.Limit-e.Used-e.Reserved) {
+			continue
+		}
+		if e.TooLarge() {
+			return e
+		}
+		if first == nil {
+			first = e
 		}
 	}
-	return nil
+	return first
 }
 
 // Extend adds more to the reservation, for a body longer than announced, or returns the limit that this would
-// exceed and adds nothing. The ledger's file gets the addition only with Settle.
-func (r *Reservation) Extend(more Count) *Exceeded {
+// exceed and adds nothing. The limit is checked for the whole request, of which more is a part. The ledger's file gets
+// the addition only with Settle.
+func (r *Reservation) Extend(more Count) (*Exceeded, error) {
 	l := r.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if over := l.s.exceeded(more); over != nil {
-		return over
+	whole := r.count.plus(more)
+	for i, f := range more.Fields() {
+		if *f.Value == 0 {
+			*whole.Fields()[i].Value = 0 // what is reserved already stays reserved
+		}
+	}
+	if over, err := l.exceeded(whole, l.s.Reserved.minus(r.count)); over != nil || err != nil {
+		return over, err
 	}
 	r.count = r.count.plus(more)
 	l.s.Reserved = l.s.Reserved.plus(more)
-	return nil
+	return nil, nil //nolint:nilnil // it exceeds no limit
 }
 
 // Worst returns the amounts that the budget has set aside for a network request: the greatest cost that it
