@@ -53,6 +53,7 @@ func TestRenamedDirectoriesUnfoldToTheFullList(t *testing.T) {
 }
 
 func unfold(t *testing.T, driver snapshot.Driver, place func(t testing.TB) snapshot.Place) {
+	unfoldNested(t, driver, place)
 	folded := 0
 	for seed := range uint64(treetest.Budget(t, 12, 150)) {
 		s := &foldBench{TB: t, place: place(t)}
@@ -79,6 +80,28 @@ func unfold(t *testing.T, driver snapshot.Driver, place func(t testing.TB) snaps
 	}
 }
 
+// unfoldNested renames a directory inside a renamed directory, of which only the outer one is large enough to be folded.
+func unfoldNested(t *testing.T, driver snapshot.Driver, place func(t testing.TB) snapshot.Place) {
+	s := &foldBench{TB: t, place: place(t)}
+	s.b = ok(driver.Open(t.Context(), s.place))(t)
+	for dir, files := range map[string]int{"big": 30, "big/sub": 10} {
+		must(t, os.MkdirAll(filepath.Join(s.place.Tree.Path, dir), 0o755))
+		for i := range files {
+			must(t, os.WriteFile(fmt.Sprintf("%s/%s/f%d", s.place.Tree.Path, dir, i), []byte(dir), 0o644))
+		}
+	}
+	ok(s.b.Capture(t.Context(), s.place.Tree, "base"))(t)
+	ok(s.b.Fork(t.Context(), "base", "work"))(t)
+	root := s.open("")
+	at := vfs.FDPath(root)
+	must(t, errors.Join(os.Rename(at+"/big", at+"/large"), os.Rename(at+"/large/sub", at+"/large/sub2")))
+	root.Close()
+	if n := s.unfolds("nested"); n != 2 {
+		t.Errorf("%d directories were folded, want 2", n)
+	}
+	must(t, s.b.RemoveFork(t.Context(), "work"))
+}
+
 // ok returns a function that returns v, and ends the test if there is an error.
 func ok[T any](v T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T {
@@ -97,8 +120,9 @@ func (s *foldBench) open(id snapshot.ID) *os.File {
 	return ok(hostfs.OpenViews(s.Context(), isolate.OpenForks, s.place.Tree.Path, hostfs.MountOf("/", ok(s.b.LookupFork(s.Context(), "work"))(s).View)))(s)[0]
 }
 
-// unfolds compares the fork with the snapshot in full and with renamed directories folded, and returns how
-// many were.
+// unfolds compares the fork with the snapshot in full and with renamed directories folded. It folds all of
+// them, and then those only that have a number of entries between the sizes of the directories. It returns how many
+// were folded at first.
 func (s *foldBench) unfolds(what string) (folds int) {
 	s.Helper()
 	pair := compare.Pair{Tree: catalog.Tree{Path: s.place.Tree.Path, Fork: "work"}, Left: "base"}
@@ -114,7 +138,17 @@ func (s *foldBench) unfolds(what string) (folds int) {
 		opt := diff.Options{OverlayViews: true, SameInodes: s.b.Facts().KeepsInodes, Fold: fold}
 		return ok(diff.At(s.Context(), base, root, candidates, opt))(s)
 	}
-	full, short := at(0), at(1)
+	full := at(0)
+	folds = s.unfoldTo(what, full, at(1))
+	for _, fold := range []int{10, 20} {
+		s.unfoldTo(fmt.Sprintf("%s, Fold: %d", what, fold), full, at(fold))
+	}
+	return folds
+}
+
+// unfoldTo compares the list short, with renamed directories folded, with the full one. It returns how many are folded.
+func (s *foldBench) unfoldTo(what string, full, short []diff.Change) (folds int) {
+	s.Helper()
 	var ends [2][]string // the renamed directories, innermost last
 	entries := 0
 	for _, c := range short {

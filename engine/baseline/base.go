@@ -91,7 +91,7 @@ func (c *MergeBase) openUnchanged(path string, n *diff.Node) (*os.File, error) {
 // Between returns how now, a file of the real or the sandbox's tree, differs from base, its version in the
 // merge base; nil for no difference. tree is the tree of now, read for the content. Times of directories are
 // ignored: a change in a directory sets them anyway.
-func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*diff.Change, error) {
+func (c *MergeBase) Between(ctx context.Context, path string, base, now *diff.Node, tree *os.File) (*diff.Change, error) {
 	switch {
 	case base == nil && now == nil:
 		return nil, nil
@@ -121,7 +121,7 @@ func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*
 		set(diff.Time, !base.MTime.Equal(now.MTime))
 	}
 	if base.Mode.IsRegular() {
-		same, err := c.same(path, base, now, tree)
+		same, err := c.same(ctx, path, base, now, tree)
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +135,7 @@ func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*
 
 // same reports whether the file at path in tree has the same content as in the merge base, the common state
 // of sandbox and real tree. It returns false if the original is no longer available.
-func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool, error) {
+func (c *MergeBase) same(ctx context.Context, path string, base, now *diff.Node, tree *os.File) (bool, error) {
 	if base.Size != now.Size {
 		return false, nil
 	}
@@ -156,7 +156,7 @@ func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool
 		return false, err
 	}
 	defer g.Close()
-	return diff.SameBytes(context.Background(), f, g)
+	return diff.SameBytes(ctx, f, g)
 }
 
 // SortChanges sorts changes by path in the order of [diff.ComparePaths].

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -83,10 +84,14 @@ type linkID struct{ dev, ino uint64 }
 
 // FindSplitLinks returns the changed files that have other names (hard links) which are not among the
 // changes. It searches for these names in the tree that is open at root, with the absolute path at. old
-// returns the node that this tree has at the path of a change, or nil.
+// returns the node that this tree has at the path of a change, or nil. All names below a renamed directory
+// are changed, also those that its change stands for ([diff.Moved]).
 func FindSplitLinks(ctx context.Context, root *os.File, at string, changes []diff.Change, old func(c *diff.Change) *diff.Node) ([]SplitLink, error) {
 	s := linkSearch{ctx: ctx, root: root, changed: map[string]bool{}, names: map[linkID]uint32{}, others: map[linkID][]string{}, wanted: map[uint64]int{}}
 	for i := range changes {
+		if moved := changes[i].Moved; moved != nil {
+			s.moved = append(s.moved, moved.From)
+		}
 		if n := old(&changes[i]); n != nil && n.NLink > 1 && !n.Mode.IsDir() {
 			s.changed[changes[i].Path] = true
 			s.names[linkID{n.Dev, n.Ino}]++
@@ -119,6 +124,9 @@ func FindSplitLinks(ctx context.Context, root *os.File, at string, changes []dif
 	for _, c := range split {
 		n := old(c)
 		id := linkID{n.Dev, n.Ino}
+		if s.names[id] >= n.NLink {
+			continue // all other names are in renamed directories
+		}
 		l := SplitLink{Path: filepath.Join(at, c.Path), Missing: int(n.NLink-s.names[id]) - len(s.others[id]), Cut: cut, Root: at}
 		l.Missing = max(l.Missing, 0)
 		for _, other := range s.others[id] {
@@ -140,6 +148,8 @@ type linkSearch struct {
 	wanted map[uint64]int
 	open   int
 	others map[linkID][]string
+	// moved are the renamed directories of which the changes do not list all entries.
+	moved []string
 	// dirs are the directories of changed names.
 	dirs    []string
 	entries int
@@ -147,10 +157,19 @@ type linkSearch struct {
 	listed  map[string]bool
 }
 
-// run searches the directories of the changed names first, and then the whole tree, until all names are
-// found. cut is true if it ended at one of the bounds maxLinkEntries and maxLinkTime.
+// run searches the renamed directories and those of the changed names first, and then the whole tree, until
+// all names are found. cut is true if it ended at one of the bounds maxLinkEntries and maxLinkTime. These do
+// not hold for renamed directories, which the comparison has read, too.
 func (s *linkSearch) run() (cut bool, err error) {
-	s.end, s.listed = time.Now().Add(maxLinkTime), map[string]bool{}
+	s.listed = map[string]bool{}
+	for todo := slices.Clone(s.moved); len(todo) > 0 && s.open > 0; {
+		below, err := s.list(todo[0])
+		if err != nil {
+			return false, err
+		}
+		todo = append(todo[1:], below...)
+	}
+	s.end, s.entries = time.Now().Add(maxLinkTime), 0
 	for _, dir := range s.dirs {
 		if _, err := s.list(dir); err != nil {
 			return false, err
@@ -186,6 +205,7 @@ func (s *linkSearch) list(dir string) (below []string, err error) {
 		s.entries++
 		name := path.Join(dir, string(entry))
 		switch {
+		case typ == unix.DT_DIR && slices.Contains(s.moved, name): // searched by itself
 		case typ == unix.DT_DIR:
 			below = append(below, name)
 		case !again && s.wanted[ino] > 0 && !s.changed[name]:
@@ -194,7 +214,11 @@ func (s *linkSearch) list(dir string) (below []string, err error) {
 			if err != nil || s.names[id] == 0 {
 				return nil //nolint:nilerr // gone, or another file of this number
 			}
-			s.others[id] = append(s.others[id], name)
+			if slices.ContainsFunc(s.moved, func(dir string) bool { return diff.Inside(name, dir) }) {
+				s.names[id]++
+			} else {
+				s.others[id] = append(s.others[id], name)
+			}
 			if s.wanted[ino]--; s.wanted[ino] == 0 {
 				s.open--
 			}

@@ -90,7 +90,8 @@ func (d *walk) foldRenamed(places []snapshot.Candidate) ([]snapshot.Candidate, e
 			d.folds.add(at)
 		}
 	}
-	for _, at := range slices.Clone(d.folds.all) {
+	// Innermost first in the old tree: a removed directory's entries count for the one that contains it.
+	for _, at := range slices.SortedFunc(slices.Values(d.folds.all), func(a, b *fold) int { return ComparePaths(b.path[older], a.path[older]) }) {
 		var err error
 		if at.entries, err = w.countEntries(at.path[older]); err != nil {
 			return nil, fail(at.path[older], err)

@@ -1,6 +1,8 @@
 package promote
 
 import (
+	"context"
+
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -8,7 +10,7 @@ import (
 
 // needed reports whether a change must be made, where real is the target's node at its path, nil for none. It
 // notes in p a path that has drifted, and one that already has the wanted state.
-func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) {
+func (p *planner) needed(ctx context.Context, c diff.Change, real *diff.Node) (todo bool, err error) {
 	switch {
 	case c.Kind == diff.Added && real == nil:
 		return true, nil
@@ -24,7 +26,7 @@ func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) 
 		if c.New == nil {
 			return true, nil
 		}
-		same, err := p.same(c, real, true)
+		same, err := p.same(ctx, c, real, true)
 		if same {
 			p.already = append(p.already, c.Path)
 		}
@@ -32,13 +34,13 @@ func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) 
 	}
 	why := "created since"
 	if c.Kind != diff.Added {
-		if why, err = p.driftOf(c, real); err != nil || why == "" {
+		if why, err = p.driftOf(ctx, c, real); err != nil || why == "" {
 			return err == nil, err
 		}
 	}
 	same := false
 	if c.New != nil {
-		same, err = p.same(c, real, false)
+		same, err = p.same(ctx, c, real, false)
 	}
 	if same {
 		p.already = append(p.already, c.Path)
@@ -50,7 +52,7 @@ func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) 
 
 // same reports whether the real file already has the metadata and content that the change c would give it, so
 // that nothing needs to be done; with times, also its modification time.
-func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error) {
+func (p *planner) same(ctx context.Context, c diff.Change, real *diff.Node, times bool) (bool, error) {
 	switch {
 	case !nodes.SameMetadata(c.New, real, times):
 		return false, nil
@@ -58,7 +60,7 @@ func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error)
 		return c.New.MTime.Equal(real.MTime), nil
 	case real.Mode.IsRegular():
 		from, path := p.from.At(c.Path)
-		return nodes.SameContent(from, path, p.t.Root, c.Path)
+		return nodes.SameContent(ctx, from, path, p.t.Root, c.Path)
 	}
 	return true, nil
 }
@@ -77,7 +79,7 @@ func (p *planner) knownDeleted(path string) bool {
 
 // driftOf returns in words how a real file differs from the file that the base had at the change's path, or
 // "" if it has not drifted.
-func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
+func (p *planner) driftOf(ctx context.Context, c diff.Change, real *diff.Node) (string, error) {
 	switch {
 	case c.Old.Mode.Type() != real.Mode.Type():
 		return "its type has changed since", nil
@@ -99,7 +101,7 @@ func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	case p.base.Root == nil:
 		return "changed since", nil
 	}
-	same, err := nodes.SameContent(p.base.Root, c.Path, p.t.Root, c.Path)
+	same, err := nodes.SameContent(ctx, p.base.Root, c.Path, p.t.Root, c.Path)
 	if err != nil || same {
 		return "", err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -38,6 +40,19 @@ func (w *world) stages(t *testing.T) int {
 	list, err := filepath.Glob(w.top + "/.snapfs-apply-*")
 	must(t, err)
 	return len(list)
+}
+
+// A stage that a killed process left can be told from one in use, since its name has the process that made it.
+func TestAStageIsNamedAfterItsProcess(t *testing.T) {
+	w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10)}, nil)
+	must(t, os.WriteFile(w.sandbox.Name()+"/a", []byte("new"), 0o644))
+	r := w.promoted(t, "s", w.frozen())
+	self, err := proc.Self()
+	must(t, err)
+	owner := strconv.FormatInt(int64(self.PID), 36) + "-" + strconv.FormatUint(self.Start, 36) + "-"
+	if _, err := os.Lstat(w.top + "/.snapfs-apply-" + r.ID); err != nil || !strings.HasPrefix(r.ID, owner) {
+		t.Errorf("the promotion is %s (%v), want a stage of %s", r.ID, err, owner)
+	}
 }
 
 func TestTheLastTenPromotionsAreUndoneOneAfterAnother(t *testing.T) {

@@ -88,13 +88,13 @@ func plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 		if err := ctx.Err(); err != nil {
 			return p, at(t.Path, err)
 		}
-		if err := p.planChange(changes[i]); err != nil {
+		if err := p.planChange(ctx, changes[i]); err != nil {
 			return p, at(changes[i].Path, err)
 		}
 	}
 	for _, o := range p.ops {
 		if o.oldTree != nil {
-			if err := p.checkDeleted(o); err != nil {
+			if err := p.checkDeleted(ctx, o); err != nil {
 				return p, at(o.path, err)
 			}
 		}
@@ -119,7 +119,7 @@ func (p *planner) waitForClock() {
 
 // planChange compares a change with the real node at its path. It adds to p a step of the promotion, a drift,
 // a path that is already as wanted, or a skipped socket.
-func (p *planner) planChange(c diff.Change) error {
+func (p *planner) planChange(ctx context.Context, c diff.Change) error {
 	if c.New != nil && c.New.Mode&os.ModeSocket != 0 {
 		p.skipped = append(p.skipped, c.Path)
 		if c.Old == nil || c.Old.Mode&os.ModeSocket != 0 {
@@ -149,7 +149,7 @@ func (p *planner) planChange(c diff.Change) error {
 	case err != nil && !nodes.Missing(err):
 		return err
 	}
-	todo, err := p.needed(c, real)
+	todo, err := p.needed(ctx, c, real)
 	if err != nil || !todo {
 		return err
 	}
@@ -219,7 +219,7 @@ func (p *planner) addToParent(c diff.Change) {
 
 // checkDeleted compares everything below a directory that the promotion's step o deletes with the changes. A
 // node that they do not delete, such as a new file or a mount, is drift; the others are added to p.steps.
-func (p *planner) checkDeleted(o *op) error {
+func (p *planner) checkDeleted(ctx context.Context, o *op) error {
 	dir, err := p.real.Dir(o.path)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (p *planner) checkDeleted(o *op) error {
 			p.drift(path, "new file in a directory that the changes delete")
 			return nil
 		}
-		if todo, err := p.needed(*c, real); err != nil || !todo {
+		if todo, err := p.needed(ctx, *c, real); err != nil || !todo {
 			return err
 		}
 		o.oldTree[rel] = nodes.IdentOf(&st)

@@ -11,7 +11,8 @@ import (
 )
 
 // A stage is a private directory on a filesystem of the target. It holds new versions before
-// they move, and old versions afterwards. Its name contains the promotion's id.
+// they move, and old versions afterwards. Its name contains the promotion's id, and thereby
+// the process that created it.
 type stage struct {
 	beside bool   // in the parent directory of the target's root
 	where  string // otherwise in this directory of the target

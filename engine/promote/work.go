@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -54,8 +55,14 @@ func newWork(t Target, from Source, p *planner, o Options) *work {
 	return w
 }
 
-// newID returns a new id for a promotion, a random number.
-func newID() string { return strconv.FormatUint(rand.Uint64(), 36) }
+// newID returns a new id for a promotion, made of the process's identity and a random number.
+func newID() string {
+	self, err := proc.Self()
+	if err != nil {
+		self.PID = os.Getpid()
+	}
+	return strconv.FormatInt(int64(self.PID), 36) + "-" + strconv.FormatUint(self.Start, 36) + "-" + strconv.FormatUint(rand.Uint64(), 36)
+}
 
 func (w *work) close() {
 	w.real.Close()

@@ -27,7 +27,7 @@ func (m *partMerge) compareEach(ctx context.Context) error {
 		}
 		c := m.Part.Changes[i]
 		listed[c.Path] = true
-		if err := m.compareOne(c); err != nil {
+		if err := m.compareOne(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -41,11 +41,11 @@ func (m *partMerge) compareEach(ctx context.Context) error {
 
 // compareOne adds a change c of the sandbox to m.in.Mine, and the real change at its path to m.in.Real. If the
 // original there is unknown, it adds the reason to m.in.Unknown.
-func (m *partMerge) compareOne(c diff.Change) error {
+func (m *partMerge) compareOne(ctx context.Context, c diff.Change) error {
 	real := m.seen[c.Path]
 	own := m.path == m.Part.Root && !m.Part.Frozen // c is the change from the real tree
 	if m.path != m.Part.Root {
-		if err := m.forgetReset(c.Path, real); err != nil {
+		if err := m.forgetReset(ctx, c.Path, real); err != nil {
 			return errs.Wrap("reading", m.base.Abs(c.Path), err)
 		}
 	}
@@ -67,17 +67,17 @@ func (m *partMerge) compareOne(c diff.Change) error {
 		m.in.Mine = append(m.in.Mine, c)
 		return nil
 	}
-	return m.reportBoth(c.Path, base, c.New, real)
+	return m.reportBoth(ctx, c.Path, base, c.New, real)
 }
 
 // forgetReset drops, in memory, an earlier promotion from the merge base at a path where the target no longer has its
 // result: somebody may have put the original there again. Only for a target other than the workspace.
-func (m *partMerge) forgetReset(path string, real *diff.Node) error {
+func (m *partMerge) forgetReset(ctx context.Context, path string, real *diff.Node) error {
 	n := m.base.Baseline.Nodes[m.base.Abs(path)]
 	if !n.Promoted || m.asPromoted(path, real) {
 		return nil
 	}
-	since, err := m.base.Between(path, n.Node, real, m.real)
+	since, err := m.base.Between(ctx, path, n.Node, real, m.real)
 	if err == nil && since != nil {
 		m.base.Baseline.UndoPromotion(m.base.Abs(path))
 	}

@@ -360,7 +360,7 @@ func (m *partMerge) overridePromoted(ctx context.Context, theirs []diff.Change) 
 			return errs.Wrap("reading", filepath.Join(m.path, path), err)
 		}
 		m.seen[path] = there
-		if err := m.reportBoth(path, m.base.Baseline.Nodes[m.base.Abs(path)].Node, now, there); err != nil {
+		if err := m.reportBoth(ctx, path, m.base.Baseline.Nodes[m.base.Abs(path)].Node, now, there); err != nil {
 			return err
 		}
 	}
@@ -371,8 +371,8 @@ func (m *partMerge) overridePromoted(ctx context.Context, theirs []diff.Change) 
 
 // reportBoth adds to the merge's input how mine and real, the sandbox's and the real file at a path, each differ from
 // base. Each is nil for no file.
-func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
-	c, err := m.base.Between(path, base, mine, m.Part.New)
+func (m *partMerge) reportBoth(ctx context.Context, path string, base, mine, real *diff.Node) error {
+	c, err := m.base.Between(ctx, path, base, mine, m.Part.New)
 	if err != nil {
 		return err
 	}
@@ -386,7 +386,7 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	if own && m.base.Baseline.Nodes[m.base.Abs(path)].Promoted && m.asPromoted(path, real) {
 		return nil // unchanged since the promotion
 	}
-	if c, err = m.base.Between(path, base, real, m.real); err != nil {
+	if c, err = m.base.Between(ctx, path, base, real, m.real); err != nil {
 		return err
 	}
 	if c != nil {

@@ -186,7 +186,7 @@ func (p *picker) part(ctx context.Context, part compare.Part) error {
 		if p.over || within.covers(c.Path) || c.TimeOnly() || move == nil && isParent(c, part.Changes) {
 			continue
 		}
-		now, err := sinceBase(&c, base, part.New)
+		now, err := sinceBase(ctx, &c, base, part.New)
 		if err != nil {
 			return err
 		}
@@ -256,12 +256,12 @@ func (p *picker) mergeBase(part compare.Part) (*baseline.MergeBase, error) {
 
 // sinceBase returns how the sandbox's file at c.Path, in tree, differs from the version in base, the common
 // state of the sandbox and the real tree; nil for no difference. If that version is not known it returns c.
-func sinceBase(c *diff.Change, base *baseline.MergeBase, tree *os.File) (*diff.Change, error) {
+func sinceBase(ctx context.Context, c *diff.Change, base *baseline.MergeBase, tree *os.File) (*diff.Change, error) {
 	old, _, why, err := base.At(c.Path)
 	if err != nil || why != "" {
 		return c, err
 	}
-	return base.Between(c.Path, old, c.New, tree)
+	return base.Between(ctx, c.Path, old, c.New, tree)
 }
 
 // file asks about one changed file, or the hunks of its text. It returns whether anything of it was picked,

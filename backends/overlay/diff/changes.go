@@ -54,11 +54,8 @@ func topmost(trees []string, tree string) string {
 // above the lower tree; some is the part of them whose changes are wanted. onBase is set if those below some
 // are the layers of the base.
 func (m Mode) changesIn(some, chain []string, tree string, onBase bool, yield func(snapshot.Candidate, error) bool) error {
-	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, some: len(some), tree: tree, layers: Layers{Mode: m}}}
+	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, some: len(some), onBase: onBase, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
-	if !onBase {
-		t.redirects.some = len(chain) + 1
-	}
 	for i, layer := range some {
 		t.index = i
 		if err := t.layer(layer); err != nil {

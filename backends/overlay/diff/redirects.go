@@ -27,7 +27,8 @@ type formerPath struct {
 // example because the rename was promoted, overlayfs shows the directory empty without an error.
 type redirectChecker struct {
 	chain  []string // the trees of the layers, topmost first
-	some   int      // how many of them are compared; the others are the base. More than all: the chain has no base
+	some   int      // how many of them are compared
+	onBase bool     // the others are the layers of the base
 	tree   string
 	layers Layers
 	real   *os.File
@@ -42,7 +43,7 @@ func (r *redirectChecker) formerPathOf(name string, layer int) (from formerPath,
 	if err != nil || s.Top < 0 || !s.Stat.IsDir() {
 		return from, err
 	}
-	if s.end > r.some && s.onlyIn(layer, r.some) {
+	if r.onBase && s.end > r.some && s.onlyIn(layer, r.some) {
 		from.renamed = s.at[r.some]
 	}
 	if !s.ReachesLower() {

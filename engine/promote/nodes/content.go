@@ -12,8 +12,8 @@ import (
 )
 
 // SameContent reports whether the regular file at inA in the tree a has the same content as that at inB in b.
-// A file that is missing or has another type by now is different.
-func SameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
+// A file that is missing or has another type by now is different. When ctx is cancelled, it returns the error of ctx.
+func SameContent(ctx context.Context, a *os.File, inA string, b *os.File, inB string) (bool, error) {
 	f, err := OpenRegular(a, inA)
 	if err != nil {
 		return false, gone(err)
@@ -25,9 +25,9 @@ func SameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 	}
 	defer g.Close()
 	if st, err := vfs.Lstat(int(f.Fd()), ""); err == nil && st.Size > sparseSize {
-		return sameLarge(f, g, st.Size)
+		return sameLarge(ctx, f, g, st.Size)
 	}
-	return diff.SameBytes(context.Background(), f, g)
+	return diff.SameBytes(ctx, f, g)
 }
 
 // sparseSize is the size in bytes from which SameContent skips holes. In smaller files, looking for them
@@ -39,12 +39,12 @@ var errDiffers = errors.New("the content differs")
 
 // sameLarge reports whether two open files, of which f has size bytes, have the same content, as SameContent
 // does, without reading the holes that both have.
-func sameLarge(f, g *os.File, size int64) (bool, error) {
+func sameLarge(ctx context.Context, f, g *os.File, size int64) (bool, error) {
 	st, err := vfs.Lstat(int(g.Fd()), "")
 	if err != nil || st.Size != size {
 		return false, err
 	}
-	err = diff.Extents(context.Background(), f, g, func(diff.Extent) error { return errDiffers })
+	err = diff.Extents(ctx, f, g, func(diff.Extent) error { return errDiffers })
 	if errors.Is(err, errDiffers) {
 		return false, nil
 	}

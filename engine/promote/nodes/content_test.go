@@ -1,6 +1,8 @@
 package nodes_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -32,7 +34,7 @@ func TestHolesAreNotCompared(t *testing.T) {
 	for name, want := range map[string]bool{"same": true, "other": false} {
 		done := make(chan error, 1)
 		go func() {
-			same, err := nodes.SameContent(root, "a", root, name)
+			same, err := nodes.SameContent(t.Context(), root, "a", root, name)
 			if err == nil && same != want {
 				t.Errorf("%s: same content: %v", name, same)
 			}
@@ -45,6 +47,25 @@ func TestHolesAreNotCompared(t *testing.T) {
 			}
 		case <-time.After(time.Minute):
 			t.Fatal("it reads the holes")
+		}
+	}
+}
+
+func TestAComparisonOfContentsCanBeCancelled(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, size := range map[string]int64{"small": 10, "large": 2 << 20} {
+		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nodes.SameContent(ctx, root, name, root, name); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: the error is %v", name, err)
 		}
 	}
 }
