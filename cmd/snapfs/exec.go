@@ -116,7 +116,7 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	if err == nil {
 		a.printLimitHitIn(e, name, p.Hit(), st)
 		if p.Hit() == nil {
-			a.printNamedIn(ctx, e, name, command, tty, st)
+			a.explainHidden(ctx, e, name, mentionsOf(command, tty), st)
 		}
 	}
 	if err = errors.Join(err, p.Close()); err == nil && tty.ownPTY {

@@ -6,8 +6,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The exit statuses of snapfs itself. `run`, `exec` and `shell` exit with the status of the command that they
-// run (128 and the signal's number for a killed one). Therefore the failures of these commands themselves
+// The exit statuses of snapfs itself. A command such as `snapfs run`, with the annotation passesStatus, exits with
+// the status of the command that it runs (128 and the signal's number for a killed one). Therefore the failures of these commands themselves
 // have the numbers that shells and container tools reserve.
 const (
 	exitOK          = 0
@@ -52,10 +52,10 @@ func exitCodes() []exitCode {
 		{exitWaiting, "a stage waits for approval; earlier stages are done"},
 		{exitWall, "a self-test broke out of the sandbox; the command was not started"},
 		{exitNoRoom, "this host has no capacity for a sandbox now; see snapfs help room"},
-		{exitLimit, "run, exec, shell: a limit ended the command; snapfs names it"},
-		{exitOurs, "run, exec, shell: snapfs itself failed"},
-		{exitCannotRun, "run, exec, shell: the command cannot be executed"},
-		{exitNoCommand, "run, exec, shell: no such command"},
+		{exitLimit, "run, exec, shell, learn, agent run: a limit ended the command; snapfs names it"},
+		{exitOurs, "run, exec, shell, learn, agent run: snapfs itself failed"},
+		{exitCannotRun, "run, exec, shell, learn, agent run: the command cannot be executed"},
+		{exitNoCommand, "run, exec, shell, learn, agent run: no such command"},
 		{exitInterrupted, "interrupted; nothing is left half-done"},
 	}
 }

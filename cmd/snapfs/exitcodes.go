@@ -19,10 +19,10 @@ func newExitCodes(*app) *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "list the exit codes", Long: b.String()}
 }
 
-const passedThrough = `run, exec, shell and learn exit with the status of their command, or with 128 plus the
-signal's number if a signal killed it. diff --exit-code and drift --exit-code exit with 1 if
-anything changed, race if no attempt passed, and profile diff if something that was used is
-not allowed. ready and doctor exit with 7 if the host is not ready.`
+const passedThrough = `run, exec, shell, learn and agent run exit with the status of their command, or with 128
+plus the signal's number if a signal killed it. diff --exit-code and drift --exit-code exit
+with 1 if anything changed, race if no attempt passed, and profile diff if something that
+was used is not allowed. ready and doctor exit with 7 if the host is not ready.`
 
 // writeExitCodes writes docs/exit-codes.md, the page with the table of snapfs's exit statuses, to w.
 func writeExitCodes(w io.Writer) error {

@@ -16,9 +16,10 @@ second mount of the same filesystem is hidden too. A place that holds the worksp
 shown.
 
 When a command fails that names a hidden place, in its arguments or in the last lines that
-it prints to a terminal, "snapfs run" and "snapfs exec" say that the place is hidden. A
-program that opens such a place without naming it is reported only under a profile with
-the section [result], and by "snapfs learn".
+it prints to a terminal, "snapfs run" and "snapfs exec" say that the place is hidden. They
+compare names only, and follow no symbolic link that the command names. A program that
+opens such a place without naming it is reported only under a profile with the section
+[result], and by "snapfs learn".
 
 ~/ is your home directory, /root and each directory in /home; for root also the homes
 of all accounts. * stands for every entry. Databases and logs are hidden entry by entry,

@@ -103,6 +103,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		r.a.explainRefusal(err, req.Policy.Tools, args[0])
 		return err
 	}
+	places := attempts.PlacesOf(s.Hidden, s.Record.Policy.Hide)
 	level := s.Supervisor.Container.Level()
 	r.a.missing(level)
 	st, err := tty.follow(ctx, s.Proc, s.Wait)
@@ -114,8 +115,11 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	r.a.printLimitHit(s.Hit, st, "--", s.Record.Policy.Profile)
 	r.a.printRefused(s.Refused)
 	r.a.printAttempts(s.Attempts.List())
-	named := r.named(s, command, tty, st)
-	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Hit: s.Hit, Refused: s.Refused, Attempts: s.Attempts.List(), Hidden: named, Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
+	hidden := hiddenIn(s, places, mentionsOf(command, tty), st)
+	if len(hidden) > 0 {
+		r.a.printHidden(r.a.status, hidden, "snapfs run --expose "+errs.Quoted(hidden[0].Place)+" …", "snapfs help hidden")
+	}
+	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Hit: s.Hit, Refused: s.Refused, Attempts: s.Attempts.List(), Hidden: hidden, Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
 	if r.a.ui.json || report != nil {
 		doc.Level = level.String()
 	}
@@ -366,8 +370,8 @@ type runDocument struct {
 	Refused []egress.RefusedAccess `json:"refused,omitempty"`
 	// Attempts lists the hidden files that programs looked for, and the programs that were refused.
 	Attempts []attempts.Attempt `json:"attempts,omitempty"`
-	// Hidden lists the hidden paths that a failed command named, unless its sandbox is observed.
-	Hidden []attempts.NamedPath `json:"hidden,omitempty"`
+	// Hidden lists the hidden paths that a failed command mentions, unless its sandbox is observed.
+	Hidden []attempts.HiddenPath `json:"hidden,omitempty"`
 	// Fate is what became of the sandbox: "discarded", "kept" or "applied".
 	Fate string `json:"fate"`
 	// Applied is the number of changes that were applied of a sandbox that stays for the others,

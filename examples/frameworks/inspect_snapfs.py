@@ -44,7 +44,7 @@ class SnapfsSandbox(SandboxEnvironment):
         try:
             r = await anyio.to_thread.run_sync(lambda: self.sandbox.exec(cmd, stdin, cwd or ".", env, timeout))
         except Problem as problem:
-            if "permission denied" in str(problem):
+            if problem.document.get("kind") == "permission denied":
                 raise PermissionError(str(problem)) from problem
             raise
         if r["timed_out"]:

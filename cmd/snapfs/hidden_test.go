@@ -11,7 +11,7 @@ import (
 
 // At a terminal the command's output passes through snapfs, so that a program that opens a hidden file by itself,
 // and says so, is recognised.
-func TestAHiddenPathInAFailedCommandsOutputIsNamed(t *testing.T) {
+func TestAHiddenPathInAFailedCommandsOutputIsReported(t *testing.T) {
 	b := newDesk(t)
 	secret := filepath.Join(treetest.Dir(t), "secret")
 	if err := os.WriteFile(secret, []byte("key\n"), 0o600); err != nil {
