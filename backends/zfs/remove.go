@@ -134,8 +134,9 @@ func (b *Backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", r.sweep(ctx))
 }
 
-// sweep destroys as many of the removed snapshots and forks as possible, pool by pool, and returns the errors
-// of those that it left.
+// sweep destroys the datasets of the removed snapshots and forks, one ZFS pool after another, and deletes
+// their directories in the trash. Those that are still in use it leaves to a later sweep, without an error.
+// Other failures do not stop it, unless ctx has ended; it returns them all.
 func (r dataDir) sweep(ctx context.Context) error {
 	list, trouble := r.listTrash(ctx)
 	pools := map[string][]trashEntry{}

@@ -149,7 +149,8 @@ func driftSentence(r compare.DriftReport) string {
 	return s
 }
 
-// span formats a duration in words, in its largest unit only, such as "3 hours", for a message.
+// span formats a duration in words for a message, in one unit only and rounded down, such as "3 hours". The
+// units are seconds, minutes, hours up to two days, and days.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -242,8 +242,8 @@ func whyNot(a race.Attempt) string {
 	}
 }
 
-// lastLines returns the last most lines of the file of a command's output, of which it reads at most the last
-// 64 KiB.
+// lastLines returns the last lines, no more than most, of the file at path with a command's output. It reads
+// at most the last 64 KiB, and returns nil if the file is blank or cannot be read.
 func lastLines(path string, most int) []string {
 	const end = 64 << 10
 	if path == "" || most == 0 {

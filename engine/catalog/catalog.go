@@ -327,8 +327,8 @@ func fail(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: cause(err)}
 }
 
-// cause returns the error that an fs.PathError wraps, and other errors unchanged, because the errors of the
-// catalogue name the path themselves.
+// cause returns the error inside the fs.PathError that err is or wraps, and other errors unchanged. The
+// errors of this package, the catalogue of sandboxes, name the path themselves, so it would appear twice.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

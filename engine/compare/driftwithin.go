@@ -17,10 +17,10 @@ import (
 // instead of starting a sync. A process cannot end during a sync, so its time limits would not hold.
 const maxUnwritten = 8 << 20
 
-// DriftWithin reports drift as [Comparer.DriftOf] does, with two time limits: look for the search of the real
-// tree, whose cost grows with the tree, and most for everything. The report has Known false if a limit is
-// reached or if a sync of much unwritten data could exceed it. The same holds if an earlier search has shown
-// that this workspace is too large; see [baseline.Recorder.NoteLarge].
+// DriftWithin reports drift as [Comparer.DriftOfRecord] does, with two time limits: look for the search of
+// the real tree, whose cost grows with the tree, and most for everything. Known is false if a limit is
+// reached. It is false at once if the base is frozen and the host has too much unwritten data, or if the base
+// is live and an earlier search has shown that the workspace is too large; see [baseline.Recorder.NoteLarge].
 func (cm *Comparer) DriftWithin(ctx context.Context, name string, look, most time.Duration) (DriftReport, error) {
 	rec, err := cm.cat.Get(name)
 	if err != nil {

@@ -38,13 +38,12 @@ type Ref struct {
 	Base bool
 }
 
-// Compare returns the changes that turn left into right: any two states of sandboxes, or one and the real
-// tree. The changes are divided at the workspace of the first sandbox. If the backend lists the changes of
-// both sides, and those between their bases, the cost grows with their number. Otherwise Compare walks both,
-// and reads files of equal size unless an inode number shows that they are the same.
-//
-// Errors: errs.ErrNotFound; ErrNotSupported (both are the real tree, or only one of them has a copy of a
-// changed tree); those of diff.Trees.
+// Compare returns the changes that turn left into right, two states of sandboxes or one and the real tree;
+// changes in the workspace and changes outside it are separate Parts. The cost grows with the number of
+// changes if the backend lists those of both sides and those between their bases; otherwise Compare walks
+// both trees, and reads files of equal size unless an inode number shows that they are the same. Errors:
+// errs.ErrNotFound; ErrNotSupported (both are the real tree, or a sandbox may have changed a tree of the host
+// of which the other has no fork); those of diff.Trees.
 func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, error) {
 	return Served(ctx, func(ctx context.Context) (*Changes, error) { return cm.compare(ctx, left, right) })
 }

@@ -82,8 +82,9 @@ func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 	return err
 }
 
-// parent returns the real parent directory of a path and the name in it. It returns an error if that is not
-// the directory that the planner saw.
+// parent returns the directory of the real tree that contains path, open, and the name of path in it. It
+// returns an error if another directory, or none, is there now than when the promotion was planned. The cache
+// w.real closes the directory, not the caller.
 func (w *work) parent(path string) (*os.File, string, error) {
 	parent, name := diff.Split(path)
 	dir, err := w.p.changed[parent].open(&w.real)

@@ -202,8 +202,10 @@ func planDisk(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("write %d bytes in %s", all, args[1]), func() outcome { return disk(limit, all, args[1]) }}, err
 }
 
-// disk is a probe of a sandbox's disk limit. It writes incompressible data to files in dir, up to all bytes,
-// until a write is refused. The files are small enough for a file size limit.
+// disk is a probe that tries to exceed a sandbox's disk limit by writing all bytes, more than limit, of
+// incompressible data to files in a new directory in dir. The isolation held if a write is refused for lack
+// of space or quota, and failed if everything is written; limit appears only in the message. The files are
+// small, so that no limit on the size of a file refuses a write first.
 func disk(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {

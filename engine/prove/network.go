@@ -69,8 +69,9 @@ func why(err error) error {
 	return err
 }
 
-// planName plans a probe that tries to resolve the forbidden name args[0], with a port, and to connect to it.
-// Even resolving it counts as failed isolation, except to this machine's own loopback.
+// planName plans a probe that tries to resolve the forbidden name in args[0] ("host:port") and to connect to
+// it. An answer other than a loopback address already counts as failed isolation; to a loopback address the
+// probe then tries to connect.
 func planName(args []string) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"reach " + args[0] + " by its name", func() outcome {

@@ -208,9 +208,10 @@ type layerNames struct{ open []*os.File }
 
 const maxOption = 255 // fsconfig takes values of 255 bytes and a NUL
 
-// all returns the mount option values that name the overlay layers in paths. With joined set, the caller
-// joins all values in one option of limited length: if they are too long for that, every layer is named by
-// its descriptor. The values are valid while the opened layers stay open.
+// all returns the mount option values that name the overlay layers in paths: the path, or, if it is long or
+// has a special character, that of an opened descriptor in /proc. With joined set, the caller joins all
+// values in one option of limited length: if they are too long for that, every layer is named by its
+// descriptor. The values are valid until l.close.
 func (l *layerNames) all(paths []string, joined bool) ([]string, error) {
 	names, total := slices.Clone(paths), len(paths)
 	for _, path := range paths {

@@ -95,8 +95,9 @@ func (pl *Planner) recordLayer(key layerKey, m *os.File) (*os.File, error) {
 	return duplicate(m)
 }
 
-// fuseLayer returns the mount with mapped ids of the overlay layer key, if layerByFUSE or base made one
-// before, or nil.
+// fuseLayer returns the mount that layerByFUSE or base made earlier for the overlay layer key, in which a
+// FUSE process maps the user and group ids because the kernel cannot; nil if there is none. The planner
+// closes the mount, so callers return a duplicate of it.
 func (pl *Planner) fuseLayer(key layerKey) *os.File {
 	for _, s := range pl.fuseTrees {
 		if s.key == key && s.layer != nil {

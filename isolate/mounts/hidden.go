@@ -59,8 +59,10 @@ func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 	return parents, here
 }
 
-// A hiddenLayer is the overlay layer that hides the hidden entries of one mount. A goroutine fills it while
-// the supervisor makes other mounts.
+// A hiddenLayer is the overlay layer, a tmpfs with whiteouts, that hides entries of one mount, such as
+// secrets, from the container. A goroutine fills it while the supervisor makes other mounts. parents are the
+// host's directories of which the layer has copies, and mapped is set once its ids were mapped for the
+// container.
 type hiddenLayer struct {
 	filled  chan struct{} // closed when layer and err are set
 	layer   *os.File      // detached
@@ -185,9 +187,9 @@ func fillHidden(root int, parents []parent, hidden []Hidden, opaque bool) error 
 	return nil
 }
 
-// linkWhiteouts makes whiteouts called names in the directory dir of a layer, as hard links to the first one,
-// in root. It makes the calls without the Go scheduler's knowledge, which halves their time: a tmpfs never
-// blocks them, and there are hundreds at each start.
+// linkWhiteouts makes whiteouts called names in the directory dir of a layer, as hard links to the whiteout
+// that already exists in root, the layer's root directory. It makes the calls without the Go scheduler's
+// knowledge, which halves their time: a tmpfs never blocks them, and there are hundreds at each start.
 func linkWhiteouts(root, dir int, names []string) error {
 	size := len(whiteoutName) + 1
 	for _, name := range names {

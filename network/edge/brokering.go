@@ -75,8 +75,9 @@ func (s server) broker(o *Options, b *brokering) (err error) {
 	return err
 }
 
-// public returns the data about the broker, which reads the sandbox's requests, that the sandbox's supervisor
-// needs, such as placeholders, and no secrets. It is nil if the proxy reads no requests.
+// public returns the data that the supervisor, the process on the host that manages the sandbox, needs about
+// the broker, which reads the sandbox's HTTP requests: the certificate to trust, the placeholders, and the
+// fingerprints of secrets, but no secret. It is nil if the proxy reads no requests.
 func (o *Options) public() *network.BrokerPublic {
 	if o.Broker == nil {
 		return nil

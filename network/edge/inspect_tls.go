@@ -199,8 +199,9 @@ func extensionsOf(message []byte) *cursor {
 	return extensions
 }
 
-// inspectHello checks the server name of message, a ClientHello without its header, and refuses the
-// connection if that is not the allowed name.
+// inspectHello reports whether message, a TLS ClientHello without its header, may pass, and otherwise refuses
+// the connection: its server name must be the allowed one. A missing name passes only if the rule allows
+// that, and an encrypted hello only if its outer name is right and the rule allows it (+ech).
 func inspectHello(j *inspector, message []byte) bool {
 	extensions := extensionsOf(message)
 	if extensions.bad {

@@ -50,8 +50,9 @@ func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint
 	return e.DropSnapshots(ctx, l.Sandbox, old)
 }
 
-// slowSnapshot is the duration from which on a snapshot of a sandbox in use counts as slow: an overlay copies
-// everything that has changed since the last snapshot of an idle sandbox.
+// slowSnapshot is how long a snapshot of a sandbox in use may take: after a slower one, the next is taken
+// while the sandbox is idle for a moment. On an overlay a snapshot in use is slow because it copies
+// everything that has changed since the last snapshot of the idle sandbox.
 const slowSnapshot = 60 * time.Millisecond
 
 // snapshot takes a named snapshot of the agent's sandbox, and reports whether that was slow. After a slow

@@ -90,8 +90,9 @@ func (ts *Tester) tryWalls(ctx context.Context, rec *catalog.Record, h *supervis
 	return proof, nil
 }
 
-// runProbes runs the probes of list (JSON), which try to break out, in a container and returns their output.
-// It executes a sealed copy of program, which no process inside can have changed.
+// runProbes runs the probes of list (JSON), which try to break out, in one process in the sandbox's
+// container, and returns their output. killed is set if a signal ended that process. program must be a sealed
+// copy of the probe program, which no process inside can change.
 func (ts *Tester) runProbes(ctx context.Context, h *supervise.Supervisor, program *os.File, list string) (said []byte, killed bool, err error) {
 	st, said, err := listen(func(c engine.Command) (isolate.Status, error) {
 		c.Args = slices.Concat([]string{"/proc/self/fd/0"}, ts.probe[1:], []string{prove.Several, list})

@@ -130,7 +130,9 @@ func (b *builder) summary(s *sheet) {
 	}
 }
 
-// paths writes the trees of changed paths of all parts to the page, up to pathsMax bytes.
+// paths writes to the review page (HTML) a tree of the changed paths for each part, which is the changes
+// below one directory such as the workspace. After pathsMax bytes in all it leaves out the rest, and says how
+// many paths those are.
 func (b *builder) paths(s *sheet) {
 	left, room := 0, s.n+pathsMax
 	for i, p := range b.page.Parts {

@@ -79,8 +79,9 @@ type merger struct {
 	originalIn map[string]string // layer with the copy of an original, by path in the layer
 }
 
-// read replays the logs of the layers to merge, the oldest first, into the merger's digest. ErrNotMergeable:
-// recovery moved a file to found/, or two saved originals have one name.
+// read replays the logs of the layers to merge, the oldest first, into the merger's Digest, the final state
+// that they describe. ErrNotMergeable: recovery set aside a file (found/) or a damaged log in a layer, or two
+// copies of files from before the fork changed them have the same name.
 func (m *merger) read() error {
 	taken := false
 	for i := m.from; i < m.to; i++ {

@@ -90,7 +90,8 @@ func fillUp(f *os.File) error {
 	return err
 }
 
-// Close unmaps the quota file. No slot of the Quota may be used afterwards.
+// Close unmaps the quota file, which counts the disk usage of layers. Neither the Quota nor any of its slots,
+// the counters of single layers, may be used afterwards.
 func (q *Quota) Close() { _ = unix.Munmap(q.mem) } // cannot fail: it is mapped
 
 // SetLimit limits the disk usage of all layers that q counts together to most, for all processes at once. 0
