@@ -166,9 +166,9 @@ func (s *server) claimFork(r *record) error {
 // part that is stacked with it, has lost its last mount. It cannot be mounted again before the other view has
 // ended too, because the kernel still has its inodes cached.
 func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
-	if n := len(s.reserved); n > 0 && view == layer.Uncached {
-		root := s.reserved[n-1]
-		s.reserved = s.reserved[:n-1]
+	if len(s.reserved) > 0 && view == layer.Uncached {
+		root := s.reserved[0]
+		s.reserved = slices.Delete(s.reserved, 0, 1)
 		return root, nil
 	}
 	attr := uint64(0)

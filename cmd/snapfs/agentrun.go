@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,7 +89,7 @@ func (a *app) agentRun(ctx context.Context, flags *requestFlags, agent string, a
 	a.ui.notice(fmt.Sprintf("%s runs in the sandbox %s", agent, rec.Name))
 	err = a.exec(ctx, rec.Name, dir, nil, s.Command(), false, admissionFlags{})
 	keep := flags.name != "" || err != nil || a.status != 0 || a.limited
-	return errors.Join(err, a.agentResult(context.WithoutCancel(ctx), e, rec, s.Copies(), keep))
+	return errors.Join(err, a.agentResult(context.WithoutCancel(ctx), e, rec, s.Owns, keep))
 }
 
 // An agentRunDocument is the JSON form of the result of `snapfs agent run`: the sandbox, the agent's exit status,
@@ -103,9 +104,9 @@ type agentRunDocument struct {
 }
 
 // agentResult prints what a coding agent changed in the workspace of its sandbox, and the commands that may
-// follow. It removes a sandbox in which nothing but the agent's settings, the directory settings, has changed, unless
-// keep is set. It says the name of one that stays, also after an error.
-func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Record, settings string, keep bool) error {
+// follow. It removes a sandbox in which nothing but files of the agent itself has changed, as own reports (see
+// agentrun.Session.Owns), unless keep is set. It says the name of one that stays, also after an error.
+func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Record, own func(path string, link bool) bool, keep bool) error {
 	removed := false
 	defer func() {
 		if !removed {
@@ -123,7 +124,7 @@ func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Re
 	}
 	defer changes.Close()
 	a.ui.notices(changes.FindCommits())
-	somewhere := changedBeside(changes, settings)
+	somewhere := changedBeside(changes, own)
 	limit(changes, []string{now.Workspace})
 	keep = keep || somewhere || now.LimitHit != nil || now.Paused != nil
 	if a.ui.json {
@@ -136,20 +137,26 @@ func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Re
 	case err != nil:
 		return err
 	case !keep:
-		a.ui.notice("nothing changed; the sandbox is removed (--name keeps it)")
+		if err = e.Remove(ctx, now.Name); err != nil {
+			return err
+		}
 		removed = true
-		return e.Remove(ctx, now.Name)
+		a.ui.notice("nothing changed; the sandbox is removed (--name keeps it)")
 	case changes.Len() == 0 && somewhere:
 		a.ui.notice("nothing changed in the workspace, but elsewhere: snapfs diff " + now.Name)
 	}
 	return nil
 }
 
-// changedBeside reports whether anything changed in a sandbox but what lies at or below the directory dir. It is
-// true where that is not known.
-func changedBeside(changes *compare.Changes, dir string) bool {
+// changedBeside reports whether anything changed in a sandbox but the agent's own files. It is true where that is
+// not known.
+func changedBeside(changes *compare.Changes, own func(path string, link bool) bool) bool {
 	for _, p := range changes.Parts {
-		if len(p.LostDirs) > 0 || slices.ContainsFunc(p.Changes, func(c diff.Change) bool { return !within(filepath.Join(p.Root, c.Path), dir) }) {
+		other := func(c diff.Change) bool {
+			link := c.New != nil && c.New.Mode.Type() == fs.ModeSymlink
+			return !c.TimeOnly() && !own(filepath.Join(p.Root, c.Path), link)
+		}
+		if len(p.LostDirs) > 0 || slices.ContainsFunc(p.Changes, other) {
 			return true
 		}
 	}

@@ -182,7 +182,7 @@ func TestSettingsAreNotInTheWorkspace(t *testing.T) {
 		if err == nil {
 			err = one.Confine(&catalog.Policy{Network: "allow:x"}, c.workspace)
 		}
-		if err != nil || one.inside != c.want+"/.snapfs-agent/codex" || one.Copies() != c.want+"/.snapfs-agent" {
+		if err != nil || one.inside != c.want+"/.snapfs-agent/codex" || !one.Owns(c.want+"/.snapfs-agent/codex/x", false) || one.Owns(c.want+"/x", false) {
 			t.Errorf("%+v: %v, %q", c, err, one.inside)
 		}
 	}
@@ -202,5 +202,44 @@ func TestSessionsAndSignInsOfOpencodeAreHidden(t *testing.T) {
 	}
 	if slices.Contains(p.Env, "XDG_DATA_HOME") || !slices.Contains(p.Env, "XDG_DATA_HOME="+s.inside+"/XDG_DATA_HOME") || !slices.Contains(p.Env, "XDG_STATE_HOME="+s.inside+"/XDG_STATE_HOME") {
 		t.Errorf("%q", p.Env)
+	}
+}
+
+// TestDataOfOtherProgramsIsNotTheAgents: what a program stores where a variable for opencode leads it is a result.
+func TestDataOfOtherProgramsIsNotTheAgents(t *testing.T) {
+	s := prepared(t, "opencode", nil)
+	t.Setenv("OPENAI_API_KEY", "x")
+	if err := s.Confine(&catalog.Policy{Network: "allow:x"}, "/w"); err != nil {
+		t.Fatal(err)
+	}
+	for path, own := range map[string]bool{
+		"": true, "/opencode/opencode.json": true, "/gh": false, "/gh/hosts.yml": false, "/gh/opencode": false,
+		"/XDG_DATA_HOME": true, "/XDG_DATA_HOME/opencode/storage/x": true, "/XDG_DATA_HOME/uv": false, "/XDG_DATA_HOME/uv/tools/x": false,
+		"/../other": true, "/../../x": false,
+	} {
+		if path := filepath.Join(s.inside, path); s.Owns(path, false) != own {
+			t.Errorf("%s: want %v", path, own)
+		}
+	}
+	if !s.Owns(s.inside+"/XDG_STATE_HOME/nvim", true) || s.Owns(s.inside+"/XDG_STATE_HOME/nvim/link", true) {
+		t.Error("a link to another program's real data is not told from one that a program made")
+	}
+}
+
+// TestALinkedConfigurationIsHiddenAtItsTarget: the sandbox could remove the link and read what it led to.
+func TestALinkedConfigurationIsHiddenAtItsTarget(t *testing.T) {
+	s := prepared(t, "codex", map[string]string{"dotfiles/codex/config.toml": ""})
+	t.Setenv("OPENAI_API_KEY", "x")
+	if err := os.Symlink("dotfiles/codex", s.home+"/.codex"); err != nil {
+		t.Fatal(err)
+	}
+	p := catalog.Policy{Network: "allow:x"}
+	if err := s.Confine(&p, "/w"); err != nil {
+		t.Fatal(err)
+	}
+	for _, place := range []string{"/.codex", "/dotfiles/codex"} {
+		if !slices.Contains(p.Hide, s.home+place) {
+			t.Errorf("%s is not in %q", place, p.Hide)
+		}
 	}
 }

@@ -28,7 +28,11 @@ func (c *scrubber) scrub(where string, value any) (any, bool) {
 				if name == "command" { // an agent refuses a server or a hook without a command
 					return nil, false
 				}
-			case !isCredential(name, one):
+			case isCredential(name, one):
+				if _, is := one.(map[string]any); is { // perhaps a whole server with such a name
+					c.left = append(c.left, place)
+				}
+			default:
 				if clean, ok := c.scrub(place, one); ok {
 					kept[name] = clean
 				}
@@ -130,7 +134,7 @@ func isReference(text string) bool {
 		}
 	}
 	rest, ok := strings.CutPrefix(text, "$")
-	return ok && rest != "" && rest == nameAtEnd(rest) && !strings.ContainsAny(rest, ".-")
+	return ok && isVariable(rest) // a password may begin with a dollar sign
 }
 
 // nameAtEnd returns the name of a variable, a flag or a parameter with which a text ends, or "".

@@ -28,7 +28,7 @@ func TestACredentialOfAnyFormIsLeftOut(t *testing.T) {
 		`args = ["--user", "me:hush"]`, `args = ["X-Api-Key: hush"]`, `args = ["-e", "DEEPL_KEY=hush"]`, `args = ["-c", "run --header=\"Authorization:Basic hush\""]`,
 		`url = "https://h/p?api-key=hush"`, `url = "https://h/p?a=b&key=hush"`, `url = "https://h/p?a=b&access_token=hush#x"`, `url = "https://u:hush@h/"`,
 		`auth = "Basic hush"`, `x = "bearer hush"`, `x = "Authorization: hush"`, `tokens = ["hush"]`, `token = {value = "hush"}`, `[[secrets]]
-name = "hush"`, `password = 1234567`, `sessionKey = "hush"`, `key = "hush"`, `env = {DEEPL_AUTH_KEY = "hush"}`, `x = ["--api-key", "hush"]`,
+name = "hush"`, `password = 1234567`, `password = "$hush"`, `args = ["--password", "$hush1"]`, `sessionKey = "hush"`, `key = "hush"`, `env = {DEEPL_AUTH_KEY = "hush"}`, `x = ["--api-key", "hush"]`,
 		`token = "{env:A}hush"`, `token = "${A:-hush}"`, `bearer_token_env_var = "hush-hush"`, `x = "the key is sk-ant-hush-0123456789012345"`,
 		`command = "tool --api-key hush"`, `command = "curl -H 'X: hush' h"`, `command = ["tool", "--api-key", "hush"]`, `command = "A_TOKEN=hush tool"`,
 	} {

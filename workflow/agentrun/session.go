@@ -78,8 +78,26 @@ func (s *Session) place(workspace string) {
 	s.inside = filepath.Join(base, copies, s.Agent)
 }
 
-// Copies returns the directory in the sandbox that has nothing but copied settings of agents, after [Session.Confine].
-func (s *Session) Copies() string { return filepath.Dir(s.inside) }
+// Owns reports whether a file in the sandbox is the agent's alone: a copied setting, or what the agent stores
+// beside the settings. Data of other programs is not, though a variable such as XDG_DATA_HOME leads them to a
+// directory next to the settings; link says that the file is a symbolic link, as those to their real data are.
+// Call Owns after [Session.Confine].
+func (s *Session) Owns(path string, link bool) bool {
+	shared := []string{s.inside} // directories in which other programs have theirs
+	for _, name := range s.kit.programs {
+		shared = append(shared, filepath.Join(s.inside, name))
+	}
+	if s.kit.folder == "" || !hostfs.Within(path, s.inside) {
+		return hostfs.Within(path, filepath.Dir(s.inside))
+	}
+	for ; !slices.Contains(shared, path); path = filepath.Dir(path) {
+		if dir := filepath.Dir(path); slices.Contains(shared, dir) {
+			return link || filepath.Base(path) == s.kit.folder
+		}
+		link = false // only the entry of the shared directory itself may be one
+	}
+	return true
+}
 
 // copies is the name of the directory in a sandbox with the copied settings of agents.
 const copies = ".snapfs-agent"
@@ -92,11 +110,11 @@ func (s *Session) Command() []string {
 	return append([]string{"/bin/sh", "-c", s.kit.launch + "\n" + `exec "$0" "$@"`, s.program}, s.args...)
 }
 
-// Confine changes the policy p of the sandbox to be made for the agent, whose workspace is this directory. Each key of the agent becomes a secret that
-// the network proxy inserts, and is no variable of the sandbox. The agent's real configuration is not shown,
-// whatever the profile says. If a variable of the host such as ANTHROPIC_BASE_URL names another server, the
-// network allows that one, and it gets the key. Errors: errs.ErrNotFound (no key), errs.ErrInvalid (a server
-// without TLS, a key that has expired).
+// Confine changes the policy p of the sandbox that will be made for the agent, with the directory workspace.
+// Each key of the agent becomes a secret that the network proxy inserts, and is no variable of the sandbox.
+// The agent's real configuration is not shown, whatever the profile says. If a variable of the host such as
+// ANTHROPIC_BASE_URL names another server, the network allows that one, and it gets the key. Errors:
+// errs.ErrNotFound (no key), errs.ErrInvalid (a server without TLS, a key that has expired).
 func (s *Session) Confine(p *catalog.Policy, workspace string) error {
 	s.place(workspace)
 	p.Expose = s.without(p, "expose", p.Expose, func(path string) bool {
@@ -123,8 +141,11 @@ func (s *Session) Confine(p *catalog.Policy, workspace string) error {
 		return name == s.kit.variable || slices.Contains(s.kit.programs, name)
 	})
 	for _, place := range s.private() {
-		if _, err := os.Lstat(place); err == nil && !slices.Contains(p.Hide, place) {
-			p.Hide = append(slices.Clip(p.Hide), place)
+		// The sandbox could remove a link in its copy, so the target is hidden too.
+		for _, one := range []string{place, resolved(place)} {
+			if _, err := os.Lstat(one); err == nil && !slices.Contains(p.Hide, one) {
+				p.Hide = append(slices.Clip(p.Hide), one)
+			}
 		}
 	}
 	p.Env = append(p.Env, s.kit.variables...)
