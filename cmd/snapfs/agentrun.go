@@ -137,6 +137,7 @@ func (a *app) agentResult(ctx context.Context, e *engine.Engine, rec *catalog.Re
 	case err != nil:
 		return err
 	case !keep:
+		changes.Close() // on fusecow its open directories would keep a server of the sandbox's files running
 		if err = e.Remove(ctx, now.Name); err != nil {
 			return err
 		}
