@@ -12,7 +12,7 @@ GO     ?= go
 JOBS   ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 PKGS   ?= ./...
 # The slowest packages start first.
-FIRST  := ./engine ./test/realwork ./engine/promote ./engine/merge ./test/walls ./cmd/snapfs ./backends/fusecow
+FIRST  := ./engine ./test/agents ./test/realwork ./engine/promote ./engine/merge ./test/walls ./cmd/snapfs ./backends/fusecow
 # More arguments of go test: make test PKGS=./isolate FLAGS='-run Exec -v'
 FLAGS  ?=
 LINT   := $(GO) tool -modfile=internal/tools/go.mod golangci-lint
