@@ -2,18 +2,13 @@ package agentrun
 
 import (
 	"archive/tar"
-	"cmp"
 	"context"
-	"errors"
 	"io"
-	"os"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/hostfs"
-	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/copier"
 )
 
 // Furnish copies the agent's settings, without credentials, into the sandbox called name. The program tar writes
@@ -23,38 +18,9 @@ func (s *Session) Furnish(ctx context.Context, e *engine.Engine, name string) er
 	if err != nil {
 		return err
 	}
-	stdin, archive, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer stdin.Close()
-	messages, stderr, err := os.Pipe()
-	if err != nil {
-		return errors.Join(err, archive.Close())
-	}
-	defer messages.Close()
-	packed := make(chan error, 1)
-	go func() {
-		packed <- errors.Join(pack(archive, path.Join(copies, s.Agent, s.kit.folder), files), archive.Close())
-	}()
-	p, err := e.Supervise.Exec(ctx, name, engine.Command{
-		Args: []string{"tar", "-xpf", "-", "--no-same-owner", "-C", filepath.Dir(filepath.Dir(s.inside))},
-		Env:  append(hostfs.Environ(os.Environ(), nil), "LC_ALL=C"), Dir: "/", Stdin: stdin, Stderr: stderr,
+	return copier.Unpack(ctx, e, "copying the agent's settings", name, filepath.Dir(filepath.Dir(s.inside)), func(w io.Writer) error {
+		return pack(w, path.Join(copies, s.Agent, s.kit.folder), files)
 	})
-	stderr.Close()
-	stdin.Close()
-	if err != nil {
-		return cmp.Or(err, <-packed) // pack fails too, because nobody reads the archive
-	}
-	text, _ := io.ReadAll(messages) // until tar has ended
-	st, err := p.Wait(ctx)
-	err = errors.Join(err, p.Close())
-	failed := <-packed
-	if err == nil && st.ExitCode() != 0 {
-		first, _, _ := strings.Cut(string(text), "\n")
-		return errs.New("copying the agent's settings", name, errs.ErrNotSupported, cmp.Or(first, "tar ended with an error"))
-	}
-	return errors.Join(err, failed)
 }
 
 // pack writes a tar archive to w, with the directory dir and the files below it.

@@ -52,7 +52,7 @@ func Out(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, 
 		_, rest := io.Copy(io.Discard, r) // so that tar can end
 		unpacked <- errors.Join(err, rest)
 	}()
-	err = runTar(ctx, e, name, engine.Command{Stdout: w, Args: []string{"tar", "-cf", "-", "-C", path.Dir(from), "--", path.Base(from)}}, w)
+	err = runTar(ctx, e, "copying", name, engine.Command{Stdout: w, Args: []string{"tar", "-cf", "-", "-C", path.Dir(from), "--", path.Base(from)}}, w)
 	if failed := <-unpacked; err == nil {
 		err = failure("copying to", c.To, failed)
 	}
@@ -73,28 +73,36 @@ func In(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, e
 	if status == 0 {
 		c.To = path.Join(to, filepath.Base(from))
 	}
+	err = Unpack(ctx, e, "copying", name, path.Dir(c.To), func(w io.Writer) error {
+		return failure("copying", from, pack(w, from, path.Base(c.To), &c))
+	})
+	return c, err // Unpack changes c
+}
+
+// Unpack runs tar in the sandbox called name to unpack an archive in its directory dir, with the rights of any
+// command there. write writes the archive. op says what is done, for errors. After an error, some files may be
+// unpacked. Errors: errs.ErrNotFound (no directory dir), errs.ErrNotSupported (tar failed), those of write and
+// of starting a command.
+func Unpack(ctx context.Context, e *engine.Engine, op, name, dir string, write func(w io.Writer) error) error {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return c, err
+		return err
 	}
-	packed := make(chan error, 1)
-	go func() { packed <- errors.Join(pack(w, from, path.Base(c.To), &c), w.Close()) }()
-	err = runTar(ctx, e, name, engine.Command{Stdin: r, Args: []string{"tar", "-xpf", "-", "--no-same-owner", "-C", path.Dir(c.To)}}, r)
-	if failed := <-packed; err == nil {
-		err = failure("copying", from, failed)
-	}
-	return c, err
+	written := make(chan error, 1)
+	go func() { written <- errors.Join(write(w), w.Close()) }()
+	err = runTar(ctx, e, op, name, engine.Command{Stdin: r, Args: []string{"tar", "-xpf", "-", "--no-same-owner", "-C", dir}}, r)
+	return cmp.Or(err, <-written) // write fails too if nobody reads the archive
 }
 
 // runTar runs tar in the sandbox called name, connected to this process by a pipe, of which it closes the end
-// ours. If tar fails, the error contains the first line that it printed.
-func runTar(ctx context.Context, e *engine.Engine, name string, command engine.Command, ours *os.File) error {
+// ours. If tar fails, the error contains op and the first line that tar printed.
+func runTar(ctx context.Context, e *engine.Engine, op, name string, command engine.Command, ours *os.File) error {
 	status, said, err := inside(ctx, e, name, command, ours)
 	if err != nil || status == 0 {
 		return err
 	}
 	first, _, _ := strings.Cut(said, "\n")
-	refused := &errs.Error{Op: "copying", Path: name, Kind: errs.ErrNotSupported, Err: errors.New(cmp.Or(first, "tar ended with an error"))}
+	refused := &errs.Error{Op: op, Path: name, Kind: errs.ErrNotSupported, Err: errors.New(cmp.Or(first, "tar ended with an error"))}
 	if strings.Contains(first, "No such file or directory") {
 		refused.Kind = errs.ErrNotFound
 	}
