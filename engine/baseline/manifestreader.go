@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
@@ -21,9 +22,10 @@ import (
 // small texts. newManifestReader makes it.
 type manifestReader struct {
 	ctx     context.Context
-	reading *Reading // nil for UpdateManifest
-	texts   int      // how many texts it may read
-	partial bool     // it has read no more
+	reading *Reading      // nil for UpdateManifest
+	count   *atomic.Int64 // how many files it has found, for others; or nil
+	texts   int           // how many texts it may read
+	partial bool          // it has read no more
 
 	root  string
 	top   vfs.Stat
@@ -180,11 +182,11 @@ func (r *manifestReader) readDir(path string) error {
 		}
 		r.note(at, &st)
 		r.files = append(r.files, foundFile{at, st.Ino, st.Size, st.CTime})
-		if r.reading != nil {
-			r.reading.files.Store(int64(len(r.files)))
-			if len(r.files) == quickNames+1 {
-				r.reading.enough()
-			}
+		if r.count != nil {
+			r.count.Store(int64(len(r.files)))
+		}
+		if r.reading != nil && len(r.files) == quickNames+1 {
+			r.reading.enough()
 		}
 	}
 	for _, at := range below {

@@ -131,6 +131,36 @@ func (r *Reading) Stop() {
 // supervisor calls it in the background of a running command. It reports no error: without a manifest, some
 // originals are not known. Cost: a statx of each file, and reading each changed small text.
 func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
+	bl.updateManifest(ctx, rec, nil)
+}
+
+// StartManifest begins an UpdateManifest in the background, for sandboxes that have just been made and whose
+// results are compared with the real tree later. stop waits for its end. It cancels the update first if the
+// workspace has more than quickNames files, or if another process still reads the workspace.
+func (bl *Recorder) StartManifest(ctx context.Context, rec *catalog.Record) (stop func()) {
+	own, files, done := *rec, new(atomic.Int64), make(chan struct{})
+	files.Store(waitsForLock)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(done)
+		bl.updateManifest(ctx, &own, files)
+	}()
+	return func() {
+		if n := files.Load(); n == waitsForLock || n > quickNames {
+			cancel()
+		}
+		<-done
+		cancel()
+	}
+}
+
+// waitsForLock in place of the number of files that a reading has found means that it has not begun, since
+// another process has the lock of the manifest.
+const waitsForLock = -1
+
+// updateManifest is UpdateManifest. It stores in files, unless that is nil, how many files it has found so far,
+// from waitsForLock on.
+func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, files *atomic.Int64) {
 	t := workspaceTree(rec)
 	if t == nil || t.Frozen {
 		return
@@ -141,6 +171,9 @@ func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
 		return
 	}
 	defer vfs.Unlock(lock)
+	if files != nil {
+		files.Store(0)
+	}
 	seen, large := manifestSeen(dir)
 	if large && time.Since(seen) < manifestRetry {
 		return
@@ -157,7 +190,7 @@ func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
 		return
 	}
 	defer m.close()
-	m.partial = partial
+	m.partial, m.count = partial, files
 	if m.read() && m.now.save(bl.keepEarlier(rec.Workspace, m.old), m.partial) {
 		writeConfirmed(dir, m.sum(), m.now.seen)
 	}
@@ -176,7 +209,7 @@ func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Readi
 		return
 	}
 	defer m.close()
-	m.partial, m.reading, m.texts = isPartial(dir), r, quickTexts
+	m.partial, m.reading, m.count, m.texts = isPartial(dir), r, &r.files, quickTexts
 	texts, err := m.readStates()
 	r.enough()
 	if err != nil && !errors.Is(err, errTooLarge) || !r.awaitOpened(ctx) {

@@ -207,6 +207,8 @@ func (rr *Coordinator) Race(ctx context.Context, req Request) (*Race, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A person may change the workspace while the attempts run, and its state now is what they began with.
+	defer rr.engine.Baseline.StartManifest(ctx, sessions[0].Record)()
 	r := &Race{Workspace: req.Workspace, e: rr, sessions: sessions, changes: make([]*compare.Changes, len(sessions))}
 	defer r.closeChanges()
 	if t, ok := compare.WorkspaceTree(sessions[0].Record); ok {
