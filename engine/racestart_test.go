@@ -2,8 +2,10 @@ package engine_test
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -51,4 +53,23 @@ func (b *bench) basesNow(n int) (trees int, bases map[snapshot.ID]bool) {
 		}
 	}
 	return trees, bases
+}
+
+// A person edits the workspace after the attempts have ended, within their first second, and before one of them is
+// promoted: a file that the attempt made beside the person's is no conflict, nor are two lines of one text. Cost: 0.3 s.
+func TestAPersonsEditAfterAShortRaceIsNoConflict(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.write("long", "1\n2\n3\n4\n5\n6\n7\n8\n9\n")
+		time.Sleep(20 * time.Millisecond) // the base is told by the clock of the filesystem
+		r := b.race(b.tries("echo made > made; sed -i s/2/two/ long"))
+		b.write("person", "mine\n")
+		b.write("long", "1\n2\n3\n4\n5\n6\n7\neight\n9\n")
+		if _, err := r.Promote(t.Context(), 1); err != nil {
+			t.Error(err)
+		}
+		if made, long := b.text(filepath.Join(b.workspace, "made")), b.read("long"); made != "made\n" || long != "1\ntwo\n3\n4\n5\n6\n7\neight\n9\n" {
+			t.Errorf("the real files hold %q and %q", made, long)
+		}
+		b.over(r)
+	})
 }

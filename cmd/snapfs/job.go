@@ -115,6 +115,7 @@ func jobNumbers(args []string) (list []int, err error) {
 type submission struct {
 	flags            requestFlags
 	check, to, class string
+	effects          []string
 	promote          bool
 	timeout, within  time.Duration
 	trigger          job.Trigger
@@ -132,6 +133,10 @@ A result passes if the command exits with status 0, and so does --check, which r
 sandbox after it. It then waits for "snapfs job approve". With --promote it is merged into the
 workspace, if nothing forbids that. With --to it goes through the stages of the profile; a stage
 that asks waits for approval.
+
+A profile that you name can list commands that run without a sandbox, in the real workspace, and
+can do so for all jobs that declare with --effects none that they only read (snapfs help profile,
+[direct]). Nothing of such a job can be reviewed or undone.
 
 --every, --when-changed and --webhook store a trigger instead, and print its number: workers
 submit the job on this schedule, or when files of the workspace have changed; a server submits it
@@ -167,6 +172,7 @@ while the one before it is queued or runs.`,
 	f.BoolVar(&s.promote, "promote", false, "promote a result that passes, without approval")
 	f.StringVar(&s.to, "to", "", "promote through the profile's stages, up to this `stage`")
 	f.StringVar(&s.class, "class", string(job.Normal), "begin before jobs of a later `class`: urgent, normal or batch")
+	f.StringSliceVar(&s.effects, "effects", nil, "declare the `effects` of the command: none, or of workspace, network, system")
 	f.DurationVar(&s.timeout, "timeout", 0, "end the command and its check after this `duration`")
 	f.DurationVar(&s.within, "within", 0, "fail the job if it has not begun within this `duration`")
 	f.DurationVar(&s.trigger.Every, "every", 0, "submit the job again and again, with this `duration` between")
@@ -209,6 +215,7 @@ func (s *submission) spec(ctx context.Context, a *app, args []string) (job.Spec,
 	spec := job.Spec{
 		Workspace: req.Workspace, Dir: dir, Command: args, Env: hostfs.Environ(os.Environ(), req.Policy.Env),
 		Backend: req.Backend, Frozen: req.Frozen, Policy: req.Policy, Then: job.Hold, Class: job.Class(s.class), Timeout: s.timeout,
+		Effects: s.effects,
 	}
 	if s.check != "" {
 		spec.Check = inShell(s.check)
@@ -363,6 +370,8 @@ func printJob(w io.Writer, s *job.Store, j *job.Job) error {
 		row("plan", j.Plan[:12]+", "+count(j.Changes, "step"))
 	}
 	row("decided by", j.Decided)
+	row("effects", strings.Join(j.Effects, " "))
+	row("no sandbox", j.Direct)
 	if err := t.Flush(); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ site in /etc/snapfs/profiles. "snapfs profile list" has the names. Anything outs
 the grammar is a mistake; "snapfs profile check" prints its position and a fix.
 
 /etc/snapfs/policy.toml is the site's policy, which must belong to root. It has the
-sections [limits], [sandbox], [tools], [data] and [budget], and nothing loosens it:
+sections [limits], [sandbox], [tools], [data], [budget] and [direct]; nothing loosens it:
 no flag, no profile and no later command. Its limits and its budget are the largest,
 its net the widest network, and its hide is always hidden. With expose or env, no other path is exposed
 and no other variable passed. profile = "NAME" names the profile of sandboxes without

@@ -111,6 +111,12 @@ func listed(made *catalog.Policy) []listing {
 		listing{"data.read-only", data.ReadOnly},
 		listing{"result.only", made.Result},
 	)
+	if made.Direct != nil {
+		all = append(all, listing{"direct.commands", made.Direct.Commands})
+		if made.Direct.Risky {
+			all = append(all, listing{"direct.when", []string{whenRisky}})
+		}
+	}
 	for _, one := range made.Secrets {
 		all = append(all, listing{"secrets." + one.Name, []string{strings.Join(one.Hosts, " ")}})
 	}

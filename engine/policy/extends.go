@@ -202,6 +202,7 @@ func (p *Profile) add(other *Profile) {
 	s.Data.ReadOnly = union(s.Data.ReadOnly, other.Sandbox.Data.ReadOnly)
 	s.Result = union(s.Result, other.Sandbox.Result)
 	s.Tools.MCP = union(s.Tools.MCP, other.Sandbox.Tools.MCP)
+	s.addDirect(other.Sandbox.Direct)
 }
 
 // addKeyPoints adds the key points (moments for automatic snapshots) of another profile to s. The other

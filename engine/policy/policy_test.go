@@ -147,7 +147,7 @@ func TestEachMistakeHasItsPositionAndCorrection(t *testing.T) {
 		{"[[stage]]\nname = \"d\"\ntarget = \"\"", "3:1: target: empty"},
 		{"[[stage]]\nname = \"d\"\ntarget = \"a\\u0000b\"", "3:1: target: contains a NUL byte"},
 		{"[stage]\nname = \"d\"", "1:2: there may be several stages; write [[stage]]"},
-		{"[[stages]]\nname = \"d\"", "1:3: stages: unknown section; sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result] and [[stage]]"},
+		{"[[stages]]\nname = \"d\"", "1:3: stages: unknown section; sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result], [direct] and [[stage]]"},
 		{"[limits]\nmemry = \"1G\"", "2:1: memry: unknown key in [limits]; did you mean memory?"},
 		{"[limits]\nmemory = \"plenty\"", `2:10: memory: size "plenty"`},
 		{"[limits]\npids = -3", "2:8: pids: "},
@@ -240,7 +240,7 @@ func TestGrammarMatchesTheReader(t *testing.T) {
 		"text": `"word"`, "directory": `"/srv/x"`, "command": `"true"`, "list of commands": `["true"]`, `"auto" or "ask"`: `"ask"`,
 		"duration": `"5m"`, "size": `"2G"`, "rate": `"1M/s"`, "number": "3", "bool": "true", "network, or list of rules": `["a.example"]`, "list of paths": `["x"]`,
 		"list of variables": `["A"]`, "profile, or list of profiles": `["offline"]`, "whole number": "3", "list of key points": `["exec"]`, "list of tools": `["WebFetch", "mcp__*"]`, "list of programs": `["git", "/usr/lib/git-core/*"]`, "text, or list of texts": `["true"]`,
-		"variable": `"A"`, "path": `"x"`, "list of names": `["a.example"]`, "list of methods": `["GET"]`,
+		"variable": `"A"`, "path": `"x"`, "list of names": `["a.example"]`, "list of texts": `["a b"]`, `"always" or "risky"`: `"risky"`, "list of methods": `["GET"]`,
 	}
 	for _, s := range policy.Grammar() {
 		for _, k := range s.Keys {

@@ -39,6 +39,8 @@ type Sandbox struct {
 	Data catalog.Data `json:"data,omitzero"`
 	// Result are the only paths of the workspace that a promotion takes by itself; nil means all.
 	Result []string `json:"result,omitempty"`
+	// Direct says which jobs run without a sandbox; nil means none.
+	Direct *catalog.Direct `json:"direct,omitempty"`
 }
 
 func limitsSection() Section {

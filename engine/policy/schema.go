@@ -22,6 +22,7 @@ var shapes = map[string]map[string]any{
 	"variable":                     {"type": "string"},
 	"path":                         {"type": "string"},
 	`"auto" or "ask"`:              {"enum": []string{string(Auto), string(Ask)}},
+	`"always" or "risky"`:          {"enum": []string{whenAlways, whenRisky}},
 }
 
 // Schema returns the JSON schema of a profile file, made from [Grammar]. Editors check and complete a profile

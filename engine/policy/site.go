@@ -156,6 +156,7 @@ func (s *Site) Bound(p *catalog.Policy) {
 		note("evidence true")
 	}
 	s.boundData(p, note)
+	s.boundDirect(p, note)
 	if p.Site = nil; len(use.Bounded) > 0 {
 		p.Site = use
 	}

@@ -106,11 +106,12 @@ func (r *reader) top(name, path string, v any) {
 		"secrets": func() { r.secrets(path, table) },
 		"budget":  func() { r.section(budgetSection(), path, table, r.budget) },
 		"result":  func() { r.section(resultSection(), path, table, r.outcome) },
+		"direct":  func() { r.section(directSection(), path, table, r.direct) },
 	}
 	read, known := sections[name]
 	switch {
 	case !single && !several:
-		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result] or [[stage]]")
+		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result], [direct] or [[stage]]")
 	case name == "stage" && r.site:
 		r.wrong(path, "the site's policy has no stages", "write them in a profile")
 	case name == "secrets" && r.site:
@@ -125,9 +126,9 @@ func (r *reader) top(name, path string, v any) {
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
 	case !known:
-		mend := "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result] and [[stage]]"
+		mend := "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result], [direct] and [[stage]]"
 		if r.site {
-			mend = "sections are [limits], [sandbox], [tools], [data] and [budget]"
+			mend = "sections are [limits], [sandbox], [tools], [data], [budget] and [direct]"
 		}
 		r.wrong(path, name+": unknown section", mend)
 	case several:

@@ -152,6 +152,7 @@ func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(strin
 	u.budget(s.Budget, true)
 	u.data(s.Data, true)
 	u.p.Result = u.add("result only", u.p.Result, s.Result)
+	u.direct(s.Direct, true)
 	return nil
 }
 
@@ -316,6 +317,25 @@ func (u *profiled) find(s *policy.Sandbox) {
 		u.left("secret " + one.Name)
 	}
 	u.budget(s.Budget, false)
+	u.direct(s.Direct, false)
+}
+
+// direct applies the section of a profile that says which jobs run without a sandbox. A profile that was only
+// found in the workspace (named is false) cannot set this, since a sandbox may have written it.
+func (u *profiled) direct(theirs *catalog.Direct, named bool) {
+	if theirs == nil {
+		return
+	}
+	note := u.left
+	if named {
+		u.p.Direct, note = theirs, u.took
+	}
+	for _, one := range theirs.Commands {
+		note("direct " + one)
+	}
+	if theirs.Risky {
+		note("direct when risky")
+	}
 }
 
 // budget applies a profile's budget, its bounds on the requests that a sandbox sends to the network, to the

@@ -39,6 +39,8 @@ type Job struct {
 	Changes   int        `json:"changes,omitempty" doc:"how many steps the plan has"`
 	Promotion string     `json:"promotion,omitempty" doc:"the promotion's name, for undo"`
 	Decided   string     `json:"decided,omitempty" doc:"the user who approved or rejected it"`
+	Effects   []string   `json:"effects,omitempty" doc:"the effects that its submitter declared"`
+	Direct    string     `json:"direct,omitempty" doc:"why it ran in the real workspace, without a sandbox"`
 }
 
 func jobOf(j *job.Job) Job {
@@ -46,6 +48,7 @@ func jobOf(j *job.Job) Job {
 		Job: j.Number, State: string(j.State), Why: j.Why, Workspace: j.Workspace, Command: append([]string{}, j.Command...), Check: j.Check,
 		Then: string(j.Then), Stage: j.Stage, Class: string(j.Class), Submitted: j.Submitted, Tries: j.Tries, Exit: j.Exit, Checked: j.Checked,
 		Sandbox: j.Sandbox, Plan: j.Plan, Changes: j.Changes, Promotion: j.Promotion, Decided: j.Decided,
+		Effects: j.Effects, Direct: j.Direct,
 	}
 	for _, t := range []struct {
 		from *time.Time
@@ -173,7 +176,7 @@ func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Then != job.Hold { // it changes the real tree without another request
+	if spec.Then != job.Hold || spec.MayBeDirect() { // it changes the real tree without another request
 		if err := a.authorize(ctx, in.Authorization, token.Promote); err != nil {
 			return nil, err
 		}
@@ -212,6 +215,9 @@ func (a *API) jobSpec(ctx context.Context, q NewJob) (job.Spec, error) {
 	spec := job.Spec{
 		Workspace: req.Workspace, Dir: c.Dir, Command: c.Args, Env: c.Env, Backend: req.Backend, Frozen: req.Frozen, Policy: req.Policy,
 		Then: job.Then(q.Then), Stage: q.Stage, Class: job.Class(q.Class),
+	}
+	if q.Sandbox.Profile != "" { // which this client may have written: only the server's own can run a job without a sandbox
+		spec.Policy.Direct = nil
 	}
 	if q.Sandbox.Profile != "" && q.Sandbox.Profile != profile.None && spec.Then == job.Stages {
 		spec.Profile = filepath.Clean(q.Sandbox.Profile)

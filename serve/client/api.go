@@ -540,7 +540,13 @@ type Job struct {
 	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
 	// Decided the user who approved or rejected it
-	Decided string    `json:"decided,omitempty,omitzero"`
+	Decided string `json:"decided,omitempty,omitzero"`
+
+	// Direct why it ran in the real workspace, without a sandbox
+	Direct string `json:"direct,omitempty,omitzero"`
+
+	// Effects the effects that its submitter declared
+	Effects []string  `json:"effects,omitempty"`
 	Ended   time.Time `json:"ended,omitempty,omitzero"`
 	Exit    *int64    `json:"exit,omitempty"`
 

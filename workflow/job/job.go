@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -28,6 +29,9 @@ type Spec struct {
 	Backend string         `json:"backend,omitempty"`
 	Frozen  bool           `json:"frozen,omitempty"`
 	Policy  catalog.Policy `json:"policy"`
+	// Effects are what the command changes or uses, as its submitter declared, see [catalog.Effects]; none means
+	// unknown. The Direct of Policy decides by them and by Command whether the job runs without a sandbox.
+	Effects []string `json:"effects,omitempty"`
 	// Then says what becomes of a result that passed.
 	Then Then `json:"then"`
 	// Stage is the last stage of [Stages], and Profile the absolute path of the profile; "" for the workspace's.
@@ -102,6 +106,8 @@ type Job struct {
 	Ended     time.Time `json:"ended,omitzero"`
 	// Tries counts how often a worker began it.
 	Tries int `json:"tries,omitempty"`
+	// Direct is the reason for which the command ran in the real workspace, without a sandbox; "" if it did not.
+	Direct string `json:"direct,omitempty"`
 	// Exit is the exit status of the command, and Checked that of the check; nil if it did not end.
 	Exit    *int `json:"exit,omitempty"`
 	Checked *int `json:"checked,omitempty"`
@@ -140,6 +146,10 @@ func (s *Spec) check() error {
 		return errs.New(op, "", errs.ErrInvalid, "stages requires a stage, and a stage requires stages")
 	case !slices.Contains(Classes(), s.Class):
 		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("%q is not a class: urgent, normal or batch", s.Class))
+	case slices.ContainsFunc(s.Effects, func(e string) bool { return !slices.Contains(catalog.Effects(), e) }):
+		return errs.New(op, "", errs.ErrInvalid, "effects are "+strings.Join(catalog.Effects(), ", "))
+	case len(s.Effects) > 1 && slices.Contains(s.Effects, catalog.EffectNone):
+		return errs.New(op, "", errs.ErrInvalid, "the effect none excludes others")
 	case s.Timeout < 0:
 		return errs.New(op, "", errs.ErrInvalid, "the timeout is negative")
 	}

@@ -111,6 +111,8 @@ func (w *Worker) carryOut(ctx context.Context, l *locked) {
 		err = w.Store.finish(ctx, l, Cancelled, "")
 	case !l.Deadline.IsZero() && time.Now().After(l.Deadline):
 		err = w.Store.finish(ctx, l, Failed, "it had not begun at its deadline")
+	case l.Direct != "":
+		err = w.abandonDirect(ctx, l)
 	case l.Tries >= mostTries:
 		err = w.Store.finish(ctx, l, Failed, fmt.Sprintf("the processes of %d workers ended while they carried it out", mostTries))
 	default:
@@ -151,26 +153,19 @@ func (w *Worker) run(ctx context.Context, l *locked) error {
 	}
 	l.Tries++
 	l.Began, l.Exit, l.Checked = time.Now().UTC(), nil, nil
+	if why, err := l.direct(); err != nil || why != "" {
+		if err != nil {
+			return err
+		}
+		return w.runDirect(ctx, l, why)
+	}
 	l.Sandbox, l.SandboxID = fmt.Sprintf("%s-1", l.Name()), "" // as package race names the sandbox of a first attempt
 	if err := l.become(Running, ""); err != nil {
 		return err
 	}
 	w.notify(l)
-	running, stop := context.WithCancel(ctx)
+	running, stop := l.untilCancelled(ctx)
 	defer stop()
-	go func() { // the wish of another process
-		for tick := time.NewTicker(pollTime); ; {
-			select {
-			case <-running.Done():
-				tick.Stop()
-				return
-			case <-tick.C:
-				if l.cancelled() {
-					stop()
-				}
-			}
-		}
-	}()
 	contest, err := race.New(w.Store.engine).Race(running, w.request(l))
 	if err != nil {
 		if l.Sandbox = ""; running.Err() == nil {
@@ -183,6 +178,26 @@ func (w *Worker) run(ctx context.Context, l *locked) error {
 		return errors.Join(contest.Close(after), w.interrupted(ctx, l))
 	}
 	return errors.Join(w.judge(after, l, contest), contest.Close(after))
+}
+
+// untilCancelled returns a context that ends with ctx, when stop is called, or once another process has
+// requested the end of the job.
+func (l *locked) untilCancelled(ctx context.Context) (running context.Context, stop context.CancelFunc) {
+	running, stop = context.WithCancel(ctx)
+	go func() {
+		for tick := time.NewTicker(pollTime); ; {
+			select {
+			case <-running.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+				if l.cancelled() {
+					stop()
+				}
+			}
+		}
+	}()
+	return running, stop
 }
 
 // interrupted stores, after a job was interrupted, that it was cancelled or, if the worker itself is to end,
