@@ -49,8 +49,8 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 			return fusecow.Serve(ctx, mount.Mount)
 		}, true
 	}
-	if len(args) == 5 && args[0] == "view" {
-		return parseView(args[1:])
+	if readOnly := len(args) == 6 && args[5] == "read-only"; (len(args) == 5 || readOnly) && args[0] == "view" {
+		return parseView(args[1:5], readOnly)
 	}
 	if len(args) != 2 || args[0] != "shift" {
 		return nil, false
@@ -64,8 +64,8 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 
 // parseView returns the function that shows a sandbox's files at a directory of the host, by FUSE. args are
 // that directory, the sandbox's control socket, the real directory and the first of the user ids of the
-// sandbox's container. ok is false for other arguments.
-func parseView(args []string) (serve func() error, ok bool) {
+// sandbox's container. readOnly makes it refuse writes. ok is false for other arguments.
+func parseView(args []string, readOnly bool) (serve func() error, ok bool) {
 	base, err := strconv.ParseUint(args[3], 10, 32)
 	if err != nil {
 		return nil, false
@@ -73,7 +73,7 @@ func parseView(args []string) (serve func() error, ok bool) {
 	return func() error {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		defer stop()
-		return viewserver.Serve(ctx, args[0], args[1], args[2], uint32(base))
+		return viewserver.Serve(ctx, args[0], args[1], args[2], uint32(base), readOnly)
 	}, true
 }
 

@@ -105,6 +105,7 @@ func commands() []command {
 		{"send", working, newSend},
 		{"receive", working, newReceive},
 		{"keep", working, newKeep},
+		{"open", working, newOpen},
 		{"last", looking, newLast},
 		{"cp", working, newCp},
 		{"rename", working, newRename},

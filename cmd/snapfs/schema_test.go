@@ -85,6 +85,7 @@ func documents() map[string]reflect.Type {
 		"job-triggers":         reflect.TypeFor[[]job.Trigger](),
 		"keep":                 reflect.TypeFor[sandboxDocument](),
 		"last":                 reflect.TypeFor[sandboxDocument](),
+		"open":                 reflect.TypeFor[openDocument](),
 		"learn":                reflect.TypeFor[learn.Learned](),
 		"limits":               reflect.TypeFor[limitsDocument](),
 		"log":                  reflect.TypeFor[[]pipeline.HistoryEntry](),

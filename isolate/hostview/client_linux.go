@@ -21,6 +21,8 @@ import (
 type Source struct {
 	Tree, Ended, Hold *os.File
 	Base              uint32
+	// ReadOnly makes a view that Start mounts refuse writes, with EROFS.
+	ReadOnly bool
 }
 
 // Close closes the descriptors of s in this process. Errors do not matter: the process that serves the view
@@ -49,6 +51,9 @@ func Start(ctx context.Context, program []string, at, control, workspace string,
 	}
 	defer ready.Close()
 	args := append(append([]string{}, program...), "view", at, control, workspace, strconv.FormatUint(uint64(s.Base), 10))
+	if s.ReadOnly {
+		args = append(args, "read-only")
+	}
 	_, err = run.Background(args, nil, theirs, s.Tree, s.Ended, s.Hold, pidfd)
 	theirs.Close()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 type Source struct {
 	Tree, Ended, Hold *os.File
 	Base              uint32
+	ReadOnly          bool
 }
 
 // Close closes the descriptors of s. On this system, other than Linux, none is ever open.

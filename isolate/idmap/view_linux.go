@@ -27,9 +27,9 @@ type View struct {
 }
 
 // MountView mounts at the existing directory at a view of the directory tree, with ids lower by base; base 0
-// changes no id. checker decides what is read of some files; nil changes none. Root mounts it by itself,
+// changes no id. With readOnly, writes fail with EROFS. checker decides what is read of some files; nil changes none. Root mounts it by itself,
 // another user by fusermount3. Only this user can use the mount. After an error nothing is mounted.
-func MountView(at string, tree *os.File, base uint32, checker Checker) (*View, error) {
+func MountView(at string, tree *os.File, base uint32, readOnly bool, checker Checker) (*View, error) {
 	t, err := newTable(tree)
 	if err != nil {
 		return nil, fmt.Errorf("opening the tree: %w", err)
@@ -43,8 +43,14 @@ func MountView(at string, tree *os.File, base uint32, checker Checker) (*View, e
 	options := mountOptions()
 	options.FsName, options.Name, options.DirectMountStrict = "snapfs", "snapfs-view", os.Geteuid() == 0
 	options.Options = []string{"default_permissions", "nosuid", "nodev", "noexec"}
+	if readOnly {
+		options.Options = append(options.Options, "ro")
+	}
 	if os.Geteuid() == 0 {
 		options.DirectMountFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+		if readOnly {
+			options.DirectMountFlags |= unix.MS_RDONLY
+		}
 		options.Options = options.Options[:1]
 	}
 	v := &View{s: s}

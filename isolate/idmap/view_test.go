@@ -22,7 +22,7 @@ func view(t *testing.T, dir string, base uint32) (*idmap.View, string) {
 	treetest.NeedDevice(t, "/dev/fuse")
 	at := t.TempDir()
 	tree := open(t, dir)
-	v, err := idmap.MountView(at, tree, base, nil)
+	v, err := idmap.MountView(at, tree, base, false, nil)
 	must(t, err)
 	tree.Close()
 	t.Cleanup(func() { must(t, unix.Unmount(at, unix.MNT_DETACH)) })

@@ -44,6 +44,8 @@ type Lease struct {
 	Slow bool `json:"slow,omitempty"`
 	// Drift is the fingerprint of the last report of drift to the model.
 	Drift string `json:"drift,omitempty"`
+
+	readOnly bool // the view refuses writes
 }
 
 // A Checkpoint is a named snapshot of a coding agent's sandbox, taken after a call of a tool, to which an

@@ -37,7 +37,10 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	if err != nil {
 		failures = append(failures, errs.With("looking for views", dir, err))
 	}
-	for _, view := range stray { // its sandbox is gone
+	for _, view := range stray {
+		if isOpen(e, view) {
+			continue
+		}
 		failures = append(failures, hostview.Unmount(ctx, view))
 		hostview.RemoveEmpty(view)
 	}

@@ -103,6 +103,7 @@ func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, er
 		return err
 	}
 	defer s.Close()
+	s.ReadOnly = l.readOnly
 	if err := hostview.Unmount(ctx, l.View); err != nil { // of a process that was killed
 		return errs.With("making a view", l.View, err)
 	}

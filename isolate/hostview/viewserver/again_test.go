@@ -16,7 +16,7 @@ import (
 // TestMain makes the test binary the process of its views.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 6 && os.Args[1] == "view" {
-		if viewserver.Serve(context.Background(), os.Args[2], os.Args[3], os.Args[4], 0) != nil {
+		if viewserver.Serve(context.Background(), os.Args[2], os.Args[3], os.Args[4], 0, false) != nil {
 			os.Exit(1)
 		}
 		return

@@ -149,7 +149,7 @@ func (g *guarded) mount() {
 	tree, err := os.Open(g.fork)
 	must(g.t, err)
 	defer tree.Close()
-	v, err := idmap.MountView(g.view, tree, 0, &gitguard.Guard{Workspace: g.real, View: g.view})
+	v, err := idmap.MountView(g.view, tree, 0, false, &gitguard.Guard{Workspace: g.real, View: g.view})
 	must(g.t, err)
 	g.t.Cleanup(func() {
 		must(g.t, hostview.Unmount(context.Background(), g.view))

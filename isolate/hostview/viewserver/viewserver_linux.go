@@ -31,8 +31,8 @@ type server struct {
 // that package hostview names. base is the first of the container's ids. It returns when the view is
 // unmounted, which it does itself when the container, the owner or ctx ends. The socket control and the
 // directory are removed then. Package gitguard checks what the host reads of git's files against those of the
-// real directory workspace.
-func Serve(ctx context.Context, at, control, workspace string, base uint32) error {
+// real directory workspace. readOnly makes the view refuse writes.
+func Serve(ctx context.Context, at, control, workspace string, base uint32, readOnly bool) error {
 	ready := os.NewFile(hostview.ReadyFD, "ready")
 	refuse := func(err error) error {
 		ready.WriteString(err.Error()) //nolint:errcheck // the starter may be gone
@@ -48,7 +48,7 @@ func Serve(ctx context.Context, at, control, workspace string, base uint32) erro
 	}
 	ctx, end := context.WithCancel(ctx)
 	s := &server{end: end, hold: os.NewFile(hostview.HoldFD, "hold")}
-	s.view, err = idmap.MountView(at, tree, base, &gitguard.Guard{Workspace: workspace, View: at})
+	s.view, err = idmap.MountView(at, tree, base, readOnly, &gitguard.Guard{Workspace: workspace, View: at})
 	tree.Close()
 	if err != nil {
 		return refuse(errors.Join(err, os.Remove(control)))
