@@ -110,14 +110,13 @@ func (t *terminal) size() engine.Size {
 }
 
 // follow passes signals, keys and output between the person and the command p until wait returns.
-func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
+func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (st engine.Status, err error) {
 	ctx = context.WithoutCancel(ctx) // the signals that would end it are the command's
 	defer signal.Stop(t.signals)
 	if t.feed != nil {
 		defer t.feed.end()
 	}
 	if pty := p.PTY(); pty != nil {
-		var err error
 		if t.foreground, err = newForeground(t.ui, pty); err != nil {
 			return engine.Status{}, err
 		}
@@ -129,7 +128,15 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 	defer close(done)
 	if t.relay != nil {
 		t.relay.Start()
-		defer t.relay.End(giveUp)
+		defer func() {
+			t.relay.End(giveUp)
+			if lost := t.relay.Lost(); lost != nil {
+				t.ui.notice("the end of the command's output is lost: " + lost.Error())
+				if st.Code == 0 && st.Signal == 0 { // as for a command that writes to the file itself
+					st.Code = 1
+				}
+			}
+		}()
 	}
 	defer close(ended)
 	if p.PTY() == nil {

@@ -14,6 +14,7 @@ type output struct {
 	kind     kind
 	screen   *Screen // for a terminal
 	buf      []byte
+	failed   error // of the last write, once done is closed
 	done     chan struct{}
 }
 
@@ -48,6 +49,7 @@ func (o *output) copy(stop *os.File) {
 		}
 		n, err := o.move(most)
 		if n == 0 && err == nil || err != nil && !again(err) {
+			o.failed = err
 			return
 		}
 		if left > 0 {

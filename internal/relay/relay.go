@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -27,9 +28,10 @@ type Relay struct {
 
 // Open decides for each standard stream of the caller whether a command in a sandbox gets the stream itself
 // or a pipe, from which the [Relay] copies; a stream may be nil. Terminals are always relayed. Pipes and
-// stream sockets are relayed if outlives is set, which means that the sandbox outlives the command. The
-// command gets all else itself, such as a regular file. After an error nothing is left open. Cost: two system
-// calls a stream, and some more for each that is relayed.
+// stream sockets are relayed if outlives is set, which means that the sandbox outlives the command. If it is
+// not set, files that root has as outputs are relayed: a sandbox has other user ids, and could not open them
+// again by /dev/stdout. The command gets all else itself. After an error nothing is left open. Cost: two
+// system calls a stream, and some more for each that is relayed.
 func Open(in, out, err *os.File, outlives bool) (_ *Relay, failed error) {
 	r := &Relay{In: in, Out: out, Err: err}
 	defer func() {
@@ -44,7 +46,7 @@ func Open(in, out, err *os.File, outlives bool) (_ *Relay, failed error) {
 	}
 	for _, stream := range []**os.File{&r.Out, &r.Err} {
 		kind := kindOf(*stream)
-		if !kind.relayed(outlives) {
+		if !kind.relayed(outlives) && (kind != regular || outlives || !otherIDs()) {
 			continue
 		}
 		if stream == &r.Err && r.Out != out && sameFile(out, err) {
@@ -135,6 +137,21 @@ func (r *Relay) End(giveUp <-chan struct{}) {
 	}
 }
 
+// Lost returns the error of writing the command's output to a file of the caller, such as a full disk, or nil.
+// The output since then is lost, and the command's next write there fails. The caller has called End.
+func (r *Relay) Lost() error {
+	for _, o := range r.outputs {
+		select {
+		case <-o.done:
+			if o.kind == regular && o.failed != nil {
+				return o.failed
+			}
+		default: // End has given up
+		}
+	}
+	return nil
+}
+
 // Tail returns the last bytes that the command wrote to the caller's terminals, at most 4 KiB of each: see
 // [Screen.Tail]. It is "" for other streams, from which the bytes do not pass through this process.
 func (r *Relay) Tail() string {
@@ -165,18 +182,25 @@ func (r *Relay) closeGiven() {
 	r.given = nil
 }
 
-// A kind is the type of a standard stream, as far as a [Relay] treats it differently: terminal, pipe, socket
-// or any other.
+// A kind is the type of a standard stream, as far as a [Relay] treats it differently: terminal, pipe, socket,
+// regular file or any other.
 type kind int
 
 const (
-	file     kind = iota // or a device, or nothing
+	file     kind = iota // a device, or nothing
+	regular              // a regular file
 	terminal             // any, whoever's
 	pipe
 	socket // of streams
 )
 
-func (k kind) relayed(outlives bool) bool { return k == terminal || outlives && k != file }
+func (k kind) relayed(outlives bool) bool {
+	return k == terminal || outlives && (k == pipe || k == socket)
+}
+
+// otherIDs reports whether a sandbox of this user has user ids of its own, so that the user's files belong to
+// others in it.
+func otherIDs() bool { return runtime.GOOS == "linux" && os.Geteuid() == 0 }
 
 func kindOf(f *os.File) kind {
 	if f == nil {
@@ -186,6 +210,8 @@ func kindOf(f *os.File) kind {
 	switch {
 	case err != nil:
 		return file
+	case info.Mode().IsRegular():
+		return regular
 	case info.Mode()&os.ModeNamedPipe != 0: // or one without a name
 		return pipe
 	case info.Mode()&os.ModeSocket != 0 && isStream(f):

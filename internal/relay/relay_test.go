@@ -3,9 +3,11 @@
 package relay
 
 import (
+	"errors"
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -138,5 +140,51 @@ func TestOnlyFilesAreHandedOver(t *testing.T) {
 			t.Errorf("outlives %v: the command gets others", outlives)
 		}
 		r.Close()
+	}
+}
+
+// A regular file that root has as an output is relayed where the sandbox ends with the command, because a sandbox has
+// other user ids and could not open it again. What does not fit in it is an error.
+func TestAFileOfRootIsRelayed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // its sandboxes have its own id
+	}
+	f, err := os.OpenFile(t.TempDir()+"/log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	if r, err := Open(nil, f, f, true); err != nil || r.Out != f || r.Err != f {
+		t.Errorf("where a sandbox outlives its command, the command gets another file: %v", err)
+	}
+	for _, broken := range []bool{false, true} {
+		r, err := Open(nil, f, f, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Out == f || r.Out != r.Err {
+			t.Fatal("output and messages that are one file get none, or two pipes")
+		}
+		if broken {
+			r.outputs[0].to = full
+		}
+		command := inside(t, r.Out)
+		r.Start()
+		if _, err := command.WriteString("text\n"); err != nil {
+			t.Fatal(err)
+		}
+		command.Close()
+		r.End(nil)
+		if lost := r.Lost(); broken != errors.Is(lost, syscall.ENOSPC) {
+			t.Errorf("lost: %v", lost)
+		}
+	}
+	if got, err := os.ReadFile(f.Name()); err != nil || string(got) != "text\n" {
+		t.Errorf("the file holds %q: %v", got, err)
 	}
 }
