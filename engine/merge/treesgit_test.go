@@ -383,7 +383,10 @@ func (c *treeCase) disagreement(merged gitTree, conflicts []merge.Conflict) (wha
 		}
 	case !c.clean && len(conflicts) == 0:
 		_, after, _ := strings.Cut(c.said, "CONFLICT ")
-		kind, _, _ := strings.Cut(after, ":")
+		kind, rest, _ := strings.Cut(after, ":")
+		if _, more, ok := strings.Cut(rest, "CONFLICT "); ok && kind == "(directory rename split)" {
+			kind, _, _ = strings.Cut(more, ":") // git says first where it moves no files, because both sides moved them
+		}
 		what = "a conflict only in git: " + kind
 		switch {
 		case kind == "(modify/delete)" && (c.base.changesType(c.mine) || c.base.changesType(c.real)):
