@@ -135,11 +135,14 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 		if m, _ := h.Snapshot(mark); m.Base != nil {
 			h.SetBase(m.Base)
 		}
+		if err := e.Reconcile.NoteRollback(ctx, h.Record); err != nil {
+			return err
+		}
 		if err := h.Save(); err != nil {
 			return err
 		}
 		e.announce(events.SandboxRolledBack, h.Record, events.Data{Name: mark})
-		return errors.Join(e.Reconcile.NoteRollback(ctx, h.Record), e.Sandboxes.RemoveForks(ctx, trees, old))
+		return e.Sandboxes.RemoveForks(ctx, trees, old)
 	})
 	h.Release()
 	if err != nil {
@@ -226,7 +229,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 				return err
 			}
 		}
-		return errors.Join(e.Baseline.Inherit(h.Record, rec), e.Sandboxes.ForkAll(ctx, rec, rec.Trees, sources, sandbox.ForksOf(rec)))
+		return errors.Join(e.inheritBaseline(ctx, h.Record, rec, mark), e.Sandboxes.ForkAll(ctx, rec, rec.Trees, sources, sandbox.ForksOf(rec)))
 	}, nil); err != nil {
 		return nil, err
 	}
@@ -234,4 +237,15 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 		e.notice(rec.Name + " stays until it is removed: remove-after " + units.FormatDuration(h.Policy.Limits.RemoveAfter) + " was over for " + from)
 	}
 	return rec, nil
+}
+
+// inheritBaseline gives to, a fork of the sandbox from, the baseline of from. With a named snapshot mark, which may be
+// older than a promotion of from, it leaves out the promoted states: against them as its base the fork would appear to
+// have reverted the promotion.
+func (e *Engine) inheritBaseline(ctx context.Context, from, to *catalog.Record, mark string) error {
+	err := e.Baseline.Inherit(from, to)
+	if err == nil && mark != "" {
+		err = e.Reconcile.NoteRollback(ctx, to)
+	}
+	return err
 }
