@@ -49,6 +49,32 @@ func failedRollbackDoesNotRevertLaterPromotions(t *testing.T, b *bench) {
 	b.keptPromoted(want)
 }
 
+// TestARollbackDoesNotRevertLaterPromotions: nor does a promotion after a rollback to a state that is older than one.
+func TestARollbackDoesNotRevertLaterPromotions(t *testing.T) {
+	asEach(t, rollbackDoesNotRevertLaterPromotions)
+	onBtrfs(t, rollbackDoesNotRevertLaterPromotions)
+}
+
+func rollbackDoesNotRevertLaterPromotions(t *testing.T, b *bench) {
+	want := b.promotedSince("before")
+	rollback := func(mark string) {
+		t.Helper()
+		if err := b.Rollback(t.Context(), "s", mark); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rollback("before")
+	b.in("s", "sed -i '11s/.*/third/' text")
+	b.promoteStopped("s")
+	want[10] = "third\n"
+	b.keptPromoted(want)
+	rollback("")
+	b.in("s", "sed -i '4s/.*/fourth/' text")
+	b.promoteStopped("s")
+	want[3] = "fourth\n"
+	b.keptPromoted(want)
+}
+
 // promotedSince makes a sandbox "s" with a snapshot called mark, after which it changes a line of text and adds a file,
 // and promotes both. It returns the changed lines of text.
 func (b *bench) promotedSince(mark string) map[int]string {

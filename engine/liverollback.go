@@ -33,7 +33,8 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	e.KeyPoints.Take(ctx, h, e.Supervise.SealAll, catalog.Why{Point: catalog.AtRollback, When: keypoint.Before})
 	h.LiveRollback = &catalog.LiveRollback{To: mark, Before: sandbox.NewSnapshotIDs(h.Record)}
 	err = e.Sandboxes.Changing(ctx, h, func() error {
-		if err := e.Reconcile.NoteRollback(ctx, h.Record); err != nil {
+		m, _ := h.Snapshot(mark)
+		if err := e.Reconcile.NoteRollback(ctx, h.Record, m); err != nil {
 			return err
 		}
 		told, use, thaw, err := e.Supervise.FreezeWithReply(ctx, h)
