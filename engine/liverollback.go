@@ -33,6 +33,10 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	e.KeyPoints.Take(ctx, h, e.Supervise.SealAll, catalog.Why{Point: catalog.AtRollback, When: keypoint.Before})
 	h.LiveRollback = &catalog.LiveRollback{To: mark, Before: sandbox.NewSnapshotIDs(h.Record)}
 	err = e.Sandboxes.Changing(ctx, h, func() error {
+		m, _ := h.Snapshot(mark)
+		if err := e.Reconcile.NoteRollback(ctx, h.Record, m); err != nil {
+			return err
+		}
 		told, use, thaw, err := e.Supervise.FreezeWithReply(ctx, h)
 		if err == nil {
 			defer thaw()
@@ -44,7 +48,7 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 		if err != nil {
 			return errors.Join(err, e.Supervise.UndoRollback(context.WithoutCancel(ctx), h, use, false))
 		}
-		return errors.Join(e.Reconcile.NoteRollback(ctx, h.Record), e.Sandboxes.Tidy(ctx, h.Record))
+		return e.Sandboxes.Tidy(ctx, h.Record)
 	})
 	h.Release()
 	if err != nil {

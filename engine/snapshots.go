@@ -132,14 +132,18 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 			h.Trees[tree].Fork = next[i]
 		}
 		h.At = mark
-		if m, _ := h.Snapshot(mark); m.Base != nil {
+		m, _ := h.Snapshot(mark)
+		if m.Base != nil {
 			h.SetBase(m.Base)
+		}
+		if err := e.Reconcile.NoteRollback(ctx, h.Record, m); err != nil {
+			return err
 		}
 		if err := h.Save(); err != nil {
 			return err
 		}
 		e.announce(events.SandboxRolledBack, h.Record, events.Data{Name: mark})
-		return errors.Join(e.Reconcile.NoteRollback(ctx, h.Record), e.Sandboxes.RemoveForks(ctx, trees, old))
+		return e.Sandboxes.RemoveForks(ctx, trees, old)
 	})
 	h.Release()
 	if err != nil {
@@ -226,7 +230,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 				return err
 			}
 		}
-		return errors.Join(e.Baseline.Inherit(h.Record, rec), e.Sandboxes.ForkAll(ctx, rec, rec.Trees, sources, sandbox.ForksOf(rec)))
+		return errors.Join(e.inheritBaseline(ctx, h.Record, rec, origin), e.Sandboxes.ForkAll(ctx, rec, rec.Trees, sources, sandbox.ForksOf(rec)))
 	}, nil); err != nil {
 		return nil, err
 	}
@@ -234,4 +238,15 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 		e.notice(rec.Name + " stays until it is removed: remove-after " + units.FormatDuration(h.Policy.Limits.RemoveAfter) + " was over for " + from)
 	}
 	return rec, nil
+}
+
+// inheritBaseline gives to, a fork of the sandbox from, the baseline of from. Of a named snapshot, origin, which may be
+// older than a promotion of from, the fork does not get the promoted states: against them as its base it would appear
+// to have reverted the promotion. origin is zero for a fork of the present files.
+func (e *Engine) inheritBaseline(ctx context.Context, from, to *catalog.Record, origin catalog.NamedSnapshot) error {
+	err := e.Baseline.Inherit(from, to)
+	if err == nil && origin.Name != "" {
+		err = e.Reconcile.NoteRollback(ctx, to, origin)
+	}
+	return err
 }

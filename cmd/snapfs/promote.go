@@ -54,7 +54,8 @@ too, unless --merge, --rebase or --squash joins them. --as-branch makes a branch
 commits and changes no file; "snapfs fetch" only stores them.
 
 --only limits it to paths, or to patterns as in a gitignore file, such as '**/*.md'; one
-that matches no change is an error. Changes outside the workspace need --only.
+that matches no change is an error. Changes outside the workspace need --only. A renamed
+file is two changes: --only with its old path alone deletes the real file.
 
 Changes that can run code later, or widen rights, need approval: without it promote
 changes nothing, lists them by reason and prints the command that approves them

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
@@ -64,6 +65,11 @@ func (bl *Recorder) Remember(name, root string, stamps map[string]promote.Stamp)
 		known[root] = map[string]promote.Stamp{}
 	}
 	maps.Copy(known[root], stamps)
+	return bl.writeStamps(name, known)
+}
+
+// writeStamps replaces the stamps stored for a sandbox. It does nothing if the sandbox has been removed.
+func (bl *Recorder) writeStamps(name string, known StampsOf) error {
 	data, err := json.MarshalIndent(known, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the promotion stamps of %s: %w", name, err)
@@ -72,4 +78,32 @@ func (bl *Recorder) Remember(name, root string, stamps map[string]promote.Stamp)
 		return err
 	}
 	return nil
+}
+
+// ForgetSince removes those stamps of a sandbox that promotions, or their undo, have stored since an instant. A
+// rollback to a state of that instant calls it: against files that were promoted later, taken for unchanged, the old
+// state would look like the sandbox's own change. It keeps the stamps of directories, which hold no content. It also
+// removes the stamps of deleted files, which have no time: without them a merge compares with the original.
+func (bl *Recorder) ForgetSince(name string, since time.Time) error {
+	known, err := bl.Stamps(name)
+	if err != nil {
+		return err
+	}
+	const tick = time.Second // more than the clock that stamps files is behind the one that dates states
+	before, after := 0, 0
+	for root, stamps := range known {
+		before += len(stamps)
+		maps.DeleteFunc(stamps, func(path string, s promote.Stamp) bool {
+			if s.Ino != 0 && s.CTime.Before(since.Add(-tick)) {
+				return false
+			}
+			st, err := os.Lstat(filepath.Join(root, path))
+			return err != nil || !st.IsDir()
+		})
+		after += len(stamps)
+	}
+	if before == after {
+		return nil
+	}
+	return bl.writeStamps(name, known)
 }

@@ -201,9 +201,14 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// NoteRollback follows a rollback of a sandbox: files that were promoted since no longer count as its base, and all
-// conflicts of the last refresh may be open again.
-func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) error {
+// NoteRollback prepares the baseline of a sandbox for a rollback, or for a fork, to the snapshot to (zero for the base):
+// files that were promoted since no longer count as its base, and all conflicts of the last refresh may be open again.
+// It comes before the files change, so that a crash leaves at worst the files as they were: their promoted changes then
+// count again, and a merge finds them in the real tree.
+func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record, to catalog.NamedSnapshot) error {
+	if err := rc.baseline.ForgetSince(rec.Name, to.Taken); err != nil {
+		return err
+	}
 	dir := rc.baseline.BaseDir(rec.Name, rec.Refreshed)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil

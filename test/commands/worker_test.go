@@ -64,6 +64,9 @@ func (p *play) snapfs(ws *workspace, args ...string) (string, bool) {
 	began := time.Now()
 	err := cmd.Run()
 	p.note(fmt.Sprintf("%s: snapfs %s", ws.backend, strings.Join(args, " ")), began, err, out.String())
+	if err != nil {
+		ws.forget(out.String())
+	}
 	return out.String(), err == nil
 }
 
@@ -157,11 +160,33 @@ func (w *worker) promotes(ws *workspace) {
 			w.replacing(ws, "", args...)
 			return
 		}
+		if args[len(args)-2] == "--only" {
+			w.promotesOnly(ws, s, args[len(args)-1])
+			return
+		}
 		ws.real.RLock()
 		w.snapfs(ws, args...)
 		ws.real.RUnlock()
 	})
 	w.check(ws)
+}
+
+// promotesOnly promotes the change of one file. If the sandbox has renamed the file, that is a deletion: the
+// tokens of the file are then in the sandbox alone, under another name that was not promoted.
+func (w *worker) promotesOnly(ws *workspace, s *sandbox, file string) {
+	var has string
+	for tries, ok := 0, false; !ok; tries++ { // a kill may hit it
+		if tries == 5 {
+			return
+		}
+		has, ok = w.snapfs(ws, "exec", s.name, "--", "sh", "-c", fmt.Sprintf("[ -e %s ] || grep -rhE '^[ps]:' . || true", file))
+	}
+	ws.real.RLock()
+	w.problem(ws.expectDeletion(s, file, has))
+	w.snapfs(ws, "promote", s.name, "--only", file)
+	ws.real.RUnlock()
+	w.check(ws)
+	ws.endDeletion(s)
 }
 
 // place returns a file, or all of them.
@@ -227,7 +252,7 @@ func (w *worker) goesBack(ws *workspace) {
 
 func (w *worker) removes(ws *workspace) {
 	if s := ws.any(w.rand); s != nil {
-		if _, ok := w.snapfs(ws, "rm", s.name); ok {
+		if _, ok := w.snapfs(ws, "rm", ws.nameOf(s)); ok {
 			ws.remove(s)
 		}
 	}
@@ -236,8 +261,12 @@ func (w *worker) removes(ws *workspace) {
 func (w *worker) renames(ws *workspace) {
 	w.withSandbox(ws, func(s *sandbox) {
 		name := w.name("r")
-		if _, ok := w.snapfs(ws, "rename", s.name, name); ok {
-			s.name = name
+		_, ok := w.snapfs(ws, "rename", s.name, name)
+		if !ok { // a killed one may have done it
+			_, ok = w.snapfs(ws, "show", name)
+		}
+		if ok {
+			ws.rename(s, name)
 		}
 	})
 }
@@ -246,7 +275,7 @@ func (w *worker) looks(ws *workspace) {
 	what := []string{"diff", "plan", "show", "status", "ls", "gc", "doctor", "drift"}[w.rand.IntN(8)]
 	args := []string{what}
 	if s := ws.any(w.rand); s != nil && what != "gc" && what != "ls" && what != "status" {
-		args = append(args, s.name)
+		args = append(args, ws.nameOf(s))
 	}
 	w.snapfs(ws, args...)
 }

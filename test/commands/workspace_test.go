@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -25,8 +26,9 @@ type workspace struct {
 	real sync.RWMutex
 
 	mu        sync.Mutex
-	must      map[string]string // the tokens that the real tree must hold, with the edit that wrote each
-	free      map[string]bool   // those that somebody has replaced on purpose once
+	must      map[string]string     // the tokens that the real tree must hold, with the edit that wrote each
+	free      map[string]bool       // those that somebody has replaced on purpose once
+	deleting  map[*sandbox][]string // the tokens that a promotion of the sandbox, now played, may delete
 	sandboxes []*sandbox
 }
 
@@ -49,7 +51,7 @@ func newWorkspace(t *testing.T, backend string) *workspace {
 	if disk == "" {
 		disk = "ext4"
 	}
-	w := &workspace{backend: backend, dir: treetest.Small(t, disk, 512<<20), must: map[string]string{}, free: map[string]bool{}}
+	w := &workspace{backend: backend, dir: treetest.Small(t, disk, 512<<20), must: map[string]string{}, free: map[string]bool{}, deleting: map[*sandbox][]string{}}
 	w.dir = filepath.Join(w.dir, "")
 	for i := range 6 {
 		var b strings.Builder
@@ -96,6 +98,14 @@ func (w *workspace) missing() ([]string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var gone []string
+	for _, tokens := range w.deleting {
+		for _, token := range tokens {
+			if now[token] == "" && w.must[token] != "" {
+				delete(w.must, token)
+				w.free[token] = true
+			}
+		}
+	}
 	for token, by := range w.must {
 		if now[token] == "" {
 			gone = append(gone, token+" of "+by)
@@ -122,6 +132,31 @@ func (w *workspace) excuse(kind string) error {
 		}
 	}
 	return err
+}
+
+// expectDeletion says that a promotion of s, until endDeletion, may delete the file with those of its tokens that
+// the lines of has contain: the tokens that the sandbox has under other names. All others must stay.
+func (w *workspace) expectDeletion(s *sandbox, file, has string) error {
+	data, err := os.ReadFile(filepath.Join(w.dir, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	inside := strings.Fields(has)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, token := range strings.Fields(string(data)) {
+		if (strings.HasPrefix(token, "p:") || strings.HasPrefix(token, "s:")) && slices.Contains(inside, token) {
+			w.deleting[s] = append(w.deleting[s], token)
+		}
+	}
+	return err
+}
+
+// endDeletion ends what expectDeletion has begun for s.
+func (w *workspace) endDeletion(s *sandbox) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.deleting, s)
 }
 
 // personEdits appends a token to a real file in place, or writes a new file. An edit counts only
@@ -164,6 +199,30 @@ func (w *workspace) remove(s *sandbox) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sandboxes = slices.DeleteFunc(w.sandboxes, func(o *sandbox) bool { return o == s })
+}
+
+// forget removes the sandbox of which a command reported that it is gone: the command that removed it was killed
+// before it could report success.
+func (w *workspace) forget(report string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sandboxes = slices.DeleteFunc(w.sandboxes, func(s *sandbox) bool {
+		return strings.Contains(report, " "+s.name+": no sandbox has this name")
+	})
+}
+
+// rename gives the sandbox another name. The caller holds the mutex of s.
+func (w *workspace) rename(s *sandbox, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.name = name
+}
+
+// nameOf returns the name of a sandbox, also to a worker that does not hold its mutex.
+func (w *workspace) nameOf(s *sandbox) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return s.name
 }
 
 // any returns one of the sandboxes, or nil.
