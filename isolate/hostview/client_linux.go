@@ -49,7 +49,7 @@ func Start(ctx context.Context, program []string, at, control, workspace string,
 	}
 	defer ready.Close()
 	args := append(append([]string{}, program...), "view", at, control, workspace, strconv.FormatUint(uint64(s.Base), 10))
-	_, err = run.Background(args, nil, theirs, s.Tree, s.Ended, s.Hold, pidfd)
+	err = run.Detached(args, nil, theirs, s.Tree, s.Ended, s.Hold, pidfd)
 	theirs.Close()
 	if err != nil {
 		return err
