@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -130,9 +131,19 @@ func TestKindOfReadsAnErrnoAndKeepsAKind(t *testing.T) {
 }
 
 func TestQuotedIsOneArgumentOfAShell(t *testing.T) {
-	for arg, want := range map[string]string{"/a/.b-c_1": "/a/.b-c_1", "**/x": "'**/x'", "it's": `'it'\''s'`, "": "''", "a b": "'a b'"} {
+	for arg, want := range map[string]string{"/a/.b-c_1": "/a/.b-c_1", "**/x": "'**/x'", "it's": `'it'\''s'`, "": "''", "a b": "'a b'", "é": "'é'"} {
 		if got := Quoted(arg); got != want {
 			t.Errorf("%q: %s, want %s", arg, got, want)
+		}
+	}
+	for arg, want := range map[string]string{
+		"e\x1b[31m\n": `$'e\033[31m\012'`, "it's\a": `$'it\'s\007'`, `a\b` + "\r": `$'a\\b\015'`, "\xff/x y": `$'\377/x y'`, "a\u202eb": `$'a\342\200\256b'`, "\u009b": `$'\302\233'`,
+	} {
+		if got := Quoted(arg); got != want {
+			t.Errorf("%q: %s, want %s", arg, got, want)
+		}
+		if got := ShellQuoted(arg); !strings.Contains(got, arg[:1]) || got[0] != '\'' {
+			t.Errorf("%q, for every shell: %q", arg, got)
 		}
 	}
 }

@@ -2,7 +2,10 @@ package errs
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Hinter is an error of another type than [*Error] that suggests commands which mend the failure. The
@@ -97,9 +100,39 @@ func ExitCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// Quoted returns arg in the form in which a shell reads it as one argument: in quotes if a shell would
-// interpret a character of it. Hints quote paths so, so that a person can paste the hint.
+// Quoted returns arg in the form in which a person can paste it into a shell as one argument: in quotes if a
+// shell would interpret a character of it, and with escapes for what a terminal would interpret. Hints quote
+// paths so. A program that builds a command for any shell uses [ShellQuoted].
 func Quoted(arg string) string {
+	if !strings.ContainsFunc(arg, unprintable) {
+		return ShellQuoted(arg)
+	}
+	var b strings.Builder // bash(1), QUOTING: also in zsh and ksh
+	b.WriteString("$'")
+	for rest := arg; rest != ""; {
+		c, size := utf8.DecodeRuneInString(rest)
+		switch {
+		case c == '\'' || c == '\\':
+			b.WriteString("\\" + rest[:1])
+		case unprintable(c):
+			for _, one := range []byte(rest[:size]) {
+				fmt.Fprintf(&b, "\\%03o", one)
+			}
+		default:
+			b.WriteString(rest[:size])
+		}
+		rest = rest[size:]
+	}
+	b.WriteString("'")
+	return b.String()
+}
+
+// unprintable reports whether a character is none that everybody sees: a control character, one that hides or
+// turns text, or a byte that is not UTF-8.
+func unprintable(c rune) bool { return !strconv.IsPrint(c) || c == utf8.RuneError }
+
+// ShellQuoted returns arg in the form in which every POSIX shell reads it as one argument.
+func ShellQuoted(arg string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 	if arg != "" && strings.Trim(arg, plain) == "" {
 		return arg

@@ -23,7 +23,9 @@ in its way are replaced.
 In a sandbox, a relative path starts at its workspace, or at the current directory if it
 lies there. Write a real path with a colon as ./a:b. Modes and times stay; the copy belongs to
 the user that makes it, and devices, pipes and sockets are left out. In the sandbox the
-program tar does the work.`,
+program tar does the work; whatever the sandbox sends in its place, nothing changes
+beside the copy. What needs approval in a promotion needs none here: look at a copy
+before something runs it.`,
 		Example:           "  snapfs cp fix:out/report.html .\n  snapfs cp ~/data.csv fix:/tmp",
 		ValidArgsFunction: a.completeThenFiles,
 		Args:              exactly("source", "destination"),

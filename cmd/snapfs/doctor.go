@@ -195,7 +195,7 @@ func printExamination(w io.Writer, d *examination) error {
 		}
 		fmt.Fprintf(w, "\n%s: %s: %s\n", p.Name, p.Answer, tame(p.Why))
 		for _, f := range p.Fix {
-			fmt.Fprintln(w, "hint: "+f)
+			fmt.Fprintln(w, "hint: "+tame(f))
 		}
 	}
 	for _, u := range d.Unfinished {
@@ -223,7 +223,7 @@ func printExamination(w io.Writer, d *examination) error {
 	}
 	fmt.Fprintf(w, "\nno sandbox of it started: %s\n", tame(d.Why))
 	for _, h := range d.Hints {
-		fmt.Fprintln(w, "hint: "+h)
+		fmt.Fprintln(w, "hint: "+tame(h))
 	}
 	return nil
 }

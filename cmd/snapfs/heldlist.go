@@ -44,6 +44,8 @@ none.
 What a tool reads at the top of a project only, such as the settings of a build
 server, needs no approval in the directories of installed packages:
 ` + strings.TrimRight(wrapped("", strings.ReplaceAll(strings.Join(approval.PackageDirs, ", "), strings.Repeat("[0-9a-f]", 16), "HASH"), 80), "\n") + `
+A directory of such a name inside of what the list names, such as
+.vim/pack/vendor, needs approval with it.
 
 A virtual environment of Python that is new as a whole is a result like any other.
 In one that was there, and is in use, its programs and what runs whenever it is

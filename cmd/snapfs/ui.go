@@ -254,6 +254,6 @@ func (u *ui) hint(commands ...string) {
 		return
 	}
 	for _, c := range commands {
-		fmt.Fprintln(u.err, "hint: "+c)
+		fmt.Fprintln(u.err, "hint: "+tame(c))
 	}
 }

@@ -78,30 +78,38 @@ func byPath(c *diff.Change, abs string, by *finder) (string, int) {
 
 const capability = "security.capability"
 
-// byKind returns why a promotion of the change c needs approval at any path, such as a set-uid bit, and the
-// Allow that approves it; "" if it does not. A directory's set-group-id bit needs none, as it grants no
-// rights.
-func byKind(c *diff.Change) (why string, by Allow) {
+// A need is why a change needs approval at any path, such as a set-uid bit, and the Allow that approves it,
+// empty for one that only its path approves.
+type need struct {
+	why string
+	by  Allow
+}
+
+// byKind returns each reason for which a promotion of the change c needs approval at any path; none if it
+// needs no approval. A file may have several: one that is set-id may also have capabilities. A directory's
+// set-group-id bit needs none, as it grants no rights.
+func byKind(c *diff.Change) (all []need) {
 	n, what := c.New, c.What
 	if n == nil {
-		return "", Allow{}
+		return nil
 	}
 	if c.Kind == diff.Added {
 		what = ^diff.Aspect(0)
 	}
 	const gained = diff.Content | diff.Mode | diff.Owner | diff.Type
-	_, caps := n.Xattrs[capability]
-	switch {
-	case n.Mode.IsRegular() && n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 && what&gained != 0:
-		return setID.Why, Allow{SetID: true}
-	case n.Mode&fs.ModeDevice != 0 && what&(gained|diff.Device) != 0:
-		return device.Why, Allow{Devices: true}
-	case caps && what&(diff.Content|diff.Type|diff.Xattrs) != 0:
-		return capabilities.Why, Allow{Capabilities: true}
-	case n.Mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0 && c.Old != nil && c.Old.Mode.IsRegular():
-		return pipe.Why, Allow{}
+	if n.Mode.IsRegular() && n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 && what&gained != 0 {
+		all = append(all, need{setID.Why, Allow{SetID: true}})
 	}
-	return "", Allow{}
+	if n.Mode&fs.ModeDevice != 0 && what&(gained|diff.Device) != 0 {
+		all = append(all, need{device.Why, Allow{Devices: true}})
+	}
+	if _, caps := n.Xattrs[capability]; caps && what&(diff.Content|diff.Type|diff.Xattrs) != 0 {
+		all = append(all, need{capabilities.Why, Allow{Capabilities: true}})
+	}
+	if n.Mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0 && c.Old != nil && c.Old.Mode.IsRegular() {
+		all = append(all, need{pipe.Why, Allow{}})
+	}
+	return all
 }
 
 // with returns a with the kinds of files (set-id, devices, capabilities) added that b approves.
@@ -204,20 +212,18 @@ func (c *Checker) addByPath(change *diff.Change) bool {
 }
 
 // AddKind collects a change if it needs approval at any path, such as one that sets a set-uid bit, unless the
-// user has approved it.
+// user has approved it for each of its reasons.
 func (c *Checker) AddKind(change *diff.Change) {
-	why, by := byKind(change)
-	if why == "" {
-		return
-	}
-	byFlag := by.kinds() != [3]bool{}
-	if byFlag && c.allow.with(by).kinds() == c.allow.kinds() || c.allow.approves(c.roots[0].path, change.Path) {
-		return
-	}
-	c.needed.Add(change.Path, why)
-	c.needed.Also = c.needed.Also.with(by)
-	if !byFlag {
-		c.needed.Allow = append(c.needed.Allow, change.Path)
+	for _, n := range byKind(change) {
+		byFlag := n.by.kinds() != [3]bool{}
+		if byFlag && c.allow.with(n.by).kinds() == c.allow.kinds() || c.allow.approves(c.roots[0].path, change.Path) {
+			continue
+		}
+		c.needed.Add(change.Path, n.why)
+		c.needed.Also = c.needed.Also.with(n.by)
+		if !byFlag {
+			c.needed.Allow = append(c.needed.Allow, change.Path)
+		}
 	}
 }
 

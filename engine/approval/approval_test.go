@@ -2,6 +2,7 @@ package approval_test
 
 import (
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,6 +144,9 @@ func TestInstalledPackagesNeedApprovalOnlyForWhatRunsThere(t *testing.T) {
 	dangerous := []string{
 		".travis.yml", "node_modules/x/.git/hooks/post-checkout", ".venv/lib/python3/site-packages/sitecustomize.py", "sub/.travis.yml",
 		"node_modules.old/x/.travis.yml",
+		// A directory with such a name inside of a place that runs as a whole.
+		".vim/pack/vendor/start/x/plugin/x.vim", ".vim/plugin/node_modules/x.vim", ".config/nvim/pack/vendor/start/x.lua", ".claude/skills/vendor/SKILL.md",
+		"sub/.opencode/node_modules/x/index.js", ".github/actions/a/node_modules/x/index.js",
 	}
 	for _, path := range dangerous {
 		if needed := (approval.Allow{}).Check("/home/ann/p", added(path), nil); needed == nil {
@@ -151,6 +155,18 @@ func TestInstalledPackagesNeedApprovalOnlyForWhatRunsThere(t *testing.T) {
 	}
 	if needed := (approval.Allow{}).Check("/home/ann/node_modules/mine", added(".travis.yml"), nil); needed == nil {
 		t.Error("a project in a directory of packages is no project")
+	}
+}
+
+// TestPlaceWithPackagesIsApprovedAsOne: the approval of a place that runs as a whole covers the packages in it.
+func TestPlaceWithPackagesIsApprovedAsOne(t *testing.T) {
+	change := []diff.Change{{Path: "a/.vim/pack/vendor/start/x.vim", Kind: diff.Added, New: &diff.Node{Mode: 0o644}}}
+	needed := (approval.Allow{}).Check("/home/ann", change, nil)
+	if needed == nil || !slices.Equal(needed.Allow, []string{"a/.vim"}) {
+		t.Fatalf("%+v", needed)
+	}
+	if needed := (approval.Allow{Paths: needed.Allow}).Check("/home/ann", change, nil); needed != nil {
+		t.Errorf("approved, and still: %v", needed)
 	}
 }
 
@@ -213,6 +229,16 @@ func TestSetIDDevicesAndCapabilitiesNeedApproval(t *testing.T) {
 		if got := approval.Reason(c, "/home/ann/p/x"); !strings.Contains(got, name) {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+	both := []diff.Change{{Path: "x", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeSetuid | 0o755, Xattrs: map[string]string{"security.capability": "x"}}}}
+	for _, allow := range []approval.Allow{{}, {SetID: true}, {Capabilities: true}} {
+		needed := allow.Check("/p", both, nil)
+		if needed == nil || needed.Also.SetID == allow.SetID || needed.Also.Capabilities == allow.Capabilities {
+			t.Errorf("set-id with capabilities, approved by %v: %+v", allow.Args(), needed)
+		}
+	}
+	if needed := (approval.Allow{SetID: true, Capabilities: true}).Check("/p", both, nil); needed != nil {
+		t.Errorf("set-id with capabilities, approved: %v", needed)
 	}
 	if got := approval.Reason(diff.Change{Kind: diff.Added, New: &diff.Node{Mode: fs.ModeDir | fs.ModeSetgid | 0o755}}, "/p/x"); got != "" {
 		t.Errorf("a directory with the set-group-id bit: %q", got)

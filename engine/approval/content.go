@@ -69,7 +69,7 @@ func (c *Checker) byTarget(change *diff.Change, root *root) string {
 	if !inside && !(root.inNewEnvironment(path.Dir(path.Join(root.path, change.Path))) && isInterpreter(change, to)) {
 		return leavingLink.Why
 	}
-	if why, _ := root.indexFor(path.Dir(to)).find(to, true); why != "" {
+	if why, _ := root.lookup(to, true); why != "" {
 		return leadingLink.Why + why
 	}
 	return ""

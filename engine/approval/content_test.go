@@ -50,6 +50,7 @@ func TestLinkNeedsApprovalForItsTarget(t *testing.T) {
 		"/etc/hosts": "out of", "../../x": "out of", "/home/ann/p2": "out of", "/home/ann/p/../x": "out of", "/": "out of",
 		"../deep/down/up/../x": "out of", "../settings/app": "out of", "/home/ann/p/settings/app": "out of",
 		"../.git/hooks/pre-commit": "repository", "../.github": "agent", "../.envrc": "editor", "/home/ann/p/CLAUDE.md": "agent",
+		"../.vim/pack/vendor/x": "editor", "../node_modules/x/.vim/y": "",
 	} {
 		c := diff.Change{Path: "src/link", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeSymlink | 0o777, Target: target}}
 		for _, c := range []diff.Change{c, {Path: c.Path, Kind: diff.Modified, What: diff.Target, Old: c.New, New: c.New}} {

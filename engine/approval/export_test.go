@@ -8,6 +8,8 @@ func Reason(c diff.Change, abs string) string {
 	if why, _ := byPath(&c, abs, &finder{index: patterns()}); why != "" {
 		return why
 	}
-	why, _ := byKind(&c)
-	return why
+	for _, n := range byKind(&c) {
+		return n.why
+	}
+	return ""
 }

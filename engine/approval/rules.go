@@ -28,7 +28,8 @@ type Place int
 
 // Directories in which the patterns of a rule apply. OutsidePackages leaves out the PackageDirs of the
 // target: build servers and editors read settings at the top of a project only, never in an installed
-// package, whose code runs anyway. OutsideNewEnvironments leaves out Python virtual environments that the
+// package, whose code runs anyway. A package directory inside of a place that a rule names is no such
+// directory. OutsideNewEnvironments leaves out Python virtual environments that the
 // sandbox created as a whole, which are a result like an installed package. One that existed before is used
 // already.
 const (
@@ -123,7 +124,8 @@ func machineRules() []Rule {
 			".xsession*", ".xprofile", ".xserverrc", "/etc/X11", ".config/openbox", ".config/i3", ".i3", ".config/sway", ".config/hypr", ".config/awesome",
 			".config/bspwm", ".config/qtile", ".config/river", ".config/niri", ".config/labwc", ".xmonad", ".config/xmonad", ".config/xfce4",
 			"/etc/xdg/openbox", "/etc/gdm*", "/etc/lightdm", "/etc/sddm*", "/usr/share/xsessions", "/usr/share/wayland-sessions",
-			".local/share/applications", ".config/mimeapps.list",
+			".local/share/applications", ".config/mimeapps.list", ".xbindkeysrc", ".config/sxhkd", ".config/kitty", ".config/alacritty",
+			".config/ghostty", ".config/wezterm", ".wezterm.lua",
 		}, OutsidePackages},
 	}
 }
@@ -152,7 +154,7 @@ func toolRules() []Rule {
 			".github/chatmodes", ".github/agents", ".github/hooks", ".config/goose", ".config/opencode", ".config/crush", ".config/amp",
 		}, OutsidePackages},
 		{"it is loaded into other programs", []string{
-			"/etc/ld.so.*", "/etc/ld-musl-*", "sitecustomize.py", "usercustomize.py",
+			"/etc/ld.so.*", "/etc/ld-musl-*", "sitecustomize.py", "usercustomize.py", ".local/share/vulkan", ".config/vulkan", ".asoundrc",
 		}, Everywhere},
 		{"Python runs it whenever this environment is used", []string{
 			"site-packages/*.pth", "dist-packages/*.pth", "pyvenv.cfg", ".venv/bin", ".venv/Scripts", "venv/bin", "venv/Scripts",
@@ -166,7 +168,8 @@ func toolRules() []Rule {
 			".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins", ".pnpmfile.*js", "bunfig.toml", ".bunfig.toml", ".cargo/config",
 			".cargo/config.toml", ".mvn", ".m2/settings*.xml", ".gradle/init.*", ".gradle/gradle.properties", ".sbt", ".bundle/config", ".gemrc", ".condarc",
 			".config/pip", ".pip", ".pypirc", ".config/uv", ".pydistutils.cfg", ".config/go", "docker-compose.override.y*ml", "compose.override.y*ml",
-			".docker/config.json", ".config/containers",
+			".docker/config.json", ".config/containers", ".mavenrc", ".antrc", ".lein", ".vagrant.d", ".terraformrc", ".terraform.d", ".kube/config",
+			".aws/config", ".gnupg", ".config/gh", ".jupyter", ".local/share/jupyter/kernels",
 		}, OutsidePackages},
 		{"git runs the filters that it names", []string{".gitattributes"}, OutsidePackages},
 		{"a mail program runs commands from it", []string{".forward", ".procmailrc", ".mailcap", ".mailrc", ".muttrc", ".config/mutt", ".config/neomutt"}, OutsidePackages},
@@ -319,25 +322,19 @@ type finder struct {
 	inOrdinary bool
 	// packages is set if dir or one above it, below top, is a PackageDir.
 	packages bool
+	// above is why everything in the outermost PackageDir on the way to dir needs approval, because it lies in
+	// such a place, and depth how many elements of the path the pattern covers; "" if it does not.
+	above string
+	depth int
 	// news are the new environments, as absolute paths.
 	news []string
 }
 
-// indexFor returns the index of the approval rules that apply in the directory dir, which depends on whether
-// dir lies in an installed package or a new virtual environment.
-func (f *finder) indexFor(dir string) *index {
-	return f.indexOf(hasPackageDir(strings.TrimPrefix(dir, f.top)), f.inNewEnvironment(dir))
-}
-
-// hasPackageDir reports whether an element of the path dir is the name of a directory with installed
-// packages.
-func hasPackageDir(dir string) bool {
-	for element := range strings.SplitSeq(dir, "/") {
-		if isPackageDir(element) {
-			return true
-		}
-	}
-	return false
+// lookup returns the rule for an absolute path as find does, without regard to the path before, and without
+// leaving a trace for the next.
+func (f *finder) lookup(abs string, link bool) (why string, depth int) {
+	other := finder{index: patterns(), top: f.top, news: f.news}
+	return other.find(abs, link)
 }
 
 // enter sets the directory of the next changed paths that the finder matches against the rules of approval to
@@ -345,10 +342,11 @@ func hasPackageDir(dir string) bool {
 // elements, so that its cost does not grow with the depth of the tree.
 func (f *finder) enter(dir string) {
 	rest, below := strings.CutPrefix(dir, f.dir)
-	if below = below && f.dir != "" && strings.HasPrefix(f.dir, f.top); below {
-		f.packages = f.packages || hasPackageDir(rest)
-	} else {
-		f.packages = hasPackageDir(strings.TrimPrefix(dir, f.top))
+	if below = below && f.dir != "" && strings.HasPrefix(f.dir, f.top); !below {
+		f.packages, f.above, f.depth = false, "", 0
+		f.enterPackages(dir, strings.TrimPrefix(dir, f.top))
+	} else if !f.packages {
+		f.enterPackages(dir, rest)
 	}
 	last := f.index
 	f.index = f.indexOf(f.packages, f.inNewEnvironment(dir))
@@ -358,6 +356,21 @@ func (f *finder) enter(dir string) {
 		f.inOrdinary = f.ordinary(dir)
 	}
 	f.dir = dir
+}
+
+// enterPackages notes in f whether rest, the end of the path dir, has the name of a directory with installed
+// packages. A rule that does not hold in such a directory holds for it as a whole if it lies inside of what
+// the rule names: a text editor also runs ~/.vim/pack/vendor.
+func (f *finder) enterPackages(dir, rest string) {
+	at := len(dir) - len(rest)
+	for element := range strings.SplitSeq(rest, "/") {
+		if isPackageDir(element) {
+			f.packages = true
+			f.above, f.depth = f.indexOf(false, f.inNewEnvironment(dir[:at])).find(dir[:at], false)
+			return
+		}
+		at += len(element) + 1
+	}
 }
 
 // ordinaryBelow reports whether no pattern of the approval rules begins inside the path of a directory. rest
@@ -397,6 +410,9 @@ func (f *finder) find(abs string, link bool) (why string, depth int) {
 	dir, name := path.Split(abs)
 	if dir != f.dir {
 		f.enter(dir)
+	}
+	if f.above != "" {
+		return f.above, f.depth
 	}
 	if !f.inOrdinary {
 		return f.index.find(abs, link)

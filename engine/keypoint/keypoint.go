@@ -146,7 +146,7 @@ func Text(why catalog.Why) string {
 	if len(why.Command) > 0 {
 		quoted := make([]string, len(why.Command))
 		for i, arg := range why.Command {
-			quoted[i] = errs.Quoted(arg)
+			quoted[i] = errs.ShellQuoted(arg)
 		}
 		text += ": " + strings.Join(quoted, " ")
 	}

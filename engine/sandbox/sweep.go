@@ -42,7 +42,7 @@ func (sb *Store) SweepLater(ctx context.Context) error {
 		return nil
 	}
 	args := append(append([]string{}, sb.sweeper...), sb.cat.Dir())
-	if _, err := run.Background(args, nil); err != nil {
+	if err := run.Detached(args, nil); err != nil {
 		return errs.With("starting to clean up", "", err, "snapfs gc")
 	}
 	return nil

@@ -63,7 +63,7 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, slot 
 	defer log.Close()
 	args := append(append([]string{}, sv.program...), sv.cat.Dir(), h.Name)
 	if err = fault.Point(ctx, "start a supervisor"); err == nil {
-		_, err = run.Background(args, log, theirs, h.LockFile(), slot.File())
+		err = run.Detached(args, log, theirs, h.LockFile(), slot.File())
 	}
 	theirs.Close()
 	if err != nil {

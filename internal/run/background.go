@@ -8,10 +8,21 @@ import (
 
 // Background starts a program in a session of its own, so that it outlives this process and its terminal. It
 // runs in the root directory; its standard streams are /dev/null, except stderr unless that is nil; each of
-// extra becomes a descriptor from 3 on. The caller need not wait for it: after this process has ended, init
-// reaps it.
+// extra becomes a descriptor from 3 on. The caller waits for it, or uses [Detached]; after this process has
+// ended, init reaps it.
 func Background(args []string, stderr *os.File, extra ...*os.File) (*os.Process, error) {
 	return BackgroundIn(nil, args, stderr, extra...)
+}
+
+// Detached starts a program as [Background] does, and waits for its end in the background: a process that
+// lives long, such as a server, would otherwise have one more dead child for each program.
+func Detached(args []string, stderr *os.File, extra ...*os.File) error {
+	p, err := Background(args, stderr, extra...)
+	if err != nil {
+		return err
+	}
+	go func() { _, _ = p.Wait() }() // nobody asks how it ended
+	return nil
 }
 
 // BackgroundIn starts a program in a session of its own as [Background] does, with the environment env; nil

@@ -54,7 +54,7 @@ func Start(ctx context.Context, program []string, at, control, workspace string,
 	if s.ReadOnly {
 		args = append(args, "read-only")
 	}
-	_, err = run.Background(args, nil, theirs, s.Tree, s.Ended, s.Hold, pidfd)
+	err = run.Detached(args, nil, theirs, s.Tree, s.Ended, s.Hold, pidfd)
 	theirs.Close()
 	if err != nil {
 		return err

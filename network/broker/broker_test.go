@@ -276,6 +276,21 @@ func TestServersAreVerified(t *testing.T) {
 	}
 }
 
+// TestRedactorFindsAShorterTextAtTheEnd: a text that a longer one begins with is found where the stream ends.
+func TestRedactorFindsAShorterTextAtTheEnd(t *testing.T) {
+	pairs := sortPairs([]pair{{[]byte("secret"), []byte("A")}, {[]byte("secret-longer"), []byte("B")}})
+	for text, want := range map[string]string{
+		"x secret": "x A", "x secret-": "x A-", "secret-longe": "A-longe", "secret-longer": "B", "secretsecret": "AA", "x secre": "x secre",
+	} {
+		for size := range 4 {
+			got, err := io.ReadAll(newRedactor(&sized{strings.NewReader(text), size + 1}, pairs))
+			if err != nil || string(got) != want {
+				t.Errorf("%q by %d: %q, %v, want %q", text, size+1, got, err, want)
+			}
+		}
+	}
+}
+
 func TestRedactorFindsTextsAtEveryBoundary(t *testing.T) {
 	pairs := sortPairs([]pair{{[]byte("secret"), []byte("P")}, {[]byte("secretly"), []byte("Q")}, {[]byte("aab"), []byte("R")}})
 	text := "a secret, secretly; aaab secre secretlsecret aab"

@@ -71,8 +71,8 @@ func (r *redactor) search(out []byte, end bool) []byte {
 			at++
 			continue
 		}
-		to, length, begins := r.match(r.in[at:])
-		if begins && !end {
+		to, length, begins := r.match(r.in[at:], end)
+		if begins {
 			break
 		}
 		if length == 0 {
@@ -89,13 +89,13 @@ func (r *redactor) search(out []byte, end bool) []byte {
 }
 
 // match returns the replacement and the length of the longest of the texts to replace with which b begins.
-// begins is set if b is only the start of a longer one.
-func (r *redactor) match(b []byte) (to []byte, length int, begins bool) {
+// begins is set if b is only the start of a longer one, and more may follow: not at the end of the stream.
+func (r *redactor) match(b []byte, end bool) (to []byte, length int, begins bool) {
 	for _, p := range r.pairs {
 		switch {
 		case bytes.HasPrefix(b, p.from):
 			return p.to, len(p.from), false
-		case len(b) < len(p.from) && bytes.HasPrefix(p.from, b):
+		case !end && len(b) < len(p.from) && bytes.HasPrefix(p.from, b):
 			return nil, 0, true
 		}
 	}

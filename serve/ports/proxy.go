@@ -46,6 +46,12 @@ func originHeaders() []string {
 	return []string{"Set-Cookie", "Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Service-Worker-Allowed", "Nel", "Report-To", "Reporting-Endpoints"}
 }
 
+func deleteOriginHeaders(h http.Header) {
+	for _, name := range originHeaders() {
+		h.Del(name)
+	}
+}
+
 // ServeHTTP passes a request on to the server in the sandbox, also one that becomes a WebSocket. It makes a
 // browser treat the response as one of an origin of its own, so that a page from the sandbox cannot act as a
 // page of the outer server.
@@ -78,8 +84,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			q.Out.Header.Set("X-Forwarded-Prefix", strings.TrimSuffix(p.Prefix, "/"))
 		},
 		ModifyResponse: func(r *http.Response) error {
-			for _, name := range originHeaders() {
-				r.Header.Del(name)
+			deleteOriginHeaders(r.Header)
+			if r.StatusCode != http.StatusSwitchingProtocols { // whose body is a connection
+				r.Body = answer{r.Body, r}
 			}
 			r.Header.Add("Content-Security-Policy", "sandbox allow-scripts allow-forms")
 			r.Header.Set("X-Content-Type-Options", "nosniff")
@@ -104,11 +111,32 @@ func (b body) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
+// An answer is the body of a response from a server in a sandbox. When it ends, the trailers are there, which
+// are headers after the body.
+type answer struct {
+	io.ReadCloser
+	r *http.Response
+}
+
+func (a answer) Read(p []byte) (int, error) {
+	n, err := a.ReadCloser.Read(p)
+	if err != nil {
+		deleteOriginHeaders(a.r.Trailer)
+	}
+	return n, err
+}
+
 // A response is a response writer for a request that a Proxy passes on. If the client reads nothing for
 // stallTime, writes fail.
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController
+}
+
+// WriteHeader sends the header of the response, or of one that comes before it, such as 103 (Early Hints).
+func (r response) WriteHeader(status int) {
+	deleteOriginHeaders(r.Header())
+	r.ResponseWriter.WriteHeader(status)
 }
 
 func (r response) Write(p []byte) (int, error) {

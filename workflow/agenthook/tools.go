@@ -211,7 +211,7 @@ func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) er
 	}
 	words := make([]string, 0, len(h.Program)+8)
 	for _, w := range append(append(words, h.Program...), "exec", "-C", ev.Dir, l.Sandbox, "--", shell(), "-c", command) {
-		words = append(words, errs.Quoted(w))
+		words = append(words, errs.ShellQuoted(w))
 	}
 	var err error
 	input["command"], err = json.Marshal(strings.Join(words, " "))

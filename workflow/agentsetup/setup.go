@@ -208,7 +208,7 @@ func (s Setup) group(h hook) group {
 func shellWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
-		quoted[i] = errs.Quoted(w)
+		quoted[i] = errs.ShellQuoted(w)
 	}
 	return strings.Join(quoted, " ")
 }

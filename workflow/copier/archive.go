@@ -2,12 +2,14 @@ package copier
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/errs"
@@ -17,11 +19,76 @@ import (
 // beside the file that it replaces at the end by a rename, so that nobody sees a half-written file.
 const partial = ".snapfs-cp-partial"
 
-// unpack writes the files of the tar archive r below dir, and adds their numbers to c. It replaces the first
-// element of their paths by name.
+// errStray means that an archive from a sandbox holds more than the file or directory that was asked for. The
+// program tar in a sandbox is a file of the sandbox, so anything may come in its place.
+var errStray error = &errs.Error{Kind: errs.ErrDenied, Err: errors.New("the sandbox sent a file outside of what was asked for")}
+
+// unpack writes the files of the tar archive r, which is one file or one directory with everything in it, to
+// dir under the name name, and adds their numbers to c. The archive may be hostile: nothing else in dir
+// changes, whatever its names and links are.
 func unpack(r io.Reader, dir *os.Root, name string, c *Copied) error {
 	archive := tar.NewReader(r)
-	var dirs []*tar.Header // their times and modes come last
+	h, err := archive.Next()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	top := path.Clean(h.Name)
+	if top == ".." || strings.Contains(top, "/") {
+		return errStray
+	}
+	if h.Typeflag == tar.TypeDir {
+		return unpackDir(archive, dir, name, &place{h: h, top: top}, c)
+	}
+	if h.Typeflag == tar.TypeLink { // there is nothing yet that it could link to
+		return errStray
+	}
+	if err := unpackFile(archive, dir, name, &place{h: h, shown: name}, c); err != nil {
+		return err
+	}
+	if _, err := archive.Next(); !errors.Is(err, io.EOF) {
+		return cmp.Or(err, errStray)
+	}
+	return nil
+}
+
+// A place says where a member of a tar archive goes.
+type place struct {
+	h *tar.Header
+	// top is the name that the copied directory has in the archive.
+	top string
+	// shown is the path of the copy for the user.
+	shown string
+}
+
+// below returns the path below the copied directory that a name in the archive means; false for any name
+// outside of it.
+func (p *place) below(name string) (string, bool) {
+	name = path.Clean(name)
+	if p.top != "." {
+		var ok bool
+		if name, ok = strings.CutPrefix(name, p.top+"/"); !ok {
+			return "", false
+		}
+	}
+	return name, filepath.IsLocal(name)
+}
+
+// unpackDir makes the directory name in dir and writes everything in it that follows in the archive. It opens
+// the directory, so that no link in the archive leads out of it.
+func unpackDir(archive *tar.Reader, dir *os.Root, name string, first *place, c *Copied) error {
+	if err := dir.MkdirAll(name, 0o700); err != nil {
+		return err
+	}
+	root, err := dir.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer root.Close()                           //nolint:errcheck // a descriptor of a directory
+	dirs := map[string]*tar.Header{".": first.h} // their times and modes come last
+	order := []string{"."}
 	for {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -30,48 +97,61 @@ func unpack(r io.Reader, dir *os.Root, name string, c *Copied) error {
 		if err != nil {
 			return err
 		}
-		h.Name = renamed(h.Name, name)
-		switch h.Typeflag {
-		case tar.TypeDir:
-			if err := dir.MkdirAll(h.Name, 0o700); err != nil {
+		at, ok := first.below(h.Name)
+		if !ok {
+			return errStray
+		}
+		if h.Typeflag == tar.TypeDir {
+			if err := root.MkdirAll(at, 0o700); err != nil {
 				return err
 			}
-			dirs = append(dirs, h)
-			continue
-		case tar.TypeReg:
-			err = writeFile(dir, archive, h)
-		case tar.TypeSymlink:
-			err = replace(dir, h.Name, func(part string) error { return dir.Symlink(h.Linkname, part) })
-		case tar.TypeLink:
-			err = replace(dir, h.Name, func(part string) error { return dir.Link(renamed(h.Linkname, name), part) })
-		default:
-			c.Skipped = append(c.Skipped, h.Name)
+			if dirs[at] == nil {
+				order = append(order, at)
+			}
+			dirs[at] = h
 			continue
 		}
-		if err != nil {
+		if err := unpackFile(archive, root, at, &place{h, first.top, path.Join(name, at)}, c); err != nil {
 			return err
 		}
-		c.Files++
-		c.Bytes += h.Size
 	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		h := dirs[i]
-		if err := errors.Join(dir.Chtimes(h.Name, h.ModTime, h.ModTime), dir.Chmod(h.Name, h.FileInfo().Mode().Perm())); err != nil {
+	for _, at := range slices.Backward(order) {
+		h := dirs[at]
+		if err := errors.Join(root.Chtimes(at, h.ModTime, h.ModTime), root.Chmod(at, h.FileInfo().Mode().Perm())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// renamed returns member, the path of a file in a tar archive, with its first element replaced by name,
-// because the copy gets that name.
-func renamed(member, name string) string {
-	_, rest, _ := strings.Cut(path.Clean(member), "/")
-	return path.Join(name, rest)
+// unpackFile writes the member p of the archive, which is no directory, to dir under the path at, and adds it
+// to c.
+func unpackFile(archive *tar.Reader, dir *os.Root, at string, p *place, c *Copied) (err error) {
+	switch p.h.Typeflag {
+	case tar.TypeReg:
+		err = writeFile(dir, archive, at, p.h)
+	case tar.TypeSymlink:
+		err = replace(dir, at, func(part string) error { return dir.Symlink(p.h.Linkname, part) })
+	case tar.TypeLink:
+		to, ok := p.below(p.h.Linkname)
+		if !ok {
+			return errStray
+		}
+		err = replace(dir, at, func(part string) error { return dir.Link(to, part) })
+	default:
+		c.Skipped = append(c.Skipped, p.shown)
+		return nil
+	}
+	if err == nil {
+		c.Files++
+		c.Bytes += p.h.Size
+	}
+	return err
 }
 
-func writeFile(dir *os.Root, r io.Reader, h *tar.Header) error {
-	return replace(dir, h.Name, func(part string) error {
+// writeFile writes a regular file of an archive, whose header is h and whose content is r, to dir under the path at.
+func writeFile(dir *os.Root, r io.Reader, at string, h *tar.Header) error {
+	return replace(dir, at, func(part string) error {
 		f, err := dir.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err

@@ -36,6 +36,9 @@ func Out(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, 
 	if info, err := os.Stat(to); err == nil && info.IsDir() {
 		c.To = filepath.Join(to, path.Base(from))
 	}
+	if info, err := os.Stat(c.To); err == nil && !info.IsDir() && !info.Mode().IsRegular() { // /dev/null, for example
+		return c, errs.New("copying to", c.To, errs.ErrInvalid, "it is a device, a pipe or a socket, which a copy would replace")
+	}
 	dir, err := os.OpenRoot(filepath.Dir(c.To))
 	if err != nil {
 		return c, failure("copying to", to, err)
@@ -52,11 +55,19 @@ func Out(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, 
 		_, rest := io.Copy(io.Discard, r) // so that tar can end
 		unpacked <- errors.Join(err, rest)
 	}()
-	err = runTar(ctx, e, "copying", name, engine.Command{Stdout: w, Args: []string{"tar", "-cf", "-", "-C", path.Dir(from), "--", path.Base(from)}}, w)
+	err = runTar(ctx, e, "copying", name, engine.Command{Stdout: w, Args: []string{"tar", "-cf", "-", "-C", path.Dir(from), "--", member(from)}}, w)
 	if failed := <-unpacked; err == nil {
 		err = failure("copying to", c.To, failed)
 	}
 	return c, err
+}
+
+// member returns the name of the absolute path from in its directory, as tar takes it.
+func member(from string) string {
+	if base := path.Base(from); base != "/" {
+		return base
+	}
+	return "."
 }
 
 // In copies the host's file or directory from to the path to in the sandbox called name, by the same rules as
