@@ -78,15 +78,20 @@ func (b *backend) records() (all []recordFile, err error) {
 // them, and all records while it holds the lock exclusively.
 func (b *backend) compact(ctx context.Context, chains []chain) error {
 	for _, c := range chains {
-		err := b.merge(ctx, &c)
-		if errors.Is(err, logfile.ErrNotMergeable) || errors.Is(err, logfile.ErrDamaged) || notExist(err) { // leave them as they are
-			err = os.WriteFile(b.unmergeablePath(&c), []byte(c.text()), 0o600)
-		}
-		if err != nil {
+		if err := b.noteUnmergeable(&c, b.merge(ctx, &c)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// noteUnmergeable notes that the chain c cannot be merged, if err, the result of merging it, says so: the chain
+// then stays as it is. It returns other errors unchanged.
+func (b *backend) noteUnmergeable(c *chain, err error) error {
+	if errors.Is(err, logfile.ErrNotMergeable) || errors.Is(err, logfile.ErrDamaged) || notExist(err) {
+		return os.WriteFile(b.unmergeablePath(c), []byte(c.text()), 0o600)
+	}
+	return err
 }
 
 // unmergeablePath returns the path of the file [unmergeableFile] for the chain c. If it exists, an earlier
@@ -165,7 +170,7 @@ func (b *backend) merge(ctx context.Context, c *chain) error {
 	if err := fault.Point(ctx, "merge layers"); err != nil {
 		return err
 	}
-	name := uniqueName("merged-")
+	name := uniqueName(mergedPrefix)
 	next := b.dir + "/tmp/" + name
 	defer b.discard(next) // if it still exists
 	if err := b.mergeInto(ctx, c, next); err != nil {
@@ -200,10 +205,16 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 		return err
 	}
 	defer unlock()
+	return b.mergeChain(c, path, replacesFile)
+}
+
+// mergeChain merges the layers of a chain into a new layer at path, and lists them in the file list of that
+// layer. The caller holds the backend's lock, shared.
+func (b *backend) mergeChain(c *chain, path, list string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+replacesFile, []byte(c.text()), 0o600); err != nil {
+	if err := os.WriteFile(path+list, []byte(c.text()), 0o600); err != nil {
 		return err
 	}
 	return logfile.Merge(logfile.Stack{Layers: b.layerPaths(&c.of), Indexes: c.of.Indexes}, c.from, c.to, path)
@@ -238,12 +249,21 @@ func (b *backend) substitute(ctx context.Context, all []recordFile, name string)
 			}
 		}
 	}
-	for _, l := range old {
+	if err := b.markSuperseded(old); err != nil {
+		return err
+	}
+	return os.Remove(note)
+}
+
+// markSuperseded marks layers that a merged layer has replaced in some records. A process may have read an
+// older record and not opened the layers yet, so a sweep keeps them for a grace period.
+func (b *backend) markSuperseded(layers []string) error {
+	for _, l := range layers {
 		if err := os.WriteFile(b.layerPath(l)+supersededFile, nil, 0o600); err != nil && !notExist(err) {
 			return err
 		}
 	}
-	return os.Remove(note)
+	return nil
 }
 
 // chargeMerged makes the merged layer name count for the disk limit in the record r, in place of the layers
@@ -267,7 +287,7 @@ func (b *backend) chargeMerged(r *record, name string, old []string) error {
 func (b *backend) finishMerges(ctx context.Context, all []recordFile) error {
 	entries, err := os.ReadDir(b.dir + "/layers")
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "merged-") || unix.Access(b.layerPath(e.Name())+replacesFile, unix.F_OK) != nil ||
+		if !strings.HasPrefix(e.Name(), mergedPrefix) || unix.Access(b.layerPath(e.Name())+replacesFile, unix.F_OK) != nil ||
 			!slices.ContainsFunc(all, func(r recordFile) bool { return slices.Contains(r.Layers, e.Name()) }) {
 			continue
 		}

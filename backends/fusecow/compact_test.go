@@ -33,6 +33,7 @@ type lineage struct {
 type powers interface {
 	snapshot.Backend
 	snapshot.Limiter
+	snapshot.ChangeLister
 	snapshot.OriginalStore
 	snapshot.Checker
 }

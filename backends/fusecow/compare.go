@@ -91,7 +91,8 @@ func (b *backend) compare(x, y *record, yield func(snapshot.Candidate, error) bo
 	if err != nil {
 		return err
 	}
-	err = layer.Compare(from, to, func(path string, tree bool) error {
+	inX, inY := b.commonLayers(x, y)
+	err = layer.Compare(from, to, inX, inY, func(path string, tree bool) error {
 		if !yield(snapshot.Candidate{Path: path, Tree: tree, Named: !tree}, nil) {
 			return errStop
 		}

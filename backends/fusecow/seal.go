@@ -16,7 +16,8 @@ import (
 
 // Seal makes the snapshot id of a fork: it puts a new layer on the fork, and the old one belongs to the
 // snapshot. If the fork is in use, its server switches layers. If a later step fails, the fork has one more
-// layer with the same content. Cost: constant, plus recovery if the fork's server was killed.
+// layer with the same content. Cost: constant, plus recovery if the fork's server was killed. Every few seals,
+// Seal first merges layers: see shorten.
 func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.sealed(ctx, fork, id, use)
 	if err != nil {
@@ -48,6 +49,9 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	defer unlock()
 	r, err := b.fork(fork)
 	if err != nil {
+		return s, err
+	}
+	if err := b.shorten(ctx, fork, &r, use); err != nil {
 		return s, err
 	}
 	s = record{Tree: r.Tree, State: r.State, Taken: now(), Layers: r.Layers, Indexes: r.Indexes}

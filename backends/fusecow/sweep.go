@@ -6,10 +6,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
@@ -73,6 +71,7 @@ func (b *backend) clear(ctx context.Context) (left pendingWork, err error) {
 	left.unfinished = b.finishMerges(ctx, all)
 	left.chains = b.chains(all)
 	used, quotas, states := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var charged []string // layers that count for a disk limit
 	for _, r := range all {
 		states[r.State] = true
 		for _, l := range r.Layers {
@@ -80,13 +79,14 @@ func (b *backend) clear(ctx context.Context) (left pendingWork, err error) {
 		}
 		if r.Limit != nil {
 			quotas[r.Limit.Quota] = true
+			charged = append(charged, r.Layers[r.Own:]...)
 		}
 	}
 	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
 		return left, err
 	}
 	layers, err := os.ReadDir(b.dir + "/layers")
-	err = errors.Join(err, b.sweepQuotas(quotas, slices.Collect(maps.Keys(used))))
+	err = errors.Join(err, b.sweepQuotas(quotas, charged))
 	for _, e := range layers {
 		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && logfile.IsLayer(path) {
 			left.waits = b.trashLayer(path) || left.waits

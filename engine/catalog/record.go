@@ -401,13 +401,27 @@ func (r *Record) Owns(id snapshot.ID) bool { return Owner(string(id)) == r.ID }
 
 func encode(r *Record) ([]byte, error) {
 	r.Format = Format
-	data, err := json.MarshalIndent(r, "", "  ")
+	few := *r
+	few.Snapshots = nil
+	data, err := json.MarshalIndent(few, "", "  ")
+	if err == nil {
+		data, err = insertSnapshots(data, r.Snapshots)
+	}
 	return append(data, '\n'), err
 }
 
 func decode(path string, data []byte) (*Record, error) {
 	r := new(Record)
-	if err := json.Unmarshal(data, r); err != nil {
+	rest, list, err := cutSnapshots(string(data))
+	if err == nil {
+		err = json.Unmarshal(rest, r)
+		r.Snapshots = list
+	}
+	if err != nil { // without snapshots, or not as encode writes it
+		r = new(Record)
+		err = json.Unmarshal(data, r)
+	}
+	if err != nil {
 		return nil, &errs.Error{
 			Op: "reading", Path: path, Kind: errs.ErrCorrupt, Err: err,
 			Hints: []string{"snapfs rm " + errs.Quoted(filepath.Base(filepath.Dir(path))) + "   # with everything in it"},

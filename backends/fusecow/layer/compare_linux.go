@@ -9,16 +9,13 @@ import (
 
 // Compare calls report with each path at which two stacks of layers over one lower directory tree may differ;
 // tree means that everything below the path may differ. It misses no difference, except at hard links of a
-// changed file that [lower.LinkSearch] does not find. Of the layers that both stacks share it reads only the
-// logs. Cost: in proportion to the changes in all layers; if they changed a file with several hard links,
-// also that search. Errors are those of [Open], and of report.
-func Compare(a, b Options, report func(path string, tree bool) error) error {
-	shared := 0
-	for shared < min(len(a.Layers), len(b.Layers)) && a.Layers[shared] == b.Layers[shared] {
-		shared++
-	}
+// changed file that [lower.LinkSearch] does not find. The oldest inA layers of a and inB layers of b together
+// have the same effect, so that it reports nothing for what only they changed. Cost: in proportion to the
+// changes in all layers; if they changed a file with several hard links, also that search. Errors are those of
+// [Open], and of report.
+func Compare(a, b Options, inA, inB int, report func(path string, tree bool) error) error {
 	t := comparison{logfile.NewMentions(), report}
-	for _, stack := range [][]string{a.Layers[shared:], b.Layers[shared:]} {
+	for _, stack := range [][]string{a.Layers[inA:], b.Layers[inB:]} {
 		for _, l := range stack {
 			if err := t.Add(l); err != nil {
 				return err

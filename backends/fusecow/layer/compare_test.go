@@ -21,7 +21,7 @@ func TestCompareReportsADeepChangeAlone(t *testing.T) {
 	b.must(os.Chmod(b.mount+"/dir/sub", 0o700))
 	b.down()
 	reported := map[string]bool{}
-	b.must(layer.Compare(layer.Options{Lower: b.lower}, layer.Options{Lower: b.lower, Layers: b.layers}, func(path string, tree bool) error {
+	b.must(layer.Compare(layer.Options{Lower: b.lower}, layer.Options{Lower: b.lower, Layers: b.layers}, 0, 0, func(path string, tree bool) error {
 		reported[path] = true
 		if tree {
 			t.Errorf("all beneath %s is said to differ", path)
@@ -55,7 +55,7 @@ func TestCompareFindsTheHardLinksOfAChangedFile(t *testing.T) {
 	b.down()
 	b.must(os.Remove(b.lower + "/c/gone"))
 	reported := map[string]bool{}
-	b.must(layer.Compare(layer.Options{Lower: b.lower}, layer.Options{Lower: b.lower, Layers: b.layers}, func(path string, tree bool) error {
+	b.must(layer.Compare(layer.Options{Lower: b.lower}, layer.Options{Lower: b.lower, Layers: b.layers}, 0, 0, func(path string, tree bool) error {
 		reported[path] = true
 		if tree && path == "." {
 			t.Error("the whole tree is said to differ")

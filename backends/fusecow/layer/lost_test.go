@@ -102,7 +102,7 @@ func TestRenamesMakeNoCycle(t *testing.T) {
 	b.has(b.mount+"/z/mine", "mine")
 	b.down()
 	reported := map[string]bool{}
-	b.must(layer.Compare(layer.Options{Lower: b.lower}, b.options(), func(path string, _ bool) error { reported[path] = true; return nil }))
+	b.must(layer.Compare(layer.Options{Lower: b.lower}, b.options(), 0, 0, func(path string, _ bool) error { reported[path] = true; return nil }))
 	if !reported["z/mine"] {
 		t.Errorf("told are %v", reported)
 	}

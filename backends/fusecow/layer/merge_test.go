@@ -49,7 +49,7 @@ func (b *bench) originals() map[string]string {
 func (b *bench) touched() []string {
 	b.Helper()
 	all := map[string]bool{}
-	b.must(layer.Compare(layer.Options{Lower: b.lower}, b.options(), func(path string, tree bool) error {
+	b.must(layer.Compare(layer.Options{Lower: b.lower}, b.options(), 0, 0, func(path string, tree bool) error {
 		all[fmt.Sprint(path, " ", tree)] = true
 		return nil
 	}))

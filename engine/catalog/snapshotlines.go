@@ -1,0 +1,159 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A sandbox may have thousands of named snapshots, and each command reads its record a few times. So a record
+// has each snapshot in one line, which this file reads and writes several times faster than package json. The
+// record stays JSON that any program reads. Lines with rare fields, and records in other forms, such as those
+// that a person has edited, go through package json.
+
+const (
+	// recordStart begins each record that encode has written.
+	recordStart = "{\n  \"format\": "
+	// listStart, lineIndent and listEnd are around the lines of the list of snapshots. A string of JSON has no
+	// newline in it, so they occur nowhere else in a record.
+	listStart  = "\n  \"snapshots\": [\n"
+	lineIndent = "    "
+	listEnd    = "\n  ]"
+	// afterList begins a field that each record has. encode puts the snapshots before it.
+	afterList = "\n  \"policy\": "
+)
+
+// insertSnapshots returns the record text, which has no snapshots, with the list of them.
+func insertSnapshots(text []byte, list []NamedSnapshot) ([]byte, error) {
+	if len(list) == 0 {
+		return text, nil
+	}
+	at := bytes.Index(text, []byte(afterList))
+	all := make([]byte, 0, len(text)+160*len(list))
+	all = append(append(all, text[:at]...), listStart...)
+	for i := range list {
+		if i > 0 {
+			all = append(all, ",\n"...)
+		}
+		var err error
+		if all, err = appendSnapshot(append(all, lineIndent...), &list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return append(append(append(all, listEnd...), ','), text[at:]...), nil
+}
+
+// appendSnapshot appends a named snapshot to text, as JSON in one line.
+func appendSnapshot(text []byte, m *NamedSnapshot) ([]byte, error) {
+	usual := m.Base == nil && m.Sent == "" && len(m.MountPoints) == 0 && m.Why == nil && len(m.IDs) > 0 &&
+		isPlain(m.Name) && isPlain(m.Parent) && m.Taken.Year() >= 0 && m.Taken.Year() < 10000
+	for _, id := range m.IDs {
+		usual = usual && isPlain(string(id))
+	}
+	if !usual {
+		line, err := json.Marshal(m)
+		return append(text, line...), err
+	}
+	text = append(append(append(text, `{"name":"`...), m.Name...), `","taken":"`...)
+	text = append(m.Taken.AppendFormat(text, time.RFC3339Nano), '"')
+	if m.Parent != "" {
+		text = append(append(append(text, `,"parent":"`...), m.Parent...), '"')
+	}
+	text = append(text, `,"ids":`...)
+	for i, id := range m.IDs {
+		text = append(append(append(append(text, "[,"[min(i, 1)]), '"'), id...), '"')
+	}
+	return append(text, "]}"...), nil
+}
+
+// isPlain reports whether a string of JSON holds s as it is.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
+}
+
+// errNoLines means that a record has no list of snapshots in the form in which insertSnapshots writes it.
+var errNoLines = errors.New("the record has no lines of snapshots")
+
+// cutSnapshots takes the list of snapshots out of the text of a record and returns the rest. Errors:
+// errNoLines, and those of package json for a line.
+func cutSnapshots(text string) (rest []byte, list []NamedSnapshot, err error) {
+	before, lines, found := strings.Cut(text, listStart)
+	lines, after, ended := strings.Cut(lines, listEnd)
+	if !found || !ended || !strings.HasPrefix(text, recordStart) {
+		return nil, nil, errNoLines
+	}
+	n := strings.Count(lines, "\n") + 1
+	list = make([]NamedSnapshot, n)
+	p := snapshotParser{ids: make([]snapshot.ID, 0, 4*n)}
+	for i := range list {
+		line, more, _ := strings.Cut(lines, "\n")
+		line, indented := strings.CutPrefix(line, lineIndent)
+		line, comma := strings.CutSuffix(line, ",")
+		if !indented || comma != (i+1 < n) {
+			return nil, nil, errNoLines
+		}
+		if !p.parse(line, &list[i]) {
+			if err := json.Unmarshal([]byte(line), &list[i]); err != nil {
+				return nil, nil, err
+			}
+		}
+		lines = more
+	}
+	return append(append([]byte(before), listStart[:len(listStart)-1]+"]"...), after...), list, nil
+}
+
+// A snapshotParser reads the lines that appendSnapshot writes for snapshots without rare fields.
+type snapshotParser struct {
+	rest string
+	ids  []snapshot.ID // of all snapshots, so that they take one allocation
+}
+
+// parse sets m to the snapshot in line, and reports whether it could. Otherwise m stays zero.
+func (p *snapshotParser) parse(line string, m *NamedSnapshot) bool {
+	p.rest = line
+	var got NamedSnapshot
+	var taken string
+	if !p.value(`{"name":`, &got.Name) || !p.value(`,"taken":`, &taken) {
+		return false
+	}
+	p.value(`,"parent":`, &got.Parent)
+	first := len(p.ids)
+	for before := `,"ids":[`; ; before = "," {
+		var id string
+		if !p.value(before, &id) {
+			break
+		}
+		p.ids = append(p.ids, snapshot.ID(id))
+	}
+	var err error
+	if got.Taken, err = time.Parse(time.RFC3339Nano, taken); err != nil || p.rest != "]}" || len(p.ids) == first {
+		p.ids = p.ids[:first]
+		return false
+	}
+	got.IDs = p.ids[first:len(p.ids):len(p.ids)]
+	*m = got
+	return true
+}
+
+// value reads before and then a plain string, which it stores in to. It reports whether they are next.
+func (p *snapshotParser) value(before string, to *string) bool {
+	rest, ok := strings.CutPrefix(p.rest, before)
+	if !ok || rest == "" || rest[0] != '"' {
+		return false
+	}
+	s, rest, ok := strings.Cut(rest[1:], `"`)
+	if !ok || !isPlain(s) {
+		return false
+	}
+	*to, p.rest = s, rest
+	return true
+}
