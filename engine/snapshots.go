@@ -38,14 +38,14 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name},
 		}
 	}
-	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.NewSnapshotIDs(h.Record), MountPoints: hostfs.PlacesAt(h.Record)}
+	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.TakeSnapshotIDs(h), MountPoints: hostfs.PlacesAt(h.Record)}
 	defer func() { h.Release(); e.Baseline.Record(ctx, h.Record) }()
 	return m, e.Sandboxes.Changing(ctx, h, func() error {
 		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
 			return err
 		}
 		h.Snapshots, h.At = append(h.Snapshots, m), mark
-		if err := h.Save(); err != nil {
+		if err := h.SaveReserving(len(h.Trees)); err != nil {
 			return err
 		}
 		e.announce(events.SnapshotCreated, h.Record, events.Data{Name: mark})
