@@ -70,21 +70,56 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 		return nil, err
 	}
 	s := &Session{Record: rec, Engine: e, Intent: intent}
+	if err := s.start(ctx, begun, allowed, real, command); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// RunFork makes a fork of the sandbox from, with its files as they are now, and starts a command in the fork, as
+// [Engine.Run] does in a new sandbox: if this process is killed, the fork's processes are, and the next command
+// removes it. limit changes the limits of the fork. What the fork shares with the sandbox at its beginning is its
+// snapshot "origin". Errors: those of [Engine.Fork] and of package isolate.
+func (e *Engine) RunFork(ctx context.Context, from string, limit func(*catalog.Limits), command isolate.Command) (*Session, error) {
+	rec, intent, err := e.fork(ctx, from, "", "", limit)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{Record: rec, Engine: e, Intent: intent}
+	later := context.WithoutCancel(ctx)
+	place, err := e.Supervise.Admit(ctx, rec.Policy.Limits, supervise.Admission{})
+	if err != nil {
+		return nil, errors.Join(err, s.Discard(later))
+	}
+	command.Env = hostfs.NameSandbox(command.Env, rec.Name)
+	begun, allowed, err := e.Supervise.Prepare(ctx, rec.Workspace, rec.Policy, &command, place)
+	if err != nil {
+		return nil, errors.Join(err, s.Discard(later))
+	}
+	if err := s.start(ctx, begun, allowed, hostfs.SearchSecrets(), command); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// start starts the command of a session in its prepared container. After an error the session's sandbox is
+// removed.
+func (s *Session) start(ctx context.Context, begun *isolate.Prepared, allowed *supervise.Resources, real func() hostfs.SecretPaths, command isolate.Command) error {
+	e, rec, later := s.Engine, s.Record, context.WithoutCancel(ctx)
 	start, err := e.Supervise.Starting(rec, &command)
 	if err != nil {
-		later := context.WithoutCancel(ctx)
-		return nil, errors.Join(err, begun.Close(), allowed.Close(later), s.Discard(later))
+		return errors.Join(err, begun.Close(), allowed.Close(later), s.Discard(later))
 	}
 	s.Supervisor, s.Proc, err = e.Supervise.Start(ctx, rec, begun, allowed, real, &command)
 	if err != nil {
 		start.Refused(err)
-		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
+		return errors.Join(err, s.Discard(later))
 	}
 	s.Hidden = s.Supervisor.Hidden
 	s.ended = e.Supervise.Started(rec, s.Supervisor, start)
 	s.why = catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(command.Args)}
 	e.Supervise.ReportNotes(s.Supervisor)
-	return s, nil
+	return nil
 }
 
 // Wait waits for the command, ends every process that the command left running, and returns the command's

@@ -38,14 +38,14 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name},
 		}
 	}
-	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.NewSnapshotIDs(h.Record), MountPoints: hostfs.PlacesAt(h.Record)}
+	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.TakeSnapshotIDs(h), MountPoints: hostfs.PlacesAt(h.Record)}
 	defer func() { h.Release(); e.Baseline.Record(ctx, h.Record) }()
 	return m, e.Sandboxes.Changing(ctx, h, func() error {
 		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
 			return err
 		}
 		h.Snapshots, h.At = append(h.Snapshots, m), mark
-		if err := h.Save(); err != nil {
+		if err := h.SaveReserving(len(h.Trees)); err != nil {
 			return err
 		}
 		e.announce(events.SnapshotCreated, h.Record, events.Data{Name: mark})
@@ -166,6 +166,11 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 // ForkAdmitted does the same as [Engine.Fork], but first waits for an admission slot; when says for how long
 // and with which priority. Errors: also ErrBusy (the host has no capacity).
 func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when supervise.Admission) (*catalog.Record, error) {
+	if name != "" {
+		if err := catalog.CheckName(name); err != nil {
+			return nil, err
+		}
+	}
 	rec, err := e.cat.Get(from)
 	if err != nil {
 		return nil, err
@@ -178,33 +183,41 @@ func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when
 		return nil, err
 	}
 	defer e.Supervise.ReleaseSlot(place) // nothing runs in it yet
-	return e.fork(ctx, from, mark, name)
+	rec, intent, err := e.fork(ctx, from, mark, name, nil)
+	if err == nil {
+		e.Sandboxes.End(intent)
+	}
+	return rec, err
 }
 
-func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.Record, err error) {
-	if name != "" {
-		if err := catalog.CheckName(name); err != nil {
-			return nil, err
-		}
-	}
+// fork makes a fork as [Engine.Fork] does, and returns its record and the intent, which the caller ends. If
+// limit is not nil, the fork is ephemeral, and limit changes its limits. After an error there is no intent.
+func (e *Engine) fork(ctx context.Context, from, mark, name string, limit func(*catalog.Limits)) (_ *catalog.Record, _ *catalog.Intent, err error) {
 	h, err := e.Supervise.Hold(ctx, from, "forking")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer h.Release()
 	sources, err := sandbox.SnapshotIDs(h.Record, mark)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	policy, over := h.Policy, h.Ended != nil || sandbox.Expired(h.Record, catalog.Now())
 	if over || h.OwnRemoval() {
 		policy.Limits.RemoveAfter, policy.Limits.KeepEnd = 0, false
 	}
-	rec, intent, err := e.Sandboxes.Intend(hostfs.Request{Name: name, Workspace: h.Workspace, Policy: policy}, false)
-	if err != nil {
-		return nil, err
+	if limit != nil {
+		limit(&policy.Limits)
 	}
-	defer func() { e.Sandboxes.EndIfGone(intent, rec, err) }()
+	rec, intent, err := e.Sandboxes.Intend(hostfs.Request{Name: name, Workspace: h.Workspace, Policy: policy}, limit != nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			e.Sandboxes.EndIfGone(intent, rec, err)
+		}
+	}()
 	rec.Origin, rec.Trees, rec.Refreshed, rec.Untouched = from, slices.Clone(h.Trees), h.Refreshed, h.Untouched
 	origin, _ := h.Snapshot(mark)
 	if rec.OriginSnapshot = origin.Identity(); origin.Base != nil {
@@ -221,7 +234,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 	if !h.Lent {
 		h.Lent = true
 		if err := h.Save(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err := e.Sandboxes.Register(ctx, rec, func() error {
@@ -232,12 +245,12 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 		}
 		return errors.Join(e.inheritBaseline(ctx, h.Record, rec, origin), e.Sandboxes.ForkAll(ctx, rec, rec.Trees, sources, sandbox.ForksOf(rec)))
 	}, nil); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if over && policy.Limits != h.Policy.Limits {
+	if limit == nil && over && policy.Limits != h.Policy.Limits {
 		e.notice(rec.Name + " stays until it is removed: remove-after " + units.FormatDuration(h.Policy.Limits.RemoveAfter) + " was over for " + from)
 	}
-	return rec, nil
+	return rec, intent, nil
 }
 
 // inheritBaseline gives to, a fork of the sandbox from, the baseline of from. Of a named snapshot, origin, which may be

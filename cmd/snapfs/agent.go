@@ -36,7 +36,7 @@ protected and what is not.`,
 
 // setupFlags select which configuration of a coding agent `snapfs agent` changes: that of the project or of
 // the user.
-type setupFlags struct{ project, all, yes bool }
+type setupFlags struct{ project, all, preview, yes bool }
 
 func (f *setupFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.project, "project", false, "change the configuration of this workspace, not the user's")
@@ -47,7 +47,7 @@ func (f *setupFlags) add(cmd *cobra.Command) {
 // setup returns the changes that install snapfs's hooks in the configuration of a coding agent. The agent
 // then runs `snapfs hook` before and after each call of a tool. more holds flags with which it does so.
 func (a *app) setup(f setupFlags, agent string, more []string) (agentsetup.Setup, error) {
-	s := agentsetup.Setup{Agent: agent, Flags: more}
+	s := agentsetup.Setup{Agent: agent, Flags: more, Preview: f.preview}
 	if f.all {
 		s.Flags = append([]string{"--all"}, s.Flags...)
 	}
@@ -82,6 +82,9 @@ func agentInstall(a *app) *cobra.Command {
 first, and asks on a terminal. All else in the file stays as it is, byte for byte. What is
 installed already is brought up to date.
 
+With --preview, when claude asks whether it may run a command, snapfs first runs it in a
+throw-away clone for at most 10 seconds, and shows what it changed. You still decide.
+
 Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, --net,
 --backend and so on. The file names this program and, with --state, its state directory.`,
 		Example: "  snapfs agent install claude\n  snapfs agent install codex --all -- --net allow:packages.example.com --memory 4G",
@@ -110,6 +113,7 @@ Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, 
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.all, "all", false, "give every session a sandbox, not only worktrees and subagents")
+	cmd.Flags().BoolVar(&f.preview, "preview", false, "show the effects of a command that claude asks for, from a throw-away clone")
 	return cmd
 }
 

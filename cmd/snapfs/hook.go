@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -42,6 +43,9 @@ those of snapfs new, and hold for the sandboxes of the agent.
   SubagentStop, SessionEnd    the same for the clones of a subagent or a session
   SessionStart                describe the sandbox to the model
   PreToolUse                  run the shell's command in the clone; move paths into it
+  PermissionRequest           run the shell's command in a throw-away clone, for at most 10 s
+                              ($SNAPFS_PREVIEW_TIME), and have the agent ask the person
+                              again, with the effects in the question
   PostToolUse, PostToolBatch  take a checkpoint named by the call; report drift to the model
 
 A session whose directory is in no clone continues as without snapfs, unless --all is set.
@@ -53,7 +57,7 @@ the agent must not make, because it would run outside of its sandbox.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.hook(cmd.Context(), &h, &flags, args[0])
 		},
-		ValidArgs: []string{"WorktreeCreate", "WorktreeRemove", "SubagentStop", "SessionEnd", "SessionStart", "PreToolUse", "PostToolUse", "PostToolBatch"},
+		ValidArgs: []string{"WorktreeCreate", "WorktreeRemove", "SubagentStop", "SessionEnd", "SessionStart", "PreToolUse", "PermissionRequest", "PostToolUse", "PostToolBatch"},
 	}
 	flags.add(cmd)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // the usual status would block the call of a tool
@@ -118,7 +122,7 @@ func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 		a.onlyReads = true // what has expired, the sweeper removes
 		return a.engine(ctx)
 	}
-	h.Viewer, h.LookTime = viewer(a), timeToLook()
+	h.Viewer, h.LookTime, h.PreviewTime = viewer(a), timeToLook(), previewTime()
 	h.Request = func(ctx context.Context, dir string) (hostfs.Request, error) {
 		if flags.workspace == "" {
 			workspace, err := hostfs.Workspace(dir)
@@ -131,6 +135,15 @@ func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 		return req, err
 	}
 	return nil
+}
+
+// previewTime returns how long `snapfs hook` lets a command run to show its effects: 10 seconds, or the value of
+// SNAPFS_PREVIEW_TIME, for tests on a slow machine.
+func previewTime() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("SNAPFS_PREVIEW_TIME")); err == nil && d > 0 {
+		return d
+	}
+	return 10 * time.Second
 }
 
 // viewer returns a function that finds the program snapfs-fuse, which shows a sandbox's files on the host.

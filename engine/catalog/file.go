@@ -29,8 +29,9 @@ func ReplaceFile(path string, data []byte, lasting bool) error {
 	return nil
 }
 
-// write writes the content of a new file for the catalogue that no other process reads yet. With lasting it
-// waits until the file is on stable storage.
+// write writes the content of a new file for the catalogue that no other process reads yet. With lasting the
+// content reaches the disk before any name that the file gets afterwards, and both are on stable storage once
+// the caller has synced the directory of that name: one commit of the file system's journal, not two.
 func write(path string, data []byte, lasting bool) error {
 	// Not O_TRUNC: ext4 syncs a truncated file when it is closed (mount option
 	// auto_da_alloc, ext4(5)).
@@ -43,7 +44,7 @@ func write(path string, data []byte, lasting bool) error {
 		err = f.Truncate(int64(len(data)))
 	}
 	if err == nil && lasting {
-		err = f.Sync()
+		err = vfs.SyncData(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fail("writing", path, err)

@@ -20,6 +20,8 @@ type Locked struct {
 	*Record
 	c   *Catalog
 	dir *os.File
+	// covered is Record.Next when reserved numbers were taken, 0 if none were.
+	covered int
 }
 
 // lockTimeout is how long [Catalog.Lock] waits for another command to release a sandbox's lock before it
@@ -99,11 +101,15 @@ func sameFile(f *os.File, path string) bool {
 // Save replaces the sandbox's record in the catalogue by h.Record. It is atomic: a reader sees the old or the
 // new one, and an error leaves the old one. Unless the sandbox is ephemeral, the record is on stable storage
 // afterwards.
-func (h *Locked) Save() error { return h.c.write(h.Record, !h.Ephemeral) }
+func (h *Locked) Save() error {
+	h.covered = 0
+	return h.c.write(h.Record, !h.Ephemeral)
+}
 
 // Reload reads the record from the catalogue again, and thereby discards changes that were not saved, such as
 // after a failed Save.
 func (h *Locked) Reload() error {
+	h.covered = 0
 	r, err := h.c.Get(h.Name)
 	if err == nil {
 		h.Record = r

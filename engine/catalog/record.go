@@ -86,8 +86,10 @@ type Record struct {
 	Untouched bool `json:"untouched,omitempty"`
 	// Lent is set if sandboxes forked from this one use its bases.
 	Lent bool `json:"lent,omitempty"`
-	// Next is the number for the sandbox's next snapshot or fork.
+	// Next is the highest number of the sandbox's snapshots and forks, used or reserved.
 	Next int `json:"next"`
+	// free are the reserved numbers that [Locked.TakeReserved] has taken for new ids.
+	free span
 }
 
 // A KeptRun says how `snapfs run` left the sandbox of its command when it did not remove it. It is part of
@@ -362,16 +364,20 @@ func (r *Record) Snapshot(name string) (NamedSnapshot, bool) {
 
 // NewSnapshot returns an unused id for a further snapshot of one of the sandbox's trees. It increments a
 // counter of r; once the caller has saved the record, the id is never used again.
-func (r *Record) NewSnapshot() snapshot.ID {
-	r.Next++
-	return snapshot.ID(r.id("s", r.Next))
-}
+func (r *Record) NewSnapshot() snapshot.ID { return snapshot.ID(r.id("s", r.number())) }
 
 // NewFork returns an unused id for a further fork of one of the sandbox's trees. It increments a counter of
 // r; once the caller has saved the record, the id is never used again.
-func (r *Record) NewFork() snapshot.ForkID {
+func (r *Record) NewFork() snapshot.ForkID { return snapshot.ForkID(r.id("f", r.number())) }
+
+// number returns an unused number for a snapshot or fork of the sandbox: a reserved one if there is one.
+func (r *Record) number() int {
+	if n := r.free.from; n < r.free.to {
+		r.free.from++
+		return n
+	}
 	r.Next++
-	return snapshot.ForkID(r.id("f", r.Next))
+	return r.Next
 }
 
 func (r *Record) id(kind string, n int) string { return r.ID + "-" + kind + strconv.Itoa(n) }

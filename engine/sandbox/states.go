@@ -12,7 +12,7 @@ import (
 )
 
 // Changing calls change, which makes new forks or snapshots of a locked sandbox under ids already allocated
-// in its record. It saves the record first. If change fails, Changing restores the record from disk and
+// in its record. It saves the record first, unless its new ids were reserved. If change fails, Changing restores the record from disk and
 // removes forks and snapshots without a reference; if that fails too, or the process is killed, the next
 // command does it.
 func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() error) error {
@@ -20,7 +20,7 @@ func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() 
 	if err != nil {
 		return err
 	}
-	if err = h.Save(); err == nil {
+	if err = h.SaveNumbers(); err == nil {
 		err = change()
 	}
 	if err != nil {
@@ -34,6 +34,13 @@ func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() 
 	}
 	sb.End(intent)
 	return err
+}
+
+// TakeSnapshotIDs allocates a new snapshot id for each tree of a locked sandbox, in order, like NewSnapshotIDs, but
+// reserved ones where the sandbox has some. The caller calls Changing before it changes anything else in the record.
+func TakeSnapshotIDs(h *catalog.Locked) []snapshot.ID {
+	h.TakeReserved(len(h.Trees))
+	return NewSnapshotIDs(h.Record)
 }
 
 // NewSnapshotIDs allocates a new snapshot id for each tree of the sandbox, in order. The caller saves the

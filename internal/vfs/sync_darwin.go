@@ -35,3 +35,7 @@ func pathOf(fd int) string {
 	}
 	return Text(buf)
 }
+
+// SyncData makes sure that the content of the new file f reaches the disk before any name that f gets
+// afterwards.
+func SyncData(f *os.File) error { return f.Sync() }

@@ -90,6 +90,13 @@ type output struct {
 	Reason   string                     `json:"permissionDecisionReason,omitempty"`
 	Input    map[string]json.RawMessage `json:"updatedInput,omitempty"`
 	Context  string                     `json:"additionalContext,omitempty"`
+	Request  *decision                  `json:"decision,omitempty"`
+}
+
+// A decision answers a coding agent's question to the person whether it may call a tool, in the person's place.
+type decision struct {
+	Behavior string `json:"behavior"` //nolint:misspell // the protocol's name
+	Message  string `json:"message,omitempty"`
 }
 
 func (o output) encode(ev *event) ([]byte, error) {

@@ -32,6 +32,8 @@ type Handler struct {
 	Viewer func() ([]string, error)
 	// LookTime bounds the search of the real workspace for drift; their comparison has 5 ms more.
 	LookTime time.Duration
+	// PreviewTime bounds a command that runs to show its effects to the person, who waits for the answer.
+	PreviewTime time.Duration
 }
 
 // ErrUnknown means that an agent sent a hook event of a name that this package does not handle.
@@ -43,14 +45,15 @@ var ErrUnknown = errors.New("not an event that snapfs answers")
 // outside of its sandbox ([Blocks]). Another error changes nothing for the session. Errors: also ErrUnknown.
 func (h *Handler) Handle(ctx context.Context, name string, data []byte) ([]byte, error) {
 	do := map[string]func(context.Context, *event) ([]byte, error){
-		"WorktreeCreate": h.worktreeCreate,
-		"WorktreeRemove": h.worktreeRemove,
-		"PreToolUse":     h.preToolUse,
-		"PostToolUse":    h.postToolUse,
-		"PostToolBatch":  h.postToolBatch,
-		"SubagentStop":   h.subagentStop,
-		"SessionStart":   h.sessionStart,
-		"SessionEnd":     h.sessionEnd,
+		"WorktreeCreate":    h.worktreeCreate,
+		"WorktreeRemove":    h.worktreeRemove,
+		"PreToolUse":        h.preToolUse,
+		"PermissionRequest": h.permissionRequest,
+		"PostToolUse":       h.postToolUse,
+		"PostToolBatch":     h.postToolBatch,
+		"SubagentStop":      h.subagentStop,
+		"SessionStart":      h.sessionStart,
+		"SessionEnd":        h.sessionEnd,
 	}[name]
 	if do == nil {
 		return nil, fmt.Errorf("%s: %w", name, ErrUnknown)

@@ -60,14 +60,19 @@ func (h *Handler) sessionLease(session string) (*Lease, error) {
 
 // preToolUse answers the hook event of a coding agent before a call of a tool. It changes the call so that it
 // works on the sandbox: a command runs inside, and a path of the real workspace becomes the path of the view,
-// the host directory that shows the sandbox's files.
+// the host directory that shows the sandbox's files. If there is a preview of the command, it has the agent ask
+// the person, with the effects in the question.
 func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	l, err := h.leaseOf(ctx, ev)
 	if err != nil {
 		return nil, errors.Join(errBlock, err)
 	}
+	seen := h.pendingPreview(ev)
 	if l == nil {
-		return nil, nil
+		if seen == "" {
+			return nil, nil
+		}
+		return output{Decision: "ask", Reason: seen}.encode(ev)
 	}
 	if err := l.refused(ev.Tool); err != nil {
 		h.announceRefusal(l, ev.Tool)
@@ -85,7 +90,11 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 		if err := h.wrap(input, ev, l); err != nil {
 			return nil, errors.Join(errBlock, err)
 		}
-		return output{Decision: "allow", Reason: "it runs in the snapfs sandbox " + l.Sandbox, Input: input}.encode(ev)
+		o := output{Decision: "allow", Reason: "it runs in the snapfs sandbox " + l.Sandbox, Input: input}
+		if seen != "" {
+			o.Decision, o.Reason = "ask", seen
+		}
+		return o.encode(ev)
 	case "apply_patch":
 		return h.patch(input, ev, l)
 	}
@@ -209,13 +218,19 @@ func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) er
 	if err := json.Unmarshal(input["command"], &command); err != nil {
 		return fmt.Errorf("reading the command: %w", err)
 	}
-	words := make([]string, 0, len(h.Program)+8)
-	for _, w := range append(append(words, h.Program...), "exec", "-C", ev.Dir, l.Sandbox, "--", shell(), "-c", command) {
-		words = append(words, errs.ShellQuoted(w))
-	}
 	var err error
-	input["command"], err = json.Marshal(strings.Join(words, " "))
+	input["command"], err = json.Marshal(h.wrapper(ev, l) + errs.ShellQuoted(command))
 	return err
+}
+
+// wrapper returns the beginning of a command line that runs a command in the sandbox of l. The command
+// follows as one quoted word.
+func (h *Handler) wrapper(ev *event, l *Lease) string {
+	var line strings.Builder
+	for _, w := range slices.Concat(h.Program, []string{"exec", "-C", ev.Dir, l.Sandbox, "--", shell(), "-c"}) {
+		line.WriteString(errs.ShellQuoted(w) + " ")
+	}
+	return line.String()
 }
 
 // shell returns the path of the shell in which coding agents expect their commands to run.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -61,6 +62,34 @@ func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
 			if _, err := os.Stat(path); text == "" && !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s: the file is left: %v", agent, err)
 			}
+		}
+	}
+}
+
+// TestThePreviewComesAndGoesWithItsFlag: an installation without it removes it, and an uninstallation needs no flag. Only
+// claude can have it.
+func TestThePreviewComesAndGoesWithItsFlag(t *testing.T) {
+	s := Setup{Agent: "claude", Project: t.TempDir(), Program: []string{"/opt/snapfs"}}
+	const hook = `"PermissionRequest"`
+	plain := apply(t, s.Install)
+	s.Preview = true
+	if text := apply(t, s.Install); strings.Contains(plain, hook) || strings.Count(text, hook) != 2 {
+		t.Errorf("with a preview %s, without %s", text, plain)
+	}
+	s.Preview = false
+	if text := apply(t, s.Install); text != plain {
+		t.Errorf("the preview left %s, want %s", text, plain)
+	}
+	s.Preview = true
+	apply(t, s.Install)
+	s.Preview = false
+	if text := apply(t, s.Uninstall); text != "" {
+		t.Errorf("the uninstallation left %s", text)
+	}
+	for _, agent := range []string{"codex", "opencode"} {
+		s := Setup{Agent: agent, Project: t.TempDir(), Program: []string{"/opt/snapfs"}, Preview: true}
+		if _, err := s.Install(); !errors.Is(err, errs.ErrNotSupported) {
+			t.Errorf("%s: %v", agent, err)
 		}
 	}
 }

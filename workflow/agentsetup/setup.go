@@ -26,6 +26,8 @@ type Setup struct {
 	Project string
 	// Program is the command line of snapfs up to "hook", and Flags are the flags of hook.
 	Program, Flags []string
+	// Preview adds the hook that runs a command in a throw-away clone when the agent asks whether it may.
+	Preview bool
 }
 
 // An Edit is a change of one configuration file of a coding agent, to be shown to the user before Write makes
@@ -43,8 +45,11 @@ func (e Edit) Empty() bool {
 
 // Install returns the edit that adds snapfs's hooks, commands that a coding agent runs at events such as a
 // tool call, to the agent's configuration. Errors: errs.ErrInvalid (an unknown agent; a file that is no
-// configuration).
+// configuration), errs.ErrNotSupported (a preview for an agent that shows none).
 func (s Setup) Install() (Edit, error) {
+	if s.Preview && s.Agent != "claude" {
+		return Edit{}, errs.New("setting up", s.Agent, errs.ErrNotSupported, "only claude shows a person what a hook says about a command that it asks for")
+	}
 	return s.edit(func(text []byte) ([]byte, error) {
 		if s.Agent == "opencode" {
 			return s.plugin()
@@ -164,7 +169,7 @@ func (s Setup) hooks() []hook {
 	if slices.ContainsFunc(s.Flags, func(f string) bool { return f == "--profile" || strings.HasPrefix(f, "--profile=") }) {
 		tools = "" // its [tools] may refuse any
 	}
-	return []hook{
+	hooks := []hook{
 		{"WorktreeCreate", "", slow},
 		{"WorktreeRemove", "", quick},
 		{"SessionStart", "", slow},
@@ -174,7 +179,14 @@ func (s Setup) hooks() []hook {
 		{"PostToolUse", "Agent|Task", quick},
 		{"PostToolBatch", "", quick},
 	}
+	if s.Preview {
+		hooks = append(hooks, hook{previewEvent, "Bash", quick})
+	}
+	return hooks
 }
+
+// previewEvent is the event that the coding agent is about to ask the person whether it may call a tool.
+const previewEvent = "PermissionRequest"
 
 // A group is an entry of a coding agent's configuration file: the commands (hooks) that the agent runs at an
 // event.
@@ -239,6 +251,12 @@ func splitWords(command string) (words []string) {
 }
 
 func (s Setup) addHooks(text []byte) ([]byte, error) {
+	if !s.Preview { // an earlier installation may have had it
+		var err error
+		if text, err = confedit.Remove(text, []string{"hooks", previewEvent}, isOurs); err != nil {
+			return nil, err
+		}
+	}
 	for _, h := range s.hooks() {
 		want := s.group(h)
 		path := []string{"hooks", h.event}
@@ -261,8 +279,8 @@ func (s Setup) addHooks(text []byte) ([]byte, error) {
 }
 
 func (s Setup) removeHooks(text []byte) ([]byte, error) {
-	hooks := s.hooks()
-	for _, h := range slices.Backward(hooks) {
+	s.Preview = true
+	for _, h := range slices.Backward(s.hooks()) {
 		var err error
 		if text, err = confedit.Remove(text, []string{"hooks", h.event}, isOurs); err != nil {
 			return nil, err

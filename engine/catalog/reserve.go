@@ -1,0 +1,90 @@
+package catalog
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// A new snapshot has a number that the sandbox's record must cover on stable storage before a backend uses it, so that
+// a removal finds the snapshot and no other gets the same number, whatever is interrupted. To save that write, each
+// saved snapshot reserves numbers for the next one in the same write of the record. The file reserveFile beside the
+// record says which of them are unused. It is never synced, and so counts only in the boot in which it was written:
+// after a power loss its numbers stay unused.
+const reserveFile = "numbers"
+
+// A span is the range of numbers from, from+1 and so on, without to.
+type span struct{ from, to int }
+
+// reserveFormat is the content of reserveFile: the boot, the sandbox's id, and the unused numbers. The numbers have a
+// fixed width, so that each write replaces the whole content in place.
+const reserveFormat = "%s %s %010d %010d\n"
+
+// TakeReserved makes the next n ids that [Record.NewSnapshot] and [Record.NewFork] return come from reserved numbers,
+// which the saved record covers already, so that [Locked.SaveNumbers] need not write it. If fewer are reserved, it
+// takes none, and the ids get new numbers. No number is taken twice, whatever is interrupted.
+func (h *Locked) TakeReserved(n int) {
+	boot, err := proc.BootID()
+	if err != nil {
+		return
+	}
+	data, err := vfs.ReadFile(filepath.Join(h.c.Path(h.Name), reserveFile))
+	if err != nil {
+		return
+	}
+	var s span
+	var of, id string
+	if _, err := fmt.Sscanf(string(data), reserveFormat, &of, &id, &s.from, &s.to); err != nil || of != boot || id != h.ID {
+		return
+	}
+	if s.from < 1 || s.to > h.Next+1 || s.from+n > s.to {
+		return
+	}
+	if h.writeReserve(boot, span{s.from + n, s.to}) != nil {
+		return
+	}
+	h.free, h.covered = span{s.from, s.from + n}, h.Next
+}
+
+// SaveNumbers makes sure that a removal of the sandbox finds the snapshots and forks of all new ids, also after a
+// power loss: it does the same as [Locked.Save] unless all of them have reserved numbers, and the caller has changed
+// nothing else in the record since [Locked.TakeReserved].
+func (h *Locked) SaveNumbers() error {
+	if h.covered > 0 && h.covered == h.Next {
+		return nil
+	}
+	return h.Save()
+}
+
+// SaveReserving saves the record as [Locked.Save] does, and reserves n numbers with it for a later
+// [Locked.TakeReserved]. A failed reservation is no error.
+func (h *Locked) SaveReserving(n int) error {
+	boot, err := proc.BootID()
+	if err != nil || h.Ephemeral {
+		return h.Save()
+	}
+	s := span{h.Next + 1, h.Next + 1 + n}
+	h.Next += n
+	if err := h.Save(); err != nil {
+		return err
+	}
+	_ = h.writeReserve(boot, s) // without it, the numbers stay unused
+	return nil
+}
+
+// writeReserve says in the file of the sandbox's reserved numbers that those of s are unused.
+func (h *Locked) writeReserve(boot string, s span) error {
+	if err := h.c.plan.Point("note reserved numbers"); err != nil {
+		return err
+	}
+	f, err := vfs.OpenAt(unix.AT_FDCWD, filepath.Join(h.c.Path(h.Name), reserveFile), unix.O_WRONLY|unix.O_CREAT, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = fmt.Fprintf(f, reserveFormat, boot, h.ID, s.from, s.to)
+	return err
+}
