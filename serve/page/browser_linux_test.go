@@ -1,7 +1,9 @@
 package page_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -67,6 +69,8 @@ func TestInABrowser(t *testing.T) {
 		"APersonPromotesWhatTheyApproved": personPromotesWhatTheyApproved,
 		"OutputComesAsItIsWritten":        outputComesAsItIsWritten,
 		"APersonDecidesOnJobs":            personDecidesOnJobs,
+		"APersonUsesATerminal":            personUsesATerminal,
+		"NoTerminalWithoutTheScope":       noTerminalWithoutTheScope,
 	} {
 		t.Run(name, func(t *testing.T) { play(t, b.Fresh(t)) })
 	}
@@ -247,6 +251,24 @@ func personDecidesOnJobs(t *testing.T, b *browser.Browser) {
 // axe is the checker of accessibility, and the version that the test was written for.
 const axe = "axe-core@4.14.1"
 
+// xterm are the packages of which the page has files, in static/xterm.
+var xterm = []string{"@xterm/xterm@6.0.0", "@xterm/addon-fit@0.11.0"}
+
+// ofThePackages checks that the page's files of xterm.js are those of the packages in a directory.
+func ofThePackages(t *testing.T, packages string) {
+	t.Helper()
+	for file, of := range map[string]string{
+		"xterm.mjs": "xterm/lib/xterm.mjs", "xterm.css": "xterm/css/xterm.css", "LICENSE": "xterm/LICENSE",
+		"addon-fit.mjs": "addon-fit/lib/addon-fit.mjs", "LICENSE.addon-fit": "addon-fit/LICENSE",
+	} {
+		ours, err := os.ReadFile("static/xterm/" + file)
+		theirs, errTheirs := os.ReadFile(packages + of)
+		if err := errors.Join(err, errTheirs); err != nil || !bytes.Equal(ours, theirs) {
+			t.Errorf("static/xterm/%s is not %s: %v", file, of, err)
+		}
+	}
+}
+
 // TestInABrowserThePageIsAccessible: axe finds nothing, in light and dark, in any view. Only make test-long runs it: it
 // fetches axe.
 func TestInABrowserThePageIsAccessible(t *testing.T) {
@@ -258,9 +280,11 @@ func TestInABrowserThePageIsAccessible(t *testing.T) {
 	dir := treetest.Dir(t)
 	ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer stop()
-	if out, err := exec.CommandContext(ctx, "npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier", "--ignore-scripts", "--cache", dir+"/cache", axe).CombinedOutput(); err != nil {
+	install := append([]string{"install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier", "--ignore-scripts", "--cache", dir + "/cache", axe}, xterm...)
+	if out, err := exec.CommandContext(ctx, "npm", install...).CombinedOutput(); err != nil {
 		treetest.SkipUnreachable(t, "the package "+axe, string(out))
 	}
+	ofThePackages(t, dir+"/node_modules/@xterm/")
 	library, err := os.ReadFile(dir + "/node_modules/axe-core/axe.min.js")
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +317,16 @@ func TestInABrowserThePageIsAccessible(t *testing.T) {
 		for key, title := range map[string]string{"p": "Promotion", "d": "Drift", "r": "Commands", "u": "Usage"} {
 			openSection(b, key, title)
 		}
+		openSection(b, "t", "Terminal")
+		openTerminal(b, `printf '\033[31mred \033[38;2;200;200;40mpale\033[0m\n'; exec sleep 600`)
+		b.Is(screen+".includes('red pale')", true)
 		check(scheme + ": a sandbox")
+		browser.Eval[any](b, terminal+".querySelector('input[type=checkbox]').click()")
+		b.Is("!!document.querySelector('.xterm-accessibility')", true)
+		check(scheme + ": a terminal for a screen reader")
+		press(b, "X", 88, 2|8, "")
+		browser.Eval[any](b, "document.activeElement.click()")
+		b.Is(terminal+".lastChild.textContent", "You have ended the command.")
 		browser.Eval[any](b, "[...document.querySelectorAll('button')].filter(b => /^(Approve all|Output|Lines)$/.test(b.textContent)).forEach(b => b.click())")
 		b.Is("document.getElementById('output').textContent", "hello\n")
 		browser.Eval[any](b, "[...document.querySelectorAll('button')].find(b => b.textContent === 'Review what is approved').click()")

@@ -2,6 +2,7 @@ import {el, fill, id, say, when, latest} from './dom.js';
 import {follow, login, logout, session, whenEnded, past, get} from './api.js';
 import * as home from './sandboxes.js';
 import * as jobs from './jobs.js';
+import {endAll} from './terminal.js';
 
 // A view has show(main, argument, session), which fills main, and event(ev), and may have key(letter), which reports
 // whether it used it.
@@ -77,6 +78,7 @@ function begin(session) {
 function askLogin(text) {
   me = view = null;
   stop?.abort();
+  endAll();
   id('views').hidden = id('who').hidden = true;
   const input = el('input', {type: 'password', id: 'token', autocomplete: 'off', required: true, 'aria-describedby': 'how'});
   fill(id('main'), el('section', {class: 'card login'}, el('h2', {}, 'Log in'),
@@ -101,6 +103,7 @@ id('close').addEventListener('click', () => id('help').close());
 id('skip').addEventListener('click', ev => { ev.preventDefault(); id('main').focus(); });
 
 addEventListener('keydown', ev => {
+  if (ev.target.closest?.('.xterm')) return; // all keys are the terminal's
   const typing = ev.target.closest?.('input:not([type=checkbox])');
   if (!me || ev.ctrlKey || ev.altKey || ev.metaKey || id('help').open) return;
   if (ev.key === 'Escape') {
