@@ -1003,6 +1003,9 @@ type ProveInputBody struct {
 
 // RaceAttempt defines model for RaceAttempt.
 type RaceAttempt struct {
+	// AddedLines how many lines of text it added to these; missing where it changed a file that the server may not read
+	AddedLines *int64 `json:"added_lines,omitempty"`
+
 	// Attempt counts from 1
 	Attempt int64 `json:"attempt"`
 
@@ -1011,6 +1014,9 @@ type RaceAttempt struct {
 
 	// Checked the exit status of the check
 	Checked *int64 `json:"checked,omitempty"`
+
+	// DeletedLines how many lines of text it deleted
+	DeletedLines *int64 `json:"deleted_lines,omitempty"`
 
 	// Exit the exit status of its command
 	Exit *int64 `json:"exit,omitempty"`
@@ -1060,6 +1066,9 @@ type RaceRequest struct {
 
 	// Jobs how many attempts run at once; by default all
 	Jobs *int64 `json:"jobs,omitempty"`
+
+	// KeepPassed the sandboxes of all attempts that passed stay, also beside a winner's
+	KeepPassed bool `json:"keep_passed,omitempty,omitzero"`
 
 	// Lower with score: the lowest wins
 	Lower   bool        `json:"lower,omitempty,omitzero"`
@@ -1942,7 +1951,7 @@ type ClientInterface interface {
 
 	// RaceWithBody Run several attempts at once and choose the best
 	//
-	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1951,7 +1960,7 @@ type ClientInterface interface {
 
 	// Race Run several attempts at once and choose the best
 	//
-	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2692,7 +2701,7 @@ func (c *Client) Prove(ctx context.Context, params *ProveParams, body ProveJSONR
 
 // RaceWithBody Run several attempts at once and choose the best
 //
-// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2711,7 +2720,7 @@ func (c *Client) RaceWithBody(ctx context.Context, params *RaceParams, contentTy
 
 // Race Run several attempts at once and choose the best
 //
-// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7006,7 +7015,7 @@ type ClientWithResponsesInterface interface {
 
 	// RaceWithBodyWithResponse Run several attempts at once and choose the best
 	//
-	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7015,7 +7024,7 @@ type ClientWithResponsesInterface interface {
 
 	// RaceWithResponse Run several attempts at once and choose the best
 	//
-	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -9804,7 +9813,7 @@ func (c *ClientWithResponses) ProveWithResponse(ctx context.Context, params *Pro
 
 // RaceWithBodyWithResponse Run several attempts at once and choose the best
 //
-// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9819,7 +9828,7 @@ func (c *ClientWithResponses) RaceWithBodyWithResponse(ctx context.Context, para
 
 // RaceWithResponse Run several attempts at once and choose the best
 //
-// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -71,6 +71,7 @@ func TestInABrowser(t *testing.T) {
 		"APersonDecidesOnJobs":            personDecidesOnJobs,
 		"APersonUsesATerminal":            personUsesATerminal,
 		"NoTerminalWithoutTheScope":       noTerminalWithoutTheScope,
+		"APersonChoosesAWinner":           personChoosesAWinner,
 	} {
 		t.Run(name, func(t *testing.T) { play(t, b.Fresh(t)) })
 	}

@@ -91,7 +91,7 @@ func TestThePageLoadsNothingFromElsewhereAndRunsNothingInline(t *testing.T) {
 	if inline := regexp.MustCompile(`<script[^>]*>[^<]|<style|\s(on\w+|style)=|https?:`).FindString(w.Body.String()); inline != "" {
 		t.Errorf("the page has %q", inline)
 	}
-	for _, file := range []string{"main.js", "api.js", "dom.js", "sandboxes.js", "plan.js", "commands.js", "usage.js", "jobs.js", "terminal.js", "styles.js", "page.css", "icon.svg"} {
+	for _, file := range []string{"main.js", "api.js", "dom.js", "sandboxes.js", "plan.js", "commands.js", "usage.js", "jobs.js", "terminal.js", "styles.js", "races.js", "page.css", "icon.svg"} {
 		w := d.do("GET", "/page/"+file, "")
 		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/2000/svg", "")
 		if w.Code != http.StatusOK || w.Header().Get("Content-Security-Policy") == "" || strings.Contains(w.Header().Get("Content-Type"), "html") {

@@ -63,7 +63,7 @@ export async function text(response, onText) {
 }
 
 // lines passes each line of a streamed text to onLine.
-async function lines(response, onLine) {
+export async function lines(response, onLine) {
   let rest = '';
   await text(response, part => {
     const all = (rest + part).split('\n');
