@@ -499,6 +499,24 @@ type HeldLimit struct {
 	Value string `json:"value,omitzero"`
 }
 
+// Hunk defines model for Hunk.
+type Hunk struct {
+	// Id identifies the hunk by its file and its lines
+	Id string `json:"id,omitzero"`
+
+	// Path absolute
+	Path string `json:"path,omitzero"`
+
+	// Text the hunk, as in a patch
+	Text string `json:"text,omitzero"`
+}
+
+// HunksOutputBody defines model for HunksOutputBody.
+type HunksOutputBody struct {
+	// Hunks in the order of the files, and of the lines in each
+	Hunks []Hunk `json:"hunks"`
+}
+
 // Info defines model for Info.
 type Info struct {
 	Gid int32 `json:"gid"`
@@ -931,6 +949,9 @@ type PromoteInputBody struct {
 	// DryRun check everything and change nothing
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
+	// Hunks by the absolute paths of changed text files, the IDs of the hunks to promote, and no others of these files; commits then stay in the sandbox
+	Hunks map[string]*[]string `json:"hunks,omitempty"`
+
 	// Mine answer conflicts at these paths with the sandbox's version
 	Mine []string `json:"mine,omitempty"`
 
@@ -1190,6 +1211,9 @@ type SandboxBase string
 // Select defines model for Select.
 type Select struct {
 	Allow *Allow `json:"allow,omitempty"`
+
+	// Hunks by the absolute paths of changed text files, the IDs of the hunks to promote, and no others of these files; commits then stay in the sandbox
+	Hunks map[string]*[]string `json:"hunks,omitempty"`
 
 	// Only only changes at or below these paths or patterns, absolute or relative to the workspace
 	Only []string `json:"only,omitempty"`
@@ -1618,6 +1642,12 @@ type ForkSandboxParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
+// ListHunksParams defines parameters for ListHunks.
+type ListHunksParams struct {
+	// IdempotencyKey a text of the caller's own: a repeated request with it is not carried out again, but gets the first response, for 10 minutes and while the server runs
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
 // GetNetParams defines parameters for GetNet.
 type GetNetParams struct {
 	// Refused only refusals
@@ -1713,6 +1743,9 @@ type RenameFileJSONRequestBody = RenameInputBody
 
 // ForkSandboxJSONRequestBody defines body for ForkSandbox for application/json ContentType.
 type ForkSandboxJSONRequestBody = ForkInputBody
+
+// ListHunksJSONRequestBody defines body for ListHunks for application/json ContentType.
+type ListHunksJSONRequestBody = Select
 
 // SetLimitsJSONRequestBody defines body for SetLimits for application/json ContentType.
 type SetLimitsJSONRequestBody = LimitsInputBody
@@ -2186,6 +2219,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/sandboxes/{name}/fork (the `ForkSandbox` operationId).
 	ForkSandbox(ctx context.Context, name string, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListHunksWithBody List the hunks of changed text files
+	//
+	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+	ListHunksWithBody(ctx context.Context, name string, params *ListHunksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListHunks List the hunks of changed text files
+	//
+	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+	ListHunks(ctx context.Context, name string, params *ListHunksParams, body ListHunksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetLimits Return the limits and the present use of a sandbox
 	//
@@ -3247,6 +3298,44 @@ func (c *Client) ForkSandboxWithBody(ctx context.Context, name string, params *F
 // Corresponds with POST /v1/sandboxes/{name}/fork (the `ForkSandbox` operationId).
 func (c *Client) ForkSandbox(ctx context.Context, name string, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewForkSandboxRequest(c.Server, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListHunksWithBody List the hunks of changed text files
+//
+// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+func (c *Client) ListHunksWithBody(ctx context.Context, name string, params *ListHunksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListHunksRequestWithBody(c.Server, name, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListHunks List the hunks of changed text files
+//
+// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+func (c *Client) ListHunks(ctx context.Context, name string, params *ListHunksParams, body ListHunksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListHunksRequest(c.Server, name, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5984,6 +6073,68 @@ func NewForkSandboxRequestWithBody(server string, name string, params *ForkSandb
 	return req, nil
 }
 
+// NewListHunksRequest calls the generic ListHunks builder with application/json body
+func NewListHunksRequest(server string, name string, params *ListHunksParams, body ListHunksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewListHunksRequestWithBody(server, name, params, "application/json", bodyReader)
+}
+
+// NewListHunksRequestWithBody constructs an http.Request for the ListHunks method, with any body, and a specified content type
+func NewListHunksRequestWithBody(server string, name string, params *ListHunksParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/hunks", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetLimitsRequest constructs an http.Request for the GetLimits method
 func NewGetLimitsRequest(server string, name string) (*http.Request, error) {
 	var err error
@@ -7276,6 +7427,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/sandboxes/{name}/fork (the `ForkSandbox` operationId).
 	ForkSandboxWithResponse(ctx context.Context, name string, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*ForkSandboxResponse, error)
+
+	// ListHunksWithBodyWithResponse List the hunks of changed text files
+	//
+	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+	ListHunksWithBodyWithResponse(ctx context.Context, name string, params *ListHunksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ListHunksResponse, error)
+
+	// ListHunksWithResponse List the hunks of changed text files
+	//
+	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+	ListHunksWithResponse(ctx context.Context, name string, params *ListHunksParams, body ListHunksJSONRequestBody, reqEditors ...RequestEditorFn) (*ListHunksResponse, error)
 
 	// GetLimitsWithResponse Return the limits and the present use of a sandbox
 	//
@@ -8935,6 +9104,46 @@ func (r ForkSandboxResponse) StatusCode() int {
 	return 0
 }
 
+type ListHunksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *HunksOutputBody
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListHunksResponse) GetJSON200() *HunksOutputBody {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListHunksResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListHunksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListHunksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListHunksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type GetLimitsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -10265,6 +10474,36 @@ func (c *ClientWithResponses) ForkSandboxWithResponse(ctx context.Context, name 
 		return nil, err
 	}
 	return ParseForkSandboxResponse(rsp)
+}
+
+// ListHunksWithBodyWithResponse List the hunks of changed text files
+//
+// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+func (c *ClientWithResponses) ListHunksWithBodyWithResponse(ctx context.Context, name string, params *ListHunksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ListHunksResponse, error) {
+	rsp, err := c.ListHunksWithBody(ctx, name, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListHunksResponse(rsp)
+}
+
+// ListHunksWithResponse List the hunks of changed text files
+//
+// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+func (c *ClientWithResponses) ListHunksWithResponse(ctx context.Context, name string, params *ListHunksParams, body ListHunksJSONRequestBody, reqEditors ...RequestEditorFn) (*ListHunksResponse, error) {
+	rsp, err := c.ListHunks(ctx, name, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListHunksResponse(rsp)
 }
 
 // GetLimitsWithResponse Return the limits and the present use of a sandbox
@@ -11822,6 +12061,39 @@ func ParseForkSandboxResponse(rsp *http.Response) (*ForkSandboxResponse, error) 
 			return nil, err
 		}
 		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListHunksResponse parses an HTTP response from a ListHunksWithResponse call
+func ParseListHunksResponse(rsp *http.Response) (*ListHunksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListHunksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest HunksOutputBody
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

@@ -1,6 +1,6 @@
 // A command of a sandbox in a terminal: its WebSocket, shown by xterm.js. What the command writes can change what the
 // terminal shows, and nothing else: no link, no clipboard, no title.
-import {el, say, button, size} from './dom.js';
+import {el, say, button, output, size} from './dom.js';
 import {get, of, socket} from './api.js';
 
 const shell = 'command -v bash > /dev/null && exec bash; exec sh';
@@ -15,14 +15,21 @@ const all = new Map();
 
 // terminal returns the terminal of a sandbox.
 export function terminal(sandbox, session) {
-  for (const [id, t] of all) if (!t.live && id !== sandbox.id) all.delete(id);
+  for (const [id, t] of all) {
+    if (t.live || id === sandbox.id) continue;
+    t.close();
+    all.delete(id);
+  }
   if (!all.has(sandbox.id)) all.set(sandbox.id, new Session(sandbox, session));
   return all.get(sandbox.id);
 }
 
 // endAll ends the commands of all terminals.
 export function endAll() {
-  for (const t of all.values()) t.end();
+  for (const t of all.values()) {
+    t.end();
+    t.close();
+  }
   all.clear();
 }
 
@@ -113,10 +120,11 @@ class Session {
     let opened = false;
     ws.onopen = () => {
       opened = true;
-      const {cols, rows} = this.term;
+      const {cols, rows} = this.term ?? {};
       this.send({type: 'start', command: this.input.value || shell, cols, rows});
     };
     ws.onmessage = ev => {
+      if (!this.term) return; // the session has ended
       if (typeof ev.data === 'string') this.event(JSON.parse(ev.data));
       else this.show(new Uint8Array(ev.data));
     };
@@ -215,7 +223,7 @@ class Session {
     this.go.disabled = this.input.disabled = false;
     this.stop.disabled = true;
     if (this.term) this.term.options.disableStdin = true;
-    this.state.textContent = text + (this.lost ? ` ${size(this.lost)} of its output came too fast and were left out.` : '');
+    this.state.textContent = output(text) + (this.lost ? ` ${size(this.lost)} of its output came too fast and were left out.` : '');
     if (focused) this.go.focus();
   }
 
