@@ -90,6 +90,16 @@ func TestARaceIsStreamedAndItsWinnerPromoted(t *testing.T) {
 		t.Errorf("%+v", first)
 	}
 	call(d.c.RemoveSandboxWithResponse(t.Context(), first.Sandbox)).is(d, 204)
+	kept := call(d.c.RaceWithResponse(t.Context(), nil, client.RaceRequest{
+		Attempts: []string{"printf '1\n2\n' > n", "exit 1", "true"}, Score: "wc -l < n", KeepPassed: true,
+	})).is(d, 200).JSON200
+	if a := kept.Attempts[0]; kept.Winner != 1 || a.AddedLines == nil || *a.AddedLines != 2 || *a.DeletedLines != 1 || a.Sandbox == "" {
+		t.Errorf("%+v, %+v", kept, a)
+	}
+	d.only(kept.Attempts[0].Sandbox, kept.Attempts[2].Sandbox)
+	for _, i := range []int{0, 2} {
+		call(d.c.RemoveSandboxWithResponse(t.Context(), kept.Attempts[i].Sandbox)).is(d, 204)
+	}
 	for _, bad := range []map[string]any{
 		{"attempts": []string{"true"}, "lower": true},
 		{"attempts": []string{"true"}, "first": true, "score": "echo 1"},

@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/token"
+	"github.com/snapfs/snapfs/workflow/pick"
 )
 
 // A Select is the part of a request that selects the changes of a sandbox to promote, and the target.
@@ -18,6 +19,8 @@ type Select struct {
 	Target      string   `json:"target,omitempty" doc:"the absolute directory that receives the changes; by default the workspace"`
 	RefuseDrift bool     `json:"refuse_drift,omitempty" doc:"make each path that the real tree has changed too a conflict"`
 	Allow       *Allow   `json:"allow,omitempty"`
+
+	Hunks pick.Choice `json:"hunks,omitempty" doc:"by the absolute paths of changed text files, the IDs of the hunks to promote, and no others of these files; commits then stay in the sandbox"`
 }
 
 // An Allow is the part of a request that approves changes that would otherwise not be promoted, such as
@@ -32,6 +35,9 @@ type Allow struct {
 func (s Select) options() (o reconcile.PlanOptions, err error) {
 	if s.Target != "" && !filepath.IsAbs(s.Target) {
 		return o, errs.New("planning", s.Target, errs.ErrInvalid, "the target is no absolute path")
+	}
+	if s.Target != "" && s.Hunks != nil {
+		return o, errs.New("planning", s.Target, errs.ErrInvalid, "target and hunks exclude each other")
 	}
 	o.Only, o.Target = s.Only, s.Target
 	if s.RefuseDrift {
@@ -119,6 +125,12 @@ type planInput struct {
 
 type planOutput struct{ Body Plan }
 
+type hunksOutput struct {
+	Body struct {
+		Hunks []pick.Hunk `json:"hunks" nullable:"false" doc:"in the order of the files, and of the lines in each"`
+	}
+}
+
 type promoteInput struct {
 	Named
 	Body *struct {
@@ -182,6 +194,23 @@ func (a *API) addPromotions() {
 		detail: "Merges the sandbox's changes with those of the real tree, and changes nothing.",
 	}, a.plan)
 	add(a, route{
+		scope: token.Read, method: http.MethodPost, path: path + "/hunks", id: "list-hunks", summary: "List the hunks of changed text files",
+		detail: "Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.",
+	}, func(ctx context.Context, in *planInput) (*hunksOutput, error) {
+		e, _, err := a.sandbox(ctx, in.Name)
+		if err != nil {
+			return nil, err
+		}
+		var only []string
+		if in.Body != nil {
+			only = in.Body.Only
+		}
+		out := &hunksOutput{}
+		list, err := pick.Hunks(ctx, e, in.Name, only)
+		out.Body.Hunks = append([]pick.Hunk{}, list...)
+		return out, err
+	})
+	add(a, route{
 		scope: token.Promote, method: http.MethodPost, path: path + "/promote", id: "promote", summary: "Promote a sandbox's changes to the real tree",
 		detail: "All or nothing. The status is 409 where the plan has conflicts or is another one by now, and 403 where a change needs approval.",
 	}, a.promote)
@@ -218,7 +247,12 @@ func (a *API) plan(ctx context.Context, in *planInput) (*planOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := e.Reconcile.PlanOf(ctx, in.Name, o)
+	var p *reconcile.Plan
+	if s.Hunks != nil {
+		p, err = pick.Plan(ctx, e, in.Name, o, s.Hunks)
+	} else {
+		p, err = e.Reconcile.PlanOf(ctx, in.Name, o)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +271,14 @@ func (a *API) promote(ctx context.Context, in *promoteInput) (*promoteOutput, er
 		}
 		o.Plan, o.Mine, o.Theirs, o.DryRun = in.Body.Plan, in.Body.Mine, in.Body.Theirs, in.Body.DryRun
 	}
-	p, err := e.Reconcile.Promote(ctx, in.Name, o)
+	var p reconcile.Promoted
+	if in.Body != nil && in.Body.Hunks != nil {
+		var r pick.Result
+		r, err = pick.PromoteChosen(ctx, e, in.Name, o, in.Body.Hunks)
+		p = r.Promoted
+	} else {
+		p, err = e.Reconcile.Promote(ctx, in.Name, o)
+	}
 	if err != nil {
 		return nil, err
 	}

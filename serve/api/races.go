@@ -25,6 +25,7 @@ type RaceRequest struct {
 	Score    string     `json:"score,omitempty" doc:"a shell command that prints a number for an attempt that passed; the highest wins"`
 	Lower    bool       `json:"lower,omitempty" doc:"with score: the lowest wins"`
 	First    bool       `json:"first,omitempty" doc:"the first attempt that passes wins, and the others are ended"`
+	Keep     bool       `json:"keep_passed,omitempty" doc:"the sandboxes of all attempts that passed stay, also beside a winner's"`
 	Jobs     int        `json:"jobs,omitempty" minimum:"0" maximum:"64" doc:"how many attempts run at once; by default all"`
 	Timeout  string     `json:"timeout,omitempty" example:"10m" doc:"end an attempt, with its check and score, after this time"`
 }
@@ -41,6 +42,8 @@ type RaceAttempt struct {
 	Score    *float64 `json:"score,omitempty"`
 	Seconds  float64  `json:"seconds" doc:"of command, check and score together"`
 	Paths    *int     `json:"paths,omitempty" doc:"how many paths of the workspace it changed"`
+	Added    *int     `json:"added_lines,omitempty" doc:"how many lines of text it added to these; missing where it changed a file that the server may not read"`
+	Deleted  *int     `json:"deleted_lines,omitempty" doc:"how many lines of text it deleted"`
 	Output   string   `json:"output,omitempty" doc:"at the end: the last 4 KiB of its output"`
 	CheckOut string   `json:"check_output,omitempty" doc:"at the end: the last 4 KiB of the output of check and score"`
 }
@@ -80,7 +83,8 @@ func (a *API) addRaces() {
 		scope: token.Run, method: http.MethodPost, path: "/v1/races", id: "race", summary: "Run several attempts at once and choose the best", stream: true,
 		detail: "Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a " +
 			"stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be " +
-			"promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.",
+			"promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, " +
+			"if the caller goes.",
 		edit: func(op *huma.Operation) {
 			op.Responses = map[string]*huma.Response{"200": {Description: "the result, or a stream of events", Content: map[string]*huma.MediaType{
 				jsonType:   {Schema: a.schemaOf(RaceResult{})},
@@ -103,13 +107,13 @@ func (a *API) race(ctx context.Context, in *raceInput) (*huma.StreamResponse, er
 	}
 	kind := accepts(in.Accept, jsonType, ndjsonType, sseType)
 	if kind == jsonType {
-		result, err := runRace(ctx, e, req)
+		result, err := runRace(ctx, e, req, in.Body.Keep)
 		if err != nil {
 			return nil, err
 		}
 		return stream(kind, func(w *writer) { writeJSON(w, result) }), nil
 	}
-	return stream(kind, func(w *writer) { streamRace(ctx, e, req, eventWriter{w, kind == sseType}) }), nil
+	return stream(kind, func(w *writer) { streamRace(ctx, e, req, in.Body.Keep, eventWriter{w, kind == sseType}) }), nil
 }
 
 // raceRequest converts a client's request for a race, which tries several commands in sandboxes of their own,
@@ -158,8 +162,9 @@ func (a *API) raceRequest(ctx context.Context, q RaceRequest) (race.Request, err
 }
 
 // runRace runs a race, which tries several commands in sandboxes of their own, to its end. It makes permanent
-// the sandbox of the winner, or without a winner those of all attempts that passed, and removes the others.
-func runRace(ctx context.Context, e *engine.Engine, req race.Request) (RaceResult, error) {
+// the sandbox of the winner, or those of all attempts that passed without a winner or with keepPassed, and
+// removes the others.
+func runRace(ctx context.Context, e *engine.Engine, req race.Request, keepPassed bool) (RaceResult, error) {
 	contest, err := race.New(e).Race(ctx, req)
 	if err != nil {
 		return RaceResult{}, err
@@ -167,7 +172,7 @@ func runRace(ctx context.Context, e *engine.Engine, req race.Request) (RaceResul
 	after := context.WithoutCancel(ctx) // the race is over: keep or remove each sandbox
 	stay := map[int]string{}
 	keep := contest.Passed()
-	if contest.Winner != 0 {
+	if contest.Winner != 0 && !keepPassed {
 		keep = []int{contest.Winner}
 	}
 	err = ctx.Err() // nobody would know of them
@@ -198,13 +203,16 @@ func attemptOf(one race.Attempt) RaceAttempt {
 	}
 	if one.Size != nil {
 		at.Paths = &one.Size.Paths
+		if !one.Size.Unread {
+			at.Added, at.Deleted = &one.Size.Added, &one.Size.Deleted
+		}
 	}
 	return at
 }
 
 // streamRace runs a race, which tries several commands in sandboxes of their own. It sends the client an
-// event for each change of an attempt's state, and the result.
-func streamRace(ctx context.Context, e *engine.Engine, req race.Request, out eventWriter) {
+// event for each change of an attempt's state, and the result. keepPassed is that of [runRace].
+func streamRace(ctx context.Context, e *engine.Engine, req race.Request, keepPassed bool, out eventWriter) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	_ = out.w.flush() // the headers, before the first event
@@ -219,7 +227,7 @@ func streamRace(ctx context.Context, e *engine.Engine, req race.Request, out eve
 	last := RaceEvent{Type: "result"}
 	go func() {
 		defer close(feed)
-		result, err := runRace(ctx, e, req)
+		result, err := runRace(ctx, e, req, keepPassed)
 		if last.Result = &result; err != nil {
 			last = RaceEvent{Type: "error", Error: problemOf(err)}
 		}

@@ -499,6 +499,24 @@ type HeldLimit struct {
 	Value string `json:"value,omitzero"`
 }
 
+// Hunk defines model for Hunk.
+type Hunk struct {
+	// Id identifies the hunk by its file and its lines
+	Id string `json:"id,omitzero"`
+
+	// Path absolute
+	Path string `json:"path,omitzero"`
+
+	// Text the hunk, as in a patch
+	Text string `json:"text,omitzero"`
+}
+
+// HunksOutputBody defines model for HunksOutputBody.
+type HunksOutputBody struct {
+	// Hunks in the order of the files, and of the lines in each
+	Hunks []Hunk `json:"hunks"`
+}
+
 // Info defines model for Info.
 type Info struct {
 	Gid int32 `json:"gid"`
@@ -937,6 +955,9 @@ type PromoteInputBody struct {
 	// DryRun check everything and change nothing
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
+	// Hunks by the absolute paths of changed text files, the IDs of the hunks to promote, and no others of these files; commits then stay in the sandbox
+	Hunks map[string]*[]string `json:"hunks,omitempty"`
+
 	// Mine answer conflicts at these paths with the sandbox's version
 	Mine []string `json:"mine,omitempty"`
 
@@ -1009,6 +1030,9 @@ type ProveInputBody struct {
 
 // RaceAttempt defines model for RaceAttempt.
 type RaceAttempt struct {
+	// AddedLines how many lines of text it added to these; missing where it changed a file that the server may not read
+	AddedLines *int64 `json:"added_lines,omitempty"`
+
 	// Attempt counts from 1
 	Attempt int64 `json:"attempt"`
 
@@ -1017,6 +1041,9 @@ type RaceAttempt struct {
 
 	// Checked the exit status of the check
 	Checked *int64 `json:"checked,omitempty"`
+
+	// DeletedLines how many lines of text it deleted
+	DeletedLines *int64 `json:"deleted_lines,omitempty"`
 
 	// Exit the exit status of its command
 	Exit *int64 `json:"exit,omitempty"`
@@ -1066,6 +1093,9 @@ type RaceRequest struct {
 
 	// Jobs how many attempts run at once; by default all
 	Jobs *int64 `json:"jobs,omitempty"`
+
+	// KeepPassed the sandboxes of all attempts that passed stay, also beside a winner's
+	KeepPassed bool `json:"keep_passed,omitempty,omitzero"`
 
 	// Lower with score: the lowest wins
 	Lower   bool        `json:"lower,omitempty,omitzero"`
@@ -1187,6 +1217,9 @@ type SandboxBase string
 // Select defines model for Select.
 type Select struct {
 	Allow *Allow `json:"allow,omitempty"`
+
+	// Hunks by the absolute paths of changed text files, the IDs of the hunks to promote, and no others of these files; commits then stay in the sandbox
+	Hunks map[string]*[]string `json:"hunks,omitempty"`
 
 	// Only only changes at or below these paths or patterns, absolute or relative to the workspace
 	Only []string `json:"only,omitempty"`
@@ -1615,6 +1648,12 @@ type ForkSandboxParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
+// ListHunksParams defines parameters for ListHunks.
+type ListHunksParams struct {
+	// IdempotencyKey a text of the caller's own: a repeated request with it is not carried out again, but gets the first response, for 10 minutes and while the server runs
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
 // GetNetParams defines parameters for GetNet.
 type GetNetParams struct {
 	// Refused only refusals
@@ -1710,6 +1749,9 @@ type RenameFileJSONRequestBody = RenameInputBody
 
 // ForkSandboxJSONRequestBody defines body for ForkSandbox for application/json ContentType.
 type ForkSandboxJSONRequestBody = ForkInputBody
+
+// ListHunksJSONRequestBody defines body for ListHunks for application/json ContentType.
+type ListHunksJSONRequestBody = Select
 
 // SetLimitsJSONRequestBody defines body for SetLimits for application/json ContentType.
 type SetLimitsJSONRequestBody = LimitsInputBody
@@ -1948,7 +1990,7 @@ type ClientInterface interface {
 
 	// RaceWithBody Run several attempts at once and choose the best
 	//
-	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1957,7 +1999,7 @@ type ClientInterface interface {
 
 	// Race Run several attempts at once and choose the best
 	//
-	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2183,6 +2225,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/sandboxes/{name}/fork (the `ForkSandbox` operationId).
 	ForkSandbox(ctx context.Context, name string, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListHunksWithBody List the hunks of changed text files
+	//
+	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+	ListHunksWithBody(ctx context.Context, name string, params *ListHunksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListHunks List the hunks of changed text files
+	//
+	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+	ListHunks(ctx context.Context, name string, params *ListHunksParams, body ListHunksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetLimits Return the limits and the present use of a sandbox
 	//
@@ -2698,7 +2758,7 @@ func (c *Client) Prove(ctx context.Context, params *ProveParams, body ProveJSONR
 
 // RaceWithBody Run several attempts at once and choose the best
 //
-// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2717,7 +2777,7 @@ func (c *Client) RaceWithBody(ctx context.Context, params *RaceParams, contentTy
 
 // Race Run several attempts at once and choose the best
 //
-// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3244,6 +3304,44 @@ func (c *Client) ForkSandboxWithBody(ctx context.Context, name string, params *F
 // Corresponds with POST /v1/sandboxes/{name}/fork (the `ForkSandbox` operationId).
 func (c *Client) ForkSandbox(ctx context.Context, name string, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewForkSandboxRequest(c.Server, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListHunksWithBody List the hunks of changed text files
+//
+// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+func (c *Client) ListHunksWithBody(ctx context.Context, name string, params *ListHunksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListHunksRequestWithBody(c.Server, name, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListHunks List the hunks of changed text files
+//
+// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+func (c *Client) ListHunks(ctx context.Context, name string, params *ListHunksParams, body ListHunksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListHunksRequest(c.Server, name, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5981,6 +6079,68 @@ func NewForkSandboxRequestWithBody(server string, name string, params *ForkSandb
 	return req, nil
 }
 
+// NewListHunksRequest calls the generic ListHunks builder with application/json body
+func NewListHunksRequest(server string, name string, params *ListHunksParams, body ListHunksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewListHunksRequestWithBody(server, name, params, "application/json", bodyReader)
+}
+
+// NewListHunksRequestWithBody constructs an http.Request for the ListHunks method, with any body, and a specified content type
+func NewListHunksRequestWithBody(server string, name string, params *ListHunksParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/hunks", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetLimitsRequest constructs an http.Request for the GetLimits method
 func NewGetLimitsRequest(server string, name string) (*http.Request, error) {
 	var err error
@@ -7012,7 +7172,7 @@ type ClientWithResponsesInterface interface {
 
 	// RaceWithBodyWithResponse Run several attempts at once and choose the best
 	//
-	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7021,7 +7181,7 @@ type ClientWithResponsesInterface interface {
 
 	// RaceWithResponse Run several attempts at once and choose the best
 	//
-	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+	// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7273,6 +7433,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/sandboxes/{name}/fork (the `ForkSandbox` operationId).
 	ForkSandboxWithResponse(ctx context.Context, name string, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*ForkSandboxResponse, error)
+
+	// ListHunksWithBodyWithResponse List the hunks of changed text files
+	//
+	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+	ListHunksWithBodyWithResponse(ctx context.Context, name string, params *ListHunksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ListHunksResponse, error)
+
+	// ListHunksWithResponse List the hunks of changed text files
+	//
+	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+	ListHunksWithResponse(ctx context.Context, name string, params *ListHunksParams, body ListHunksJSONRequestBody, reqEditors ...RequestEditorFn) (*ListHunksResponse, error)
 
 	// GetLimitsWithResponse Return the limits and the present use of a sandbox
 	//
@@ -8932,6 +9110,46 @@ func (r ForkSandboxResponse) StatusCode() int {
 	return 0
 }
 
+type ListHunksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *HunksOutputBody
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListHunksResponse) GetJSON200() *HunksOutputBody {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListHunksResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListHunksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListHunksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListHunksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type GetLimitsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -9810,7 +10028,7 @@ func (c *ClientWithResponses) ProveWithResponse(ctx context.Context, params *Pro
 
 // RaceWithBodyWithResponse Run several attempts at once and choose the best
 //
-// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9825,7 +10043,7 @@ func (c *ClientWithResponses) RaceWithBodyWithResponse(ctx context.Context, para
 
 // RaceWithResponse Run several attempts at once and choose the best
 //
-// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.
+// Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be promoted by its own route, or those of all attempts that passed where nothing chooses one or keep_passed is set. All others are removed: all of them, if the caller goes.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -10262,6 +10480,36 @@ func (c *ClientWithResponses) ForkSandboxWithResponse(ctx context.Context, name 
 		return nil, err
 	}
 	return ParseForkSandboxResponse(rsp)
+}
+
+// ListHunksWithBodyWithResponse List the hunks of changed text files
+//
+// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+func (c *ClientWithResponses) ListHunksWithBodyWithResponse(ctx context.Context, name string, params *ListHunksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ListHunksResponse, error) {
+	rsp, err := c.ListHunksWithBody(ctx, name, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListHunksResponse(rsp)
+}
+
+// ListHunksWithResponse List the hunks of changed text files
+//
+// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{name}/hunks (the `ListHunks` operationId).
+func (c *ClientWithResponses) ListHunksWithResponse(ctx context.Context, name string, params *ListHunksParams, body ListHunksJSONRequestBody, reqEditors ...RequestEditorFn) (*ListHunksResponse, error) {
+	rsp, err := c.ListHunks(ctx, name, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListHunksResponse(rsp)
 }
 
 // GetLimitsWithResponse Return the limits and the present use of a sandbox
@@ -11819,6 +12067,39 @@ func ParseForkSandboxResponse(rsp *http.Response) (*ForkSandboxResponse, error) 
 			return nil, err
 		}
 		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListHunksResponse parses an HTTP response from a ListHunksWithResponse call
+func ParseListHunksResponse(rsp *http.Response) (*ListHunksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListHunksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest HunksOutputBody
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

@@ -1,7 +1,9 @@
 package page_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -65,8 +67,12 @@ func TestInABrowser(t *testing.T) {
 		"APersonLogsIn":                   personLogsIn,
 		"HostileNamesAreTexts":            hostileNamesAreTexts,
 		"APersonPromotesWhatTheyApproved": personPromotesWhatTheyApproved,
+		"APersonPromotesAHunk":            personPromotesAHunk,
 		"OutputComesAsItIsWritten":        outputComesAsItIsWritten,
 		"APersonDecidesOnJobs":            personDecidesOnJobs,
+		"APersonUsesATerminal":            personUsesATerminal,
+		"NoTerminalWithoutTheScope":       noTerminalWithoutTheScope,
+		"APersonChoosesAWinner":           personChoosesAWinner,
 	} {
 		t.Run(name, func(t *testing.T) { play(t, b.Fresh(t)) })
 	}
@@ -205,6 +211,46 @@ func personPromotesWhatTheyApproved(t *testing.T, b *browser.Browser) {
 	b.Is(review+".disabled", true)
 }
 
+// personPromotesAHunk: of a text of which the rest stays in the sandbox, by the keyboard.
+func personPromotesAHunk(t *testing.T, b *browser.Browser) {
+	d := openDesk(t)
+	var lines strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&lines, "line %d\n", i)
+	}
+	if err := os.WriteFile(d.work+"/long.txt", []byte(lines.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.snapfs("new", "t1")
+	d.snapfs("exec", "t1", "--", "sh", "-c", "sed 's/line 2$/good <b>/; s/line 25$/bad/' long.txt > /tmp/new; cat /tmp/new > long.txt; echo two > a.txt")
+	d.begin(b, token.Scopes()...)
+	browser.Eval[any](b, "location.hash = '#/sandbox/t1'")
+	b.Is("!!document.getElementById('title')", true)
+	plan := openSection(b, "p", "Promotion")
+	b.Is(plan+".querySelectorAll('tbody tr').length", 2) // a.txt, long.txt
+	browser.Eval[any](b, plan+".querySelector('button[aria-label^=hunks][aria-label$=\"long.txt\"]').click()")
+	b.Is(plan+".querySelectorAll('.hunk').length", 2)
+	b.Is(plan+".innerText.includes('\\n0\\n')", false)
+	b.Is(plan+".querySelector('.hunk pre').textContent.includes('+good <b>')", true)
+	browser.Eval[any](b, "document.activeElement.blur()")
+	for _, decide := range []string{"x", "", "a", "x"} { // a.txt, long.txt and its hunks
+		b.Press("j")
+		if decide != "" {
+			b.Press(decide)
+		}
+	}
+	b.Is(plan+".innerText.includes('1 approved, 1 rejected, 0 open')", true)
+	browser.Eval[any](b, "[..."+plan+".querySelectorAll('button')].find(b => b.textContent === 'Review what is approved').click()")
+	b.Is("document.activeElement.textContent", "Promote")
+	b.Is(plan+".innerText.includes('1 of 2 hunks')", true)
+	browser.Eval[any](b, "document.activeElement.click()")
+	b.Is("document.activeElement.textContent", "Undo")
+	if want := strings.Replace(lines.String(), "line 2\n", "good <b>\n", 1); d.real("long.txt") != want || d.real("a.txt") != "one\n" {
+		t.Errorf("promoted: %q, %q", d.real("long.txt"), d.real("a.txt"))
+	}
+	d.unharmed(b)
+}
+
 // outputComesAsItIsWritten: of a command that the page starts.
 func outputComesAsItIsWritten(t *testing.T, b *browser.Browser) {
 	d := openDesk(t)
@@ -247,6 +293,24 @@ func personDecidesOnJobs(t *testing.T, b *browser.Browser) {
 // axe is the checker of accessibility, and the version that the test was written for.
 const axe = "axe-core@4.14.1"
 
+// xterm are the packages of which the page has files, in static/xterm.
+var xterm = []string{"@xterm/xterm@6.0.0", "@xterm/addon-fit@0.11.0"}
+
+// ofThePackages checks that the page's files of xterm.js are those of the packages in a directory.
+func ofThePackages(t *testing.T, packages string) {
+	t.Helper()
+	for file, of := range map[string]string{
+		"xterm.mjs": "xterm/lib/xterm.mjs", "xterm.css": "xterm/css/xterm.css", "LICENSE": "xterm/LICENSE",
+		"addon-fit.mjs": "addon-fit/lib/addon-fit.mjs", "LICENSE.addon-fit": "addon-fit/LICENSE",
+	} {
+		ours, err := os.ReadFile("static/xterm/" + file)
+		theirs, errTheirs := os.ReadFile(packages + of)
+		if err := errors.Join(err, errTheirs); err != nil || !bytes.Equal(ours, theirs) {
+			t.Errorf("static/xterm/%s is not %s: %v", file, of, err)
+		}
+	}
+}
+
 // TestInABrowserThePageIsAccessible: axe finds nothing, in light and dark, in any view. Only make test-long runs it: it
 // fetches axe.
 func TestInABrowserThePageIsAccessible(t *testing.T) {
@@ -258,15 +322,17 @@ func TestInABrowserThePageIsAccessible(t *testing.T) {
 	dir := treetest.Dir(t)
 	ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer stop()
-	if out, err := exec.CommandContext(ctx, "npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier", "--ignore-scripts", "--cache", dir+"/cache", axe).CombinedOutput(); err != nil {
+	install := append([]string{"install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier", "--ignore-scripts", "--cache", dir + "/cache", axe}, xterm...)
+	if out, err := exec.CommandContext(ctx, "npm", install...).CombinedOutput(); err != nil {
 		treetest.SkipUnreachable(t, "the package "+axe, string(out))
 	}
+	ofThePackages(t, dir+"/node_modules/@xterm/")
 	library, err := os.ReadFile(dir + "/node_modules/axe-core/axe.min.js")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.snapfs("new", "--memory", "1G", "t1")
-	d.snapfs("exec", "t1", "--", "sh", "-c", "echo two > b.txt; echo one > a.txt; chmod u+s b.txt")
+	d.snapfs("exec", "t1", "--", "sh", "-c", "echo two > b.txt; echo 1 > a.txt; chmod u+s b.txt")
 	d.snapfs("exec", "--detach", "t1", "--", "echo", "hello")
 	d.snapfs("job", "submit", "--", "sh", "-c", "echo good > good.txt")
 	d.snapfs("job", "work", "--once")
@@ -293,7 +359,18 @@ func TestInABrowserThePageIsAccessible(t *testing.T) {
 		for key, title := range map[string]string{"p": "Promotion", "d": "Drift", "r": "Commands", "u": "Usage"} {
 			openSection(b, key, title)
 		}
+		openSection(b, "t", "Terminal")
+		openTerminal(b, `printf '\033[31mred \033[38;2;200;200;40mpale\033[0m\n'; exec sleep 600`)
+		b.Is(screen+".includes('red pale')", true)
 		check(scheme + ": a sandbox")
+		browser.Eval[any](b, terminal+".querySelector('input[type=checkbox]').click()")
+		b.Is("!!document.querySelector('.xterm-accessibility')", true)
+		check(scheme + ": a terminal for a screen reader")
+		press(b, "X", 88, 2|8, "")
+		browser.Eval[any](b, "document.activeElement.click()")
+		b.Is(terminal+".lastChild.textContent", "You have ended the command.")
+		browser.Eval[any](b, "[...document.querySelectorAll('button')].find(b => b.textContent === 'Hunks').click()")
+		b.Is("document.querySelectorAll('.hunk').length", 1)
 		browser.Eval[any](b, "[...document.querySelectorAll('button')].filter(b => /^(Approve all|Output|Lines)$/.test(b.textContent)).forEach(b => b.click())")
 		b.Is("document.getElementById('output').textContent", "hello\n")
 		browser.Eval[any](b, "[...document.querySelectorAll('button')].find(b => b.textContent === 'Review what is approved').click()")
@@ -306,6 +383,16 @@ func TestInABrowserThePageIsAccessible(t *testing.T) {
 		b.Press("3")
 		b.Is("document.querySelectorAll('#log li').length > 3", true)
 		check(scheme + ": events")
+		b.Press("4")
+		setRace(b, "attempts", "echo 2 > a.txt\nexit 1")
+		browser.Eval[any](b, "document.querySelector('form.race').requestSubmit()")
+		b.Is("document.querySelectorAll('section.wide tbody tr').length", 2)
+		browser.Eval[any](b, "document.querySelector('section.wide button').click(); document.querySelector('[aria-label=\"Choose attempt 1\"]').click()")
+		b.Is("document.activeElement.textContent", "Promotion of attempt 1")
+		check(scheme + ": races")
+		browser.Eval[any](b, "document.querySelector('[aria-label=\"Remove attempt 1\"]').click()")
+		b.Is("document.querySelectorAll('section.wide').length", 0)
+		browser.Eval[any](b, "document.activeElement.blur()")
 		b.Press("?")
 		b.Is("document.getElementById('help').open", true)
 		check(scheme + ": help")

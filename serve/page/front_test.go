@@ -91,13 +91,22 @@ func TestThePageLoadsNothingFromElsewhereAndRunsNothingInline(t *testing.T) {
 	if inline := regexp.MustCompile(`<script[^>]*>[^<]|<style|\s(on\w+|style)=|https?:`).FindString(w.Body.String()); inline != "" {
 		t.Errorf("the page has %q", inline)
 	}
-	for _, file := range []string{"main.js", "api.js", "dom.js", "sandboxes.js", "plan.js", "commands.js", "usage.js", "jobs.js", "page.css", "icon.svg"} {
+	for _, file := range []string{"main.js", "api.js", "dom.js", "sandboxes.js", "plan.js", "commands.js", "usage.js", "jobs.js", "terminal.js", "styles.js", "races.js", "page.css", "icon.svg"} {
 		w := d.do("GET", "/page/"+file, "")
 		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/2000/svg", "")
 		if w.Code != http.StatusOK || w.Header().Get("Content-Security-Policy") == "" || strings.Contains(w.Header().Get("Content-Type"), "html") {
 			t.Errorf("%s: %d %v", file, w.Code, w.Header())
 		}
 		if bad := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|https?://`).FindString(text); bad != "" {
+			t.Errorf("%s has %q", file, bad)
+		}
+	}
+	for file, kind := range map[string]string{"xterm/xterm.mjs": "text/javascript", "xterm/addon-fit.mjs": "text/javascript", "xterm/xterm.css": "text/css", "xterm/LICENSE": "text/plain"} {
+		w := d.do("GET", "/page/"+file, "")
+		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || !strings.HasPrefix(got, kind) {
+			t.Errorf("%s: %d, a %s", file, w.Code, got)
+		}
+		if bad := regexp.MustCompile(`@import|url\(`).FindString(w.Body.String()); bad != "" && kind == "text/css" {
 			t.Errorf("%s has %q", file, bad)
 		}
 	}
@@ -146,6 +155,45 @@ func TestACookieIsWorthNothingWithoutItsKey(t *testing.T) {
 	// Without the headers of a browser, a key is that of one.
 	if got := d.do("GET", "/v1/sandboxes", "", "X-Snapfs-Key", key).Body.String(); got != none {
 		t.Error(got)
+	}
+}
+
+// TestAWebSocketBringsItsKeyAsASubprotocol: with the same checks as a request with a header, and nobody behind the page
+// gets it.
+func TestAWebSocketBringsItsKeyAsASubprotocol(t *testing.T) {
+	d := newDoor(t)
+	text := d.token(token.Run)
+	c, key := d.login(`{"token": "` + text + `"}`)
+	var offered string
+	d.front = d.page.Front(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		offered = r.Header.Get("Sec-WebSocket-Protocol")
+		fmt.Fprintf(w, "passed %q", r.Header.Get("Authorization"))
+	}))
+	const own = "http://" + host
+	for _, test := range []struct{ what, origin, protocols, want, offers string }{
+		{"the page", own, "snapfs.terminal.v1, snapfs.key." + key, `passed "Bearer ` + text + `"`, "snapfs.terminal.v1"},
+		{"the key alone", own, "snapfs.key." + key, `passed "Bearer ` + text + `"`, ""},
+		{"no key", own, "snapfs.terminal.v1", `passed "none"`, "snapfs.terminal.v1"},
+		{"another key", own, "snapfs.terminal.v1,snapfs.key." + key[1:] + "A", `passed "none"`, "snapfs.terminal.v1"},
+		{"no origin", "", "snapfs.terminal.v1, snapfs.key." + key, "", ""},
+		{"another origin", "http://evil.example", "snapfs.terminal.v1, snapfs.key." + key, "", ""},
+		{"another port", "http://127.0.0.1:9999", "snapfs.terminal.v1, snapfs.key." + key, "", ""},
+		{"no site", "null", "snapfs.terminal.v1, snapfs.key." + key, "", ""},
+	} {
+		offered = ""
+		headers := []string{"Cookie", c.Name + "=" + c.Value, "Connection", "Upgrade", "Upgrade", "WebSocket", "Sec-WebSocket-Protocol", test.protocols}
+		if test.origin != "" {
+			headers = append(headers, "Origin", test.origin)
+		}
+		w := d.do("GET", "/v1/sandboxes/t1/terminal", "", headers...)
+		if test.want == "" && w.Code != http.StatusForbidden || test.want != "" && w.Body.String() != test.want || offered != test.offers {
+			t.Errorf("%s: %d %s, offers %q", test.what, w.Code, w.Body, offered)
+		}
+	}
+	// Only a WebSocket may bring it so.
+	w := d.do("GET", "/v1/sandboxes", "", "Cookie", c.Name+"="+c.Value, "Origin", own, "Sec-WebSocket-Protocol", "snapfs.key."+key)
+	if w.Body.String() != `passed "none"` {
+		t.Errorf("no WebSocket: %s", w.Body)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
@@ -29,6 +30,7 @@ type desk struct {
 	work, state string
 	base        string // the URL, without the slash at its end
 	page        *page.Page
+	stop        func() error // ends the server
 }
 
 // newDesk returns a desk whose server runs in this process. A person could name the workspace so that it hurts.
@@ -84,9 +86,12 @@ func openDesk(t *testing.T) *desk {
 	case err := <-done:
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	d.stop = sync.OnceValue(func() error {
 		stop()
-		if err := errors.Join(<-done, helper.Close()); err != nil {
+		return errors.Join(<-done, helper.Close())
+	})
+	t.Cleanup(func() {
+		if err := d.stop(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -12,6 +12,7 @@
 package page
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"mime"
@@ -85,6 +86,7 @@ func (p *Page) Front(next http.Handler) http.Handler {
 			r.Header.Set("Authorization", "Bearer "+text)
 		}
 		r.Header.Del("Cookie")
+		withoutKey(r)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -99,7 +101,7 @@ func serveFile(w http.ResponseWriter, r *http.Request, data []byte) {
 	}
 	kind := "text/html; charset=utf-8"
 	if r.URL.Path != "/" {
-		kind = mime.TypeByExtension(path.Ext(r.URL.Path))
+		kind = cmp.Or(mime.TypeByExtension(path.Ext(r.URL.Path)), "text/plain; charset=utf-8")
 	}
 	for name, value := range map[string]string{
 		"Content-Type": kind, "Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
@@ -117,7 +119,7 @@ func serveFile(w http.ResponseWriter, r *http.Request, data []byte) {
 // and no script can remove it. Older ones send Origin with a request that changes something and could come
 // from another site.
 func ofBrowser(r *http.Request) bool {
-	return r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" || r.Header.Get(keyHeader) != ""
+	return r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" || keyOf(r) != ""
 }
 
 // sameOrigin reports whether a browser's request comes from the web page of this server, or from the person
@@ -128,7 +130,7 @@ func sameOrigin(r *http.Request) bool {
 	}
 	origin := r.Header.Get("Origin")
 	if origin == "" {
-		return true
+		return !isSocket(r) // a browser always sends it with these
 	}
 	scheme := "http"
 	if r.TLS != nil {

@@ -27,6 +27,9 @@ const (
 
 	// keyHeader is the request header with the key that decrypts the cookie of a browser's session.
 	keyHeader = "X-Snapfs-Key"
+	// keyProtocol begins the WebSocket subprotocol with this key, in the request header protocolHeader.
+	keyProtocol    = "snapfs.key."
+	protocolHeader = "Sec-Websocket-Protocol"
 	// maxLogin is the largest size in bytes of the body of a browser's request to log in.
 	maxLogin = 4096
 	// minted begins the names of API tokens that were made for a session by a login link, and that end with
@@ -204,6 +207,48 @@ func cookie(r *http.Request, value string) *http.Cookie {
 	return &http.Cookie{Name: "snapfs_" + port, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil}
 }
 
+// isSocket reports whether the request opens a WebSocket.
+func isSocket(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }
+
+// keyOf returns the encoded key of the cookie of a browser's session that came with the request, or "". A
+// script of a page can send no header with a WebSocket, so there it comes as a subprotocol.
+func keyOf(r *http.Request) string {
+	if key := r.Header.Get(keyHeader); key != "" || !isSocket(r) {
+		return key
+	}
+	for _, name := range subprotocols(r) {
+		if key, ok := strings.CutPrefix(name, keyProtocol); ok {
+			return key
+		}
+	}
+	return ""
+}
+
+// withoutKey removes the key of the cookie of a browser's session from the request, which goes on to the API
+// and perhaps to a server inside a sandbox.
+func withoutKey(r *http.Request) {
+	r.Header.Del(keyHeader)
+	names := subprotocols(r)
+	others := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, keyProtocol) })
+	switch {
+	case len(others) == len(names):
+	case len(others) == 0:
+		r.Header.Del(protocolHeader)
+	default:
+		r.Header.Set(protocolHeader, strings.Join(others, ", "))
+	}
+}
+
+// subprotocols returns the names of the subprotocols that the request to open a WebSocket offers.
+func subprotocols(r *http.Request) (names []string) {
+	for _, line := range r.Header.Values(protocolHeader) {
+		for name := range strings.SplitSeq(line, ",") {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names
+}
+
 // seal encrypts the API token text, for the cookie of a browser's session, with a new random key, and returns
 // both encoded.
 func seal(text string) (key, sealed string, err error) {
@@ -219,7 +264,7 @@ func seal(text string) (key, sealed string, err error) {
 // open decrypts the token in the cookie of a request. It returns an error if the request has no cookie, or
 // not its key.
 func (p *Page) open(r *http.Request) (text string, err error) {
-	key, err := base64.RawURLEncoding.DecodeString(r.Header.Get(keyHeader))
+	key, err := base64.RawURLEncoding.DecodeString(keyOf(r))
 	if err != nil || len(key) != 32 {
 		return "", http.ErrNoCookie
 	}

@@ -78,30 +78,59 @@ const forkLives = time.Hour
 //
 // Errors: those of ask and of Reconciler.Promote. After any error the real tree and the sandbox are
 // unchanged. After a kill, a fork of the sandbox stays for an hour.
-func Promote(ctx context.Context, e *engine.Engine, name string, o reconcile.PromoteOptions, ask Asker) (r Result, err error) {
+func Promote(ctx context.Context, e *engine.Engine, name string, o reconcile.PromoteOptions, ask Asker) (Result, error) {
+	return promotePicked(ctx, e, name, o, ask, func() error { return nil })
+}
+
+// promotePicked does what [Promote] does, unless check, which it calls after the last question, returns an
+// error.
+func promotePicked(ctx context.Context, e *engine.Engine, name string, o reconcile.PromoteOptions, ask Asker, check func() error) (r Result, err error) {
+	err = picking(ctx, e, name, o.Only, ask, func(p *picker) error {
+		if err := check(); err != nil {
+			return err
+		}
+		if r.Left, r.Picked = p.left, len(p.picked) > 0; !r.Picked {
+			return nil
+		}
+		o.Only, o.Files = p.picked, p.fork.Name
+		if r.Promoted, err = e.Reconcile.Promote(ctx, name, o); err != nil || o.DryRun {
+			return err
+		}
+		if err := p.recognise(context.WithoutCancel(ctx)); err != nil {
+			e.Notice("promoted, but the sandbox's baseline was not updated: " + err.Error())
+		}
+		return nil
+	})
+	return r, err
+}
+
+// picking asks about each change of the sandbox called name that the patterns of selected select, and calls do
+// with the answers. Meanwhile the picked changes are in a fork of the sandbox, which it removes. Errors: those
+// of ask and of do.
+func picking(ctx context.Context, e *engine.Engine, name string, selected []string, ask Asker, do func(p *picker) error) (err error) {
 	rec, fork, err := forkOf(ctx, e, name)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), fork.Name)) }()
 	changes, err := e.Compare.Changes(ctx, fork)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer changes.Close()
-	p := picker{e: e, rec: rec, fork: fork, forked: time.Now(), ask: ask}
+	p := &picker{e: e, rec: rec, fork: fork, forked: time.Now(), ask: ask}
 	if p.base, err = e.Baseline.Read(fork); err != nil {
-		return r, err
+		return err
 	}
 	for _, problem := range changes.FindCommits() {
 		e.Notice(problem)
 	}
 	if err := changes.FindRenames(ctx); err != nil {
-		return r, err
+		return err
 	}
-	only, err := compare.PatternsOf(fork.Workspace, o.Only)
+	only, err := compare.PatternsOf(fork.Workspace, selected)
 	if err != nil {
-		return r, err
+		return err
 	}
 	for _, part := range changes.Parts {
 		part, ok := only.Part(part, new(int))
@@ -110,23 +139,13 @@ func Promote(ctx context.Context, e *engine.Engine, name string, o reconcile.Pro
 		}
 		part.Changes = only.Pick(part.Root, part.Changes)
 		if err := p.part(ctx, part); err != nil {
-			return r, err
+			return err
 		}
 	}
 	if err := only.Unmatched("--only"); err != nil {
-		return r, err
+		return err
 	}
-	if r.Left, r.Picked = p.left, len(p.picked) > 0; !r.Picked {
-		return r, nil
-	}
-	o.Only, o.Files = p.picked, fork.Name
-	if r.Promoted, err = e.Reconcile.Promote(ctx, name, o); err != nil || o.DryRun {
-		return r, err
-	}
-	if err := p.recognise(context.WithoutCancel(ctx)); err != nil {
-		e.Notice("promoted, but the sandbox's baseline was not updated: " + err.Error())
-	}
-	return r, nil
+	return do(p)
 }
 
 // forkOf makes a fork of the sandbox called name, from which the picked changes are promoted, and returns

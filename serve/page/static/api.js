@@ -35,6 +35,10 @@ export async function post(url, body, options) {
   return r.status === 204 ? null : r.json();
 }
 
+// socket opens a WebSocket. A browser sends no header of a page's with it, so the key of the session goes as a subprotocol,
+// which the server reads and passes to nobody.
+export const socket = (url, protocol) => new WebSocket(location.origin.replace(/^http/, 'ws') + url, [protocol, 'snapfs.key.' + key()]);
+
 export const of = name => '/v1/sandboxes/' + encodeURIComponent(name);
 
 // sandboxes returns all sandboxes.
@@ -59,7 +63,7 @@ export async function text(response, onText) {
 }
 
 // lines passes each line of a streamed text to onLine.
-async function lines(response, onLine) {
+export async function lines(response, onLine) {
   let rest = '';
   await text(response, part => {
     const all = (rest + part).split('\n');

@@ -2,6 +2,8 @@ import {el, fill, id, say, when, latest} from './dom.js';
 import {follow, login, logout, session, whenEnded, past, get} from './api.js';
 import * as home from './sandboxes.js';
 import * as jobs from './jobs.js';
+import * as races from './races.js';
+import {endAll} from './terminal.js';
 
 // A view has show(main, argument, session), which fills main, and event(ev), and may have key(letter), which reports
 // whether it used it.
@@ -30,7 +32,7 @@ let me = null, view = null, stop = null, missed = false;
 function route() {
   if (!me) return;
   const [, name, argument] = location.hash.split('/');
-  view = {jobs, events}[name] ?? home;
+  view = {jobs, events, races}[name] ?? home;
   for (const a of id('views').querySelectorAll('a')) {
     if ((a.hash.split('/')[1] || 'sandbox') === (name || 'sandbox')) a.setAttribute('aria-current', 'page');
     else a.removeAttribute('aria-current');
@@ -77,6 +79,8 @@ function begin(session) {
 function askLogin(text) {
   me = view = null;
   stop?.abort();
+  endAll();
+  races.end();
   id('views').hidden = id('who').hidden = true;
   const input = el('input', {type: 'password', id: 'token', autocomplete: 'off', required: true, 'aria-describedby': 'how'});
   fill(id('main'), el('section', {class: 'card login'}, el('h2', {}, 'Log in'),
@@ -101,14 +105,15 @@ id('close').addEventListener('click', () => id('help').close());
 id('skip').addEventListener('click', ev => { ev.preventDefault(); id('main').focus(); });
 
 addEventListener('keydown', ev => {
-  const typing = ev.target.closest?.('input:not([type=checkbox])');
+  if (ev.target.closest?.('.xterm')) return; // all keys are the terminal's
+  const typing = ev.target.closest?.('input:not([type=checkbox]), textarea, select');
   if (!me || ev.ctrlKey || ev.altKey || ev.metaKey || id('help').open) return;
   if (ev.key === 'Escape') {
     if (typing) typing.blur(); else if (view === home) home.key('Escape');
     return;
   }
   if (typing || !id('letters').checked) return;
-  const go = {1: '#/', 2: '#/jobs', 3: '#/events'}[ev.key];
+  const go = {1: '#/', 2: '#/jobs', 3: '#/events', 4: '#/races'}[ev.key];
   if (ev.key === '?') id('help').showModal();
   else if (go) location.hash = go;
   else if (!view?.key?.(ev.key)) return;

@@ -1,6 +1,6 @@
-// The plan of a promotion: a person approves or rejects each step, sees the plan of what is approved, and promotes
-// exactly that, by its fingerprint.
-import {el, fill, say, button, count, path} from './dom.js';
+// The plan of a promotion: a person approves or rejects each step, or each hunk of a changed text, sees the plan of what is
+// approved, and promotes exactly that, by its fingerprint.
+import {el, fill, say, button, count, output, path} from './dom.js';
 import {of, post} from './api.js';
 import {literal} from './sandboxes.js';
 
@@ -21,7 +21,7 @@ export class Plan {
       const why = held.get(s.path);
       return {path: s.path, do: s.do, what: s.what ?? [], merged: s.merged, why, key: JSON.stringify([s, why]), yes: undefined};
     });
-    for (const r of this.rows) r.yes = before.get(r.key);
+    for (const r of this.rows) r.yes = before.get(r.key) === 'some' ? undefined : before.get(r.key);
     this.draw();
   }
 
@@ -46,25 +46,66 @@ export class Plan {
 
   row(r) {
     r.buttons = [['Approve', true], ['Reject', false]].map(([text, yes]) => button(text, () => this.set(r, yes), {'aria-label': `${text} ${r.path}`}));
+    r.lines = el('div', {class: 'hunks', hidden: true});
+    r.split = r.do === 'change' && r.what.includes('content') && button('Hunks', () => this.split(r), {'aria-label': `hunks of ${r.path}`, 'aria-expanded': 'false'});
     r.tr = el('tr', {onfocusin: () => { for (const o of this.rows) o.tr.classList.toggle('now', o === r); }},
       el('td', {class: r.do}, r.do), el('td', {}, path(r.path), r.what.length ? el('span', {class: 'dim'}, ' ' + r.what.join(', ')) : null,
-        r.merged && el('span', {class: 'dim'}, ' combines both sides'), r.why?.map(w => el('div', {class: 'warn'}, 'needs approval: ', w))),
-      el('td', {}, el('div', {class: 'buttons'}, r.buttons)));
+        r.merged && el('span', {class: 'dim'}, ' combines both sides'), r.why?.map(w => el('div', {class: 'warn'}, 'needs approval: ', w)), r.lines),
+      el('td', {}, el('div', {class: 'buttons'}, r.buttons, r.split)));
     return r.tr;
   }
 
+  // split shows the hunks of a changed text, to decide on each, or hides them.
+  async split(r) {
+    try {
+      if (!r.hunks) {
+        const {hunks} = await post(of(this.s.name) + '/hunks', {only: [literal(this.plan.target, r.path)]});
+        r.hunks = hunks.map(h => ({...h, yes: r.yes}));
+        fill(r.lines, hunks.length ? r.hunks.map((h, i) => this.hunk(r, h, i)) : el('p', {class: 'dim'}, 'It can only be promoted as a whole.'));
+      }
+      r.lines.hidden = !r.lines.hidden;
+      r.split.setAttribute('aria-expanded', String(!r.lines.hidden));
+      this.update();
+    } catch (e) {
+      say(e.message);
+    }
+  }
+
+  hunk(r, h, i) {
+    const pre = el('pre', {tabIndex: 0, 'aria-label': `hunk ${i + 1} of ${r.path}`});
+    pre.textContent = output(h.text);
+    h.buttons = [['Approve', true], ['Reject', false]].map(([text, yes]) => button(text, () => this.setHunk(r, h, yes), {'aria-label': `${text} hunk ${i + 1} of ${r.path}`}));
+    h.tr = el('div', {class: 'hunk'}, pre, el('div', {class: 'buttons'}, h.buttons));
+    return h.tr;
+  }
+
+  // setHunk decides on a hunk; the decision on the file follows: true for all, some for a part.
+  setHunk(r, h, yes) {
+    h.yes = h.yes === yes ? undefined : yes;
+    const all = r.hunks.map(o => o.yes);
+    if (all.includes(undefined)) r.yes = undefined;
+    else if (all.every(Boolean)) r.yes = true;
+    else r.yes = all.some(Boolean) ? 'some' : false;
+    this.update();
+  }
+
   set(r, yes) {
-    r.yes = r.yes === yes ? undefined : yes;
+    this.decided(r, r.yes === yes ? undefined : yes);
     this.update();
   }
 
   all(yes) {
-    for (const r of this.rows) r.yes = yes;
+    for (const r of this.rows) this.decided(r, yes);
     this.update();
   }
 
+  decided(r, yes) {
+    r.yes = yes;
+    for (const h of r.hunks ?? []) h.yes = yes;
+  }
+
   update() {
-    for (const r of this.rows) [true, false].forEach((yes, i) => r.buttons[i].setAttribute('aria-pressed', String(r.yes === yes)));
+    for (const r of this.rows) for (const o of [r, ...r.hunks ?? []]) [true, false].forEach((yes, i) => o.buttons[i].setAttribute('aria-pressed', String(o.yes === yes)));
     const yes = this.rows.filter(r => r.yes).length, open = this.rows.filter(r => r.yes === undefined).length;
     this.tally.textContent = `${yes} approved, ${this.rows.length - yes - open} rejected, ${open} open`;
     this.next.hidden = true;
@@ -79,6 +120,8 @@ export class Plan {
     if (no.length) s.only = yes.filter(r => !no.some(o => o.path.startsWith(r.path + '/'))).map(r => pattern(r.path));
     const allow = yes.filter(r => r.why).map(r => pattern(r.path));
     if (allow.length) s.allow = {paths: allow};
+    const some = yes.filter(r => r.yes === 'some');
+    if (some.length) s.hunks = Object.fromEntries(some.map(r => [r.path, r.hunks.filter(h => h.yes).map(h => h.id)]));
     return s;
   }
 
@@ -86,6 +129,7 @@ export class Plan {
   async review() {
     try {
       const select = this.selection(), yes = new Set(this.rows.filter(r => r.yes).map(r => r.path));
+      const part = s => select.hunks?.[s.path] && el('span', {class: 'dim'}, ` ${select.hunks[s.path].length} of ${count(this.rows.find(r => r.path === s.path).hunks.length, 'hunk')}`);
       const p = await post(of(this.s.name) + '/plan', select);
       const parents = new Set(this.rows.filter(r => r.do === 'add').map(r => r.path));
       const more = p.steps.filter(s => !yes.has(s.path) && !(parents.has(s.path) && [...yes].some(y => y.startsWith(s.path + '/'))));
@@ -94,7 +138,7 @@ export class Plan {
       const once = [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, '0')).join('');
       const promote = button('Promote', () => this.promote(p, select, once, promote), {class: 'main'});
       fill(this.next, el('p', {}, `This makes ${count(p.steps.length, 'change')} in `, path(p.target), ', all or nothing:'),
-        el('ul', {}, p.steps.slice(0, 200).map(s => el('li', {}, el('span', {class: s.do}, s.do), ' ', path(s.path)))), el('p', {}, promote));
+        el('ul', {}, p.steps.slice(0, 200).map(s => el('li', {}, el('span', {class: s.do}, s.do), ' ', path(s.path), part(s)))), el('p', {}, promote));
       this.next.hidden = false;
       promote.focus();
     } catch (e) {
@@ -132,19 +176,22 @@ export class Plan {
     if (this.warning?.isConnected) this.warning.textContent = 'Something has happened in the sandbox since: plan again.';
   }
 
-  // move moves the focus to another step, and reports whether there is one.
+  // move moves the focus to another step, or to another hunk that is shown, and reports whether there is one.
   move(by) {
     if (!this.rows?.length || !this.rows[0].tr.isConnected) return false;
-    const at = this.rows.findIndex(r => r.tr.contains(document.activeElement));
-    this.rows[Math.max(0, Math.min(this.rows.length - 1, at + by))].buttons[0].focus();
+    const all = this.rows.flatMap(r => [r, ...r.lines.hidden ? [] : r.hunks]);
+    const at = all.findLastIndex(o => o.tr.contains(document.activeElement));
+    all[Math.max(0, Math.min(all.length - 1, at + by))].buttons[0].focus();
     return true;
   }
 
-  // decide decides on the step with the focus, and reports whether there is one.
+  // decide decides on the step or the hunk with the focus, and reports whether there is one.
   decide(yes) {
     const r = this.rows?.find(r => r.tr.contains(document.activeElement));
     if (!r) return false;
-    r.yes = yes;
+    const h = r.hunks?.find(h => h.tr?.contains(document.activeElement));
+    if (h && h.yes !== yes) this.setHunk(r, h, yes);
+    else if (!h) this.decided(r, yes);
     this.update();
     return true;
   }

@@ -4,6 +4,7 @@ import {get, of, sandboxes, send} from './api.js';
 import {Plan} from './plan.js';
 import {Commands} from './commands.js';
 import {usage} from './usage.js';
+import {terminal} from './terminal.js';
 
 let me, list, filter, detail, all = [], name = '', sections = {}, timer, due = false, shownFor = '';
 
@@ -80,7 +81,7 @@ function section(letter, title, load, open) {
   const content = el('div');
   let calls = 0;
   const again = async byItself => {
-    const fresh = 'pr'.includes(letter) ? content : el('div'), mine = ++calls;
+    const fresh = 'prt'.includes(letter) ? content : el('div'), mine = ++calls;
     try { await load(fresh); } catch (e) { fill(fresh, el('p', {class: 'warn'}, e.message)); }
     if (fresh !== content && mine === calls && !(byItself && busy(letter))) content.replaceChildren(...fresh.childNodes);
   };
@@ -94,7 +95,8 @@ function make(s) {
   const plan = new Plan(s, me), commands = new Commands(s, me);
   fill(detail, el('section', {class: 'card', 'aria-labelledby': 'title'}, el('h2', {id: 'title'}, s.name), sections.facts),
     section('c', 'Changes', changes(s), true), section('p', 'Promotion', c => plan.load(c)), section('d', 'Drift', drift(s)),
-    section('r', 'Commands', c => commands.load(c)), section('u', 'Usage', c => usage(s, c)));
+    section('r', 'Commands', c => commands.load(c)), section('t', 'Terminal', c => terminal(s, me).load(c)),
+    section('u', 'Usage', c => usage(s, c)));
   sections.p.plan = plan;
 }
 
@@ -172,7 +174,7 @@ export function key(letter) {
     next?.focus();
     next?.click();
   } else if ((letter === 'a' || letter === 'x') && sections.p?.plan.decide(letter === 'a')) return true;
-  else if ('cpdru'.includes(letter) && sections[letter]?.e.isConnected) {
+  else if ('cpdrtu'.includes(letter) && sections[letter]?.e.isConnected) {
     const e = sections[letter].e;
     e.open = !e.open || document.activeElement !== e.firstChild;
     e.firstChild.focus();
