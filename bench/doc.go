@@ -49,12 +49,17 @@ type Options struct {
 
 const kindLayers = "layers"
 
+// kindAPI is the name, in Options.Only, of the measurement of requests to snapfs serve.
+const kindAPI = "api"
+
 // kindGrowth is the name, in Options.Only, of the checks of [Gate] that commands take as long in a larger
 // tree, and among many sandboxes. [Run] has no such measurement.
 const kindGrowth = "growth"
 
 // Kinds returns the names of the kinds of measurement, such as "latency", which Options.Only selects.
-func Kinds() []string { return []string{"latency", "crowd", "inside", "peers", kindLayers, kindGrowth} }
+func Kinds() []string {
+	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindGrowth}
+}
 
 func (o Options) wants(kind string) bool {
 	if len(o.Only) == 0 {
@@ -108,15 +113,14 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 			return report, err
 		}
 	}
-	if o.wants("peers") {
-		results, err := l.peers(ctx)
-		report.Results = append(report.Results, results...)
-		if err != nil {
-			return report, err
+	for _, part := range []struct {
+		kind    string
+		measure func(context.Context) ([]Result, error)
+	}{{"peers", l.peers}, {kindLayers, l.layers}, {kindAPI, l.api}} {
+		if !o.wants(part.kind) {
+			continue
 		}
-	}
-	if o.wants(kindLayers) {
-		results, err := l.layers(ctx)
+		results, err := part.measure(ctx)
 		report.Results = append(report.Results, results...)
 		if err != nil {
 			return report, err

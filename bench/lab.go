@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/snapfs/snapfs/bench/copies"
 	"github.com/snapfs/snapfs/internal/loopdev"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
-	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 const (
@@ -93,9 +93,14 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 	}
 	l.Program, l.Self = filepath.Join(l.dir, programName), filepath.Join(l.dir, selfName)
 	const server = "snapfs-fuse" // which snapfs looks for beside itself
-	if err := errors.Join(copyProgram(l.Program, o.Program), copyProgram(l.Self, o.Self),
-		copyProgram(filepath.Join(l.dir, server), filepath.Join(filepath.Dir(o.Program), server))); err != nil {
+	if err := errors.Join(copies.Program(l.Program, o.Program), copies.Program(l.Self, o.Self),
+		copies.Program(filepath.Join(l.dir, server), filepath.Join(filepath.Dir(o.Program), server))); err != nil {
 		return nil, err
+	}
+	if o.wants(kindAPI) {
+		if err := copies.Program(filepath.Join(l.dir, "snapfs-serve"), filepath.Join(filepath.Dir(o.Program), "snapfs-serve")); err != nil {
+			return nil, err
+		}
 	}
 	l.noBtrfs = l.mountBtrfs(ctx)
 	return l, ctx.Err()
@@ -127,23 +132,6 @@ func sweepLabs(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func copyProgram(to, from string) error {
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	if _, err := vfs.CopyFile(dst, src); err != nil {
-		dst.Close()
-		return err
-	}
-	return errors.Join(dst.Chmod(0o755), dst.Close())
 }
 
 // mountMemory mounts an ext4 from an image in memory and makes it the directory for measurements, so that no

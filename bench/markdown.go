@@ -8,7 +8,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
+
+	"github.com/snapfs/snapfs/bench/timing"
 )
 
 // Markdown writes the report as tables for BENCHMARKS.md. command is the command line that repeats the
@@ -109,6 +110,8 @@ func title(kind string) string {
 		return "A hundred at once"
 	case "inside":
 		return "Work inside, and on the bare tree"
+	case kindAPI:
+		return "By the HTTP API of snapfs serve"
 	case kindLayers:
 		return "Work on a layer above a tree, and on the tree"
 	}
@@ -152,16 +155,5 @@ func (r Result) cells(kind string) []string {
 	if r.Error != "" {
 		n += ", then " + r.Error
 	}
-	return append(cells, n, short(r.Min), short(r.P50), short(r.P95), short(r.P99))
-}
-
-// short formats a time with three significant digits, for a cell of a table in BENCHMARKS.md.
-func short(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return fmt.Sprintf("%.3g µs", float64(d)/float64(time.Microsecond))
-	case d < time.Second:
-		return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
-	}
-	return fmt.Sprintf("%.3g s", d.Seconds())
+	return append(cells, n, timing.Short(r.Min), timing.Short(r.P50), timing.Short(r.P95), timing.Short(r.P99))
 }

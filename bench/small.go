@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/snapfs/snapfs/bench/bundle"
+	"github.com/snapfs/snapfs/bench/copies"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -44,38 +46,15 @@ func (l *lab) smallRoot(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	if err := copyProgram(filepath.Join(root, "usr/bin/true"), program); err != nil {
+	if err := copies.Program(filepath.Join(root, "usr/bin/true"), program); err != nil {
 		return "", err
 	}
 	if err := os.WriteFile(filepath.Join(root, "etc/os-release"), []byte("ID=empty\n"), 0o644); err != nil {
 		return "", err
 	}
-	config, err := json.Marshal(bundle())
+	config, err := json.Marshal(bundle.Config())
 	if err != nil {
 		return "", err
 	}
 	return top, os.WriteFile(filepath.Join(top, "config.json"), config, 0o644)
-}
-
-// bundle returns the configuration with which OCI runtimes such as runc are measured, version 1.0: one
-// program in new namespaces, without privileges.
-func bundle() map[string]any {
-	type m = map[string]any
-	var namespaces []m
-	for _, ns := range []string{"pid", "network", "ipc", "uts", "mount"} {
-		namespaces = append(namespaces, m{"type": ns})
-	}
-	return m{
-		"ociVersion": "1.0.0",
-		"process": m{
-			"user": m{"uid": 0, "gid": 0}, "args": []string{"/usr/bin/true"}, "cwd": "/",
-			"env": []string{"PATH=/usr/bin"}, "noNewPrivileges": true,
-		},
-		"root": m{"path": "rootfs", "readonly": true},
-		"mounts": []m{
-			{"destination": "/proc", "type": "proc", "source": "proc"},
-			{"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": []string{"nosuid", "mode=755"}},
-		},
-		"linux": m{"namespaces": namespaces},
-	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
@@ -50,9 +51,15 @@ type Config struct {
 	// Supervisor is the command that starts a supervisor: the program and its first arguments, to
 	// which the state directory and the sandbox's name are added.
 	Supervisor []string
+	// Standby starts the supervisors, in a program that starts many. nil means that each
+	// sandbox gets a process of its own, by Supervisor.
+	Standby *standby.Pool
 	// Sweeper is the command that starts a collection in the background, given like
 	// Supervisor. If it is empty, collections run in this process.
 	Sweeper []string
+	// SweepLater starts the command line of a collection soon, in a program that removes many
+	// sandboxes. nil means at once.
+	SweepLater func(args []string) error
 	// Later leaves the removal of expired sandboxes to the sweeper, for commands that only
 	// read. Until then [Engine.List] and [Engine.Names] leave them out.
 	Later bool
@@ -149,7 +156,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	}
 	e.events = events.New(cat.Dir(), notice, witness)
 	e.Host = hostfs.New(cat, c.Drivers, c.Server, notice)
-	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, collect)
+	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, c.SweepLater, collect)
 	e.Baseline = baseline.New(cat, e.Host, merge.Holds, notice)
 	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice, e.events)
 	e.Egress = &egress.Gateway{Catalog: cat, Events: e.events, Program: c.Proxy}
@@ -157,7 +164,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	parts := supervise.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress, KeyPoints: e.KeyPoints,
 		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.ApplyCeiling),
-		Notice: notice, Events: e.events, Supervisor: c.Supervisor, Probe: c.Probe, IDMapper: c.IDMapper, RemoveExpired: e.finishUnlessPromoting,
+		Notice: notice, Events: e.events, Supervisor: c.Supervisor, Standby: c.Standby, Probe: c.Probe, IDMapper: c.IDMapper, RemoveExpired: e.finishUnlessPromoting,
 	}
 	if c.SelfTest != nil {
 		parts.SelfTest = func(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Make copies the sandbox called name of a state directory n times, with the data that its backends store
@@ -76,4 +77,22 @@ func copyTree(path, old, new string) error {
 		}
 		return os.WriteFile(to, []byte(strings.ReplaceAll(string(data), old, new)), 0o600)
 	})
+}
+
+// Program copies a program from one path to another, which must not exist, and lets every user run it.
+func Program(to, from string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := vfs.CopyFile(dst, src); err != nil {
+		dst.Close()
+		return err
+	}
+	return errors.Join(dst.Chmod(0o755), dst.Close())
 }

@@ -3,6 +3,7 @@
 package timing
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -48,4 +49,15 @@ func Pairs(a, b []time.Duration) float64 {
 	}
 	slices.Sort(r)
 	return r[(len(r)-1)/2]
+}
+
+// Short formats a time with three significant digits, for a cell of a table in BENCHMARKS.md.
+func Short(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.3g µs", float64(d)/float64(time.Microsecond))
+	case d < time.Second:
+		return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
+	}
+	return fmt.Sprintf("%.3g s", d.Seconds())
 }

@@ -39,8 +39,10 @@ func notice(text string) { fmt.Fprintln(os.Stderr, "snapfs:", text) }
 
 // serveAPI serves the HTTP API, and the other protocols that q asks for, until ctx ends.
 func serveAPI(ctx context.Context, q apiRequest) error {
+	shared := local.NewServer(q.State, q.Program)
+	defer shared.Close()
 	open := func(ctx context.Context) (*engine.Engine, error) {
-		return local.Open(ctx, local.Options{State: q.State, Program: q.Program, Notice: notice})
+		return local.Open(ctx, local.Options{State: q.State, Program: q.Program, Notice: notice, Server: shared})
 	}
 	if _, err := open(ctx); err != nil {
 		return err // at once, rather than at the first request

@@ -64,8 +64,10 @@ func serveMCP(ctx context.Context, rules serve.Rules) error {
 	// Nothing but the protocol may go to the client, so anything else that is printed goes to standard error.
 	out := os.Stdout
 	os.Stdout = os.Stderr
+	shared := local.NewServer(rules.State, rules.Program)
+	defer shared.Close()
 	open := func(ctx context.Context) (*engine.Engine, error) {
-		return local.Open(ctx, local.Options{State: rules.State, Program: rules.Program, Notice: notice})
+		return local.Open(ctx, local.Options{State: rules.State, Program: rules.Program, Notice: notice, Server: shared})
 	}
 	if _, err := open(ctx); err != nil {
 		return err // at once, rather than at the first call

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/spf13/cobra"
 )
 
@@ -21,6 +22,25 @@ func newSupervisor(a *app) *cobra.Command {
 				return err
 			}
 			return e.Supervise.Supervise(cmd.Context(), args[1])
+		},
+	}
+}
+
+// newStandby returns the hidden command of a process that supervises one sandbox after another for a server.
+func newStandby(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    "standby state-directory",
+		Short:  "supervise the processes of sandboxes, one after another",
+		Hidden: true,
+		Args:   exactly("state directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return standby.Serve(func(job standby.Job) error {
+				e, err := a.open(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return e.Supervise.SuperviseJob(cmd.Context(), job)
+			})
 		},
 	}
 }

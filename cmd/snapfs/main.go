@@ -155,6 +155,7 @@ func commands() []command {
 		{"profile", caring, newProfile},
 		{"room", caring, newRoom},
 		{"keeper", "", newSupervisor},
+		{"standby", "", newStandby},
 		{"sweeper", "", newSweeper},
 		{"probe", "", newProbe},
 		{"files", "", newFiles},

@@ -35,7 +35,7 @@ func (c *Catalog) Lock(ctx context.Context, name string) (*Locked, error) {
 		return nil, err
 	}
 	deadline := time.Now().Add(lockTimeout)
-	for {
+	for wait := 200 * time.Microsecond; ; wait = min(2*wait, 5*time.Millisecond) { // most commands hold it for a moment
 		h, err := c.TryLock(name)
 		if !errors.Is(err, errs.ErrBusy) || time.Now().After(deadline) {
 			return h, err
@@ -43,7 +43,7 @@ func (c *Catalog) Lock(ctx context.Context, name string) (*Locked, error) {
 		select {
 		case <-ctx.Done():
 			return nil, &errs.Error{Op: "locking", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(wait):
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/run"
 )
 
 // SweepLock takes the lock that allows only one garbage collection at a time, and returns nil if another
@@ -42,7 +41,7 @@ func (sb *Store) SweepLater(ctx context.Context) error {
 		return nil
 	}
 	args := append(append([]string{}, sb.sweeper...), sb.cat.Dir())
-	if err := run.Detached(args, nil); err != nil {
+	if err := sb.start(args); err != nil {
 		return errs.With("starting to clean up", "", err, "snapfs gc")
 	}
 	return nil

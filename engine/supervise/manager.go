@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -31,6 +32,7 @@ type Manager struct {
 	book      *admission.Controller
 
 	program       []string
+	standby       *standby.Pool // or nil
 	probe         []string
 	idMapper      func() ([]string, error)
 	selfTest      SelfTest
@@ -56,6 +58,8 @@ type Parts struct {
 
 	// Supervisor is the command that runs a supervisor: the program and its first arguments.
 	Supervisor []string
+	// Standby starts supervisors instead, if it is not nil.
+	Standby *standby.Pool
 	// Probe is the program of the self-test and its first arguments.
 	Probe []string
 	// IDMapper returns the command that serves a tree with mapped ids.
@@ -70,7 +74,7 @@ type Parts struct {
 func New(p Parts) *Manager {
 	return &Manager{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,
-		egress: p.Egress, keyPoints: p.KeyPoints, book: p.Book, program: p.Supervisor, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
+		egress: p.Egress, keyPoints: p.KeyPoints, book: p.Book, program: p.Supervisor, standby: p.Standby, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
@@ -61,8 +62,11 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, slot 
 		return errors.Join(err, theirs.Close())
 	}
 	defer log.Close()
-	args := append(append([]string{}, sv.program...), sv.cat.Dir(), h.Name)
-	if err = fault.Point(ctx, "start a supervisor"); err == nil {
+	switch err = fault.Point(ctx, "start a supervisor"); {
+	case err == nil && sv.standby != nil:
+		err = sv.standby.Start(h.Name, log, theirs, h.LockFile(), slot.File())
+	case err == nil:
+		args := append(append([]string{}, sv.program...), sv.cat.Dir(), h.Name)
 		err = run.Detached(args, log, theirs, h.LockFile(), slot.File())
 	}
 	theirs.Close()
@@ -106,19 +110,25 @@ func spawnError(name string, said []byte) error {
 // returns when the last process inside has ended. The parent process, which holds the sandbox's lock, waits for a
 // message on the pipe that is descriptor 3 here.
 func (sv *Manager) Supervise(ctx context.Context, name string) error {
-	ready := os.NewFile(readyFD, "ready")
+	return sv.SuperviseJob(ctx, standby.Job{Name: name, Ready: readyFD, Lock: lockFD, Slot: slotFD})
+}
+
+// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another. After nil, nothing of
+// the sandbox is left in this process; an error may leave something.
+func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job) error {
+	name, ready := job.Name, os.NewFile(uintptr(job.Ready), "ready")
 	refuse := func(err error) error {
 		msg, _ := json.Marshal(refusalOf(err))
 		ready.Write(msg) //nolint:errcheck // the parent may be gone; the log has it too
 		ready.Close()
 		return err
 	}
-	held, err := sv.cat.Inherit(lockFD, name)
+	held, err := sv.cat.Inherit(job.Lock, name)
 	if err != nil {
 		return refuse(err)
 	}
 	defer held.Release()
-	slot, err := admission.Inherit(slotFD)
+	slot, err := admission.Inherit(job.Slot)
 	if err != nil {
 		return refuse(err)
 	}

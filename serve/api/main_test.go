@@ -80,10 +80,12 @@ func newDesk(t *testing.T) *desk {
 			t.Error(err)
 		}
 	})
+	shared := local.NewServer(d.state, treetest.Program())
+	t.Cleanup(shared.Close)
 	d.api = New(Options{
 		State: d.state, Workspace: d.work, Program: treetest.Program(), Files: helper, Version: "test",
 		Open: func(ctx context.Context) (*engine.Engine, error) {
-			return local.Open(ctx, local.Options{State: d.state, Program: treetest.Program(), Notice: func(s string) { t.Log(s) }})
+			return local.Open(ctx, local.Options{State: d.state, Program: treetest.Program(), Server: shared, Notice: func(s string) { t.Log(s) }})
 		},
 	})
 	d.api.recheck = 20 * time.Millisecond

@@ -12,6 +12,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/serve/client"
 	"github.com/snapfs/snapfs/serve/token"
@@ -116,6 +118,65 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 	if r := d.exec("t1", "ls -A"); r.Stdout.Text != "a.txt\ngo\n" {
 		t.Errorf("left: %q", r.Stdout.Text)
 	}
+}
+
+// TestNoSupervisorOutlivesAKilledServer: neither one that waits for a sandbox, nor one whose sandbox ends later. It
+// costs some 1 s.
+func TestNoSupervisorOutlivesAKilledServer(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	d := newState(t)
+	server := d.serve()
+	d.spawn(server)
+	d.make("t1")
+	d.make("t2")
+	if r := d.exec("t1", "true"); r.Exit != 0 {
+		t.Fatalf("%+v", r)
+	}
+	r, err := d.try(t.Context(), "POST", "/v1/sandboxes/t2/exec", map[string]any{"command": "echo started; exec sleep 600"}, "Accept", ndjsonType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if _, err := bufio.NewReader(r.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	children := childrenOf(t, server.Process.Pid)
+	if len(children) == 0 {
+		t.Fatal("the server has no processes")
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait()
+	for _, pid := range children {
+		waitFor(t, "the end of a process of a killed server", func() bool { return !proc.Alive(pid) })
+	}
+}
+
+// childrenOf returns the processes whose parent is pid.
+func childrenOf(t *testing.T, pid int) (children []proc.Process) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stats {
+		data, _ := os.ReadFile(path) // one that cannot be read has ended
+		_, after, _ := strings.Cut(string(data), ") ")
+		var state string
+		var parent, child int
+		if n, _ := fmt.Sscan(after, &state, &parent); n == 2 && parent == pid {
+			_, err := fmt.Sscan(filepath.Base(filepath.Dir(path)), &child)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p, err := proc.Identify(child); err == nil { // else it has just ended
+				children = append(children, p)
+			}
+		}
+	}
+	return children
 }
 
 // TestASocketFromSystemdIsServed costs some 0.2 s.

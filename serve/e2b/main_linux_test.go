@@ -50,8 +50,10 @@ func newDesk(t *testing.T, change ...func(*e2b.Options)) *desk {
 	if err := errors.Join(os.Mkdir(d.work, 0o755), os.WriteFile(filepath.Join(d.work, "a"), []byte("real"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
+	shared := local.NewServer(filepath.Join(dir, "state"), treetest.Program())
+	t.Cleanup(shared.Close)
 	d.open = func(ctx context.Context) (*engine.Engine, error) {
-		return local.Open(ctx, local.Options{State: filepath.Join(dir, "state"), Program: treetest.Program(), Notice: func(s string) { t.Log(s) }})
+		return local.Open(ctx, local.Options{State: filepath.Join(dir, "state"), Program: treetest.Program(), Server: shared, Notice: func(s string) { t.Log(s) }})
 	}
 	t.Cleanup(func() {
 		e, err := d.open(context.Background())

@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/workflow/agenthook"
@@ -30,6 +31,8 @@ type Options struct {
 	State string
 	// Program is the path of the snapfs program, whose hidden commands the engine starts.
 	Program string
+	// Server shares what one opening of the engine leaves for the next; nil where a program opens it once.
+	Server *Server
 	// Later leaves expired sandboxes to the sweeper, see [engine.Config].
 	Later bool
 	// Notice is called with a sentence for everything that was repaired.
@@ -39,7 +42,14 @@ type Options struct {
 // Open opens the engine of the state directory with all backends of this machine. Cost and errors: those of
 // [engine.Open].
 func Open(ctx context.Context, o Options) (*engine.Engine, error) {
+	var pool *standby.Pool
+	var sweepLater func([]string) error
+	if o.Server != nil {
+		pool, sweepLater = o.Server.pool, o.Server.sweeps.later
+	}
 	return engine.Open(ctx, engine.Config{
+		Standby:    pool,
+		SweepLater: sweepLater,
 		Later:      o.Later,
 		State:      o.State,
 		Drivers:    all.Drivers,

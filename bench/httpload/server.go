@@ -1,0 +1,131 @@
+//go:build linux
+
+package httpload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// A Server is a running process of `snapfs serve` that listens on a unix socket. [Start] starts it.
+type Server struct {
+	process *os.Process
+	socket  string
+	log     string
+}
+
+// startTimeout bounds how long [Start] waits until the server answers.
+const startTimeout = time.Minute
+
+// Start starts the program snapfs at path as a server of the state directory. Sandboxes are copies of the
+// directory workspace, made with the named backend. Files of the server lie in the directory dir. The
+// caller calls Close.
+func Start(ctx context.Context, path, state, workspace, backend, dir string) (*Server, error) {
+	s := &Server{socket: filepath.Join(dir, "serve.sock"), log: filepath.Join(dir, "serve.log")}
+	log, err := os.Create(s.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	env := append(os.Environ(), "SNAPFS_HOME="+state)
+	s.process, err = run.BackgroundIn(env, []string{path, "serve", "-C", workspace, "--backend", backend, "--socket", s.socket}, log)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(startTimeout); ; time.Sleep(time.Millisecond) {
+		c, err := net.Dial("unix", s.socket)
+		if err == nil {
+			return s, c.Close()
+		}
+		if said, _ := os.ReadFile(s.log); ctx.Err() != nil || time.Now().After(end) || strings.HasPrefix(string(said), "snapfs: error") {
+			return nil, errors.Join(err, ctx.Err(), errors.New(string(said)), s.Close())
+		}
+	}
+}
+
+// Close ends the server and waits for its end.
+func (s *Server) Close() error {
+	if err := s.process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	_, err := s.process.Wait()
+	return errors.Join(err, os.RemoveAll(s.socket))
+}
+
+// tick is the unit of times in the files /proc/PID/stat, on every Linux.
+const tick = 10 * time.Millisecond
+
+// Processor returns the processor time that the server and its descendants have used, those that have ended
+// included.
+func (s *Server) Processor() (time.Duration, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, err
+	}
+	used, parents := map[string]time.Duration{}, map[string]string{}
+	for _, path := range stats {
+		data, _ := os.ReadFile(path) // one that cannot be read has just ended
+		i := bytes.LastIndexByte(data, ')')
+		f := strings.Fields(string(data[i+1:])) // from the state on, see proc(5)
+		const parent, first, last = 1, 11, 14   // utime, stime, cutime and cstime
+		if len(f) <= last {
+			continue
+		}
+		pid := filepath.Base(filepath.Dir(path))
+		parents[pid] = f[parent]
+		for _, text := range f[first : last+1] {
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				return 0, err
+			}
+			used[pid] += time.Duration(n) * tick
+		}
+	}
+	server := strconv.Itoa(s.process.Pid)
+	if _, there := used[server]; !there {
+		return 0, errors.New("the server has ended")
+	}
+	var sum time.Duration
+	for pid, n := range used {
+		for at := pid; at != ""; at = parents[at] {
+			if at == server {
+				sum += n
+				break
+			}
+		}
+	}
+	return sum, nil
+}
+
+// Memory returns the resident memory of the server in bytes: the present size, and the largest so far.
+func (s *Server) Memory() (now, most int64, err error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		n, _ := strconv.ParseInt(f[1], 10, 64) // other lines are no numbers
+		switch f[0] {
+		case "VmRSS:":
+			now = n << 10
+		case "VmHWM:":
+			most = n << 10
+		}
+	}
+	return now, most, nil
+}

@@ -1,0 +1,85 @@
+package local
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/supervise/standby"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// A Server holds what a server, which opens the engine anew for each request, keeps from one request to the
+// next: processes that supervise one sandbox after another, and the time of the last garbage collection. None
+// of it is state: the server may be killed at any time.
+type Server struct {
+	pool   *standby.Pool
+	sweeps *sweeps
+}
+
+// NewServer returns a Server for the engine of a state directory; program is the path of snapfs. The caller
+// calls Close.
+func NewServer(state, program string) *Server {
+	return &Server{
+		pool:   standby.New([]string{program, "standby", state}, max(2, runtime.NumCPU())),
+		sweeps: &sweeps{every: sweepInterval, run: func(args []string) error { return run.Detached(args, nil) }},
+	}
+}
+
+// Close ends the processes that wait for a sandbox, and starts a garbage collection that was put off.
+func (s *Server) Close() {
+	s.pool.Close()
+	s.sweeps.close()
+}
+
+// sweepInterval is the least time between the starts of two garbage collections of a server.
+const sweepInterval = 2 * time.Second
+
+// A sweeps starts the garbage collections of a server, at most one in each interval. A removal that asks for
+// one earlier is served by the next.
+type sweeps struct {
+	every time.Duration
+	run   func(args []string) error
+
+	mu     sync.Mutex
+	last   time.Time
+	timer  *time.Timer // of the next collection; nil if nobody asked for one
+	put    func()      // starts that collection
+	closed bool
+}
+
+// later starts the garbage collection with the command line args now, or when the interval has passed.
+func (s *sweeps) later(args []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil {
+		return nil
+	}
+	wait := s.every - time.Since(s.last)
+	if wait <= 0 || s.closed {
+		s.last = time.Now()
+		return s.run(args)
+	}
+	s.put = func() {
+		s.last, s.timer = time.Now(), nil
+		_ = s.run(args) // the next removal asks again
+	}
+	s.timer = time.AfterFunc(wait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.timer != nil {
+			s.put()
+		}
+	})
+	return nil
+}
+
+// close starts the garbage collection that was put off, if there is one.
+func (s *sweeps) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil && s.timer.Stop() {
+		s.put()
+	}
+}
