@@ -63,15 +63,29 @@ func calls() []powerCall {
 			_, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
 			return err
 		}},
-		{"hypervisor", "talk to the hypervisor", func() error {
-			fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-			if err == nil {
-				unix.Close(fd)
-			}
-			return err
-		}},
+		{"hypervisor", "talk to the hypervisor", reachHypervisor},
+		{"packets", "open a socket of whole packets", func() error { return socket(unix.AF_PACKET, unix.SOCK_DGRAM) }},
 		{"terminal", "type into a terminal, or take it from others", takeTerminal},
 	}
+}
+
+// socket opens a socket of this address family and type and closes it. It returns the kernel's error.
+func socket(family, kind int) error {
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+// reachHypervisor is a probe of whether a sandbox may open a socket to the hypervisor, also by the system call
+// of 32-bit programs. It returns nil or the error of the first way that the kernel allows, and otherwise the
+// error of the last.
+func reachHypervisor() error {
+	if err := socket(unix.AF_VSOCK, unix.SOCK_STREAM); err == nil || letIn(err) {
+		return err
+	}
+	return socket32(unix.AF_VSOCK, unix.SOCK_STREAM)
 }
 
 // takeTerminal is a probe of whether a sandbox may insert input into a terminal, lock it, or change its line

@@ -75,6 +75,9 @@ func filtered(name string, number int) wall {
 	return wall{parts: call(number), falls: []string{name}}
 }
 
+// socketcall is the number of socketcall(2) for 32-bit programs of x86; in 64-bit ones it is a harmless call.
+const socketcall = 102
+
 func table() []wall {
 	return []wall{
 		{parts: "memory", falls: []string{"memory", "memory-files"}, on: limits},
@@ -168,7 +171,16 @@ func table() []wall {
 		filtered("keyring", unix.SYS_KEYCTL),
 		filtered("file-handle", unix.SYS_OPEN_BY_HANDLE_AT),
 		filtered("watch", unix.SYS_FANOTIFY_INIT),
-		filtered("hypervisor", unix.SYS_SOCKET),
+		{
+			parts: call(unix.SYS_SOCKET), falls: []string{"hypervisor", "packets"}, who: root,
+			why: "the filter looks at the address family of a socket: one wall, tried in two ways",
+		},
+		{parts: call(unix.SYS_SOCKET), falls: []string{"hypervisor"}, who: user},
+		{
+			parts: capability(unix.CAP_NET_RAW) + " " + call(unix.SYS_SOCKET), falls: []string{"packets"}, also: []string{"hypervisor"}, who: user,
+			why: "the filter looks at the address family of a socket, that of the hypervisor too",
+		},
+		filtered("hypervisor", socketcall),
 		filtered("terminal", unix.SYS_IOCTL),
 	}
 }

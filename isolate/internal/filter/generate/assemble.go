@@ -184,13 +184,26 @@ var terminalCalls = []uint32{
 // asm-generic/ioctls.h, which package unix lacks.
 const tiocsLockTermios = 0x5457
 
+// deniedFamilies are the address families of sockets that the filter denies: the hypervisor (AF_VSOCK), which
+// no network namespace keeps away; the kernel's cryptography (AF_ALG), which the profile denies too; and whole
+// packets (AF_PACKET, AF_XDP), whose rings of memory no control group counts (net/packet/af_packet.c, Linux
+// 6.18): root of a sandbox could take all memory of the host with them.
+var deniedFamilies = []uint32{unix.AF_VSOCK, unix.AF_ALG, unix.AF_PACKET, unix.AF_XDP}
+
+// callOfSocket is the first argument by which socketcall(2), a system call of 32-bit programs, means socket(2).
+// It passes the address family in memory, which a filter cannot read, so the filter denies it for every
+// family. 32-bit programs have socket(2) itself since Linux 4.3.
+const callOfSocket = 1
+
 // harden changes rules, the filter's decisions by system call number, to deny those calls that the profile
 // allows but a sandbox must not make.
 func (a abi) harden(rules []rule) {
 	ioctl := &rules[a.info.SyscallNames["ioctl"]]
 	ioctl.arg, ioctl.never = 1, append([]uint32{btrfsSnapCreateV2, btrfsSubvolCreateV2}, terminalCalls...)
-	socket := &rules[a.info.SyscallNames["socket"]]
-	*socket = rule{action: allow, arg: 0, never: []uint32{unix.AF_VSOCK}}
+	rules[a.info.SyscallNames["socket"]] = rule{action: allow, arg: 0, never: deniedFamilies}
+	if number, ok := a.info.SyscallNames["socketcall"]; ok {
+		rules[number] = rule{action: allow, arg: 0, never: []uint32{callOfSocket}}
+	}
 }
 
 func (r *rule) add(s specs.LinuxSyscall) error {

@@ -62,6 +62,17 @@ func TestFilterDecides(t *testing.T) {
 		{"amd64", x86, unix.SYS_SOCKET, [2]uint64{unix.AF_INET}, int(allow)},
 		{"amd64", x86, unix.SYS_SOCKET, [2]uint64{unix.AF_VSOCK}, int(deny)},
 		{"amd64", x86, unix.SYS_SOCKET, [2]uint64{unix.AF_VSOCK | 1<<40}, int(deny)},
+		{"amd64", x86, unix.SYS_SOCKET, [2]uint64{unix.AF_ALG}, int(deny)},
+		{"amd64", x86, unix.SYS_SOCKET, [2]uint64{unix.AF_PACKET}, int(deny)},
+		{"amd64", x86, unix.SYS_SOCKET, [2]uint64{unix.AF_XDP}, int(deny)},
+		{"amd64", x86, unix.SYS_SOCKET, [2]uint64{unix.AF_NETLINK}, int(allow)},
+		{"amd64", i386, 359, [2]uint64{unix.AF_INET}, int(allow)}, // socket
+		{"amd64", i386, 359, [2]uint64{unix.AF_VSOCK}, int(deny)},
+		{"amd64", i386, 102, [2]uint64{1}, int(deny)}, // socketcall, as socket
+		{"amd64", i386, 102, [2]uint64{1 | 1<<32}, int(deny)},
+		{"amd64", i386, 102, [2]uint64{3}, int(allow)}, // as connect
+		{"arm64", arm64, 198, [2]uint64{unix.AF_VSOCK}, int(deny)},
+		{"arm64", arm64, 198, [2]uint64{unix.AF_INET}, int(allow)},
 		{"amd64", x86, unix.SYS_PERSONALITY, [2]uint64{8}, int(allow)},
 		{"amd64", x86, unix.SYS_PERSONALITY, [2]uint64{9}, int(deny)},
 		{"amd64", x86, 100_000, [2]uint64{}, int(unknown)},
