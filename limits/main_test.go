@@ -48,6 +48,8 @@ func TestMain(m *testing.M) {
 		twice(arg)
 	case "memfd":
 		memfd(arg)
+	case "thread":
+		thread(arg)
 	case "write", "read":
 		disk(name, arg)
 	case "look":
@@ -84,6 +86,41 @@ func memfd(bytes string) {
 	fmt.Fprintln(os.Stdout, "written")
 	time.Sleep(time.Hour)
 	runtime.KeepAlive(b)
+}
+
+// The variable is initialised on the first thread of the process.
+var _ = lockFirstThread()
+
+// lockFirstThread keeps TestMain on the first thread of the process, in the role that ends that thread.
+func lockFirstThread() bool {
+	role := strings.HasPrefix(os.Getenv("SNAPFS_TEST_AS"), "thread ")
+	if role {
+		runtime.LockOSThread()
+	}
+	return role
+}
+
+// thread takes that many bytes, and writes as many to a file in memory that only one thread has open. Before
+// that, the first thread of the process ends.
+func thread(bytes string) {
+	go func() {
+		runtime.LockOSThread()
+		ended := func() (bool, error) {
+			stat, err := os.ReadFile("/proc/self/stat")
+			return strings.Contains(string(stat), ") Z "), err
+		}
+		must0(poll.Until(context.Background(), time.Millisecond, 10*time.Millisecond, ended))
+		must0(unix.Unshare(unix.CLONE_FILES))
+		n, _ := strconv.Atoi(bytes)
+		fd, err := unix.MemfdCreate("test", 0)
+		must0(err)
+		for at := 0; at < n; at += 1 << 20 {
+			_, err := unix.Pwrite(fd, make([]byte, min(1<<20, n-at)), int64(at))
+			must0(err)
+		}
+		hog(bytes)
+	}()
+	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // the first thread alone
 }
 
 // hog takes that many bytes.

@@ -62,28 +62,72 @@ func cpuTimeOf(pids []int) time.Duration {
 }
 
 // memfdsOf returns the bytes in the files in memory that the processes have open (memfd_create(2)), each
-// counted once. The kernel's Pss counts only the mapped part of them.
+// counted once. The kernel's Pss counts only the mapped part of them. A file that no process has open, because
+// it is on its way through a socket, is not counted.
 func memfdsOf(pids []int) int64 {
 	seen := map[uint64]bool{}
 	var sum int64
 	for _, pid := range pids {
-		dir := "/proc/" + strconv.Itoa(pid) + "/fd/"
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue // the process has ended, or runs a program that this user may not read
-		}
-		for _, e := range entries {
-			if link, err := os.Readlink(dir + e.Name()); err != nil || !strings.HasPrefix(link, "/memfd:") {
-				continue
-			}
-			var st unix.Stat_t
-			if unix.Stat(dir+e.Name(), &st) == nil && !seen[st.Ino] {
-				seen[st.Ino] = true
-				sum += st.Blocks * 512
-			}
+		for _, table := range fileTables(pid) {
+			sum += memfdsIn("/proc/"+strconv.Itoa(table)+"/fd/", seen)
 		}
 	}
 	return sum
+}
+
+// memfdsIn is [memfdsOf] for the open files that the directory dir of /proc lists, except for those whose inode
+// numbers are in seen. It adds the others to seen.
+func memfdsIn(dir string, seen map[uint64]bool) (sum int64) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0 // the process has ended, or runs a program that this user may not read
+	}
+	for _, e := range entries {
+		if link, err := os.Readlink(dir + e.Name()); err != nil || !strings.HasPrefix(link, "/memfd:") {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat(dir+e.Name(), &st) == nil && !seen[st.Ino] {
+			seen[st.Ino] = true
+			sum += st.Blocks * 512
+		}
+	}
+	return sum
+}
+
+// threadsIn lists the threads of the process pid. The first one can end before the others (pthread_exit(3)).
+// The files of /proc/PID then have no memory and no open files of the process; those of /proc/TID, for the
+// thread TID, have them.
+func threadsIn(pid int) (list []int) {
+	threads, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	if err != nil {
+		return nil // the process has ended
+	}
+	for _, t := range threads {
+		if n, err := strconv.Atoi(t.Name()); err == nil {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// maxCompared bounds the work of fileTables for a process with a great many tables of open files.
+const maxCompared = 16
+
+// fileTables lists threads of the process pid that have all its tables of open files among them. There is
+// one table, unless a thread was made without CLONE_FILES (clone(2)) or the first thread has ended.
+func fileTables(pid int) (list []int) {
+	const kcmpFiles = 2 // KCMP_FILES of linux/kcmp.h
+	for _, t := range threadsIn(pid) {
+		known := slices.ContainsFunc(list[:min(len(list), maxCompared)], func(other int) bool {
+			differ, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(other), uintptr(t), kcmpFiles, 0, 0, 0)
+			return errno == 0 && differ == 0
+		})
+		if !known {
+			list = append(list, t)
+		}
+	}
+	return list
 }
 
 // mappedOf returns how many bytes of the processes' memory, shared pages divided among their users (Pss), are
@@ -113,35 +157,68 @@ func mappedOf(pids []int, devices []uint64) int64 {
 	return sum
 }
 
-// memoryOf returns the resident and swapped memory of the processes, in bytes. It counts shared pages for
-// each process; only if that exceeds limit, it computes the exact value, which is expensive.
+// memoryOf returns the memory of the processes, in bytes: resident, swapped, and for their page tables. It
+// counts shared pages for each process; only if that exceeds limit, it computes the exact value, which is
+// expensive.
 func memoryOf(pids []int, limit int64) int64 {
-	sum := sumOf(pids, "status", "VmRSS:", "VmSwap:")
-	if limit != 0 && sum > limit {
-		sum = sumOf(pids, "smaps_rollup", "Pss:", "SwapPss:")
+	var sum int64
+	for _, pid := range pids {
+		sum += residentOf(pid)
+	}
+	if limit == 0 || sum <= limit {
+		return sum
+	}
+	sum = 0
+	for _, pid := range pids {
+		if n, ok := linesOf(pid, "smaps_rollup", "Pss:", "SwapPss:"); ok {
+			tables, _ := linesOf(pid, "status", "VmPTE:")
+			sum += n + tables
+		} else {
+			sum += residentOf(pid) // a program that this user may not read
+		}
 	}
 	return sum
 }
 
-// sumOf adds up the lines called names, like "VmRSS: 123 kB", of a file in /proc of each process, and returns
-// bytes.
-func sumOf(pids []int, file string, names ...string) int64 {
-	var sum int64
-	for _, pid := range pids {
-		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + file)
-		if err != nil {
-			continue // the process has ended
+// residentOf returns the memory of the process pid as [memoryOf] counts it, with shared pages in full.
+func residentOf(pid int) int64 {
+	n, _ := linesOf(pid, "status", "VmRSS:", "VmSwap:", "VmPTE:")
+	return n
+}
+
+// linesOf adds up the lines called names, like "VmRSS: 123 kB", of a file in /proc of the process pid, and
+// returns bytes. If the first thread of the process has ended, it reads the file of another one. ok is false
+// if there are no such lines.
+func linesOf(pid int, file string, names ...string) (sum int64, ok bool) {
+	if sum, ok = linesIn(pid, file, names); ok {
+		return sum, ok
+	}
+	for _, t := range threadsIn(pid) {
+		if t == pid {
+			continue
 		}
-		for line := range bytes.Lines(text) {
-			for _, name := range names {
-				if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
-					n, _ := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
-					sum += n << 10
-				}
+		if sum, ok = linesIn(t, file, names); ok {
+			return sum, ok
+		}
+	}
+	return 0, false
+}
+
+// linesIn is [linesOf] for the thread tid alone.
+func linesIn(tid int, file string, names []string) (sum int64, ok bool) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/" + file)
+	if err != nil {
+		return 0, false
+	}
+	for line := range bytes.Lines(text) {
+		for _, name := range names {
+			if rest, found := bytes.CutPrefix(line, []byte(name)); found {
+				n, _ := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
+				sum, ok = sum+n<<10, true
 			}
 		}
 	}
-	return sum
+	return sum, ok
 }
 
 // threadsOf counts the threads of the processes pids, for the limit of processes, which counts threads as the
@@ -149,9 +226,7 @@ func sumOf(pids []int, file string, names ...string) int64 {
 func threadsOf(pids []int) int64 {
 	var n int64
 	for _, pid := range pids {
-		if threads, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task"); err == nil {
-			n += int64(len(threads))
-		}
+		n += int64(len(threadsIn(pid)))
 	}
 	return n
 }

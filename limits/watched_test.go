@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -99,6 +100,37 @@ func TestWatcherCountsFilesInMemory(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	stored.Store(60 << 20)
+	if c := hitBy(t, g, PartMemory); !c.Killed {
+		t.Errorf("%+v", c)
+	}
+	b.ends()
+	closes(t, g)
+}
+
+// TestWatcherCountsEveryThread: the first thread of a process may end, and another one may have files of its
+// own (clone(2) without CLONE_FILES). What they use counts.
+func TestWatcherCountsEveryThread(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	treetest.Leaks(t)
+	const each = 40_000_000
+	g := started(t, Limits{Memory: 1 << 30}, Options{noCgroups: true})
+	b := newChild(t, g, fmt.Sprint("thread ", each), ownNamespaces()).begin()
+	if s := b.line(); !strings.HasPrefix(s, "took ") {
+		t.Fatal(s)
+	}
+	pids := descendants(b.cmd.Process.Pid)
+	if n := memoryOf(pids, 0); n < each {
+		t.Error("roughly, its memory is", n)
+	}
+	if n := memoryOf(pids, 1); n < each {
+		t.Error("its memory is", n)
+	}
+	if n := memfdsOf(pids); n < each || n > each+1<<20 {
+		t.Error("its files are", n)
+	}
+	must(t, g.Set(t.Context(), Limits{Memory: 2 * each}))
 	if c := hitBy(t, g, PartMemory); !c.Killed {
 		t.Errorf("%+v", c)
 	}
