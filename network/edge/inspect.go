@@ -39,6 +39,8 @@ type inspector struct {
 	passed     int    // how many have passed already, see release
 	searched   int    // how many sniffLine has searched
 
+	first firstLine
+
 	tls  helloReader
 	http requestReader
 
@@ -157,7 +159,7 @@ func other(j *inspector) bool {
 	if j.web {
 		return j.refuse(otherWhy)
 	}
-	j.state = opaque
+	j.state = foreign
 	return true
 }
 
@@ -207,6 +209,66 @@ func sniffLine(j *inspector, b []byte) bool {
 		return true
 	}
 	return other(j)
+}
+
+// foreign is the state of an inspector for the first line of another protocol than TLS and HTTP. Its bytes pass
+// as they come, but a line that ends as a request line of HTTP does ends the connection: some servers, such as
+// Python's, accept any bytes as the method, and would answer for any Host.
+func foreign(j *inspector) bool {
+	switch done, request := j.first.add(j.rest()); {
+	case request:
+		return j.refuse("HTTP that cannot be read: the request line" + j.askedHost())
+	case done:
+		j.state = opaque
+		return true
+	}
+	j.ok = len(j.buf)
+	return false
+}
+
+// A firstLine finds the end of the first line that is not empty in what a client in the sandbox sends, and
+// keeps only the end of it.
+type firstLine struct {
+	end  []byte // with one blank for several
+	seen int
+}
+
+// add adds b, the next bytes. done is true when the line is complete, or longer than any server reads; request
+// is true if the line is complete and ends with a version of HTTP.
+func (l *firstLine) add(b []byte) (done, request bool) {
+	const most = 64 // longer than a version
+	for _, c := range b {
+		l.seen++
+		switch {
+		case c == '\n' && len(l.end) > 0:
+			return true, l.seen <= maxHeld && endsInVersion(l.end)
+		case !blank(c):
+			l.end = append(l.end, c)
+		case len(l.end) > 0 && l.end[len(l.end)-1] != ' ':
+			l.end = append(l.end, ' ')
+		}
+		if len(l.end) > 2*most {
+			l.end = append(l.end[:0], l.end[len(l.end)-most:]...)
+		}
+	}
+	return l.seen > maxHeld, false
+}
+
+// endsInVersion reports whether line ends with a version of HTTP, such as HTTP/1.1, as some server reads it.
+func endsInVersion(line []byte) bool {
+	line = bytes.ToUpper(bytes.TrimRight(line, " "))
+	digits := func() bool {
+		rest := bytes.TrimRight(line, "0123456789")
+		some := len(rest) < len(line)
+		line = rest
+		return some
+	}
+	if !digits() {
+		return false
+	}
+	line = bytes.TrimSuffix(line, []byte("."))
+	digits()
+	return bytes.HasSuffix(line, []byte("HTTP/"))
 }
 
 // blank reports whether some server splits the request line of HTTP at the byte c. Python's servers do at all

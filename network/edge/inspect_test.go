@@ -427,3 +427,36 @@ func TestReasonsAreOneShortLine(t *testing.T) {
 		t.Errorf("%q", why)
 	}
 }
+
+// TestForeignFirstLines: what is no HTTP passes as it comes, in pieces of any size, unless its first line ends
+// as that of an HTTP request does.
+func TestForeignFirstLines(t *testing.T) {
+	long := strings.Repeat("{", maxHeld)
+	for text, refused := range map[string]bool{
+		"(GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n":             true,
+		"\x00\x00( / http/1.1\r\n":                                  true,
+		"(GET /" + strings.Repeat("/", 9999) + " HTTP/1\n":          true,
+		"( / HTTP/0000000001.1" + strings.Repeat(" ", 999) + "\r\n": true,
+		"\r\n( / HTTP/2.0\n":                                        true,
+		"{\"line\": \"GET / HTTP/1.1\"}\n":                          false,
+		"( / HTTP/\r\n":                                             false,
+		"( / HTTP/1.1 x\r\n":                                        false,
+		"( / XHTTP1.1\r\n":                                          false,
+		"HTTP/1.1 200 OK\r\n":                                       false,
+		"{}\n( / HTTP/1.1\r\n":                                      false,
+		long + " / HTTP/1.1\n":                                      false, // no server reads such a line
+	} {
+		for _, piece := range []int{1, 7, len(text)} {
+			if len(text) > maxHeld && piece == 1 {
+				continue
+			}
+			passed, why := hear(newInspector("site.example", false), []byte(text), piece, "")
+			if strings.Contains(why, "the request line") != refused || !refused && string(passed) != text {
+				t.Errorf("%.40q in pieces of %d: %q, %d of %d bytes passed", text, piece, why, len(passed), len(text))
+			}
+			if i := strings.IndexByte(text, '\n'); refused && piece == 1 && len(strings.TrimSpace(text[:i])) > 0 && len(passed) != i {
+				t.Errorf("%.40q: %d bytes passed, and the line has %d", text, len(passed), i)
+			}
+		}
+	}
+}

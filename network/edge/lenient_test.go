@@ -78,7 +78,8 @@ func TestNoServerOfGoSeesAnotherName(t *testing.T) {
 	}
 }
 
-// TestNoServerOfPythonSeesAnotherHost, which splits a request line at any white space.
+// TestNoServerOfPythonSeesAnotherHost, which splits a request line at any white space, and takes any bytes as
+// the method.
 func TestNoServerOfPythonSeesAnotherHost(t *testing.T) {
 	treetest.NeedProgram(t, "python3")
 	const program = `
@@ -89,6 +90,9 @@ class H(http.server.BaseHTTPRequestHandler):
         b = ("for " + self.headers["Host"]).encode()
         self.send_response(200); self.send_header("Content-Length", len(b)); self.end_headers(); self.wfile.write(b)
     def log_message(self, *a): pass
+    def __getattr__(self, name):
+        if name.startswith("do_"): return self.do_GET
+        raise AttributeError(name)
 s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), H)
 print(s.server_address[1], flush=True)
 s.serve_forever()
@@ -123,6 +127,22 @@ s.serve_forever()
 				t.Errorf("%s, %q: %q, %q was read", to, blank, r.Err, r.Read)
 			}
 			w.refused(t, network.TCP, "site.example", "the request line, for the Host evil.example")
+		}
+	}
+	for _, method := range []string{"(GET", "G{T", "\x01GET", "\x00\x00\x00\x00GET", "GET\x7f", "\xffGET", "\xef\xbb\xbfGET"} {
+		line, rest := method+" / HTTP/1.1  \r\n", "Host: evil.example\r\nConnection: close\r\n\r\n"
+		talk := func(to string) result {
+			return w.play(t, step{Dial: "tcp " + to}, step{Send: []byte(line + rest)}, step{Read: -1})
+		}
+		if r := talk("192.0.2.7:80"); !strings.HasSuffix(string(r.Read), "for evil.example") {
+			t.Errorf("%q: this server does not take it: %q, %s", method, r.Read, r.Err)
+		}
+		for to, why := range map[string]string{"site.example:80": otherWhy, "site.example:5080": "the request line, for the Host evil.example"} {
+			w.forgetEvents()
+			if r := talk(to); len(r.Read) > 0 || !strings.Contains(r.Err, "reset") {
+				t.Errorf("%s, %q: %q, %q was read", to, method, r.Err, r.Read)
+			}
+			w.refused(t, network.TCP, "site.example", why)
 		}
 	}
 }
