@@ -88,10 +88,16 @@ func memfd(bytes string) {
 	runtime.KeepAlive(b)
 }
 
-func init() {
-	if strings.HasPrefix(os.Getenv("SNAPFS_TEST_AS"), "thread ") {
-		runtime.LockOSThread() // to the first thread of the process, for TestMain
+// The variable is initialised on the first thread of the process.
+var _ = lockFirstThread()
+
+// lockFirstThread keeps TestMain on the first thread of the process, in the role that ends that thread.
+func lockFirstThread() bool {
+	role := strings.HasPrefix(os.Getenv("SNAPFS_TEST_AS"), "thread ")
+	if role {
+		runtime.LockOSThread()
 	}
+	return role
 }
 
 // thread takes that many bytes, and writes as many to a file in memory that only one thread has open. Before

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// func call32(number, first, second uintptr) (result int32)
+// func call32(number, first uintptr, second *byte) (result int32)
 //
 // The kernel clears R8 to R11.
 TEXT ·call32(SB), NOSPLIT, $0-28
