@@ -18,7 +18,6 @@
 //	layers/<layer>/instead     in a merged layer until all records name it: the replaced layers
 //	layers/<layer>/superseded  marks a replaced layer, which goes soon if no record names it
 //	layers/<layer>/parts       in a layer that Seal merged to shorten a fork: the layers it was merged from
-//	layers/<layer>/apart       in the lowest of some layers that cannot be merged: the list of them
 //	quotas/<name>       usage and limit of some layers: a [quota.Quota]
 //	states/<number>     a text file: the name of a state of a [Freezer]
 //	tmp/                records and layers being created

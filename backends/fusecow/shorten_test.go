@@ -213,5 +213,5 @@ func TestLayersThatCannotBeMergedAreSealedAllTheSame(t *testing.T) {
 	if tries != 2 { // with 16 layers, and again with 24
 		t.Errorf("10 seals have tried %d times to merge", tries)
 	}
-	l.shows("s26", 16, "apart")
+	l.shows("s26", 16, "not merged")
 }
