@@ -78,7 +78,7 @@ lint-all: ## run go vet for every other platform and every build tag
 	lint=$$($(GO) tool -n -modfile=internal/tools/go.mod golangci-lint); for p in $(PLATFORMS); do export GOOS=$${p%/*} GOARCH=$${p#*/}; \
 		$$lint run --tests=false --enable-only govet ./... 2>/dev/null; $(GO) vet $$(.ci/portable); done
 	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) vet $(WINDOWS) ./internal/wsl; done
-	$(GO) vet -tags vm,posix ./backends/zfs ./backends/zfsuser ./backends/fusecow/trial ./engine ./limits
+	$(GO) vet -tags vm,posix,suites ./backends/zfs ./backends/zfsuser ./backends/fusecow/trial ./engine ./limits ./test/suites
 
 .PHONY: fmt
 fmt: ## format all Go files as lint requires
@@ -169,6 +169,23 @@ posix: out/posix/bin/pjdfstest ## run all of pjdfstest on a mount of fusecow (as
 out/posix/bin/pjdfstest:
 	@command -v cargo >/dev/null || { echo 'posix: no cargo, and the suite is a program in Rust (1.85)'; exit 1; } >&2
 	cargo install --quiet --locked --root out/posix pjdfstest@0.2.2
+
+# For make suites: a regular expression of the places and units, as "root/overlay go/". For make suites-some: the
+# seconds in which units begin, and the seed that orders them.
+ONLY    ?=
+SECONDS_OF_SUITES ?= 35
+SUITESEED ?= $(shell date +%s)
+SUITES  = mkdir -p -m 777 out/suites; .ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_SUITES_ONLY="$(ONLY)" \
+	SNAPFS_SUITES_LOGS=$(CURDIR)/out/suites SNAPFS_PJDFSTEST=$(wildcard $(CURDIR)/out/posix/bin/pjdfstest) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs
+
+.PHONY: suites
+suites: programs out/posix/bin/pjdfstest ## compare the tests of Go, Python, pjdfstest and stress-ng in sandboxes with the bare disk (as root)
+	@$(SUITES) $(GO) test -tags suites -exec $(CURDIR)/.ci/apart -count=1 -timeout 2h -vet=off -v -run '^TestForeign' ./test/suites
+
+.PHONY: suites-some
+suites-some: programs ## make suites for what fits into SECONDS_OF_SUITES, in the order of SUITESEED
+	@$(SUITES) SNAPFS_SUITES="$(SECONDS_OF_SUITES) $(SUITESEED)" \
+		$(GO) test -tags suites -exec $(CURDIR)/.ci/apart -count=1 -timeout 10m -vet=off -v -run '^TestForeign' ./test/suites
 
 .PHONY: grounds
 grounds: ## run all of fusecow's conformance suite on ext4, btrfs and tmpfs, as root and as an ordinary user (as root)

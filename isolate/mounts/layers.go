@@ -129,9 +129,7 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 		UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: o.Metacopy,
 		Volatile: true, NoIndex: true, Attr: attr,
 	}
-	if l.hidden != nil && o.OneFilesystem {
-		ov.Xino = "on"
-	}
+	ov.Xino = o.xino(l.hidden != nil)
 	for i, path := range o.Lower {
 		last := i == len(o.Lower)-1
 		if err := l.addHidden(&ov, last && len(o.Base) == 0); err != nil {
@@ -173,6 +171,21 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	}
 	ov.Upper, ov.Work = dir+strings.TrimPrefix(o.Upper, parent), dir+"/"+filepath.Base(o.Work)
 	return writable(ov, base)
+}
+
+// xino returns the value of the overlay's mount option of that name, or "". hidden is set if a layer hides entries
+// of the host's tree.
+func (o *Overlay) xino(hidden bool) string {
+	switch {
+	case hidden && o.OneFilesystem:
+		return "on"
+	case o.Upper != "":
+		// With layers on two filesystems, a directory would otherwise have another inode number in its parent's
+		// listing than in stat(2), and another device number than the files in it. The kernel mends this only where
+		// both number their files in 32 bits, such as ext4.
+		return "auto"
+	}
+	return ""
 }
 
 // addHidden appends the layer that hides entries of the host's tree to the lower layers of the overlay ov, if
