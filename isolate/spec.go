@@ -63,8 +63,6 @@ type Spec struct {
 	// MapIDs mounts trees that the kernel cannot id-map, with ids mapped by FUSE. Nil: such trees
 	// are errors.
 	MapIDs IDMapper
-	// Layers shares layers that hide entries with later containers; nil shares none.
-	Layers *LayerCache
 	// Observe, if it is not nil, is called for each system call by which a process in the container opens or looks
 	// up a file or executes a program, before the kernel does it; with ObserveExec alone only for programs. It
 	// must return soon, since the process waits. A process may change what it asks for meanwhile: this is a report, and
@@ -120,8 +118,6 @@ type (
 	IDs = mounts.IDs
 	// An IDMapper starts a process that shows a tree with mapped ids, over FUSE: see [mounts.IDMapper].
 	IDMapper = mounts.IDMapper
-	// A LayerCache holds layers that hide entries of trees.
-	LayerCache = mounts.LayerCache
 )
 
 // The kinds of files that replace an entry that a tree does not show: see [mounts.StandInKind].
@@ -147,7 +143,7 @@ const MaxFurther = mounts.MaxFurther
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{
 		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, ReadOnly: s.ReadOnly, NoExec: s.NoExec, Resolver: s.Resolver, IDs: s.IDs,
-		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs, Layers: s.Layers,
+		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs,
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -290,16 +289,6 @@ func (c *Catalog) Get(name string) (*Record, error) {
 		r.Name = name // a process may have been killed between the rename and the update of the record
 	}
 	return r, err
-}
-
-// Supervised reports whether the process that supervised the sandbox of rec, which names one, still does. That
-// process may live on without the sandbox, to supervise another one.
-func (c *Catalog) Supervised(rec *Record) bool {
-	if !proc.Alive(*rec.Supervisor) {
-		return false
-	}
-	now, err := c.Get(rec.Name)
-	return err == nil && now.ID == rec.ID && now.Supervisor != nil && *now.Supervisor == *rec.Supervisor
 }
 
 func (c *Catalog) read(path, name string) (*Record, error) {

@@ -15,7 +15,6 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/isolate"
 )
 
 // A Manager starts and ends the supervisors of sandboxes, and sends them requests. It is safe for concurrent use, by
@@ -34,7 +33,6 @@ type Manager struct {
 
 	program       []string
 	standby       *standby.Pool // or nil
-	layers        *isolate.LayerCache
 	probe         []string
 	idMapper      func() ([]string, error)
 	selfTest      SelfTest

@@ -21,7 +21,6 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
-	"github.com/snapfs/snapfs/isolate"
 )
 
 // readyFD and lockFD are the descriptors by which a supervisor inherits a pipe and the sandbox's lock from the
@@ -111,20 +110,12 @@ func spawnError(name string, said []byte) error {
 // returns when the last process inside has ended. The parent process, which holds the sandbox's lock, waits for a
 // message on the pipe that is descriptor 3 here.
 func (sv *Manager) Supervise(ctx context.Context, name string) error {
-	return sv.supervise(ctx, standby.Job{Name: name, Ready: readyFD, Lock: lockFD, Slot: slotFD})
+	return sv.SuperviseJob(ctx, standby.Job{Name: name, Ready: readyFD, Lock: lockFD, Slot: slotFD})
 }
 
-// layers are shared by the containers of this process, if it supervises one sandbox after another.
-var layers isolate.LayerCache
-
-// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another. An error may leave
-// something of the sandbox in this process.
+// SuperviseJob is [Manager.Supervise] in a process that supervises one sandbox after another. After nil, nothing of
+// the sandbox is left in this process; an error may leave something.
 func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job) error {
-	sv.layers = &layers
-	return sv.supervise(ctx, job)
-}
-
-func (sv *Manager) supervise(ctx context.Context, job standby.Job) error {
 	name, ready := job.Name, os.NewFile(uintptr(job.Ready), "ready")
 	refuse := func(err error) error {
 		msg, _ := json.Marshal(refusalOf(err))

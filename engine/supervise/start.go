@@ -89,7 +89,6 @@ func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate
 	if err != nil {
 		return nil, nil, false, errors.Join(err, s.prepared.Close())
 	}
-	spec.Layers = sv.layers
 	mappers := &idMappers{program: sv.idMapper}
 	if sv.idMapper != nil {
 		spec.MapIDs = mappers.start

@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/proc"
 )
 
 // Stop ends every process of a sandbox and its supervisor. It wakes a SIGSTOPped supervisor and kills one that has
@@ -32,7 +33,7 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	}
 	defer escalate(*rec.Supervisor)()
 	_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
-	for wait := 100 * time.Microsecond; sv.cat.Supervised(rec); wait = min(2*wait, 4*time.Millisecond) { // until it has synced the trees
+	for wait := 100 * time.Microsecond; sv.supervised(rec); wait = min(2*wait, 4*time.Millisecond) { // until it has synced the trees
 		if ctx.Err() != nil {
 			return &errs.Error{Op: "stopping", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
@@ -42,6 +43,16 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 		return nil // escalate has killed it
 	}
 	return err
+}
+
+// supervised reports whether the process that supervised the sandbox of rec still does. After the sandbox it may
+// live on, for another one.
+func (sv *Manager) supervised(rec *catalog.Record) bool {
+	if !proc.Alive(*rec.Supervisor) {
+		return false
+	}
+	now, err := sv.cat.Get(rec.Name)
+	return err == nil && now.ID == rec.ID && now.Supervisor != nil && *now.Supervisor == *rec.Supervisor
 }
 
 // errStopped means that a sandbox was stopped after a command was requested and before the command began.

@@ -33,12 +33,6 @@ func CloneTree(path string) (*os.File, error) {
 	return openTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.AT_NO_AUTOMOUNT)
 }
 
-// CloneDetached makes another detached mount of the tree of a detached mount. EINVAL: before Linux 6.15.
-func CloneDetached(m *os.File) (*os.File, error) {
-	defer runtime.KeepAlive(m)
-	return openTree(int(m.Fd()), "", unix.OPEN_TREE_CLONE|unix.AT_EMPTY_PATH)
-}
-
 // MoveMount attaches a detached mount, or moves an attached one, to the path to. Symbolic links
 // in the last element of to are not followed. Errors are *os.LinkError.
 func MoveMount(mount *os.File, to string) error {

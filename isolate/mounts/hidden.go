@@ -69,7 +69,6 @@ type hiddenLayer struct {
 	parents []parent
 	err     error
 	mapped  bool
-	shared  bool // with other containers
 }
 
 // fillHiddenLayers starts to make the layers that hide entries, for all those mounts with hidden entries that
@@ -88,7 +87,7 @@ func (pl *Planner) fillHiddenLayers() {
 		opaque := m.Overlay != nil && m.Overlay.Upper != "" && !m.Overlay.UserXattr
 		go func() {
 			defer close(l.filled)
-			l.layer, l.parents, l.shared, l.err = pl.Spec.Layers.get(m.Target, m.Hidden, opaque)
+			l.layer, l.parents, l.err = fillLayer(m.Target, m.Hidden, opaque)
 		}()
 	}
 }
@@ -118,7 +117,7 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File,
 		if l.err == nil && !l.mapped {
 			l.mapped = true
 			l.err = mount.IDMap(l.layer, userns)
-			if errors.Is(l.err, unix.EINVAL) && !l.shared { // a tmpfs before Linux 6.3
+			if errors.Is(l.err, unix.EINVAL) { // a tmpfs before Linux 6.3
 				l.err = shiftOwners(int(l.layer.Fd()), l.parents, pl.Spec.IDs)
 			}
 		}
@@ -129,27 +128,28 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File,
 	}
 }
 
-// fillLayer makes an overlay layer, a tmpfs, that hides entries of a tree; parents and hidden are those of
-// parentsOf. Without opaque it holds the whiteouts of absent entries alone. The caller closes the detached mount. Cost: 2 µs for each entry, 10 µs
+// fillLayer makes an overlay layer, a tmpfs, that hides entries of tree. Without opaque it holds the
+// whiteouts of absent entries alone. The caller closes the detached mount. Cost: 2 µs for each entry, 10 µs
 // for each directory.
-func fillLayer(parents []parent, hidden []Hidden, opaque bool) (*os.File, error) {
+func fillLayer(tree string, hidden []Hidden, opaque bool) (*os.File, []parent, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer c.Close()
 	if err := c.Set("mode", "755"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m, err := c.Mount(plainMount)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := fillHidden(int(m.Fd()), parents, hidden, opaque); err != nil {
+	parents, here := parentsOf(tree, hidden)
+	if err := fillHidden(int(m.Fd()), parents, here, opaque); err != nil {
 		m.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return m, nil
+	return m, parents, nil
 }
 
 // whiteoutName is the name of the first whiteout, in the root of a layer that hides entries; the others are

@@ -25,7 +25,6 @@ type Spec struct {
 	IDs         IDs
 	HostNetwork bool // whether the container has the host's network
 	MapIDs      IDMapper
-	Layers      *LayerCache // or nil
 }
 
 // IDMapper starts a process that serves the directory tree through the FUSE device dev, with user and group ids
