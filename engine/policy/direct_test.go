@@ -16,8 +16,14 @@ func TestDirectCommandsMatchWholeWords(t *testing.T) {
 		args []string
 		want bool
 	}{
-		{[]string{"git", "fetch"}, true}, {[]string{"git", "fetch", "-v"}, false}, {[]string{"git"}, false}, {[]string{"git fetch"}, false},
-		{[]string{"make", "docs"}, true}, {[]string{"make", "docs", "a", "b"}, true}, {[]string{"make"}, false}, {[]string{"make", "docsx"}, false},
+		{[]string{"git", "fetch"}, true},
+		{[]string{"git", "fetch", "-v"}, false},
+		{[]string{"git"}, false},
+		{[]string{"git fetch"}, false},
+		{[]string{"make", "docs"}, true},
+		{[]string{"make", "docs", "a", "b"}, true},
+		{[]string{"make"}, false},
+		{[]string{"make", "docsx"}, false},
 		{[]string{"/usr/bin/git", "fetch"}, false},
 	} {
 		if got := p.Sandbox.Direct.Why(c.args, []string{catalog.EffectNone}) != ""; got != c.want {
