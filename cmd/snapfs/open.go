@@ -5,7 +5,9 @@ import (
 	"errors"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/agenthook"
+	"github.com/snapfs/snapfs/workflow/view"
 	"github.com/spf13/cobra"
 )
 
@@ -40,12 +42,17 @@ of a project say, so open a sandbox that you do not trust without such settings.
 				return usageError(errors.New("--read-only and --close exclude one another"))
 			}
 			if closing {
-				if err := agenthook.CloseView(ctx, e, args[0]); err != nil {
+				if l, err := agenthook.LeaseOf(e, args[0]); err != nil {
+					return err
+				} else if l != nil && !l.Ended {
+					return errs.New("closing", args[0], errs.ErrBusy, "an agent's session works in it", "snapfs stop "+errs.Quoted(args[0]))
+				}
+				if err := view.Hide(ctx, e, args[0]); err != nil {
 					return err
 				}
 				return a.ui.say(openDocument{Sandbox: args[0]}, "closed "+args[0])
 			}
-			path, err := agenthook.OpenView(ctx, e, viewer(a), args[0], readOnly)
+			path, err := view.Show(ctx, e, viewer(a), args[0], readOnly)
 			if err != nil {
 				return err
 			}

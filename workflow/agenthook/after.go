@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/workflow/view"
 )
 
 // postToolUse answers the hook event of a coding agent after one call of a tool. It does the same as
@@ -37,7 +38,7 @@ func (h *Handler) resultText(ctx context.Context, ev *event) (string, error) {
 		WorktreePath string `json:"worktreePath"`
 	}
 	_ = json.Unmarshal(ev.Response, &r) // another tool's answer has another form
-	name := sandboxAt(h.State, r.WorktreePath)
+	name := view.SandboxAt(h.State, r.WorktreePath)
 	if name == "" {
 		return "", nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/view"
 )
 
 // firstCheckpoint is the name of the snapshot of an agent's sandbox before the agent's first call of a tool.
@@ -64,7 +65,7 @@ func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (sl
 		_, err := e.Snapshot(ctx, l.Sandbox, name)
 		return time.Since(begin) > slowSnapshot, err
 	}
-	return false, withoutView(ctx, e, l, func() error {
+	return false, view.Without(ctx, e, l.view(), func() error {
 		if err := awaitIdle(ctx, e, l.Sandbox); err != nil {
 			return err
 		}
@@ -189,5 +190,5 @@ func Rollback(ctx context.Context, e *engine.Engine, sandbox, mark string) error
 	if err != nil || l == nil {
 		return errors.Join(err, e.Rollback(ctx, sandbox, mark))
 	}
-	return withoutView(ctx, e, l, func() error { return e.Rollback(ctx, sandbox, mark) })
+	return view.Without(ctx, e, l.view(), func() error { return e.Rollback(ctx, sandbox, mark) })
 }

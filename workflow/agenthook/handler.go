@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/view"
 )
 
 // A Handler answers the hook events of one coding agent: messages that the agent sends, for example before it
@@ -101,7 +102,7 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 	if _, err := Reap(ctx, e); err != nil {
 		e.Notice("what other sessions of agents left is not removed yet: " + err.Error())
 	}
-	dir, err := makeViewsDir(h.State)
+	dir, err := view.MakeDir(h.State)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 	}
 	if err != nil {
 		undo := context.WithoutCancel(ctx)
-		return nil, errors.Join(err, closeView(undo, e, l), e.Remove(undo, rec.Name))
+		return nil, errors.Join(err, view.Close(undo, e, l.view()), e.Remove(undo, rec.Name))
 	}
 	return l, nil
 }
@@ -132,12 +133,12 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 // open makes the view of a new sandbox for a coding agent, a host directory that shows the sandbox's files. l
 // is the new lease, which ties the sandbox to the agent.
 func (h *Handler) open(ctx context.Context, e *engine.Engine, l *Lease) error {
-	unlock, err := lockView(e, l.Sandbox)
+	unlock, err := view.Lock(e, l.Sandbox)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return openView(ctx, e, h.Viewer, l)
+	return view.Open(ctx, e, h.Viewer, l.view())
 }
 
 func (h *Handler) makeSandbox(ctx context.Context, e *engine.Engine, ev *event, worktree string) (*catalog.Record, error) {
@@ -145,7 +146,7 @@ func (h *Handler) makeSandbox(ctx context.Context, e *engine.Engine, ev *event, 
 	if name == "" {
 		name = h.Agent
 	}
-	from := sandboxAt(h.State, ev.Dir)
+	from := view.SandboxAt(h.State, ev.Dir)
 	if l, err := h.sessionLease(ev.Session); from == "" && h.All && err == nil && l != nil {
 		from = l.Sandbox
 	}
@@ -183,7 +184,7 @@ func (h *Handler) makeSandbox(ctx context.Context, e *engine.Engine, ev *event, 
 // worktreeRemove answers the event that a coding agent no longer needs the worktree that it works in, and
 // releases the sandbox that stands for it.
 func (h *Handler) worktreeRemove(ctx context.Context, ev *event) ([]byte, error) {
-	name := sandboxAt(h.State, ev.WorktreePath)
+	name := view.SandboxAt(h.State, ev.WorktreePath)
 	if name == "" {
 		return nil, nil
 	}

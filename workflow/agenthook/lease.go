@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/workflow/view"
 )
 
 // leaseFile is the name of the file, in the directory of a sandbox, that ties the sandbox to an agent's
@@ -44,8 +45,6 @@ type Lease struct {
 	Slow bool `json:"slow,omitempty"`
 	// Drift is the fingerprint of the last report of drift to the model.
 	Drift string `json:"drift,omitempty"`
-
-	readOnly bool // the view refuses writes
 }
 
 // A Checkpoint is a named snapshot of a coding agent's sandbox, taken after a call of a tool, to which an
@@ -59,6 +58,11 @@ type Checkpoint struct {
 	// Turn identifies the prompt that the call belongs to, where the agent says so.
 	Turn string    `json:"turn,omitempty"`
 	Time time.Time `json:"time"`
+}
+
+// view returns the view of the session's sandbox, the host directory that shows it to the agent.
+func (l *Lease) view() view.View {
+	return view.View{Sandbox: l.Sandbox, Workspace: l.Workspace, At: l.View, Owner: l.Owner.PID}
 }
 
 // readLease returns the lease of a sandbox, which ties it to the coding agent that works in it. state is the

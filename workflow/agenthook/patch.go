@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
@@ -71,7 +72,7 @@ func movePatch(text, dir string, l *Lease) moved {
 			full = filepath.Join(dir, full)
 		}
 		to := l.inView(full)
-		if !within(to, l.View) {
+		if !hostfs.Within(to, l.View) {
 			m.outside = append(m.outside, to)
 			continue
 		}

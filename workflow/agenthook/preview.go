@@ -24,6 +24,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/workflow/view"
 )
 
 // previewAge is how long the text of a preview waits for the agent to ask again.
@@ -172,7 +173,7 @@ func (h *Handler) preview(ctx context.Context, ev *event, l *Lease, command stri
 // presentLease returns the lease, which ties a sandbox to an agent, of the sandbox in which the event's session works,
 // or nil. Unlike leaseOf it never makes a sandbox.
 func (h *Handler) presentLease(ev *event) (*Lease, error) {
-	if name := sandboxAt(h.State, ev.Dir); name != "" {
+	if name := view.SandboxAt(h.State, ev.Dir); name != "" {
 		return readLease(h.State, name)
 	}
 	if !h.All || ev.Session == "" {

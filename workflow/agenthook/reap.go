@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/isolate/hostview"
+	"github.com/snapfs/snapfs/workflow/view"
 )
 
 // Reap releases the sandboxes of coding agents whose processes have ended, and removes stale views, host
@@ -32,17 +33,17 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 		}
 		released++
 	}
-	dir := ViewsDir(e.StateDir())
+	dir := view.Dir(e.StateDir())
 	stray, err := strayViews(dir, func() []*Lease { return Leases(e) })
 	if err != nil {
 		failures = append(failures, errs.With("looking for views", dir, err))
 	}
-	for _, view := range stray {
-		if isOpen(e, view) {
+	for _, at := range stray {
+		if view.IsOpen(e, at) { // by a person, with no lease
 			continue
 		}
-		failures = append(failures, hostview.Unmount(ctx, view))
-		hostview.RemoveEmpty(view)
+		failures = append(failures, hostview.Unmount(ctx, at))
+		hostview.RemoveEmpty(at)
 	}
 	return released, errors.Join(failures...)
 }
@@ -73,10 +74,10 @@ func strayViews(dir string, leases func() []*Lease) (stray []string, err error) 
 // release ends an agent's use of the sandbox of l: it closes the view, and removes the sandbox if nothing was
 // changed in it and nothing runs in it. Otherwise the sandbox stays, with an ended lease.
 func release(ctx context.Context, e *engine.Engine, l *Lease) error {
-	if err := closeView(ctx, e, l); err != nil {
+	if err := view.Close(ctx, e, l.view()); err != nil {
 		return err
 	}
-	removed, err := removeUnchanged(ctx, e, l.Sandbox, idleTime)
+	removed, err := removeUnchanged(ctx, e, l.Sandbox, view.IdleTime)
 	if removed || errors.Is(err, errs.ErrNotFound) {
 		return nil
 	}

@@ -12,22 +12,24 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate/hostview"
+	"github.com/snapfs/snapfs/workflow/view"
 )
 
 // anyViews reports whether any agent uses a view, a host directory that shows a sandbox's files, of this
 // state directory. Most hooks find none, and end at once.
 func (h *Handler) anyViews() bool {
-	entries, err := os.ReadDir(ViewsDir(h.State))
+	entries, err := os.ReadDir(view.Dir(h.State))
 	return err == nil && len(entries) > 0
 }
 
 // leaseOf returns the lease, which ties a sandbox to an agent, of the sandbox in which the event's session
 // works, or nil. If h.All is set, it makes a sandbox for a session that has none.
 func (h *Handler) leaseOf(ctx context.Context, ev *event) (*Lease, error) {
-	if name := sandboxAt(h.State, ev.Dir); name != "" {
+	if name := view.SandboxAt(h.State, ev.Dir); name != "" {
 		return readLease(h.State, name)
 	}
 	if !h.All || ev.Session == "" || ev.Dir == "" {
@@ -45,7 +47,7 @@ func (h *Handler) leaseOf(ctx context.Context, ev *event) (*Lease, error) {
 // sessionLease returns the lease, which ties a sandbox to an agent, of the sandbox in which the whole session
 // and not a worktree of it works; nil if there is none.
 func (h *Handler) sessionLease(session string) (*Lease, error) {
-	entries, err := os.ReadDir(ViewsDir(h.State))
+	entries, err := os.ReadDir(view.Dir(h.State))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -147,7 +149,7 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 			full = filepath.Join(ev.Dir, full)
 		}
 		to := l.inView(full)
-		if !within(to, l.View) {
+		if !hostfs.Within(to, l.View) {
 			outside = to
 			continue
 		}
@@ -174,7 +176,7 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 // path in the real workspace. Other paths are returned unchanged.
 func (l *Lease) inView(path string) string {
 	path = filepath.Clean(path)
-	if !within(path, l.Workspace) {
+	if !hostfs.Within(path, l.Workspace) {
 		return path
 	}
 	return l.View + strings.TrimPrefix(path, l.Workspace)
@@ -190,7 +192,7 @@ func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := lockView(e, l.Sandbox)
+	unlock, err := view.Lock(e, l.Sandbox)
 	if err != nil {
 		return err
 	}
@@ -198,13 +200,13 @@ func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	if hostview.Alive(l.View) { // another hook of the session has made it meanwhile
 		return nil
 	}
-	if _, err := makeViewsDir(h.State); err != nil {
+	if _, err := view.MakeDir(h.State); err != nil {
 		return err
 	}
 	if l.Owner, err = agentProcess(); err != nil {
 		return err
 	}
-	if err := openView(ctx, e, h.Viewer, l); err != nil {
+	if err := view.Open(ctx, e, h.Viewer, l.view()); err != nil {
 		return err
 	}
 	owner := l.Owner

@@ -1,6 +1,6 @@
 //go:build unix
 
-package agenthook
+package view
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 )
 
 // onlyOurs returns ErrDenied unless the directory dir belongs to this user and nobody else can write to it.
-// Another user could otherwise replace the views in it, which show agents the files of their sandboxes.
+// Another user could otherwise replace the views in it, which show the files of sandboxes.
 func onlyOurs(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
