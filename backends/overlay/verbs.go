@@ -175,9 +175,9 @@ func (b *backend) forkOf(id snapshot.ForkID, r *store.Record) snapshot.Fork {
 	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Overlay: o}}
 }
 
-// overlay returns the overlay mount that shows the layers of the record r above its tree. It has no upper, so
-// it is read-only. If the lower layers are served by a process, they belong to fork, or to a snapshot if fork
-// is "".
+// overlay returns the overlay mount that shows the layers of r, the record of a fork or a snapshot, above its
+// real tree. It has no upper directory, so it is read-only. Where a FUSE process serves the real tree, it
+// serves it for the given fork, or for a snapshot if fork is "".
 func (b *backend) overlay(r *store.Record, fork snapshot.ForkID) *snapshot.Overlay {
 	metacopy := !b.store.UserXattr && !r.Whole // an earlier version of snapfs wrote files without their content
 	lower := make([]string, 0, len(r.Layers)+1)

@@ -247,8 +247,9 @@ func (r *reader) texts(name, path string, v any, each func(text, path string)) {
 	}
 }
 
-// paths returns the file paths that the list v, a value in the section [sandbox], contains: absolute, clean,
-// each once. A relative path starts at the profile's directory, or with ~/ at the home directory.
+// paths returns the file paths that the list v contains, the value of the key name in a profile's section
+// [sandbox]: absolute, clean, each once. A relative path starts at the profile's directory, or with ~/ at the
+// home directory. It records mistakes in v at path, the key's path in the file.
 func (r *reader) paths(name, path string, v any) []string {
 	return r.pathsOf("sandbox", name, path, v)
 }

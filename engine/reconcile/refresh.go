@@ -26,9 +26,12 @@ import (
 
 // RefreshOptions say how a refresh, a merge of real changes into a sandbox, resolves its conflicts.
 type RefreshOptions struct {
+	// Mine are the paths at which the sandbox's version is taken, and Theirs those at which the real one is: each a
+	// file, a directory with everything below it, or "." for all.
 	Mine, Theirs []string
-	Tool         string
-	Terminal     *mergetool.Terminal
+	// Tool is the command of a merge tool for the others, and Terminal the one on which it runs; "" for none.
+	Tool     string
+	Terminal *mergetool.Terminal
 }
 
 // Refreshed is the result of [Reconciler.Refresh]: how much was merged, and the conflicts.

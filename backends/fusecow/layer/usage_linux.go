@@ -16,7 +16,7 @@ import (
 //
 // The slots and the quota change under both freezing and mu, so holding either is enough to read them.
 type usage struct {
-	slots    []*quota.Slot // of each layer, at its highest index
+	slots    []*quota.Slot // by layer index; a merged layer has the indexes of all its parts, and its slot at the highest
 	quota    *quota.Quota  // limits the layers from firstOwn on; may be nil
 	firstOwn logfile.Index // index of the first layer that counts for a quota; never changes
 	block    int64         // allocation unit; never changes after Open

@@ -50,8 +50,9 @@ func (o *Original) contentPath() string {
 	return name
 }
 
-// maxCopies is how many copies of lower files with one inode number a layer saves. Numbers may be reused, but
-// hardly so often.
+// maxCopies bounds how many originals a layer saves of lower files with one inode number. An original is the
+// content of a lower file before the fork changed it, which later merges need. A number has several if its
+// file was deleted and the filesystem gave it to another one. [Layer.SaveOriginal] fails beyond the bound.
 const maxCopies = 100
 
 // SaveOriginal copies the content of the lower file src, with inode number id, into the layer, to be a merge
