@@ -33,14 +33,14 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	e.KeyPoints.Take(ctx, h, e.Supervise.SealAll, catalog.Why{Point: catalog.AtRollback, When: keypoint.Before})
 	h.LiveRollback = &catalog.LiveRollback{To: mark, Before: sandbox.NewSnapshotIDs(h.Record)}
 	err = e.Sandboxes.Changing(ctx, h, func() error {
-		m, _ := h.Snapshot(mark)
-		if err := e.Reconcile.NoteRollback(ctx, h.Record, m); err != nil {
-			return err
-		}
 		told, use, thaw, err := e.Supervise.FreezeWithReply(ctx, h)
 		if err == nil {
 			defer thaw()
 			err = mayReturnIDMapped(h.Record, told.Shifted)
+		}
+		if err == nil { // nothing has refused it, and nothing has changed yet
+			m, _ := h.Snapshot(mark)
+			err = e.Reconcile.NoteRollback(ctx, h.Record, m)
 		}
 		if err == nil {
 			err = e.rollBackLive(ctx, h, use)

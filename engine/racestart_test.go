@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -60,7 +59,7 @@ func (b *bench) basesNow(n int) (trees int, bases map[snapshot.ID]bool) {
 func TestAPersonsEditAfterAShortRaceIsNoConflict(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		b.write("long", "1\n2\n3\n4\n5\n6\n7\n8\n9\n")
-		time.Sleep(20 * time.Millisecond) // the base is told by the clock of the filesystem
+		tick()
 		r := b.race(b.tries("echo made > made; sed -i s/2/two/ long"))
 		b.write("person", "mine\n")
 		b.write("long", "1\n2\n3\n4\n5\n6\n7\neight\n9\n")

@@ -137,7 +137,7 @@ func TestQuotedIsOneArgumentOfAShell(t *testing.T) {
 		}
 	}
 	for arg, want := range map[string]string{
-		"e\x1b[31m\n": `$'e\033[31m\012'`, "it's\a": `$'it\'s\007'`, `a\b` + "\r": `$'a\\b\015'`, "\xff/x y": `$'\377/x y'`, "a\u202eb": `$'a\342\200\256b'`, "\u009b": `$'\302\233'`,
+		"e\x1b[31m\n": `$'e\033[31m\012'`, "it's\a": `$'it\047s\007'`, `a\b` + "\r": `$'a\134b\015'`, "\xff/x y": `$'\377/x y'`, "a\u202eb": `$'a\342\200\256b'`, "\u009b": `$'\302\233'`,
 	} {
 		if got := Quoted(arg); got != want {
 			t.Errorf("%q: %s, want %s", arg, got, want)

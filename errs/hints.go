@@ -107,14 +107,14 @@ func Quoted(arg string) string {
 	if !strings.ContainsFunc(arg, unprintable) {
 		return ShellQuoted(arg)
 	}
-	var b strings.Builder // bash(1), QUOTING: also in zsh and ksh
+	// bash(1), QUOTING: also in zsh and ksh. A shell that does not know it, such as dash, reads a wrong name: no quote
+	// and no backslash is in it, so that it does not leave the quotes.
+	var b strings.Builder
 	b.WriteString("$'")
 	for rest := arg; rest != ""; {
 		c, size := utf8.DecodeRuneInString(rest)
 		switch {
-		case c == '\'' || c == '\\':
-			b.WriteString("\\" + rest[:1])
-		case unprintable(c):
+		case c == '\'' || c == '\\' || unprintable(c):
 			for _, one := range []byte(rest[:size]) {
 				fmt.Fprintf(&b, "\\%03o", one)
 			}

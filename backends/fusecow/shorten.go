@@ -28,7 +28,8 @@ const (
 
 // shorten merges layers of the fork id if it has many, and makes the record of the fork, both r and its file,
 // name the merged ones. Killed at any step, it leaves the fork with the old or the new layers, which have the
-// same effect. Layers that cannot be merged stay. The caller holds the lock of the fork and, shared, the
+// same effect. Layers that cannot be merged stay, and so do those of a fork with a disk limit. The only error is that of
+// ctx. The caller holds the lock of the fork and, shared, the
 // backend's. Cost: in proportion to the files changed since the last merge, and a sync of the filesystem.
 func (b *backend) shorten(ctx context.Context, id snapshot.ForkID, r *record, use snapshot.Use) error {
 	most := maxLayers
@@ -36,10 +37,14 @@ func (b *backend) shorten(ctx context.Context, id snapshot.ForkID, r *record, us
 		most = maxLayersInUse
 	}
 	for _, c := range []chain{{from: r.Own, to: len(r.Layers) - 1}, {from: 0, to: r.Own}} {
+		if c.from >= r.Own && r.Limit != nil {
+			continue // the limit counts what its snapshots have, and a merged layer lacks that
+		}
 		if c.of = *r; c.to-c.from < most || !b.trimChain(&c) || b.failedBefore(&c) {
 			continue
 		}
-		if err := b.noteUnmergeable(&c, b.mergeOwn(ctx, id, r, &c)); err != nil {
+		// After an error, as on a full disk, the fork has its old layers, and the next seal tries again.
+		if err := b.noteUnmergeable(&c, b.mergeOwn(ctx, id, r, &c)); err != nil && ctx.Err() != nil {
 			return err
 		}
 	}
@@ -85,10 +90,7 @@ func (b *backend) mergeOwn(ctx context.Context, id snapshot.ForkID, r *record, c
 		return err
 	}
 	*r, unused = next, b.dir+"/tmp/"+name // which is gone
-	if c.from < r.Own || r.Limit == nil {
-		return nil
-	}
-	return b.chargeMerged(r, name, c.names()) // after a kill before it, the next sweep corrects the usage
+	return nil
 }
 
 // commonLayers returns how many of the oldest layers of x and of y together have the same effect: they are the

@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// newLongLineage returns a fork f, limited and idle, with the snapshots s1 to sN, which were taken in use. Each
+// newLongLineage returns an idle fork f with the snapshots s1 to sN, which were taken in use. Each
 // has one more file and one changed file.
 func newLongLineage(t *testing.T, n int) *lineage {
 	treetest.NeedRoot(t)
@@ -31,7 +31,6 @@ func newLongLineage(t *testing.T, n int) *lineage {
 	l.must(err)
 	_, err = l.Fork(t.Context(), "base", "f")
 	l.must(err)
-	l.must(l.LimitFork(t.Context(), "f", snapshot.DiskLimit{Bytes: 64 << 20}))
 	l.in("f", func(dir string) {
 		for i := 1; i <= n; i++ {
 			l.write(dir+"/each", fmt.Sprint(i))
@@ -91,11 +90,6 @@ func (l *lineage) shows(id snapshot.ID, n int, when string) {
 func TestManySealsKeepTheLayersOfAForkFew(t *testing.T) {
 	const used, all = 40, 80
 	l := newLongLineage(t, used)
-	held := l.used()
-	l.must(l.LimitFork(t.Context(), "f", snapshot.DiskLimit{Bytes: 64 << 20, Share: "other"}))
-	if again := l.used(); again != held {
-		t.Errorf("the fork holds %d bytes, and %d where they are counted again", held, again)
-	}
 	for i := used + 1; i <= all; i++ {
 		l.seal(t, i, snapshot.Idle)
 	}
@@ -173,20 +167,25 @@ func TestAKilledShorteningLosesNothing(t *testing.T) {
 func TestAFailedShorteningLeavesTheFork(t *testing.T) {
 	l := newLongLineage(t, 16)
 	broken := errors.New("broken")
-	for _, at := range []string{"merge the fork's layers", "put the fork's merged layer in its place", "name the fork's merged layer"} {
+	for i, at := range []string{"merge the fork's layers", "put the fork's merged layer in its place", "name the fork's merged layer"} {
+		failed := false
 		_, err := l.Seal(fault.With(t.Context(), func(step string) error {
 			if step == at {
+				failed = true
 				return broken
 			}
 			return nil
-		}), "f", "next", snapshot.Idle)
-		if !errors.Is(err, broken) {
-			t.Fatalf("%s: %v", at, err)
+		}), "f", snapshot.ID(fmt.Sprintf("s%d", 17+i)), snapshot.Idle)
+		if err != nil || !failed {
+			t.Fatalf("%s, failed %v: %v", at, failed, err)
+		}
+		if _, n := l.layers("f"); n < 16 {
+			t.Errorf("%s: the fork has %d layers", at, n)
 		}
 		l.shows("", 16, at)
 	}
-	l.seal(t, 17, snapshot.Idle)
-	l.shows("s17", 16, "sealed after failures")
+	l.seal(t, 20, snapshot.Idle)
+	l.shows("s20", 16, "sealed after failures")
 	if _, n := l.layers("f"); n > 4 {
 		t.Errorf("the fork has %d layers", n)
 	}
@@ -214,4 +213,22 @@ func TestLayersThatCannotBeMergedAreSealedAllTheSame(t *testing.T) {
 		t.Errorf("10 seals have tried %d times to merge", tries)
 	}
 	l.shows("s26", 16, "not merged")
+}
+
+// TestAForkWithADiskLimitKeepsItsLayers: the limit counts what its snapshots have, and a merged layer would not count
+// for it.
+func TestAForkWithADiskLimitKeepsItsLayers(t *testing.T) {
+	l := newLongLineage(t, 12)
+	l.must(l.LimitFork(t.Context(), "f", snapshot.DiskLimit{Bytes: 64 << 20}))
+	held := l.used()
+	for i := 13; i <= 20; i++ {
+		l.seal(t, i, snapshot.Idle)
+	}
+	if _, n := l.layers("f"); n < 20 {
+		t.Errorf("the fork has %d layers", n)
+	}
+	if now := l.used(); now < held {
+		t.Errorf("it held %d bytes, and now %d", held, now)
+	}
+	l.shows("s20", 12, "limited")
 }

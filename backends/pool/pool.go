@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -17,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/loopdev"
 	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
@@ -395,6 +397,9 @@ func Remove(ctx context.Context, dir, name string) error {
 	return err
 }
 
+// unmountPatience is how long the removal of a pool waits until no process uses its mount.
+const unmountPatience = 2 * time.Second
+
 func (p *Pool) remove(ctx context.Context) error {
 	trees, err := p.records()
 	if err != nil {
@@ -415,10 +420,19 @@ func (p *Pool) remove(ctx context.Context) error {
 	if err := fault.Point(ctx, "unmount the pool"); err != nil {
 		return err
 	}
-	if err := unix.Unmount(p.mnt(), unix.UMOUNT_NOFOLLOW); err != nil {
-		if err == unix.EBUSY {
-			return busy("a process uses the pool", "fuser -vm "+errs.Quoted(p.mnt()))
+	// A garbage collection, which the removal of a sandbox starts, or the end of a sandbox may use it for a moment.
+	late := time.Now().Add(unmountPatience)
+	err = poll.Until(ctx, time.Millisecond, 50*time.Millisecond, func() (bool, error) {
+		err := unix.Unmount(p.mnt(), unix.UMOUNT_NOFOLLOW)
+		if err == unix.EBUSY && time.Now().After(late) {
+			return false, busy("a process uses the pool", "fuser -vm "+errs.Quoted(p.mnt()))
 		}
+		if err == unix.EBUSY {
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
 		return err
 	}
 	gone := filepath.Join(filepath.Dir(p.Dir), incomplete+proc.Name())

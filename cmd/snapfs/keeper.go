@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
@@ -34,12 +35,13 @@ func newStandby(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   exactly("state directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return standby.Serve(func(job standby.Job) error {
+			return standby.Serve(cmd.Context(), func(job standby.Job) error {
 				e, err := a.open(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
-				return e.Supervise.SuperviseJob(cmd.Context(), job)
+				// After a signal the process ends: it could not supervise another sandbox.
+				return errors.Join(e.Supervise.SuperviseJob(cmd.Context(), job), cmd.Context().Err())
 			})
 		},
 	}

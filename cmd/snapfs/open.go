@@ -25,14 +25,14 @@ func newOpen(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "open sandbox",
 		Short: "show a sandbox's workspace at a path, for an editor or a file manager",
-		Long: `Prints a directory of this machine that shows the workspace of a sandbox, for programs outside
-of it: an editor, a file manager, a comparison. What they write there is written in the sandbox,
+		Long: `Prints a directory of this machine that shows a sandbox's workspace, for programs outside of the
+sandbox: an editor, a file manager, diff. What they write there is written in the sandbox,
 unless --read-only is set. The sandbox runs until "snapfs open --close", or until it is stopped
 or removed; the directory ends with it.
 
 Nothing in the directory can be executed, no symbolic link leads out of it, and git's
-configuration in it names no program (docs/agents.md). An editor runs what its own settings
-of a project say, so open a sandbox that you do not trust without such settings. It requires
+configuration in it names no program (docs/agents.md). An editor may run commands from a project's
+own settings: turn those off before you open a sandbox that you do not trust. snapfs open requires
 /dev/fuse and, without root, fusermount3.`,
 		Example:           "  code \"$(snapfs open fix)\"\n  diff -r . \"$(snapfs open --read-only fix)\"\n  snapfs open --close fix",
 		Args:              exactly("sandbox"),
@@ -41,12 +41,12 @@ of a project say, so open a sandbox that you do not trust without such settings.
 			if closing && readOnly {
 				return usageError(errors.New("--read-only and --close exclude one another"))
 			}
+			if l, err := agenthook.LeaseOf(e, args[0]); err != nil {
+				return err
+			} else if l != nil && !l.Ended && (closing || readOnly) {
+				return errs.New("opening", args[0], errs.ErrBusy, "a coding agent works in it; its view closes when the session ends", "snapfs stop "+errs.Quoted(args[0]))
+			}
 			if closing {
-				if l, err := agenthook.LeaseOf(e, args[0]); err != nil {
-					return err
-				} else if l != nil && !l.Ended {
-					return errs.New("closing", args[0], errs.ErrBusy, "an agent's session works in it", "snapfs stop "+errs.Quoted(args[0]))
-				}
 				if err := view.Hide(ctx, e, args[0]); err != nil {
 					return err
 				}

@@ -146,11 +146,17 @@ func (bl *Recorder) StartManifest(ctx context.Context, rec *catalog.Record) (sto
 		bl.updateManifest(ctx, &own, files)
 	}()
 	return func() {
-		if n := files.Load(); n == waitsForLock || n > quickNames {
-			cancel()
+		defer cancel()
+		for {
+			if n := files.Load(); n == waitsForLock || n > quickNames {
+				cancel()
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
 		}
-		<-done
-		cancel()
 	}
 }
 

@@ -288,7 +288,8 @@ type Policy struct {
 	Secrets []Secret `json:"secrets,omitempty"`
 	// Budget bounds what its requests use, or is nil.
 	Budget *Budget `json:"budget,omitempty"`
-	// Direct says which jobs run without a sandbox; nil for none. It has no effect on a sandbox.
+	// Direct says which jobs run without a sandbox; nil for none. Only the policy of a job has it, and that of no
+	// sandbox.
 	Direct *Direct `json:"direct,omitempty"`
 	// Profile is the profile from which part of the policy comes, or nil.
 	Profile *ProfileUse `json:"profile,omitempty"`

@@ -3,6 +3,9 @@ package catalog
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -40,13 +43,31 @@ func (h *Locked) TakeReserved(n int) {
 	if _, err := fmt.Sscanf(string(data), reserveFormat, &of, &id, &s.from, &s.to); err != nil || of != boot || id != h.ID {
 		return
 	}
-	if s.from < 1 || s.to > h.Next+1 || s.from+n > s.to {
+	if s.from < 1 || s.to > h.Next+1 || s.from+n > s.to || h.uses(s.from, s.to) {
 		return
 	}
 	if h.writeReserve(boot, span{s.from + n, s.to}) != nil {
 		return
 	}
 	h.free, h.covered = span{s.from, s.from + n}, h.Next
+}
+
+// uses reports whether a tree or the newest named snapshot of the record has a number from from to before to. Then the
+// reservation, which is written without a sync, is older than the record: a disk has lost writes, and the host went on.
+func (h *Locked) uses(from, to int) bool {
+	var ids []string
+	for _, t := range h.Trees {
+		ids = append(ids, string(t.Fork), string(t.Base))
+	}
+	if n := len(h.Snapshots); n > 0 {
+		for _, id := range h.Snapshots[n-1].IDs {
+			ids = append(ids, string(id))
+		}
+	}
+	return slices.ContainsFunc(ids, func(id string) bool { // ID-sNUMBER or ID-fNUMBER
+		n, err := strconv.Atoi(id[strings.LastIndexAny(id, "sf")+1:])
+		return err == nil && n >= from && n < to
+	})
 }
 
 // SaveNumbers makes sure that a removal of the sandbox finds the snapshots and forks of all new ids, also after a

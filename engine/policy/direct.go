@@ -20,11 +20,11 @@ func directSection() Section {
 		Header: "[direct]",
 		Text: "Which jobs (snapfs job submit) run without a sandbox, because it is not worth one: in the real workspace, as you, with all your rights. " +
 			"Nothing of them can be reviewed or undone, and limits and network rules do not hold for them. The job's record and an event say so. " +
-			"A job with --check, --prove or --to has a sandbox all the same. " +
+			"A job with --check, --prove or --to has a sandbox all the same, and so has one of a client of snapfs serve. " +
 			"A profile that was only found cannot set this. Where the site has a policy, only what its own [direct] lists runs so.",
 		Keys: []Key{
 			{"commands", "list of texts", "", `Commands without a shell: their words, separated by blanks, as "git fetch --all". A last word * stands for any further arguments.`},
-			{"when", `"always" or "risky"`, `"always"`, "Which other jobs get a sandbox: always, or only risky ones. A job is not risky if it was submitted with --effects none: it only reads. A client of snapfs serve cannot declare effects."},
+			{"when", `"always" or "risky"`, `"always"`, "Which other jobs get a sandbox: always, or only risky ones. A job is not risky if it was submitted with --effects none: it only reads."},
 		},
 	}
 }
@@ -54,6 +54,8 @@ func (r *reader) direct(name, path string, v any) {
 			r.wrong(path, "commands: no program is named", `write the program first: "git fetch *"`)
 		case slices.Contains(words[:len(words)-1], "*"):
 			r.wrong(path, "commands: only the last word can be *", "leave the words after it out")
+		case slices.ContainsFunc(words, func(w string) bool { return w != "*" && strings.ContainsAny(w, "*?[") }):
+			r.wrong(path, fmt.Sprintf("commands: %q has a pattern, and only a last word * is one", text), `write "make docs *"`)
 		case strings.ContainsAny(text, "'\"`$|&;<>\\"):
 			r.wrong(path, fmt.Sprintf("commands: %q needs a shell", text), "put it into a script, and name the script")
 		default:

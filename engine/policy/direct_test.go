@@ -63,7 +63,7 @@ func TestTheSiteBoundsWhatRunsDirectly(t *testing.T) {
 
 func TestDirectMistakesAreNamed(t *testing.T) {
 	for _, text := range []string{
-		`commands = ["* x"]`, `commands = ["a * b"]`, `commands = ["a; b"]`, `commands = ["a $(b)"]`, `commands = "a"`, `when = "never"`, `wen = "risky"`,
+		`commands = ["* x"]`, `commands = ["a * b"]`, `commands = ["a b*"]`, `commands = ["a; b"]`, `commands = ["a $(b)"]`, `commands = "a"`, `when = "never"`, `wen = "risky"`,
 	} {
 		if _, err := Parse("/p/snapfs.toml", []byte("[direct]\n"+text+"\n")); err == nil {
 			t.Errorf("%s is accepted", text)

@@ -106,6 +106,7 @@ func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 		ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),
 		Workspace: req.Workspace, Ephemeral: ephemeral, Policy: req.Policy, Untouched: !ephemeral && req.Fill == nil,
 	}
+	rec.Policy.Direct = nil // it is about jobs
 	if !ephemeral || req.Policy.Limits.Timed() {
 		rec.RecordAge(catalog.Now())
 	}

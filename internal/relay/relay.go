@@ -46,7 +46,7 @@ func Open(in, out, err *os.File, outlives bool) (_ *Relay, failed error) {
 	}
 	for _, stream := range []**os.File{&r.Out, &r.Err} {
 		kind := kindOf(*stream)
-		if !kind.relayed(outlives) && (kind != regular || outlives || !otherIDs()) {
+		if !kind.outputRelayed(outlives) {
 			continue
 		}
 		if stream == &r.Err && r.Out != out && sameFile(out, err) {
@@ -187,7 +187,7 @@ func (r *Relay) closeGiven() {
 type kind int
 
 const (
-	file     kind = iota // a device, or nothing
+	other    kind = iota // a device, or nothing
 	regular              // a regular file
 	terminal             // any, whoever's
 	pipe
@@ -198,18 +198,24 @@ func (k kind) relayed(outlives bool) bool {
 	return k == terminal || outlives && (k == pipe || k == socket)
 }
 
+// outputRelayed reports whether an output of this kind is relayed: also root's regular files, unless the
+// sandbox outlives the command.
+func (k kind) outputRelayed(outlives bool) bool {
+	return k.relayed(outlives) || k == regular && !outlives && otherIDs()
+}
+
 // otherIDs reports whether a sandbox of this user has user ids of its own, so that the user's files belong to
 // others in it.
 func otherIDs() bool { return runtime.GOOS == "linux" && os.Geteuid() == 0 }
 
 func kindOf(f *os.File) kind {
 	if f == nil {
-		return file
+		return other
 	}
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return file
+		return other
 	case info.Mode().IsRegular():
 		return regular
 	case info.Mode()&os.ModeNamedPipe != 0: // or one without a name
@@ -219,7 +225,7 @@ func kindOf(f *os.File) kind {
 	case info.Mode()&os.ModeCharDevice != 0 && stdio.IsTerminal(f):
 		return terminal
 	}
-	return file
+	return other
 }
 
 func sameFile(a, b *os.File) bool {

@@ -377,7 +377,7 @@ func TestAnUploadThatBreaksOffLeavesTheOldFile(t *testing.T) {
 	if r := d.read("a.txt", 0); r != "one\n" {
 		t.Errorf("got %q", r)
 	}
-	if r := d.exec("t1", "ls -A"); r.Stdout.Text != "a.txt\n" {
-		t.Errorf("left: %q", r.Stdout.Text)
-	}
+	waitFor(t, "the end of the half file", func() bool { // of which the process that writes it hears a little later
+		return d.exec("t1", "ls -A").Stdout.Text == "a.txt\n"
+	})
 }

@@ -40,7 +40,7 @@ type Job struct {
 	Promotion string     `json:"promotion,omitempty" doc:"the promotion's name, for undo"`
 	Decided   string     `json:"decided,omitempty" doc:"the user who approved or rejected it"`
 	Effects   []string   `json:"effects,omitempty" doc:"the effects that its submitter declared"`
-	Direct    string     `json:"direct,omitempty" doc:"why it ran in the real workspace, without a sandbox"`
+	Direct    string     `json:"without_sandbox,omitempty" doc:"why it ran in the real workspace, without a sandbox"`
 }
 
 func jobOf(j *job.Job) Job {
@@ -176,7 +176,7 @@ func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Then != job.Hold || spec.MayBeDirect() { // it changes the real tree without another request
+	if spec.Then != job.Hold { // it changes the real tree without another request
 		if err := a.authorize(ctx, in.Authorization, token.Promote); err != nil {
 			return nil, err
 		}
@@ -212,12 +212,10 @@ func (a *API) jobSpec(ctx context.Context, q NewJob) (job.Spec, error) {
 	if err != nil {
 		return job.Spec{}, err
 	}
+	req.Policy.Direct = nil // a client may not run commands on the host, whose environment and directory it would choose
 	spec := job.Spec{
 		Workspace: req.Workspace, Dir: c.Dir, Command: c.Args, Env: c.Env, Backend: req.Backend, Frozen: req.Frozen, Policy: req.Policy,
 		Then: job.Then(q.Then), Stage: q.Stage, Class: job.Class(q.Class),
-	}
-	if q.Sandbox.Profile != "" { // which this client may have written: only the server's own can run a job without a sandbox
-		spec.Policy.Direct = nil
 	}
 	if q.Sandbox.Profile != "" && q.Sandbox.Profile != profile.None && spec.Then == job.Stages {
 		spec.Profile = filepath.Clean(q.Sandbox.Profile)

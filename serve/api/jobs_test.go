@@ -100,3 +100,21 @@ func TestAWebhookNeedsItsSignatureAndNoToken(t *testing.T) {
 		t.Errorf("approved: %q %v %+v", text, err, j)
 	}
 }
+
+// A profile that a request names was perhaps written by the client itself, in a sandbox. It lets no job run without a
+// sandbox. Cost: 0.3 s.
+func TestAClientsProfileRunsNoJobOnTheHost(t *testing.T) {
+	d := newDesk(t)
+	profile := d.work + "/direct.toml"
+	if err := os.WriteFile(profile, []byte("[direct]\ncommands = [\"touch direct\"]\nwhen = \"risky\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.submit(201, client.NewJob{Args: []string{"touch", "direct"}, Sandbox: &client.NewSandbox{Profile: profile}})
+	d.snapfs("job", "work", "--once")
+	if j := d.job(1); j.State != client.JobStateWaiting || j.WithoutSandbox != "" {
+		t.Errorf("%+v", j)
+	}
+	if _, err := os.Stat(d.work + "/direct"); err == nil {
+		t.Error("it ran on the host")
+	}
+}

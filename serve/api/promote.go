@@ -120,7 +120,8 @@ func planOf(p *reconcile.Plan) Plan {
 
 type planInput struct {
 	Named
-	Body *Select `required:"false"`
+	Authorization string  `header:"Authorization" hidden:"true"`
+	Body          *Select `required:"false"`
 }
 
 type planOutput struct{ Body Plan }
@@ -194,7 +195,7 @@ func (a *API) addPromotions() {
 		detail: "Merges the sandbox's changes with those of the real tree, and changes nothing.",
 	}, a.plan)
 	add(a, route{
-		scope: token.Read, method: http.MethodPost, path: path + "/hunks", id: "list-hunks", summary: "List the hunks of changed text files",
+		scope: token.Run, method: http.MethodPost, path: path + "/hunks", id: "list-hunks", summary: "List the hunks of changed text files",
 		detail: "Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.",
 	}, func(ctx context.Context, in *planInput) (*hunksOutput, error) {
 		e, _, err := a.sandbox(ctx, in.Name)
@@ -248,7 +249,10 @@ func (a *API) plan(ctx context.Context, in *planInput) (*planOutput, error) {
 		return nil, err
 	}
 	var p *reconcile.Plan
-	if s.Hunks != nil {
+	if s.Hunks != nil { // it makes a fork
+		if err := a.authorize(ctx, in.Authorization, token.Run); err != nil {
+			return nil, err
+		}
 		p, err = pick.Plan(ctx, e, in.Name, o, s.Hunks)
 	} else {
 		p, err = e.Reconcile.PlanOf(ctx, in.Name, o)

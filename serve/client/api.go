@@ -560,9 +560,6 @@ type Job struct {
 	// Decided the user who approved or rejected it
 	Decided string `json:"decided,omitempty,omitzero"`
 
-	// Direct why it ran in the real workspace, without a sandbox
-	Direct string `json:"direct,omitempty,omitzero"`
-
 	// Effects the effects that its submitter declared
 	Effects []string  `json:"effects,omitempty"`
 	Ended   time.Time `json:"ended,omitempty,omitzero"`
@@ -590,8 +587,11 @@ type Job struct {
 	Tries int64 `json:"tries"`
 
 	// Why explains the state
-	Why       string `json:"why,omitempty,omitzero"`
-	Workspace string `json:"workspace,omitzero"`
+	Why string `json:"why,omitempty,omitzero"`
+
+	// WithoutSandbox why it ran in the real workspace, without a sandbox
+	WithoutSandbox string `json:"without_sandbox,omitempty,omitzero"`
+	Workspace      string `json:"workspace,omitzero"`
 }
 
 // JobClass defines model for Job.Class.

@@ -183,12 +183,12 @@ func before(all []Checkpoint, back Back) int {
 	return n
 }
 
-// Rollback rolls a sandbox back as [engine.Engine.Rollback] does, also while an agent uses a view of the
-// sandbox. mark names a snapshot, "" the base.
+// Rollback rolls a sandbox back as [engine.Engine.Rollback] does, also while an agent or a person uses a view
+// of the sandbox. mark names a snapshot, "" the base.
 func Rollback(ctx context.Context, e *engine.Engine, sandbox, mark string) error {
-	l, err := LeaseOf(e, sandbox)
-	if err != nil || l == nil {
-		return errors.Join(err, e.Rollback(ctx, sandbox, mark))
+	v, err := view.Of(e, sandbox)
+	if err != nil {
+		return err
 	}
-	return view.Without(ctx, e, l.view(), func() error { return e.Rollback(ctx, sandbox, mark) })
+	return view.Without(ctx, e, v, func() error { return e.Rollback(ctx, sandbox, mark) })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -102,23 +101,19 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 	if _, err := Reap(ctx, e); err != nil {
 		e.Notice("what other sessions of agents left is not removed yet: " + err.Error())
 	}
-	dir, err := view.MakeDir(h.State)
-	if err != nil {
-		return nil, err
-	}
 	rec, err := h.makeSandbox(ctx, e, ev, worktree)
 	if err != nil {
 		return nil, err
 	}
 	l := &Lease{
-		Sandbox: rec.Name, Workspace: rec.Workspace, View: filepath.Join(dir, rec.Name),
+		Sandbox: rec.Name, Workspace: rec.Workspace, View: view.At(e.StateDir(), rec.Name),
 		Agent: h.Agent, Session: ev.Session, Worktree: worktree, Owner: owner,
 	}
 	if t := rec.Policy.Tools; t != nil {
 		l.Refuse = t.Hook
 	}
 	if err = l.save(e); err == nil {
-		err = h.open(ctx, e, l)
+		_, err = view.Open(ctx, e, h.Viewer, l.view())
 	}
 	if err == nil {
 		err = checkpoint(ctx, e, l, Checkpoint{})
@@ -128,17 +123,6 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 		return nil, errors.Join(err, view.Close(undo, e, l.view()), e.Remove(undo, rec.Name))
 	}
 	return l, nil
-}
-
-// open makes the view of a new sandbox for a coding agent, a host directory that shows the sandbox's files. l
-// is the new lease, which ties the sandbox to the agent.
-func (h *Handler) open(ctx context.Context, e *engine.Engine, l *Lease) error {
-	unlock, err := view.Lock(e, l.Sandbox)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return view.Open(ctx, e, h.Viewer, l.view())
 }
 
 func (h *Handler) makeSandbox(ctx context.Context, e *engine.Engine, ev *event, worktree string) (*catalog.Record, error) {

@@ -85,6 +85,17 @@ func readLease(state, sandbox string) (*Lease, error) {
 	return l, nil
 }
 
+// leaseAt returns the lease, which ties a sandbox to an agent, of the sandbox that a view shows to the agent.
+// state is the state directory. Errors: those of readLease, but errs.ErrInvalid if a person has opened the view.
+func leaseAt(state, sandbox string) (*Lease, error) {
+	l, err := readLease(state, sandbox)
+	if errors.Is(err, errs.ErrNotFound) {
+		return nil, errs.New("running an agent in", sandbox, errs.ErrInvalid,
+			"a person opened this directory with snapfs open; start the agent in the real workspace", "snapfs open --close "+errs.Quoted(sandbox))
+	}
+	return l, err
+}
+
 // save writes the lease, which ties the sandbox to a coding agent, into the sandbox's directory, atomically.
 // It does not wait for the disk, which would take most of the time of a hook: after a power failure no
 // session continues.

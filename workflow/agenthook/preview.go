@@ -174,7 +174,7 @@ func (h *Handler) preview(ctx context.Context, ev *event, l *Lease, command stri
 // or nil. Unlike leaseOf it never makes a sandbox.
 func (h *Handler) presentLease(ev *event) (*Lease, error) {
 	if name := view.SandboxAt(h.State, ev.Dir); name != "" {
-		return readLease(h.State, name)
+		return leaseAt(h.State, name)
 	}
 	if !h.All || ev.Session == "" {
 		return nil, nil //nolint:nilnil // a session without a sandbox

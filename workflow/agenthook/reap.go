@@ -39,7 +39,7 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 		failures = append(failures, errs.With("looking for views", dir, err))
 	}
 	for _, at := range stray {
-		if view.IsOpen(e, at) { // by a person, with no lease
+		if view.IsOpen(e, filepath.Base(at)) { // by a person, with no lease
 			continue
 		}
 		failures = append(failures, hostview.Unmount(ctx, at))

@@ -30,7 +30,7 @@ func (h *Handler) anyViews() bool {
 // works, or nil. If h.All is set, it makes a sandbox for a session that has none.
 func (h *Handler) leaseOf(ctx context.Context, ev *event) (*Lease, error) {
 	if name := view.SandboxAt(h.State, ev.Dir); name != "" {
-		return readLease(h.State, name)
+		return leaseAt(h.State, name)
 	}
 	if !h.All || ev.Session == "" || ev.Dir == "" {
 		return nil, nil //nolint:nilnil // a session without a sandbox
@@ -192,21 +192,11 @@ func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := view.Lock(e, l.Sandbox)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if hostview.Alive(l.View) { // another hook of the session has made it meanwhile
-		return nil
-	}
-	if _, err := view.MakeDir(h.State); err != nil {
-		return err
-	}
 	if l.Owner, err = agentProcess(); err != nil {
 		return err
 	}
-	if err := view.Open(ctx, e, h.Viewer, l.view()); err != nil {
+	opened, err := view.Open(ctx, e, h.Viewer, l.view())
+	if err != nil || !opened { // another hook of the session has made it meanwhile
 		return err
 	}
 	owner := l.Owner

@@ -14,9 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// MayBeDirect reports whether a worker may run the command of a job as defined by s in the real workspace,
-// without a sandbox: its profile says so, and the submitter asked for nothing that only a sandbox can do.
-func (s *Spec) MayBeDirect() bool { return s.whyDirect() != "" }
+// partOfIt explains the end of a job that was cancelled while it ran without a sandbox.
+const partOfIt = "it ran without a sandbox, and may have done a part of its work"
 
 // whyDirect returns the reason for which a job runs without a sandbox, by the profile alone, or "".
 func (s *Spec) whyDirect() string {
@@ -40,8 +39,7 @@ func (l *locked) direct() (string, error) {
 }
 
 // runDirect runs the command of a job in the real workspace, without a sandbox, for the reason why, which it
-// stores first. The command has the environment of the worker, since the submitter may be a client of the
-// server, who must not choose where programs are found. When the worker is stopped or the job is cancelled,
+// stores first. The command has the environment of the worker. When the worker is stopped or the job is cancelled,
 // the command is ended. A job that has begun so does not begin again.
 func (w *Worker) runDirect(ctx context.Context, l *locked, why string) error {
 	l.Direct = why
@@ -68,7 +66,7 @@ func (w *Worker) runDirect(ctx context.Context, l *locked, why string) error {
 	case err == nil:
 		return w.Store.finish(after, l, Done, "it ran without a sandbox: "+why)
 	case l.cancelled():
-		return w.Store.finish(after, l, Cancelled, "it ran without a sandbox, and may have done a part of its work")
+		return w.Store.finish(after, l, Cancelled, partOfIt)
 	case ctx.Err() != nil:
 		return w.Store.finish(after, l, Failed, "its worker was stopped while it ran without a sandbox, so it may have done a part of its work")
 	case errors.Is(running.Err(), context.DeadlineExceeded):

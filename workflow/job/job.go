@@ -107,7 +107,7 @@ type Job struct {
 	// Tries counts how often a worker began it.
 	Tries int `json:"tries,omitempty"`
 	// Direct is the reason for which the command ran in the real workspace, without a sandbox; "" if it did not.
-	Direct string `json:"direct,omitempty"`
+	Direct string `json:"without_sandbox,omitempty"`
 	// Exit is the exit status of the command, and Checked that of the check; nil if it did not end.
 	Exit    *int `json:"exit,omitempty"`
 	Checked *int `json:"checked,omitempty"`
@@ -146,14 +146,24 @@ func (s *Spec) check() error {
 		return errs.New(op, "", errs.ErrInvalid, "stages requires a stage, and a stage requires stages")
 	case !slices.Contains(Classes(), s.Class):
 		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("%q is not a class: urgent, normal or batch", s.Class))
-	case slices.ContainsFunc(s.Effects, func(e string) bool { return !slices.Contains(catalog.Effects(), e) }):
-		return errs.New(op, "", errs.ErrInvalid, "effects are "+strings.Join(catalog.Effects(), ", "))
+	case unknownEffect(s.Effects) != "":
+		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("%q is not an effect: %s", unknownEffect(s.Effects), strings.Join(catalog.Effects(), ", ")))
 	case len(s.Effects) > 1 && slices.Contains(s.Effects, catalog.EffectNone):
-		return errs.New(op, "", errs.ErrInvalid, "the effect none excludes others")
+		return errs.New(op, "", errs.ErrInvalid, "the effect none excludes all others")
 	case s.Timeout < 0:
 		return errs.New(op, "", errs.ErrInvalid, "the timeout is negative")
 	}
 	return nil
+}
+
+// unknownEffect returns the first of the declared effects of a job that is none of [catalog.Effects], or "".
+func unknownEffect(effects []string) string {
+	for _, e := range effects {
+		if !slices.Contains(catalog.Effects(), e) {
+			return e
+		}
+	}
+	return ""
 }
 
 // order sorts jobs (submitted commands), in place, as workers begin them: by class of urgency, then by

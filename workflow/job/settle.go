@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/poll"
+	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/workflow/pipeline"
 )
 
@@ -286,6 +287,9 @@ func (s *Store) Cancel(number int) (*Job, error) {
 			return nil, wrongState(op, l.Job)
 		}
 		l.Decided = whoami()
+		if l.Direct != "" { // and its worker was killed
+			return l.Job, errors.Join(run.EndMarked(l.mark()), l.become(Cancelled, partOfIt))
+		}
 		return l.Job, l.become(Cancelled, "")
 	}
 	if !errors.Is(err, errs.ErrBusy) {

@@ -107,12 +107,12 @@ func (w *Worker) carryOut(ctx context.Context, l *locked) {
 		err = w.resume(ctx, l)
 	case l.State.Final():
 		err = w.Store.tidy(ctx, l)
+	case l.Direct != "":
+		err = w.abandonDirect(ctx, l)
 	case l.cancelled():
 		err = w.Store.finish(ctx, l, Cancelled, "")
 	case !l.Deadline.IsZero() && time.Now().After(l.Deadline):
 		err = w.Store.finish(ctx, l, Failed, "it had not begun at its deadline")
-	case l.Direct != "":
-		err = w.abandonDirect(ctx, l)
 	case l.Tries >= mostTries:
 		err = w.Store.finish(ctx, l, Failed, fmt.Sprintf("the processes of %d workers ended while they carried it out", mostTries))
 	default:
@@ -153,10 +153,11 @@ func (w *Worker) run(ctx context.Context, l *locked) error {
 	}
 	l.Tries++
 	l.Began, l.Exit, l.Checked = time.Now().UTC(), nil, nil
-	if why, err := l.direct(); err != nil || why != "" {
-		if err != nil {
-			return err
-		}
+	why, err := l.direct()
+	if err != nil {
+		return err
+	}
+	if why != "" {
 		return w.runDirect(ctx, l, why)
 	}
 	l.Sandbox, l.SandboxID = fmt.Sprintf("%s-1", l.Name()), "" // as package race names the sandbox of a first attempt

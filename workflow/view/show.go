@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine"
@@ -13,60 +12,50 @@ import (
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
 
-// Show shows the workspace of a sandbox at a directory of the host, for a person's editor or file
-// manager, and returns that directory. It starts the sandbox, which then runs until [Hide], or until
-// its processes are ended otherwise, and the view ends with it. With readOnly, writes there fail with EROFS.
-// viewer returns the command line of the program that serves the view. A view that is open already is
-// returned, also that of an agent's session. Errors: errs.ErrNotFound; errs.ErrInvalid if the view that is
-// open is not read-only as asked, or the other way round.
+// Show opens the view of a sandbox for a person's editor or file manager, as [Open] does, and returns its
+// directory. It is open until [Hide], or until the sandbox's processes are ended otherwise. A view that is
+// open already is returned. Errors: those of Open; errs.ErrInvalid if the view that is open is not read-only
+// as asked, or the other way round.
 func Show(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), sandbox string, readOnly bool) (dir string, err error) {
-	rec, err := e.Catalog().Get(sandbox)
+	v, err := Of(e, sandbox)
 	if err != nil {
 		return "", err
 	}
-	views, err := MakeDir(e.StateDir())
-	if err != nil {
-		return "", err
+	v.ReadOnly = readOnly
+	if opened, err := Open(ctx, e, viewer, v); err != nil || opened {
+		return v.At, err
 	}
-	v := View{Sandbox: rec.Name, Workspace: rec.Workspace, At: filepath.Join(views, rec.Name), ReadOnly: readOnly}
-	unlock, err := Lock(e, rec.Name)
-	if err != nil {
-		return "", err
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(v.At, &st); err != nil {
+		return "", errs.With("opening", v.At, err)
 	}
-	defer unlock()
-	if hostview.Alive(v.At) {
-		var st syscall.Statfs_t
-		if err := syscall.Statfs(v.At, &st); err != nil {
-			return "", errs.With("opening", v.At, err)
+	const stReadOnly = 1 // ST_RDONLY of statfs(2)
+	if is := st.Flags&stReadOnly != 0; is != readOnly {
+		how := "writable"
+		if is {
+			how = "read-only"
 		}
-		const stReadOnly = 1 // ST_RDONLY of statfs(2)
-		if is := st.Flags&stReadOnly != 0; is != readOnly {
-			how := map[bool]string{true: "read-only", false: "writable"}
-			return "", errs.New("opening", rec.Name, errs.ErrInvalid, "it is open already, and "+how[is], "snapfs open --close "+errs.Quoted(rec.Name))
-		}
-		return v.At, nil
+		return "", errs.New("opening", v.Sandbox, errs.ErrInvalid, "it is open already, and "+how, "snapfs open --close "+errs.Quoted(v.Sandbox))
 	}
-	return v.At, Open(ctx, e, viewer, v)
+	return v.At, nil
 }
 
 // Hide closes the view that [Show] has opened; what runs in the sandbox for it ends. A view that is not open is
 // no error. Errors: errs.ErrNotFound.
 func Hide(ctx context.Context, e *engine.Engine, sandbox string) error {
-	rec, err := e.Catalog().Get(sandbox)
+	v, err := Of(e, sandbox)
 	if err != nil {
 		return err
 	}
-	return Close(ctx, e, View{Sandbox: rec.Name, At: filepath.Join(Dir(e.StateDir()), rec.Name)})
+	return Close(ctx, e, v)
 }
 
-// IsOpen reports whether the process of a view, a directory of the host that shows a sandbox, serves it, or is
-// about to.
-func IsOpen(e *engine.Engine, view string) bool {
-	name := filepath.Base(view)
-	if _, err := e.Catalog().Get(name); err != nil {
+// IsOpen reports whether a process serves the view of a sandbox, or is about to.
+func IsOpen(e *engine.Engine, sandbox string) bool {
+	if _, err := e.Catalog().Get(sandbox); err != nil {
 		return false
 	}
-	f, err := os.Open(control(e, name) + ".lock")
+	f, err := os.Open(control(e, sandbox) + ".lock")
 	if err != nil {
 		return false
 	}
@@ -74,5 +63,5 @@ func IsOpen(e *engine.Engine, view string) bool {
 	if err := vfs.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		return true
 	}
-	return hostview.Alive(view)
+	return hostview.Alive(At(e.StateDir(), sandbox))
 }

@@ -51,9 +51,9 @@ func Dir(state string) string {
 	return filepath.Join("/tmp", "snapfs-"+strconv.Itoa(os.Geteuid()), id)
 }
 
-// MakeDir creates the directory for the views of sandboxes, which only this user can enter, and returns its
+// makeDir creates the directory for the views of sandboxes, which only this user can enter, and returns its
 // path. Errors: errs.ErrDenied if it belongs to another user.
-func MakeDir(state string) (dir string, err error) {
+func makeDir(state string) (dir string, err error) {
 	const tries = 10 // the end of another view may take an empty directory away
 	for range tries {
 		if dir, err = tryDir(Dir(state)); !errors.Is(err, errs.ErrNotFound) {
@@ -92,11 +92,41 @@ func control(e *engine.Engine, sandbox string) string {
 	return filepath.Join(e.Catalog().Path(sandbox), "view")
 }
 
+// Of returns the view that a sandbox has, or would have, with no owner. Errors: errs.ErrNotFound if there is
+// no such sandbox.
+func Of(e *engine.Engine, sandbox string) (View, error) {
+	rec, err := e.Catalog().Get(sandbox)
+	if err != nil {
+		return View{}, err
+	}
+	return View{Sandbox: rec.Name, Workspace: rec.Workspace, At: At(e.StateDir(), rec.Name)}, nil
+}
+
+// At returns the directory of the host for the view of a sandbox.
+func At(state, sandbox string) string { return filepath.Join(Dir(state), sandbox) }
+
 // Open shows the workspace of a sandbox at the directory v.At of the host. It returns when programs can use
-// it. It starts the sandbox. The caller has locked the view by [Lock]. viewer returns the command line of the
+// it; opened is false if it is open already. It starts the sandbox. viewer returns the command line of the
 // program that serves it. Inside, a symbolic link at the same path leads to the workspace, so that a command
-// can use the paths that programs outside use. After an error nothing is mounted.
-func Open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), v View) error {
+// can use the paths that programs outside use. After an error nothing is mounted. Errors: also errs.ErrDenied
+// if the directory of views belongs to another user.
+func Open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), v View) (opened bool, err error) {
+	unlock, err := lock(e, v.Sandbox)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if hostview.Alive(v.At) {
+		return false, nil
+	}
+	if _, err := makeDir(e.StateDir()); err != nil {
+		return false, err
+	}
+	return true, open(ctx, e, viewer, v)
+}
+
+// open is Open for a view that is not open and that this process has locked.
+func open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), v View) error {
 	program, err := viewer()
 	if err != nil {
 		return err
@@ -116,7 +146,7 @@ func Open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error)
 	}
 	err = os.Mkdir(v.At, 0o700)
 	if errors.Is(err, os.ErrNotExist) { // the last view has just taken the directory with it
-		if _, err = MakeDir(e.StateDir()); err == nil {
+		if _, err = makeDir(e.StateDir()); err == nil {
 			err = os.Mkdir(v.At, 0o700)
 		}
 	}
@@ -181,7 +211,7 @@ func enter(ctx context.Context, e *engine.Engine, v View) (_ *hostview.Source, e
 // Close unmounts the view of a sandbox, the host directory that shows it, and ends the process that serves
 // it. A view that does not exist is no error.
 func Close(ctx context.Context, e *engine.Engine, v View) error {
-	unlock, err := Lock(e, v.Sandbox)
+	unlock, err := lock(e, v.Sandbox)
 	if err != nil {
 		return err
 	}
@@ -192,9 +222,9 @@ func Close(ctx context.Context, e *engine.Engine, v View) error {
 	return err
 }
 
-// Lock waits until no other process opens or closes the view of a sandbox, the host directory that shows it,
+// lock waits until no other process opens or closes the view of a sandbox, the host directory that shows it,
 // and locks it until unlock is called. For a sandbox that does not exist any more it locks nothing.
-func Lock(e *engine.Engine, sandbox string) (unlock func(), err error) {
+func lock(e *engine.Engine, sandbox string) (unlock func(), err error) {
 	f, err := os.OpenFile(control(e, sandbox)+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
 		return func() {}, nil

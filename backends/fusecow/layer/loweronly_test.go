@@ -140,13 +140,13 @@ func TestReopenedFileIsThePresentLowerFile(t *testing.T) {
 	b.down()
 }
 
-// holdsRemoved reports whether the server has a removed file open.
+// holdsRemoved reports whether the server has a removed file of the lower directory open.
 func (b *bench) holdsRemoved() bool {
 	b.Helper()
 	all, err := filepath.Glob("/proc/" + strconv.Itoa(b.server.Process.Pid) + "/fd/*")
 	b.must(err)
 	for _, fd := range all {
-		if to, err := os.Readlink(fd); err == nil && strings.HasSuffix(to, " (deleted)") {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, b.lower+"/") && strings.HasSuffix(to, " (deleted)") {
 			return true
 		}
 	}

@@ -1,6 +1,7 @@
 package standby
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -27,11 +28,12 @@ const jobFiles = 4
 var errNoJob = errors.New("only a server of snapfs can start this process")
 
 // Serve is the main function of a process of a [Pool]: it calls do with one sandbox after another, until the
-// pool closes the connection or do returns an error, which may leave something of the sandbox in this process.
-// Meanwhile standard error is the log of the sandbox.
-func Serve(do func(Job) error) error {
+// pool closes the connection, do returns an error, which may leave something of the sandbox in this process, or
+// ctx ends while it waits. Meanwhile standard error is the log of the sandbox.
+func Serve(ctx context.Context, do func(Job) error) error {
 	syscall.CloseOnExec(poolFD)
 	pool := fdsock.FromFD(poolFD)
+	defer context.AfterFunc(ctx, func() { _ = syscall.Shutdown(poolFD, syscall.SHUT_RD) })() // ends Receive
 	for {
 		name, files, err := pool.Receive()
 		if errors.Is(err, io.EOF) || fdsock.HungUp(err) {

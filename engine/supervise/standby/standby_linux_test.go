@@ -1,6 +1,7 @@
 package standby
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) != 2 || os.Args[1] != "supervise" {
 		os.Exit(m.Run())
 	}
-	err := Serve(func(j Job) error {
+	err := Serve(context.Background(), func(j Job) error {
 		fmt.Fprintln(os.Stderr, "log of "+j.Name)
 		ready, lock := os.NewFile(uintptr(j.Ready), "ready"), os.NewFile(uintptr(j.Lock), "lock")
 		_, err := fmt.Fprint(ready, os.Getpid())
