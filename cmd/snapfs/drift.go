@@ -164,29 +164,39 @@ func span(d time.Duration) string {
 }
 
 // How long a command may take, after its work, to find drift for a notice. lookTime is for searching the real
-// tree, whatever its size. compareTime is for comparing the found paths with the sandbox, which takes longer
-// if a process serves the sandbox's files.
+// tree, whatever its size, unless SNAPFS_DRIFT_TIME says another time. compareTime is for comparing the found
+// paths with the sandbox, which takes longer if a process serves the sandbox's files.
 const (
 	lookTime    = 5 * time.Millisecond
 	compareTime = 150 * time.Millisecond
 )
 
-// timeToLook returns how long a command that did not ask for drift may search the real tree for it.
-func timeToLook() time.Duration {
-	if d, err := time.ParseDuration(os.Getenv("SNAPFS_DRIFT_TIME")); err == nil {
-		return d
+// durationFrom returns the duration in the environment variable env, or standard if it is unset or empty. Any
+// other text, and a duration that is not above 0, is a usage error.
+func durationFrom(env string, standard time.Duration) (time.Duration, error) {
+	text := os.Getenv(env)
+	if text == "" {
+		return standard, nil
 	}
-	return lookTime
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, usageError(fmt.Errorf("the environment variable %s is %q, which is no duration above 0 such as 30s", env, text))
+	}
+	return d, nil
 }
 
 // behind prints a notice about how many files of the real tree have changed since the sandbox called name was
-// made, or that the time did not suffice to find out. Commands call it last. It prints nothing with --json or
-// without drift.
+// made, or that it could not find out: the time did not suffice, or SNAPFS_DRIFT_TIME is wrong. Commands call it
+// last. It prints nothing with --json or without drift.
 func (a *app) behind(ctx context.Context, e *engine.Engine, name string) {
 	if a.ui.json {
 		return
 	}
-	look := timeToLook()
+	look, err := durationFrom("SNAPFS_DRIFT_TIME", lookTime)
+	if err != nil { // the command itself has succeeded
+		a.ui.notice("drift of " + name + " not checked: " + err.Error())
+		return
+	}
 	r, err := e.Compare.DriftWithin(ctx, name, look, look+compareTime)
 	switch {
 	case err != nil: // the command itself has succeeded

@@ -44,8 +44,8 @@ those of snapfs new, and hold for the sandboxes of the agent.
   SessionStart                describe the sandbox to the model
   PreToolUse                  run the shell's command in the clone; move paths into it
   PermissionRequest           run the shell's command in a throw-away clone, for at most 10 s
-                              ($SNAPFS_PREVIEW_TIME), and have the agent ask the person
-                              again, with the effects in the question
+                              ($SNAPFS_PREVIEW_TIME, such as 30s), and have the agent ask
+                              the person again, with the effects in the question
   PostToolUse, PostToolBatch  take a checkpoint named by the call; report drift to the model
 
 A session whose directory is in no clone continues as without snapfs, unless --all is set.
@@ -122,7 +122,13 @@ func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 		a.onlyReads = true // what has expired, the sweeper removes
 		return a.engine(ctx)
 	}
-	h.Viewer, h.LookTime, h.PreviewTime = viewer(a), timeToLook(), previewTime()
+	if h.LookTime, err = durationFrom("SNAPFS_DRIFT_TIME", lookTime); err != nil {
+		return err
+	}
+	if h.PreviewTime, err = durationFrom("SNAPFS_PREVIEW_TIME", previewTime); err != nil {
+		return err
+	}
+	h.Viewer = viewer(a)
 	h.Request = func(ctx context.Context, dir string) (hostfs.Request, error) {
 		if flags.workspace == "" {
 			workspace, err := hostfs.Workspace(dir)
@@ -137,14 +143,9 @@ func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 	return nil
 }
 
-// previewTime returns how long `snapfs hook` lets a command run to show its effects: 10 seconds, or the value of
-// SNAPFS_PREVIEW_TIME, for tests on a slow machine.
-func previewTime() time.Duration {
-	if d, err := time.ParseDuration(os.Getenv("SNAPFS_PREVIEW_TIME")); err == nil && d > 0 {
-		return d
-	}
-	return 10 * time.Second
-}
+// previewTime is how long `snapfs hook` lets a command run to show its effects, unless SNAPFS_PREVIEW_TIME says
+// another time.
+const previewTime = 10 * time.Second
 
 // viewer returns a function that finds the program snapfs-fuse, which shows a sandbox's files on the host.
 func viewer(a *app) func() ([]string, error) {

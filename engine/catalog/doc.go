@@ -4,12 +4,16 @@
 //	DIR/format                     the version of everything below
 //	DIR/sandboxes/NAME/record.json one sandbox ([Record]); its directory is the claim on its name
 //	DIR/sandboxes/NAME/tmp/        /tmp of the sandbox
+//	DIR/sandboxes/NAME/numbers     reserved numbers of snapshots, which hold until the next boot
+//	DIR/sandboxes/NAME/view        the socket of the process that shows the sandbox at a directory of the host
+//	DIR/sandboxes/NAME/view.lock   the lock of a program that opens or closes this view
 //	DIR/active/PID.START.SERIAL.WHAT.ID.NAME   an operation in progress ([Intent])
 //	DIR/ends/WALL.BOOT.UP.ID.NAME  when a sandbox will be removed ([End])
 //	DIR/spare/N/                   the directory of a removed sandbox, for reuse
 //	DIR/spare/ID/                  the directory of a new sandbox until it claims its name
 //	DIR/places/DRIVER:PATH         a filesystem on which a backend has data of its own
 //	DIR/pipelines/ID/state.json    a promotion through stages ([Catalog.Store]; see the engine)
+//	DIR/previews/HASH              the text of a command's preview, for five minutes (see package agenthook)
 //	DIR/trash/NAME.ID/             a removed sandbox whose trees are not removed yet
 //
 // Any number of processes may use one catalogue. A sandbox's name is claimed and given up by renaming a

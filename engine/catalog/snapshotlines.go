@@ -65,7 +65,11 @@ func appendSnapshot(text []byte, m *NamedSnapshot) ([]byte, error) {
 	}
 	text = append(text, `,"ids":`...)
 	for i, id := range m.IDs {
-		text = append(append(append(append(text, "[,"[min(i, 1)]), '"'), id...), '"')
+		before := byte('[')
+		if i > 0 {
+			before = ','
+		}
+		text = append(append(append(text, before, '"'), id...), '"')
 	}
 	return append(text, "]}"...), nil
 }

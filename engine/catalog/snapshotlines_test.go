@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,19 @@ func TestSnapshotsAreReadAsWritten(t *testing.T) {
 	}
 	if n := strings.Count(string(text), "\n    {\"name\":"); n != len(r.Snapshots) {
 		t.Errorf("%d snapshots have a line each, want %d:\n%s", n, len(r.Snapshots), text)
+	}
+}
+
+// TestEachFieldOfASnapshotIsWritten fails for a new field of NamedSnapshot. appendSnapshot must then write the
+// field, or leave snapshots that have it to package json, and TestSnapshotsAreReadAsWritten must set it.
+func TestEachFieldOfASnapshotIsWritten(t *testing.T) {
+	var got []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[catalog.NamedSnapshot]()) {
+		got = append(got, f.Name)
+	}
+	known := []string{"Name", "Taken", "Parent", "IDs", "Base", "Sent", "MountPoints", "Why"}
+	if diff := cmp.Diff(known, got); diff != "" {
+		t.Errorf("appendSnapshot does not know these fields:\n%s", diff)
 	}
 }
 

@@ -26,6 +26,7 @@ func TestAHunkIsPromotedWithoutTheOthers(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	d.want(404, nil, "POST", "/v1/sandboxes/none/hunks", nil)
+	d.want(422, nil, "POST", hunks, map[string]any{"only": []string{"long"}, "target": "/srv"})
 	d.only("t1")
 	of := func(ids ...string) map[string]any {
 		return map[string]any{"only": []string{"long"}, "hunks": map[string][]string{got.Hunks[0].Path: append([]string{}, ids...)}}

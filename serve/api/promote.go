@@ -20,7 +20,7 @@ type Select struct {
 	RefuseDrift bool     `json:"refuse_drift,omitempty" doc:"make each path that the real tree has changed too a conflict"`
 	Allow       *Allow   `json:"allow,omitempty"`
 
-	Hunks pick.Choice `json:"hunks,omitempty" doc:"by the absolute paths of changed text files, the IDs of the hunks to promote, and no others of these files; commits then stay in the sandbox"`
+	Hunks map[string][]string `json:"hunks,omitempty" doc:"by the absolute paths of changed text files, the IDs of the hunks to promote, and no others of these files; commits then stay in the sandbox"`
 }
 
 // An Allow is the part of a request that approves changes that would otherwise not be promoted, such as
@@ -126,9 +126,24 @@ type planInput struct {
 
 type planOutput struct{ Body Plan }
 
+type hunksInput struct {
+	Named
+	Body *struct {
+		Only []string `json:"only,omitempty" doc:"only changes at or below these paths or patterns, absolute or relative to the workspace"`
+	} `required:"false"`
+}
+
+// A Hunk is, in a reply of the HTTP API, one hunk of the change of a text file. A client can promote it without
+// the others.
+type Hunk struct {
+	ID   string `json:"id" doc:"identifies the hunk by its file and its lines"`
+	Path string `json:"path" doc:"absolute"`
+	Text string `json:"text" doc:"the hunk, as in a patch"`
+}
+
 type hunksOutput struct {
 	Body struct {
-		Hunks []pick.Hunk `json:"hunks" nullable:"false" doc:"in the order of the files, and of the lines in each"`
+		Hunks []Hunk `json:"hunks" nullable:"false" doc:"in the order of the files, and of the lines in each"`
 	}
 }
 
@@ -196,21 +211,8 @@ func (a *API) addPromotions() {
 	}, a.plan)
 	add(a, route{
 		scope: token.Run, method: http.MethodPost, path: path + "/hunks", id: "list-hunks", summary: "List the hunks of changed text files",
-		detail: "Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.",
-	}, func(ctx context.Context, in *planInput) (*hunksOutput, error) {
-		e, _, err := a.sandbox(ctx, in.Name)
-		if err != nil {
-			return nil, err
-		}
-		var only []string
-		if in.Body != nil {
-			only = in.Body.Only
-		}
-		out := &hunksOutput{}
-		list, err := pick.Hunks(ctx, e, in.Name, only)
-		out.Body.Hunks = append([]pick.Hunk{}, list...)
-		return out, err
-	})
+		detail: "Each hunk can be promoted without the others of its file. The server makes a fork of the sandbox for a moment, and changes nothing.",
+	}, a.hunks)
 	add(a, route{
 		scope: token.Promote, method: http.MethodPost, path: path + "/promote", id: "promote", summary: "Promote a sandbox's changes to the real tree",
 		detail: "All or nothing. The status is 409 where the plan has conflicts or is another one by now, and 403 where a change needs approval.",
@@ -261,6 +263,27 @@ func (a *API) plan(ctx context.Context, in *planInput) (*planOutput, error) {
 		return nil, err
 	}
 	return &planOutput{planOf(p)}, nil
+}
+
+func (a *API) hunks(ctx context.Context, in *hunksInput) (*hunksOutput, error) {
+	e, _, err := a.sandbox(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	var only []string
+	if in.Body != nil {
+		only = in.Body.Only
+	}
+	all, err := pick.Hunks(ctx, e, in.Name, only)
+	if err != nil {
+		return nil, err
+	}
+	out := &hunksOutput{}
+	out.Body.Hunks = []Hunk{}
+	for _, h := range all {
+		out.Body.Hunks = append(out.Body.Hunks, Hunk(h))
+	}
+	return out, nil
 }
 
 func (a *API) promote(ctx context.Context, in *promoteInput) (*promoteOutput, error) {

@@ -25,7 +25,7 @@ type RaceRequest struct {
 	Score    string     `json:"score,omitempty" doc:"a shell command that prints a number for an attempt that passed; the highest wins"`
 	Lower    bool       `json:"lower,omitempty" doc:"with score: the lowest wins"`
 	First    bool       `json:"first,omitempty" doc:"the first attempt that passes wins, and the others are ended"`
-	Keep     bool       `json:"keep_passed,omitempty" doc:"the sandboxes of all attempts that passed stay, also beside a winner's"`
+	Keep     bool       `json:"keep_passed,omitempty" doc:"keep the sandboxes of all attempts that passed, not only the winner's"`
 	Jobs     int        `json:"jobs,omitempty" minimum:"0" maximum:"64" doc:"how many attempts run at once; by default all"`
 	Timeout  string     `json:"timeout,omitempty" example:"10m" doc:"end an attempt, with its check and score, after this time"`
 }

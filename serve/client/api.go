@@ -511,6 +511,12 @@ type Hunk struct {
 	Text string `json:"text,omitzero"`
 }
 
+// HunksInputBody defines model for HunksInputBody.
+type HunksInputBody struct {
+	// Only only changes at or below these paths or patterns, absolute or relative to the workspace
+	Only []string `json:"only,omitempty"`
+}
+
 // HunksOutputBody defines model for HunksOutputBody.
 type HunksOutputBody struct {
 	// Hunks in the order of the files, and of the lines in each
@@ -1094,7 +1100,7 @@ type RaceRequest struct {
 	// Jobs how many attempts run at once; by default all
 	Jobs *int64 `json:"jobs,omitempty"`
 
-	// KeepPassed the sandboxes of all attempts that passed stay, also beside a winner's
+	// KeepPassed keep the sandboxes of all attempts that passed, not only the winner's
 	KeepPassed bool `json:"keep_passed,omitempty,omitzero"`
 
 	// Lower with score: the lowest wins
@@ -1751,7 +1757,7 @@ type RenameFileJSONRequestBody = RenameInputBody
 type ForkSandboxJSONRequestBody = ForkInputBody
 
 // ListHunksJSONRequestBody defines body for ListHunks for application/json ContentType.
-type ListHunksJSONRequestBody = Select
+type ListHunksJSONRequestBody = HunksInputBody
 
 // SetLimitsJSONRequestBody defines body for SetLimits for application/json ContentType.
 type SetLimitsJSONRequestBody = LimitsInputBody
@@ -2228,7 +2234,7 @@ type ClientInterface interface {
 
 	// ListHunksWithBody List the hunks of changed text files
 	//
-	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	// Each hunk can be promoted without the others of its file. The server makes a fork of the sandbox for a moment, and changes nothing.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2237,7 +2243,7 @@ type ClientInterface interface {
 
 	// ListHunks List the hunks of changed text files
 	//
-	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	// Each hunk can be promoted without the others of its file. The server makes a fork of the sandbox for a moment, and changes nothing.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3316,7 +3322,7 @@ func (c *Client) ForkSandbox(ctx context.Context, name string, params *ForkSandb
 
 // ListHunksWithBody List the hunks of changed text files
 //
-// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+// Each hunk can be promoted without the others of its file. The server makes a fork of the sandbox for a moment, and changes nothing.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3335,7 +3341,7 @@ func (c *Client) ListHunksWithBody(ctx context.Context, name string, params *Lis
 
 // ListHunks List the hunks of changed text files
 //
-// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+// Each hunk can be promoted without the others of its file. The server makes a fork of the sandbox for a moment, and changes nothing.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7436,7 +7442,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListHunksWithBodyWithResponse List the hunks of changed text files
 	//
-	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	// Each hunk can be promoted without the others of its file. The server makes a fork of the sandbox for a moment, and changes nothing.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7445,7 +7451,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListHunksWithResponse List the hunks of changed text files
 	//
-	// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+	// Each hunk can be promoted without the others of its file. The server makes a fork of the sandbox for a moment, and changes nothing.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -10484,7 +10490,7 @@ func (c *ClientWithResponses) ForkSandboxWithResponse(ctx context.Context, name 
 
 // ListHunksWithBodyWithResponse List the hunks of changed text files
 //
-// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+// Each hunk can be promoted without the others of its file. The server makes a fork of the sandbox for a moment, and changes nothing.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -10499,7 +10505,7 @@ func (c *ClientWithResponses) ListHunksWithBodyWithResponse(ctx context.Context,
 
 // ListHunksWithResponse List the hunks of changed text files
 //
-// Each can be promoted without the others of its file. Makes a fork of the sandbox for a moment, and changes nothing. Of the body only counts.
+// Each hunk can be promoted without the others of its file. The server makes a fork of the sandbox for a moment, and changes nothing.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -46,6 +46,7 @@ func originHeaders() []string {
 	return []string{"Set-Cookie", "Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Service-Worker-Allowed", "Nel", "Report-To", "Reporting-Endpoints"}
 }
 
+// deleteOriginHeaders removes from h, the header or the trailer of a response, all originHeaders.
 func deleteOriginHeaders(h http.Header) {
 	for _, name := range originHeaders() {
 		h.Del(name)

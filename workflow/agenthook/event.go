@@ -53,6 +53,23 @@ func (ev *event) turn() string {
 	return ev.Turn
 }
 
+// isShell reports whether tool is the coding agent's tool that runs a command of the shell.
+func isShell(tool string) bool { return tool == "Bash" || tool == "bash" }
+
+// command returns the command in the event of a call of the agent's shell tool.
+func (ev *event) command() (string, error) {
+	var input map[string]json.RawMessage // a struct would also take "Command", which agents do not read
+	err := json.Unmarshal(ev.Input, &input)
+	command := ""
+	if err == nil {
+		err = json.Unmarshal(input["command"], &command)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the command of %s: %w", ev.Tool, err)
+	}
+	return command, nil
+}
+
 // readers are the names of the coding agents' tools that change no file. After a call of one, snapfs takes no
 // checkpoint (snapshot) of the sandbox.
 var readers = []string{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -55,10 +54,14 @@ func (h *Handler) permissionRequest(ctx context.Context, ev *event) ([]byte, err
 		return nil, err
 	}
 	path := h.previewPath(ev, command)
-	if readPreview(path) != "" { // the person sees it now
+	text, err := readPreview(path)
+	if err != nil {
+		return nil, err
+	}
+	if text != "" { // the person sees it now
 		return nil, os.Remove(path)
 	}
-	text, err := h.preview(ctx, ev, l, command)
+	text, err = h.preview(ctx, ev, l, command)
 	if err == nil {
 		err = writePreview(path, text)
 	}
@@ -68,22 +71,14 @@ func (h *Handler) permissionRequest(ctx context.Context, ev *event) ([]byte, err
 	return output{Request: &decision{"deny", text + askAgain}}.encode(ev)
 }
 
-// isShell reports whether tool is the coding agent's tool that runs a command of the shell.
-func isShell(tool string) bool { return tool == "Bash" || tool == "bash" }
-
 // ownCommand returns the command of the agent's event as the agent's model wrote it. In a sandbox, l, the hook
 // of PreToolUse may have changed it to run there.
 func (h *Handler) ownCommand(ev *event, l *Lease) (string, error) {
-	var input struct {
-		Command string `json:"command"`
+	command, err := ev.command()
+	if err != nil || l == nil {
+		return command, err
 	}
-	if err := json.Unmarshal(ev.Input, &input); err != nil {
-		return "", fmt.Errorf("reading the input of %s: %w", ev.Tool, err)
-	}
-	if l == nil {
-		return input.Command, nil
-	}
-	return h.unwrap(input.Command, ev, l)
+	return h.unwrap(command, ev, l)
 }
 
 // previewPath returns the path of the text of a preview of command in the event's session and directory.
@@ -93,17 +88,23 @@ func (h *Handler) previewPath(ev *event, command string) string {
 }
 
 // readPreview returns the text of the preview at path, or "" if there is none or it is too old.
-func readPreview(path string) string {
+func readPreview(path string) (string, error) {
 	st, err := os.Stat(path)
-	if err != nil || time.Since(st.ModTime()) > previewAge {
-		return ""
+	if errors.Is(err, os.ErrNotExist) || err == nil && expiredPreview(st) {
+		return "", nil
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return ""
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(path)
 	}
-	return string(text)
+	if errors.Is(err, os.ErrNotExist) { // another hook has removed it just now
+		return "", nil
+	}
+	return string(text), errs.With("reading a preview", path, err)
 }
+
+// expiredPreview reports whether a preview is too old to be shown; st describes its file.
+func expiredPreview(st os.FileInfo) bool { return time.Since(st.ModTime()) > previewAge }
 
 // writePreview stores the text of a preview at path, and removes those that are too old.
 func writePreview(path, text string) error {
@@ -111,29 +112,46 @@ func writePreview(path, text string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return errs.With("storing a preview", dir, err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return errs.With("storing a preview", dir, err)
-	}
-	for _, entry := range entries {
-		old := filepath.Join(dir, entry.Name())
-		if st, err := os.Stat(old); err == nil && time.Since(st.ModTime()) > previewAge {
-			_ = os.Remove(old) // another hook may be quicker
-		}
+	if err := removeExpiredPreviews(dir); err != nil {
+		return err
 	}
 	return catalog.ReplaceFile(path, []byte(text), false)
 }
 
+// removeExpiredPreviews removes the texts of previews that are too old from the directory dir, which need not exist.
+// They name files of the workspace.
+func removeExpiredPreviews(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return errs.With("removing old previews", dir, err)
+	}
+	var failures []error
+	for _, entry := range entries {
+		old := filepath.Join(dir, entry.Name())
+		if st, err := os.Stat(old); err != nil || !expiredPreview(st) {
+			continue
+		}
+		if err := os.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) { // another hook may be quicker
+			failures = append(failures, errs.With("removing an old preview", old, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
 // pendingPreview returns the text of the preview of the command in the event before a call of the shell, for the
 // question to the person, or "" if there is none.
-func (h *Handler) pendingPreview(ev *event) string {
-	var input struct {
-		Command string `json:"command"`
+func (h *Handler) pendingPreview(ev *event) (string, error) {
+	if !isShell(ev.Tool) {
+		return "", nil
 	}
-	if !isShell(ev.Tool) || json.Unmarshal(ev.Input, &input) != nil {
-		return ""
+	command, err := ev.command()
+	if err != nil {
+		return "", err
 	}
-	return readPreview(h.previewPath(ev, input.Command))
+	return readPreview(h.previewPath(ev, command))
 }
 
 // preview runs command in a throw-away clone and returns a text about its effects. l is the lease of the sandbox in

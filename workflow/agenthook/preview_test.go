@@ -24,6 +24,9 @@ func TestACommandIsUnwrappedAsItWasWrapped(t *testing.T) {
 			t.Fatal(err)
 		}
 		input := map[string]json.RawMessage{"command": text}
+		if ev.Input, err = json.Marshal(input); err != nil {
+			t.Fatal(err)
+		}
 		if err := h.wrap(input, ev, l); err != nil {
 			t.Fatal(err)
 		}

@@ -19,8 +19,8 @@ import (
 
 // Reap releases the sandboxes of coding agents whose processes have ended, and removes stale views, host
 // directories that show the sandboxes. Sandboxes without a change are removed; those with changes stay, for
-// the person to review. It returns the number of sandboxes that it released. Cost: reading the record of each
-// sandbox, twice if there are views.
+// the person to review. It also removes the texts of previews that nobody has seen in time. It returns the
+// number of sandboxes that it released. Cost: reading the record of each sandbox, twice if there are views.
 func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	var failures []error
 	for _, l := range Leases(e) {
@@ -33,6 +33,7 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 		}
 		released++
 	}
+	failures = append(failures, removeExpiredPreviews(filepath.Join(e.StateDir(), previewDir)))
 	dir := view.Dir(e.StateDir())
 	stray, err := strayViews(dir, func() []*Lease { return Leases(e) })
 	if err != nil {

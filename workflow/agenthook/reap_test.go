@@ -40,6 +40,25 @@ func openEngine(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{State: state, Drivers: all.Drivers, Supervisor: []string{"/proc/self/exe", "keeper"}})
 }
 
+// TestReapRemovesOldPreviews and leaves those that a person may still see.
+func TestReapRemovesOldPreviews(t *testing.T) {
+	c := newClones(t)
+	dir := filepath.Join(c.StateDir(), previewDir)
+	old, fresh := filepath.Join(dir, "old"), filepath.Join(dir, "fresh")
+	c.must(writePreview(old, "D  file  x"))
+	c.must(writePreview(fresh, "D  file  y"))
+	past := time.Now().Add(-previewAge - time.Minute)
+	c.must(os.Chtimes(old, past, past))
+	_, err := Reap(t.Context(), c.Engine)
+	c.must(err)
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an old preview stays: %v", err)
+	}
+	if text, err := readPreview(fresh); err != nil || text != "D  file  y" {
+		t.Errorf("a new preview: %q, %v", text, err)
+	}
+}
+
 // clones are sandboxes of a small workspace, each with a lease without a view.
 type clones struct {
 	*engine.Engine

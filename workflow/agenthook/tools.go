@@ -69,12 +69,15 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	if err != nil {
 		return nil, errors.Join(errBlock, err)
 	}
-	seen := h.pendingPreview(ev)
+	seen, err := h.pendingPreview(ev)
 	if l == nil {
-		if seen == "" {
-			return nil, nil
+		if err != nil || seen == "" {
+			return nil, err
 		}
 		return output{Decision: "ask", Reason: seen}.encode(ev)
+	}
+	if err != nil {
+		return nil, errors.Join(errBlock, err)
 	}
 	if err := l.refused(ev.Tool); err != nil {
 		h.announceRefusal(l, ev.Tool)
@@ -87,8 +90,8 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	if err := h.reopen(ctx, l); err != nil {
 		return nil, errors.Join(errBlock, err)
 	}
-	switch ev.Tool {
-	case "Bash", "bash":
+	switch {
+	case isShell(ev.Tool):
 		if err := h.wrap(input, ev, l); err != nil {
 			return nil, errors.Join(errBlock, err)
 		}
@@ -97,7 +100,7 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 			o.Decision, o.Reason = "ask", seen
 		}
 		return o.encode(ev)
-	case "apply_patch":
+	case ev.Tool == "apply_patch":
 		return h.patch(input, ev, l)
 	}
 	return l.intoView(input, ev)
@@ -206,11 +209,10 @@ func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 // wrap replaces the command in input, a coding agent's call of its shell tool, by one that runs it in the
 // sandbox of l, in the session's directory.
 func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) error {
-	var command string
-	if err := json.Unmarshal(input["command"], &command); err != nil {
-		return fmt.Errorf("reading the command: %w", err)
+	command, err := ev.command()
+	if err != nil {
+		return err
 	}
-	var err error
 	input["command"], err = json.Marshal(h.wrapper(ev, l) + errs.ShellQuoted(command))
 	return err
 }

@@ -15,9 +15,9 @@ import (
 // A Hunk is one hunk of the change of a text file, which a program can promote without the others.
 type Hunk struct {
 	// ID identifies the hunk by the path of the file and by its text.
-	ID   string `json:"id" doc:"identifies the hunk by its file and its lines"`
-	Path string `json:"path" doc:"absolute"`
-	Text string `json:"text" doc:"the hunk, as in a patch"`
+	ID   string
+	Path string // absolute
+	Text string // the hunk, as in a patch
 }
 
 // A Choice says by path, which is absolute, of which changed text files only some hunks are promoted: those
@@ -41,7 +41,7 @@ func hunkOf(q Question) (h Hunk, ok bool, err error) {
 const maxHunks = 10_000
 
 // Hunks lists the hunks of the changed text files of the sandbox called name, or of those that the patterns of
-// only select. It changes nothing. Errors: ErrNotSupported for more than 10,000 hunks, and those of [Promote].
+// only select. It changes nothing. Errors: ErrInvalid for more than 10,000 hunks, and those of [Promote].
 func Hunks(ctx context.Context, e *engine.Engine, name string, only []string) (list []Hunk, err error) {
 	err = picking(ctx, e, name, only, func(q Question) (Answer, error) {
 		h, ok, err := hunkOf(q)
@@ -49,7 +49,7 @@ func Hunks(ctx context.Context, e *engine.Engine, name string, only []string) (l
 			list = append(list, h)
 		}
 		if len(list) > maxHunks {
-			err = errs.New("listing hunks", name, errs.ErrNotSupported, "there are more than 10,000; select some files")
+			err = errs.New("listing hunks", name, errs.ErrInvalid, `it has more than 10,000 hunks; name some files in "only"`)
 		}
 		return Leave, err
 	}, func(*picker) error { return nil })
@@ -92,6 +92,7 @@ func (c Choice) asker(name string) (ask Asker, missing func() error) {
 // errChanged is the cause of an error about a hunk that a person chose and that the sandbox no longer has.
 var errChanged = errors.New("the sandbox has not all chosen hunks any more; list the hunks again")
 
+// errNothing is the error of a promotion of hunks for which the person chose none.
 func errNothing(name string) error {
 	return errs.New("picking hunks", name, errs.ErrInvalid, "nothing is chosen")
 }

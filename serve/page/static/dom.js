@@ -31,7 +31,7 @@ export function el(name, props, ...children) {
 
 export function add(to, ...children) {
   for (const c of children.flat()) {
-    if (!c) continue;
+    if (c === undefined || c === null || c === false || c === '') continue;
     to.append(c instanceof Node ? c : visible(c));
   }
 }

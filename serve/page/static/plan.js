@@ -33,13 +33,13 @@ export class Plan {
     this.go = button('Review what is approved', () => this.review(), {class: 'main'});
     fill(this.content,
       el('p', {class: 'dim'}, 'To ', path(p.target), `, plan ${p.fingerprint.slice(0, 12)}`, p.elsewhere ? `; ${count(p.elsewhere, 'change')} outside the workspace stay in the sandbox` : ''),
-      p.commits?.length && el('p', {}, 'Moves ', path(p.commits.join(' '))),
-      p.conflicts.length && el('div', {}, el('p', {class: 'warn'}, 'Conflicts: resolve them in the sandbox after ', el('code', {}, `snapfs refresh ${this.s.name}`)),
+      p.commits?.length > 0 && el('p', {}, 'Moves ', path(p.commits.join(' '))),
+      p.conflicts.length > 0 && el('div', {}, el('p', {class: 'warn'}, 'Conflicts: resolve them in the sandbox after ', el('code', {}, `snapfs refresh ${this.s.name}`)),
         el('ul', {}, p.conflicts.map(c => el('li', {}, path(c.path), ' ', c.why)))),
       this.rows.length ? el('table', {}, el('thead', {}, el('tr', {}, el('th', {scope: 'col', class: 'w1'}, 'Step'), el('th', {scope: 'col'}, 'Path'), el('th', {scope: 'col', class: 'w2'}, 'Decision'))),
         el('tbody', {}, this.rows.map(r => this.row(r)))) : el('p', {class: 'dim'}, 'There is nothing to promote.'),
       this.warning, this.tally,
-      this.rows.length && el('p', {class: 'buttons'}, button('Approve all', () => this.all(true)), button('Reject all', () => this.all(false)), this.go, button('Plan again', () => this.again())),
+      this.rows.length > 0 && el('p', {class: 'buttons'}, button('Approve all', () => this.all(true)), button('Reject all', () => this.all(false)), this.go, button('Plan again', () => this.again())),
       !this.may && el('p', {class: 'dim'}, 'To promote, log in with a token that has the scope promote.'), this.next);
     this.update();
   }

@@ -121,7 +121,7 @@ const changes = s => async content => {
     return el('tr', {}, el('td', {class: `w1 ${c.kind}`}, c.kind), el('td', {}, path(c.path), c.what && el('span', {class: 'dim'}, ' ' + c.what.join(', ')), pre), el('td', {class: 'w1'}, lines));
   };
   fill(content, el('p', {class: 'dim'}, d.changes.length ? count(d.changes.length, 'path') + (d.next ? ', and more: snapfs diff ' + s.name : '') : 'Nothing has changed.'),
-    d.changes.length && el('table', {}, el('thead', {}, el('tr', {}, el('th', {scope: 'col', class: 'w1'}, 'Change'), el('th', {scope: 'col'}, 'Path'), el('th', {scope: 'col', class: 'w1'}, 'Patch'))),
+    d.changes.length > 0 && el('table', {}, el('thead', {}, el('tr', {}, el('th', {scope: 'col', class: 'w1'}, 'Change'), el('th', {scope: 'col'}, 'Path'), el('th', {scope: 'col', class: 'w1'}, 'Patch'))),
       el('tbody', {}, d.changes.map(row))));
 };
 
@@ -136,7 +136,7 @@ export function literal(workspace, p) {
 const drift = s => async content => {
   const d = await get(of(s.name) + '/drift');
   fill(content, el('p', {class: 'dim'}, `Since ${when(d.since)} ${count(d.count, 'real file')} changed, of these the sandbox has changed ${d.both} too.` + (d.exact ? '' : ' Found by change times.')),
-    d.paths.length && el('table', {}, el('thead', {}, el('tr', {}, el('th', {scope: 'col', class: 'w1'}, 'Change'), el('th', {scope: 'col'}, 'Path'), el('th', {scope: 'col'}, 'Note'))),
+    d.paths.length > 0 && el('table', {}, el('thead', {}, el('tr', {}, el('th', {scope: 'col', class: 'w1'}, 'Change'), el('th', {scope: 'col'}, 'Path'), el('th', {scope: 'col'}, 'Note'))),
       el('tbody', {}, d.paths.slice(0, 1000).map(p => el('tr', {}, el('td', {}, p.kind), el('td', {}, path(p.path)),
         el('td', {class: p.both && 'warn'}, [p.both && 'the sandbox changed it too', p.read && 'the sandbox read the new one'].filter(Boolean).join(', ')))))));
 };

@@ -33,7 +33,7 @@ export function endAll() {
   all.clear();
 }
 
-// Ctrl+W closes a word in a shell, and the page in a browser.
+// Ctrl+W deletes a word in a shell, and closes the tab in a browser.
 addEventListener('beforeunload', ev => { if ([...all.values()].some(t => t.live)) ev.preventDefault(); });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
   for (const t of all.values()) if (t.term) t.term.options.theme = theme();
