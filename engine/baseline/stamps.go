@@ -80,6 +80,29 @@ func (bl *Recorder) writeStamps(name string, known StampsOf) error {
 	return nil
 }
 
+// Forget removes those stamps of a sandbox whose paths match: match gets them relative to the directory root. A
+// promotion calls it for files that the sandbox promoted and then changed again, where the user has now chosen the real
+// version. The real file still has its stamp, but it is not the sandbox's version any more.
+func (bl *Recorder) Forget(name, root string, match func(path string) bool) error {
+	known, err := bl.Stamps(name)
+	if err != nil {
+		return err
+	}
+	found := false
+	for dir, stamps := range known {
+		maps.DeleteFunc(stamps, func(path string, _ promote.Stamp) bool {
+			rel, err := filepath.Rel(root, filepath.Join(dir, path))
+			gone := err == nil && filepath.IsLocal(rel) && match(rel)
+			found = found || gone
+			return gone
+		})
+	}
+	if !found {
+		return nil
+	}
+	return bl.writeStamps(name, known)
+}
+
 // ForgetSince removes those stamps of a sandbox that promotions, or their undo, have stored since an instant. A
 // rollback to a state of that instant calls it: against files that were promoted later, taken for unchanged, the old
 // state would look like the sandbox's own change. It keeps the stamps of directories, which hold no content. It also

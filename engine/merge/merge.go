@@ -20,7 +20,8 @@ type Input struct {
 	// a node with an unchanged inode counts as renamed.
 	BaseTree *os.File
 	// OldTree is the root of the tree that Mine was compared with, or nil for BaseTree. It
-	// shows which conflicts lie at one end of a move.
+	// shows which conflicts lie at one end of a move. So does RealTree, for files whose
+	// version in the base is not in OldTree.
 	OldTree *os.File
 	// MineOptions and RealOptions are the options that produced Mine and Real.
 	MineOptions, RealOptions diff.Options

@@ -1,6 +1,9 @@
 package merge
 
-import "github.com/snapfs/snapfs/engine/diff"
+import (
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
 
 // otherEnds returns the files that the sandbox renamed: it maps the old path to the new one and the new path
 // to the old one. It includes renames that the merge itself treats as a deletion and an addition: those on a
@@ -29,10 +32,64 @@ func (m *merger) otherEnds() (map[string]string, error) {
 	if err != nil {
 		return nil, fail(".", err)
 	}
-	for _, r := range found {
+	m.addEnds(found)
+	return m.ends, m.endsInReal(changes)
+}
+
+// addEnds adds renames to m.ends.
+func (m *merger) addEnds(renames []diff.Rename) {
+	for _, r := range renames {
 		m.ends[r.From], m.ends[r.To] = r.To, r.From
 	}
-	return m.ends, nil
+}
+
+// endsInReal adds to m.ends the renames of files whose version in the base OldTree does not have, such as those that
+// the sandbox promoted before it renamed them. The real tree still has that version of each file that it has not
+// changed, and of no other does the merge delete the old path without a conflict there. changes are the sandbox's.
+func (m *merger) endsInReal(changes []diff.Change) error {
+	kinds, deleted, added := map[string]diff.Kind{}, false, false
+	var touches []snapshot.Candidate
+	for _, c := range changes {
+		switch {
+		case m.ends[c.Path] != "":
+			continue
+		case c.Kind == diff.Added:
+			added = true
+		case c.Kind == diff.Deleted && m.unchangedInReal(c.Path):
+			deleted = true
+		default:
+			continue
+		}
+		kinds[c.Path] = c.Kind
+		touches = append(touches, snapshot.Candidate{Path: c.Path})
+	}
+	if !deleted || !added {
+		return nil
+	}
+	opt := diff.Options{Skip: m.in.MineOptions.Skip, OverlayViews: true}
+	since, err := diff.At(m.ctx, m.in.RealTree, m.in.MineTree, touches, opt)
+	if err != nil {
+		return fail(".", err)
+	}
+	var between []diff.Change
+	for _, c := range since {
+		switch {
+		case kinds[c.Path] == diff.Deleted && c.Kind == diff.Deleted:
+			between = append(between, c)
+		case kinds[c.Path] == diff.Added && c.New != nil: // the real tree may have another file there
+			between = append(between, diff.Change{Path: c.Path, Kind: diff.Added, New: c.New})
+		}
+	}
+	found, err := diff.Renames(m.ctx, m.in.RealTree, m.in.MineTree, between, opt)
+	m.addEnds(found)
+	return fail(".", err)
+}
+
+// unchangedInReal reports whether the real tree has the base's version of the file at a path, so that the merge takes
+// the sandbox's deletion of it.
+func (m *merger) unchangedInReal(path string) bool {
+	t := m.entries.at[base][path]
+	return t != nil && t.on[real].path == path && t.has(real) && !t.changed(real)
 }
 
 // withOtherEnds extends a conflict over renames: if it covers the old or the new path of a file that the

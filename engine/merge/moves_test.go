@@ -19,16 +19,22 @@ func TestNoHalfOfAMoveIsTaken(t *testing.T) {
 		{"from a changed path", "b from=a", "a\nr\n", "a", "a d d/f d/g", "b d d/f d/g"},
 		{"a directory", "e from=d", "e/f\nr\n", "e/f", "a d d/f e e/f e/g", "a e e/f e/g"},
 	} {
-		for _, kind := range []string{"frozen", "live", "unknown"} {
+		for _, kind := range []string{"frozen", "live", "unknown", "promoted"} {
 			for _, choice := range []merge.Choice{merge.Theirs, merge.Mine} {
 				t.Run(c.name+"/"+kind+map[merge.Choice]string{merge.Mine: "/mine", merge.Theirs: "/theirs"}[choice], func(t *testing.T) {
 					w := trees(t, base, c.mine, c.real)
 					in := w.input()
-					if kind == "frozen" && c.at == "a" || kind != "live" && c.at == "e/f" {
+					switch {
+					case kind == "frozen" && c.at == "a", (kind == "frozen" || kind == "unknown") && c.at == "e/f":
 						return // the merge itself moves the change, or has one conflict of the directories
+					case kind == "promoted" && c.at == "a":
+						return // no tree has the original, and the conflict is at the old path itself
 					}
 					if kind != "frozen" {
 						in.OldTree, in.BaseTree = in.BaseTree, nil
+					}
+					if kind == "promoted" { // the base is not the tree with which the sandbox was compared
+						in.OldTree = trees(t, "", "", "").input().BaseTree
 					}
 					if kind == "unknown" {
 						live(&in, map[string]string{c.at: ""})

@@ -231,3 +231,29 @@ func (s subtrees) cover(path string) bool {
 		}
 	}
 }
+
+// answeredPaths are the paths of conflicts that an answer has resolved.
+type answeredPaths struct {
+	below subtrees        // with all below each
+	alone map[string]bool // directories themselves, without their entries
+}
+
+// add adds every path that the answer to a conflict decides.
+func (a *answeredPaths) add(c *merge.Conflict) {
+	if !c.Alone {
+		a.below.add(c.Paths()...)
+		return
+	}
+	if a.alone == nil {
+		a.alone = map[string]bool{}
+	}
+	for _, path := range c.Paths() {
+		a.alone[path] = true
+	}
+}
+
+// empty reports whether no answer has been added.
+func (a *answeredPaths) empty() bool { return len(a.below)+len(a.alone) == 0 }
+
+// cover reports whether an answer has decided about a relative path.
+func (a *answeredPaths) cover(path string) bool { return a.alone[path] || a.below.cover(path) }

@@ -38,20 +38,20 @@ type mergeRequest struct {
 // open and its result. close closes it.
 type partMerge struct {
 	mergeRequest
-	Part     compare.Part
-	tree     catalog.Tree
-	path     string
-	real     *os.File
-	base     *baseline.MergeBase
-	in       merge.Input
-	res      *merge.Result
-	scratch  string
-	built    *os.File                     // scratch, open, once files of the result are in it
-	seen     map[string]*diff.Node        // the real files at the changed paths, read before their content
-	answered map[string]merge.Choice      // the answers of choose, by the conflict's path
-	exact    bool                         // there are exact lists of all changes
-	split    map[string]compare.SplitLink // changed files with unchanged other hard links, by path
-	known    map[string]promote.Stamp     // the stamps of the sandbox's promotions in the part
+	Part    compare.Part
+	tree    catalog.Tree
+	path    string
+	real    *os.File
+	base    *baseline.MergeBase
+	in      merge.Input
+	res     *merge.Result
+	scratch string
+	built   *os.File                     // scratch, open, once files of the result are in it
+	seen    map[string]*diff.Node        // the real files at the changed paths, read before their content
+	theirs  answeredPaths                // those of which an answer of choose takes the real version
+	exact   bool                         // there are exact lists of all changes
+	split   map[string]compare.SplitLink // changed files with unchanged other hard links, by path
+	known   map[string]promote.Stamp     // the stamps of the sandbox's promotions in the part
 }
 
 // asPromoted reports whether the target has at a path the file that a promotion of the sandbox, or its undo, left
@@ -131,7 +131,7 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 
 // prepare opens all inputs to merge the changes in one directory, p. The caller closes m, also after an error.
 func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Part) (m *partMerge, err error) {
-	m = &partMerge{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}, answered: map[string]merge.Choice{}}
+	m = &partMerge{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}}
 	for _, t := range r.rec.Trees {
 		if t.Path == p.Tree {
 			m.tree = t
@@ -171,8 +171,8 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 			if _, split := m.split[c.Path]; split && choice == merge.Mine && c.Kind == merge.Links {
 				choice = merge.Ask // a promotion cannot change one link alone
 			}
-			if choice != merge.Ask {
-				m.answered[c.Path] = choice
+			if choice == merge.Theirs {
+				m.theirs.add(&c)
 			}
 			return choice
 		}

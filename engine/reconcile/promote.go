@@ -14,7 +14,6 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/leak"
-	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/merge/mergetool"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
@@ -191,6 +190,9 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	err := rc.baseline.WithLock(c.Rec, func() error {
 		for _, p := range c.Parts {
 			id, stamps, err := rc.promotePart(ctx, c, p, o, group, r)
+			if err == nil && !p.theirs.empty() {
+				err = rc.baseline.Forget(c.Rec.Name, p.path, p.theirs.cover)
+			}
 			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.path, p.ownStamps(stamps)))
 			if id != "" {
 				done = append(done, id)
@@ -297,22 +299,17 @@ func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote)
 	return nil
 }
 
-// settled returns those of the sandbox's changes in one directory that were promoted, at their own path, or that lie at
-// or below a path whose conflict was answered with the real tree's version.
+// settled returns those of the sandbox's changes in one directory that were promoted, at their own path, or of which
+// an answer to a conflict took the real tree's version.
 func (p *promotionPart) settled() (changes []diff.Change) {
-	there, theirs := map[string]bool{}, subtrees{}
+	there := map[string]bool{}
 	for _, c := range p.Changes {
 		if _, other := p.res.From[c.Path]; !other {
 			there[c.Path] = true
 		}
 	}
-	for at, choice := range p.answered {
-		if choice == merge.Theirs {
-			theirs.add(at)
-		}
-	}
 	for _, c := range p.in.Mine {
-		if there[c.Path] || theirs.cover(c.Path) {
+		if there[c.Path] || p.theirs.cover(c.Path) {
 			changes = append(changes, c)
 		}
 	}
