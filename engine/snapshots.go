@@ -191,8 +191,8 @@ func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when
 }
 
 // fork makes a fork as [Engine.Fork] does, and returns its record and the intent, which the caller ends. If
-// limit is not nil, the fork is ephemeral, and limit changes its limits. After an error there is no intent.
-func (e *Engine) fork(ctx context.Context, from, mark, name string, limit func(*catalog.Limits)) (_ *catalog.Record, _ *catalog.Intent, err error) {
+// bound is not nil, the fork is ephemeral, and bound changes its policy. After an error there is no intent.
+func (e *Engine) fork(ctx context.Context, from, mark, name string, bound func(*catalog.Policy)) (_ *catalog.Record, _ *catalog.Intent, err error) {
 	h, err := e.Supervise.Hold(ctx, from, "forking")
 	if err != nil {
 		return nil, nil, err
@@ -206,10 +206,10 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, limit func(*
 	if over || h.OwnRemoval() {
 		policy.Limits.RemoveAfter, policy.Limits.KeepEnd = 0, false
 	}
-	if limit != nil {
-		limit(&policy.Limits)
+	if bound != nil {
+		bound(&policy)
 	}
-	rec, intent, err := e.Sandboxes.Intend(hostfs.Request{Name: name, Workspace: h.Workspace, Policy: policy}, limit != nil)
+	rec, intent, err := e.Sandboxes.Intend(hostfs.Request{Name: name, Workspace: h.Workspace, Policy: policy}, bound != nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +247,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, limit func(*
 	}, nil); err != nil {
 		return nil, nil, err
 	}
-	if limit == nil && over && policy.Limits != h.Policy.Limits {
+	if bound == nil && over && policy.Limits != h.Policy.Limits {
 		e.notice(rec.Name + " stays until it is removed: remove-after " + units.FormatDuration(h.Policy.Limits.RemoveAfter) + " was over for " + from)
 	}
 	return rec, intent, nil

@@ -204,10 +204,13 @@ func (h *Handler) presentLease(ev *event) (*Lease, error) {
 // sandbox. In the sandbox the view's path leads to the workspace, and so it does in the fork.
 const inFork = `mkdir -p "${1%/*}" && ln -sfn "$2" "$1" && cd "$3" && shift 3 && exec "$@"`
 
-// startPreview starts command in a throw-away clone: a fork of the sandbox of l, or a new sandbox of the
-// workspace around the event's directory if l is nil. The command has no input, and its output goes nowhere.
+// startPreview starts command in a throw-away clone without a network: a fork of the sandbox of l, or a new
+// sandbox of the workspace around the event's directory if l is nil. The command has no input, and its output goes nowhere.
 func (h *Handler) startPreview(ctx context.Context, e *engine.Engine, ev *event, l *Lease, command string) (*engine.Session, error) {
-	bound := func(limits *catalog.Limits) {
+	// What a command does in a network cannot be thrown away, and nobody has permitted it yet.
+	bound := func(p *catalog.Policy) {
+		p.Network, p.Secrets = "none", nil
+		limits := &p.Limits
 		limits.RemoveAfter, limits.KeepEnd, limits.TTL, limits.Idle = 0, false, 0, 0
 		if limits.Time == 0 || limits.Time > h.PreviewTime {
 			limits.Time = h.PreviewTime
@@ -219,7 +222,7 @@ func (h *Handler) startPreview(ctx context.Context, e *engine.Engine, ev *event,
 		if err != nil {
 			return nil, err
 		}
-		bound(&req.Policy.Limits)
+		bound(&req.Policy)
 		c.Env = hostfs.Environ(os.Environ(), req.Policy.Env)
 		return e.Run(ctx, req, c)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/proc"
-	"github.com/snapfs/snapfs/isolate/hostview"
 	"github.com/snapfs/snapfs/workflow/view"
 )
 
@@ -39,12 +38,8 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	if err != nil {
 		failures = append(failures, errs.With("looking for views", dir, err))
 	}
-	for _, at := range stray {
-		if view.IsOpen(e, filepath.Base(at)) { // by a person, with no lease
-			continue
-		}
-		failures = append(failures, hostview.Unmount(ctx, at))
-		hostview.RemoveEmpty(at)
+	for _, at := range stray { // no agent's; perhaps a person's
+		failures = append(failures, view.Sweep(ctx, e, filepath.Base(at)))
 	}
 	return released, errors.Join(failures...)
 }

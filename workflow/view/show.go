@@ -50,18 +50,21 @@ func Hide(ctx context.Context, e *engine.Engine, sandbox string) error {
 	return Close(ctx, e, v)
 }
 
-// IsOpen reports whether a process serves the view of a sandbox, or is about to.
-func IsOpen(e *engine.Engine, sandbox string) bool {
-	if _, err := e.Catalog().Get(sandbox); err != nil {
-		return false
+// Sweep unmounts the view of a sandbox that nobody serves any more, and removes its directory. It leaves one
+// that is served, or that another process opens or closes now. Cost: some system calls.
+func Sweep(ctx context.Context, e *engine.Engine, sandbox string) error {
+	at := At(e.StateDir(), sandbox)
+	if _, err := e.Catalog().Get(sandbox); err == nil {
+		f, err := os.OpenFile(control(e, sandbox)+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return errs.With("locking the view of", sandbox, err)
+		}
+		defer f.Close()
+		if err := vfs.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) || hostview.Alive(at) {
+			return nil
+		}
 	}
-	f, err := os.Open(control(e, sandbox) + ".lock")
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	if err := vfs.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		return true
-	}
-	return hostview.Alive(At(e.StateDir(), sandbox))
+	err := hostview.Unmount(ctx, at)
+	hostview.RemoveEmpty(at)
+	return errs.With("closing a view", at, err)
 }
