@@ -34,7 +34,7 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	h.LiveRollback = &catalog.LiveRollback{To: mark, Before: sandbox.NewSnapshotIDs(h.Record)}
 	err = e.Sandboxes.Changing(ctx, h, func() error {
 		m, _ := h.Snapshot(mark)
-		if err := e.Reconcile.NoteRollback(ctx, h.Record, m); err != nil {
+		if err := e.Reconcile.RewindBaseline(ctx, h.Record, m); err != nil {
 			return err
 		}
 		told, use, thaw, err := e.Supervise.FreezeWithReply(ctx, h)
