@@ -173,7 +173,7 @@ out/posix/bin/pjdfstest:
 # For make suites: a regular expression of the places and units, as "root/overlay go/". For make suites-some: the
 # seconds in which units begin, and the seed that orders them.
 ONLY    ?=
-SECONDS_OF_SUITES ?= 35
+SUITESECONDS ?= 35
 SUITESEED ?= $(shell date +%s)
 SUITES  = mkdir -p -m 777 out/suites; .ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_SUITES_ONLY="$(ONLY)" \
 	SNAPFS_SUITES_LOGS=$(CURDIR)/out/suites SNAPFS_PJDFSTEST=$(wildcard $(CURDIR)/out/posix/bin/pjdfstest) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs
@@ -183,8 +183,8 @@ suites: programs out/posix/bin/pjdfstest ## compare the tests of Go, Python, pjd
 	@$(SUITES) $(GO) test -tags suites -exec $(CURDIR)/.ci/apart -count=1 -timeout 2h -vet=off -v -run '^TestForeign' ./test/suites
 
 .PHONY: suites-some
-suites-some: programs ## make suites for what fits into SECONDS_OF_SUITES, in the order of SUITESEED
-	@$(SUITES) SNAPFS_SUITES="$(SECONDS_OF_SUITES) $(SUITESEED)" \
+suites-some: programs ## make suites for what fits into SUITESECONDS, in the order of SUITESEED
+	@$(SUITES) SNAPFS_SUITES="$(SUITESECONDS) $(SUITESEED)" \
 		$(GO) test -tags suites -exec $(CURDIR)/.ci/apart -count=1 -timeout 10m -vet=off -v -run '^TestForeign' ./test/suites
 
 .PHONY: grounds

@@ -34,8 +34,9 @@ func (l *lab) api(ctx context.Context) (results []Result, err error) {
 	for _, found := range samples {
 		results = append(results, resultOf(Result{Kind: kindAPI, What: found.Name, Setting: s.Name, Files: crowdFiles}, found))
 	}
-	if _, most, merr := server.Memory(); err == nil && merr == nil {
-		l.Say(fmt.Sprintf("snapfs serve: at most %d MiB of memory", most>>20))
+	peak, merr := server.PeakMemory()
+	if merr == nil {
+		l.Say(fmt.Sprintf("snapfs serve: at most %d MiB of memory", peak>>20))
 	}
-	return results, err
+	return results, errors.Join(err, merr)
 }

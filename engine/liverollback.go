@@ -40,7 +40,7 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 		}
 		if err == nil { // nothing has refused it, and nothing has changed yet
 			m, _ := h.Snapshot(mark)
-			err = e.Reconcile.NoteRollback(ctx, h.Record, m)
+			err = e.Reconcile.RewindBaseline(ctx, h.Record, m)
 		}
 		if err == nil {
 			err = e.rollBackLive(ctx, h, use)

@@ -79,9 +79,10 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 // RunFork makes a fork of the sandbox from, with its files as they are now, and starts a command in the fork, as
 // [Engine.Run] does in a new sandbox: if this process is killed, the fork's processes are, and the next command
 // removes it. bound changes the policy of the fork. What the fork shares with the sandbox at its beginning is its
-// snapshot "origin". Errors: those of [Engine.Fork] and of package isolate.
+// snapshot "origin". After an error no fork is left, or the next command removes it. Errors: those of
+// [Engine.Fork] and of package isolate.
 func (e *Engine) RunFork(ctx context.Context, from string, bound func(*catalog.Policy), command isolate.Command) (*Session, error) {
-	rec, intent, err := e.fork(ctx, from, "", "", bound)
+	rec, intent, err := e.fork(ctx, from, "", "", forkOptions{Ephemeral: true, Bound: bound})
 	if err != nil {
 		return nil, err
 	}

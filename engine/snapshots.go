@@ -136,7 +136,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 		if m.Base != nil {
 			h.SetBase(m.Base)
 		}
-		if err := e.Reconcile.NoteRollback(ctx, h.Record, m); err != nil {
+		if err := e.Reconcile.RewindBaseline(ctx, h.Record, m); err != nil {
 			return err
 		}
 		if err := h.Save(); err != nil {
@@ -183,16 +183,24 @@ func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when
 		return nil, err
 	}
 	defer e.Supervise.ReleaseSlot(place) // nothing runs in it yet
-	rec, intent, err := e.fork(ctx, from, mark, name, nil)
+	rec, intent, err := e.fork(ctx, from, mark, name, forkOptions{})
 	if err == nil {
 		e.Sandboxes.End(intent)
 	}
 	return rec, err
 }
 
-// fork makes a fork as [Engine.Fork] does, and returns its record and the intent, which the caller ends. If
-// bound is not nil, the fork is ephemeral, and bound changes its policy. After an error there is no intent.
-func (e *Engine) fork(ctx context.Context, from, mark, name string, bound func(*catalog.Policy)) (_ *catalog.Record, _ *catalog.Intent, err error) {
+// forkOptions are how a fork differs from one that [Engine.Fork] makes.
+type forkOptions struct {
+	// Ephemeral is set for a fork that lives only as long as the process that makes it.
+	Ephemeral bool
+	// Bound, unless nil, changes the policy that the fork has from its sandbox.
+	Bound func(*catalog.Policy)
+}
+
+// fork makes a fork as [Engine.Fork] does, and returns its record and the intent, which the caller ends. After an
+// error no fork is left, or the next command removes it.
+func (e *Engine) fork(ctx context.Context, from, mark, name string, o forkOptions) (_ *catalog.Record, _ *catalog.Intent, err error) {
 	h, err := e.Supervise.Hold(ctx, from, "forking")
 	if err != nil {
 		return nil, nil, err
@@ -206,10 +214,10 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, bound func(*
 	if over || h.OwnRemoval() {
 		policy.Limits.RemoveAfter, policy.Limits.KeepEnd = 0, false
 	}
-	if bound != nil {
-		bound(&policy)
+	if o.Bound != nil {
+		o.Bound(&policy)
 	}
-	rec, intent, err := e.Sandboxes.Intend(hostfs.Request{Name: name, Workspace: h.Workspace, Policy: policy}, bound != nil)
+	rec, intent, err := e.Sandboxes.Intend(hostfs.Request{Name: name, Workspace: h.Workspace, Policy: policy}, o.Ephemeral)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +255,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, bound func(*
 	}, nil); err != nil {
 		return nil, nil, err
 	}
-	if bound == nil && over && policy.Limits != h.Policy.Limits {
+	if !o.Ephemeral && over && policy.Limits != h.Policy.Limits {
 		e.notice(rec.Name + " stays until it is removed: remove-after " + units.FormatDuration(h.Policy.Limits.RemoveAfter) + " was over for " + from)
 	}
 	return rec, intent, nil
@@ -259,7 +267,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, bound func(*
 func (e *Engine) inheritBaseline(ctx context.Context, from, to *catalog.Record, origin catalog.NamedSnapshot) error {
 	err := e.Baseline.Inherit(from, to)
 	if err == nil && origin.Name != "" {
-		err = e.Reconcile.NoteRollback(ctx, to, origin)
+		err = e.Reconcile.RewindBaseline(ctx, to, origin)
 	}
 	return err
 }

@@ -299,8 +299,8 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.
 }
 
 // sweepQuotas removes quota files (counters of disk usage) that no fork uses; named are those in use. In the
-// others it removes the counters of layers that are not in layers, those that forks with a limit name. The caller holds
-// the lock exclusively.
+// others it removes the counters of layers that are not in layers, those that forks with a limit name. The caller
+// holds the lock exclusively.
 func (b *backend) sweepQuotas(named map[string]bool, layers []string) error {
 	entries, err := os.ReadDir(b.dir + "/quotas")
 	if notExist(err) {

@@ -50,6 +50,7 @@ func (s *Server) Round(ctx context.Context, n, clients int) (*Rounds, error) {
 	return r, errors.Join(append(failures, err)...)
 }
 
+// one makes, uses and removes the sandbox of round i, and stores how long each step took in r.
 func (r *Rounds) one(ctx context.Context, c *Client, i int) (err error) {
 	name := fmt.Sprintf("round-%d", i)
 	began := time.Now()

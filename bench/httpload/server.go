@@ -67,7 +67,7 @@ func (s *Server) Close() error {
 const tick = 10 * time.Millisecond
 
 // Processor returns the processor time that the server and its descendants have used, those that have ended
-// included.
+// included. Cost: it reads the file stat of every process of the host.
 func (s *Server) Processor() (time.Duration, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -108,24 +108,18 @@ func (s *Server) Processor() (time.Duration, error) {
 	return sum, nil
 }
 
-// Memory returns the resident memory of the server in bytes: the present size, and the largest so far.
-func (s *Server) Memory() (now, most int64, err error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Pid))
+// PeakMemory returns the largest resident memory that the server has had so far, in bytes.
+func (s *Server) PeakMemory() (int64, error) {
+	path := fmt.Sprintf("/proc/%d/status", s.process.Pid)
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		n, _ := strconv.ParseInt(f[1], 10, 64) // other lines are no numbers
-		switch f[0] {
-		case "VmRSS:":
-			now = n << 10
-		case "VmHWM:":
-			most = n << 10
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmHWM:" {
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			return n << 10, err
 		}
 	}
-	return now, most, nil
+	return 0, fmt.Errorf("%s has no line VmHWM", path)
 }

@@ -29,9 +29,8 @@ type Place int
 // Directories in which the patterns of a rule apply. OutsidePackages leaves out the PackageDirs of the
 // target: build servers and editors read settings at the top of a project only, never in an installed
 // package, whose code runs anyway. A package directory inside of a place that a rule names is no such
-// directory. OutsideNewEnvironments leaves out Python virtual environments that the
-// sandbox created as a whole, which are a result like an installed package. One that existed before is used
-// already.
+// directory. OutsideNewEnvironments leaves out Python virtual environments that the sandbox created as a whole,
+// which are a result like an installed package. One that existed before is used already.
 const (
 	Everywhere Place = iota
 	OutsidePackages

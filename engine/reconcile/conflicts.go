@@ -201,11 +201,10 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// NoteRollback prepares the baseline of a sandbox for a rollback, or for a fork, to the snapshot to (zero for the base):
-// files that were promoted since no longer count as its base, and all conflicts of the last refresh may be open again.
-// It comes before the files change, so that a crash leaves at worst the files as they were: their promoted changes then
-// count again, and a merge finds them in the real tree.
-func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record, to catalog.NamedSnapshot) error {
+// RewindBaseline removes from a sandbox's baseline what was promoted after the snapshot to (zero: after the base).
+// Rollback and Fork call it before they change files. After an error or a kill the files are as before; a merge then
+// finds the promoted changes in the real tree.
+func (rc *Reconciler) RewindBaseline(ctx context.Context, rec *catalog.Record, to catalog.NamedSnapshot) error {
 	if err := rc.baseline.ForgetSince(rec.Name, to.Taken); err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 // Changing calls change, which makes new forks or snapshots of a locked sandbox under ids already allocated
-// in its record. It saves the record first, unless its new ids were reserved. If change fails, Changing restores the record from disk and
-// removes forks and snapshots without a reference; if that fails too, or the process is killed, the next
-// command does it.
+// in its record. It saves the record first, unless its new ids were reserved. If change fails, Changing restores
+// the record from disk and removes forks and snapshots without a reference; if that fails too, or the process is
+// killed, the next command does it.
 func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() error) error {
 	intent, err := sb.cat.Begin(catalog.Changing, h.Name, h.ID)
 	if err != nil {

@@ -27,8 +27,9 @@ type View struct {
 }
 
 // MountView mounts at the existing directory at a view of the directory tree, with ids lower by base; base 0
-// changes no id. With readOnly, writes fail with EROFS. checker decides what is read of some files; nil changes none. Root mounts it by itself,
-// another user by fusermount3. Only this user can use the mount. After an error nothing is mounted.
+// changes no id. With readOnly, writes fail with EROFS. checker decides what is read of some files; nil changes
+// none. Root mounts it by itself, another user by fusermount3. Only this user can use the mount. After an error
+// nothing is mounted.
 func MountView(at string, tree *os.File, base uint32, readOnly bool, checker Checker) (*View, error) {
 	t, err := newTable(tree)
 	if err != nil {

@@ -45,7 +45,7 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 	var pool *standby.Pool
 	var sweepLater func([]string) error
 	if o.Server != nil {
-		pool, sweepLater = o.Server.pool, o.Server.sweeps.later
+		pool, sweepLater = o.Server.pool, o.Server.sweepTimer.later
 	}
 	return engine.Open(ctx, engine.Config{
 		Standby:    pool,

@@ -13,73 +13,73 @@ import (
 // next: processes that supervise one sandbox after another, and the time of the last garbage collection. None
 // of it is state: the server may be killed at any time.
 type Server struct {
-	pool   *standby.Pool
-	sweeps *sweeps
+	pool       *standby.Pool
+	sweepTimer *sweepTimer
 }
 
 // NewServer returns a Server for the engine of a state directory; program is the path of snapfs. The caller
 // calls Close.
 func NewServer(state, program string) *Server {
 	return &Server{
-		pool:   standby.New([]string{program, "standby", state}, max(2, runtime.NumCPU())),
-		sweeps: &sweeps{every: sweepInterval, run: func(args []string) error { return run.Detached(args, nil) }},
+		pool:       standby.New([]string{program, "standby", state}, max(2, runtime.NumCPU())),
+		sweepTimer: &sweepTimer{interval: sweepInterval, start: func(args []string) error { return run.Detached(args, nil) }},
 	}
 }
 
 // Close ends the processes that wait for a sandbox, and starts a garbage collection that was put off.
 func (s *Server) Close() {
 	s.pool.Close()
-	s.sweeps.close()
+	s.sweepTimer.close()
 }
 
 // sweepInterval is the least time between the starts of two garbage collections of a server.
 const sweepInterval = 2 * time.Second
 
-// A sweeps starts the garbage collections of a server, at most one in each interval. A removal that asks for
-// one earlier is served by the next.
-type sweeps struct {
-	every time.Duration
-	run   func(args []string) error
+// A sweepTimer starts garbage collections for a server, at most one per interval. A request within the interval
+// is served by one collection at its end.
+type sweepTimer struct {
+	interval time.Duration
+	start    func(args []string) error
 
-	mu     sync.Mutex
-	last   time.Time
-	timer  *time.Timer // of the next collection; nil if nobody asked for one
-	put    func()      // starts that collection
-	closed bool
+	mu      sync.Mutex
+	last    time.Time
+	timer   *time.Timer // of the next collection; nil if nobody asked for one
+	pending func()      // starts that collection
+	closed  bool
 }
 
 // later starts the garbage collection with the command line args now, or when the interval has passed.
-func (s *sweeps) later(args []string) error {
+func (s *sweepTimer) later(args []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer != nil {
 		return nil
 	}
-	wait := s.every - time.Since(s.last)
+	wait := s.interval - time.Since(s.last)
 	if wait <= 0 || s.closed {
 		s.last = time.Now()
-		return s.run(args)
+		return s.start(args)
 	}
-	s.put = func() {
+	s.pending = func() {
 		s.last, s.timer = time.Now(), nil
-		_ = s.run(args) // the next removal asks again
+		_ = s.start(args) // the next removal asks again
 	}
 	s.timer = time.AfterFunc(wait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.timer != nil {
-			s.put()
+			s.pending()
 		}
 	})
 	return nil
 }
 
 // close starts the garbage collection that was put off, if there is one.
-func (s *sweeps) close() {
+func (s *sweepTimer) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	if s.timer != nil && s.timer.Stop() {
-		s.put()
+		s.pending()
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// runs records the command lines that a sweeps has run.
+// runs records the command lines that a sweepTimer has run.
 type runs struct {
 	mu  sync.Mutex
 	all []string
@@ -28,7 +28,7 @@ func (r *runs) list() []string {
 
 func TestCollectionsOfOneIntervalAreOne(t *testing.T) {
 	var r runs
-	s := &sweeps{every: time.Hour, run: r.run}
+	s := &sweepTimer{interval: time.Hour, start: r.run}
 	for range 5 {
 		if err := s.later([]string{"collect"}); err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func TestCollectionsOfOneIntervalAreOne(t *testing.T) {
 
 func TestACollectionThatWasPutOffFollows(t *testing.T) {
 	var r runs
-	s := &sweeps{every: time.Millisecond, run: r.run}
+	s := &sweepTimer{interval: time.Millisecond, start: r.run}
 	for range 2 {
 		if err := s.later([]string{"collect"}); err != nil {
 			t.Fatal(err)

@@ -60,7 +60,7 @@ func parseDifferences(text string) ([]difference, error) {
 		}
 		columns := strings.Fields(line)
 		if len(columns) < 4 || reason == "" {
-			return nil, fmt.Errorf("line %d: not a place, statuses, a unit and a test, beneath a reason: %q", number+1, line)
+			return nil, fmt.Errorf("line %d: not a place, statuses, a unit and a test, after a line with a reason: %q", number+1, line)
 		}
 		d := difference{place: columns[0], unit: columns[2], text: line}
 		if columns[1] != "varies" {

@@ -16,16 +16,16 @@ import (
 )
 
 // A Pool holds supervisor processes in which no sandbox runs any more, and starts new ones. A process that
-// waits has no sandbox, no lock and no file of one, so that ending it loses nothing. When the process that has
-// the Pool ends, also by SIGKILL, those that wait end too, and the others after their sandbox. It is safe for
+// waits has no sandbox, no lock and no file of one, so that ending it loses nothing. When the process that owns
+// the Pool ends, also by SIGKILL, waiting processes end, and busy ones end after their sandbox. It is safe for
 // concurrent use.
 type Pool struct {
 	program  []string
 	most     int
-	patience time.Duration
+	idleTime time.Duration
 
 	mu     sync.Mutex
-	idle   []*supervisor // the one that ended its sandbox last is the last
+	idle   []*supervisor // the most recently used is last
 	closed bool
 }
 
@@ -37,13 +37,13 @@ type supervisor struct {
 	ended   chan struct{} // closed when it has ended and was reaped
 }
 
-// idleTime is how long a supervisor process waits for its next sandbox before it is ended.
-const idleTime = time.Minute
+// defaultIdleTime is how long a supervisor process waits for its next sandbox before the Pool ends it.
+const defaultIdleTime = time.Minute
 
 // New returns a Pool of processes that the command line program starts; their main function is [Serve]. At
-// most that many processes wait at once. It starts none yet.
+// most most processes wait at once. It starts none yet.
 func New(program []string, most int) *Pool {
-	return &Pool{program: program, most: most, patience: idleTime}
+	return &Pool{program: program, most: most, idleTime: defaultIdleTime}
 }
 
 // Start lets a process that waits supervise the sandbox called name, and starts a process if none waits. The
@@ -73,7 +73,8 @@ func (s *supervisor) send(name string, rights []byte) error {
 	return err
 }
 
-// hangUp closes the connection to the process, which ends when it finds that and has no sandbox.
+// hangUp closes the connection to the process. A process without a sandbox then ends at once, one with a sandbox
+// after it.
 func (s *supervisor) hangUp() { _ = s.conn.Close() } // a second time it is closed already
 
 // start starts a process that waits for a sandbox. A goroutine reaps it.
@@ -132,7 +133,7 @@ func (p *Pool) put(s *supervisor) {
 		return
 	}
 	p.idle = append(p.idle, s)
-	s.expiry = time.AfterFunc(p.patience, func() {
+	s.expiry = time.AfterFunc(p.idleTime, func() {
 		if p.drop(s) {
 			s.hangUp()
 		}

@@ -53,7 +53,7 @@ func Serve(ctx context.Context, do func(Job) error) error {
 			return err
 		}
 		if err := pool.Send([]byte{0}); err != nil {
-			return nil //nolint:nilerr // the pool is gone
+			return nil // the pool is gone
 		}
 	}
 }

@@ -196,7 +196,7 @@ func TestProcessesEndWithThePool(t *testing.T) {
 
 func TestAProcessDoesNotWaitForEver(t *testing.T) {
 	b := newBed(t, 2)
-	b.patience = time.Millisecond
+	b.idleTime = time.Millisecond
 	pid, _ := b.start("one")
 	b.awaitEnd(pid)
 	b.awaitWaiting(0)
