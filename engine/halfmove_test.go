@@ -176,3 +176,76 @@ func answerAboutADirectoryLeavesItsEntries(t *testing.T, b *bench, backend strin
 		t.Errorf("the directory is %v, %v", st, err)
 	}
 }
+
+// TestAnswerRestoresAFileMovedOverAnother: the sandbox moves one file over another that the user changes meanwhile. If
+// the user's change stays, the moved file stays at its old path. A file that the sandbox only deleted stays deleted.
+func TestAnswerRestoresAFileMovedOverAnother(t *testing.T) {
+	frozenAndLive(t, answerRestoresAFileMovedOverAnother)
+}
+
+func answerRestoresAFileMovedOverAnother(t *testing.T, b *bench, backend string) {
+	b.write("old", moved)
+	b.write("new", lines(12, nil))
+	b.write("edited", lines(12, nil))
+	b.write("deleted", lines(12, map[int]string{3: "deleted\n"}))
+	tick()
+	b.makes("s", backend)
+	b.in("s", "mv old new; echo third >> new; sed -i 's/line l/mine/' edited; rm deleted")
+	b.halt("s")
+	b.write("new", "the user's\n")
+	b.write("edited", lines(12, map[int]string{11: "real\n"}))
+	tick()
+	if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Theirs: []string{"."}}); err != nil {
+		t.Fatal(err)
+	}
+	b.wantMoved("answered")
+	if _, err := os.Lstat(filepath.Join(b.workspace, "deleted")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the deleted file: %v", err)
+	}
+}
+
+// TestLaterAnswerRestoresAFileMovedToAConflict: a refresh leaves a conflict, and the sandbox then moves another file to
+// its path. The answer with the real version gives up what is there, but not the moved file. That is one of the base, or
+// one that the sandbox promoted after the refresh.
+func TestLaterAnswerRestoresAFileMovedToAConflict(t *testing.T) {
+	frozenAndLive(t, func(t *testing.T, b *bench, backend string) { laterAnswerRestoresAMovedFile(t, b, backend, false) })
+	t.Run("promoted", func(t *testing.T) {
+		frozenAndLive(t, func(t *testing.T, b *bench, backend string) { laterAnswerRestoresAMovedFile(t, b, backend, true) })
+	})
+}
+
+func laterAnswerRestoresAMovedFile(t *testing.T, b *bench, backend string, promoted bool) {
+	b.write("../content", moved)
+	if !promoted {
+		b.write("old", moved)
+	}
+	b.write("new", lines(12, nil))
+	tick()
+	b.makes("s", backend)
+	b.in("s", "rm new")
+	b.halt("s")
+	b.write("new", "the user's\n")
+	tick()
+	if r, err := b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{}); err != nil || len(r.Conflicts) != 1 {
+		t.Fatalf("refresh: %+v, %v", r, err)
+	}
+	if promoted {
+		b.in("s", "cp ../content old")
+		b.halt("s")
+		var o reconcile.PromoteOptions
+		o.Only = []string{"old"}
+		if _, err := b.Reconcile.Promote(t.Context(), "s", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.in("s", "mv old new; echo third >> new")
+	b.halt("s")
+	if _, err := b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{Theirs: []string{"new"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.in("s", "cat old new"); got != moved+"the user's\n" {
+		t.Errorf("answered, the sandbox has %q", got)
+	}
+	b.promoteStopped("s")
+	b.wantMoved("promoted")
+}

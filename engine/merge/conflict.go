@@ -201,3 +201,13 @@ func (r pathSet) add(path string) bool {
 	}
 	return path != "."
 }
+
+// covers reports whether path is in the set of paths, or is below one of them.
+func (r pathSet) covers(path string) bool {
+	for at := path; at != "." && at != ""; at = parent(at) {
+		if r[at] {
+			return true
+		}
+	}
+	return false
+}

@@ -23,6 +23,7 @@ type merger struct {
 	blocked map[string]int  // paths of open conflicts, with the conflict's index
 	classes map[*entry][]*entry
 	ends    map[string]string // see otherEnds; nil until the first conflict
+	over    map[string]string // see overwritten; nil until the first conflict
 	result  *Result
 }
 

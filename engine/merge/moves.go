@@ -1,9 +1,6 @@
 package merge
 
-import (
-	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
-)
+import "github.com/snapfs/snapfs/engine/diff"
 
 // otherEnds returns the files that the sandbox renamed: it maps the old path to the new one and the new path
 // to the old one. It includes renames that the merge itself treats as a deletion and an addition: those on a
@@ -47,40 +44,11 @@ func (m *merger) addEnds(renames []diff.Rename) {
 // the sandbox promoted before it renamed them. The real tree still has that version of each file that it has not
 // changed, and of no other does the merge delete the old path without a conflict there. changes are the sandbox's.
 func (m *merger) endsInReal(changes []diff.Change) error {
-	kinds, deleted, added := map[string]diff.Kind{}, false, false
-	var touches []snapshot.Candidate
-	for _, c := range changes {
-		switch {
-		case m.ends[c.Path] != "":
-			continue
-		case c.Kind == diff.Added:
-			added = true
-		case c.Kind == diff.Deleted && m.unchangedInReal(c.Path):
-			deleted = true
-		default:
-			continue
-		}
-		kinds[c.Path] = c.Kind
-		touches = append(touches, snapshot.Candidate{Path: c.Path})
-	}
-	if !deleted || !added {
-		return nil
-	}
-	opt := diff.Options{Skip: m.in.MineOptions.Skip, OverlayViews: true}
-	since, err := diff.At(m.ctx, m.in.RealTree, m.in.MineTree, touches, opt)
+	moves, _, err := m.sinceReal(changes, func(c *diff.Change) bool { return m.ends[c.Path] == "" && c.Kind != diff.Modified })
 	if err != nil {
-		return fail(".", err)
+		return err
 	}
-	var between []diff.Change
-	for _, c := range since {
-		switch {
-		case kinds[c.Path] == diff.Deleted && c.Kind == diff.Deleted:
-			between = append(between, c)
-		case kinds[c.Path] == diff.Added && c.New != nil: // the real tree may have another file there
-			between = append(between, diff.Change{Path: c.Path, Kind: diff.Added, New: c.New})
-		}
-	}
-	found, err := diff.Renames(m.ctx, m.in.RealTree, m.in.MineTree, between, opt)
+	found, err := diff.Renames(m.ctx, m.in.RealTree, m.in.MineTree, moves, m.realOptions())
 	m.addEnds(found)
 	return fail(".", err)
 }
@@ -100,7 +68,7 @@ func (m *merger) withOtherEnds(t *entry, c *Conflict, all []*entry, places []str
 		return all, places, nil
 	}
 	ends, err := m.otherEnds()
-	if err != nil || len(ends) == 0 {
+	if err != nil {
 		return all, places, err
 	}
 	within, own := pathSet{}, len(all)
@@ -112,7 +80,7 @@ func (m *merger) withOtherEnds(t *entry, c *Conflict, all []*entry, places []str
 		for _, x := range all {
 			for _, s := range x.on {
 				if to := ends[s.path]; to != "" && within.add(to) {
-					more = append(more, to)
+					more = append(more, m.inPlace(to)...)
 				}
 			}
 		}
@@ -124,6 +92,19 @@ func (m *merger) withOtherEnds(t *entry, c *Conflict, all []*entry, places []str
 			within.add(path)
 		}
 	}
+	over, err := m.overwritten()
+	if err != nil {
+		return all, places, err
+	}
+	var from []string
+	for _, x := range all {
+		if old := over[x.on[mine].path]; old != "" && within.add(old) {
+			from = append(from, m.inPlace(old)...)
+		}
+	}
+	if len(from) > 0 {
+		all, places = m.affected(t, append(places, from...))
+	}
 	if len(all) > own {
 		var also []string
 		for _, x := range all {
@@ -132,4 +113,16 @@ func (m *merger) withOtherEnds(t *entry, c *Conflict, all []*entry, places []str
 		c.addPaths(also)
 	}
 	return all, places, nil
+}
+
+// inPlace returns path, and those of the directories above it that the sandbox has replaced by something else: the real
+// file at path can only stay if they do.
+func (m *merger) inPlace(path string) []string {
+	all := []string{path}
+	for at := parent(path); at != "." && at != ""; at = parent(at) {
+		if t := m.entries.at[mine][at]; t != nil && t.has(mine) && !t.isDir(mine) {
+			all = append(all, at)
+		}
+	}
+	return all
 }

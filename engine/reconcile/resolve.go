@@ -44,7 +44,8 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 		for i := range next.Trees {
 			next.Trees[i].Fork = forks[i]
 		}
-		w := &resolving{rc: rc, rec: next, changed: compare.PlacesOf(changes), a: a, dir: rc.baseline.BaseDir(h.Name, h.Refreshed)}
+		w := &resolving{rc: rc, rec: next, changed: compare.PlacesOf(changes), a: a, dir: rc.baseline.BaseDir(h.Name, h.Refreshed), conflicts: list.Conflicts, moved: map[string]*movedFiles{}}
+		defer w.close()
 		for i := range list.Conflicts {
 			done, err := w.resolveOne(ctx, &list.Conflicts[i])
 			if err != nil {
@@ -76,6 +77,9 @@ type resolving struct {
 	changed compare.Places
 	a       Answers
 	dir     string // holds the versions of marked texts
+	// conflicts are those of the refresh, and moved is what has been moved to their paths, by the part's directory.
+	conflicts []refreshConflict
+	moved     map[string]*movedFiles
 }
 
 // resolveOne resolves a conflict if it is open and an answer matches; it reports whether it did.
@@ -164,8 +168,72 @@ func (w *resolving) takeTheirs(ctx context.Context, c *refreshConflict, part *co
 		touches = append(touches, snapshot.Candidate{Path: rel, Tree: !c.Alone})
 	}
 	return w.withFork(ctx, part, func(fork *ForkTree) error {
+		if err := w.restoreOrigins(ctx, part, touches, fork.Dir); err != nil {
+			return err
+		}
 		return copyFrom(ctx, fork.Dir, part.Old, part.Opt.Skip, touches)
 	})
+}
+
+// movedFiles are the old paths of files in one directory that the sandbox has moved to paths of answered conflicts.
+type movedFiles struct {
+	*partMerge                   // its real tree has the files
+	from       map[string]string // by the new path
+}
+
+// restoreOrigins restores in the fork, at their old paths, the files that the sandbox has moved to the paths touches since
+// the refresh. The real versions are about to replace them there. touches are paths of an answered conflict in part.
+func (w *resolving) restoreOrigins(ctx context.Context, part *compare.Part, touches []snapshot.Candidate, fork *os.File) error {
+	moved, err := w.movedIn(ctx, part)
+	if err != nil {
+		return err
+	}
+	var at subtrees
+	for _, t := range touches {
+		if t.Tree {
+			at.add(t.Path)
+		}
+	}
+	var old []snapshot.Candidate
+	for to, from := range moved.from {
+		if at.cover(to) {
+			old = append(old, snapshot.Candidate{Path: from})
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	return copyFrom(ctx, fork, moved.real, part.Opt.Skip, old)
+}
+
+// movedIn returns the files in part that the sandbox has moved to paths of conflicts. It looks for them once.
+func (w *resolving) movedIn(ctx context.Context, part *compare.Part) (*movedFiles, error) {
+	if known := w.moved[part.Root]; known != nil {
+		return known, nil
+	}
+	m, err := w.rc.prepare(ctx, mergeRequest{rec: w.rec}, *part)
+	moved := &movedFiles{partMerge: m}
+	w.moved[part.Root] = moved // to be closed
+	if err != nil {
+		return nil, err
+	}
+	var places []string
+	for i := range w.conflicts {
+		for _, abs := range w.conflicts[i].places() {
+			if rel, err := filepath.Rel(part.Root, abs); err == nil && filepath.IsLocal(rel) {
+				places = append(places, rel)
+			}
+		}
+	}
+	moved.from, err = merge.Origins(ctx, m.in, places)
+	return moved, err
+}
+
+// close closes the files that the answers needed.
+func (w *resolving) close() {
+	for _, m := range w.moved {
+		m.close()
+	}
 }
 
 // runTool merges a conflict's stored versions of a text by the merge tool, and writes the result to the fork.
