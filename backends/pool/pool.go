@@ -239,6 +239,9 @@ func (p *Pool) ensure(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	if _, err := os.Lstat(p.file()); err != nil { // removed meanwhile
+		return err
+	}
 	if !p.mounted() {
 		if err := p.markPending("mount"); err != nil {
 			return err
@@ -420,6 +423,12 @@ func (p *Pool) remove(ctx context.Context) error {
 	if err := fault.Point(ctx, "unmount the pool"); err != nil {
 		return err
 	}
+	// Until the pool has gone nobody mounts it again.
+	unlock, err := lock(filepath.Join(p.Dir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	// A garbage collection, which the removal of a sandbox starts, or the end of a sandbox may use it for a moment.
 	late := time.Now().Add(unmountPatience)
 	err = poll.Until(ctx, time.Millisecond, 50*time.Millisecond, func() (bool, error) {
