@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -188,60 +189,32 @@ func (p *promotionPart) drifted() []Conflict {
 // change. Cost: in proportion to the lengths of the paths. Error: ErrInterrupted.
 func (p *promotionPart) alreadyThere(ctx context.Context, only *compare.Patterns) (already []string, err error) {
 	changed := pathsOf(p.res.Changes)
-	var open subtrees
+	var open pathlist.Subtrees
 	for i := range p.res.Conflicts {
-		open.add(p.res.Conflicts[i].Paths()...)
+		open.Add(p.res.Conflicts[i].Paths()...)
 	}
 	for _, c := range p.in.Mine {
 		if err := p.interrupted(ctx); err != nil {
 			return nil, err
 		}
 		same := (c.New == nil) == (p.seen[c.Path] == nil)
-		if same && !changed[c.Path] && !c.TimeOnly() && !open.cover(c.Path) && only.Matches(filepath.Join(p.Part.Root, c.Path)) {
+		if same && !changed[c.Path] && !c.TimeOnly() && !open.Cover(c.Path) && only.Matches(filepath.Join(p.Part.Root, c.Path)) {
 			already = append(already, filepath.Join(p.path, c.Path))
 		}
 	}
 	return already, nil
 }
 
-// subtrees is a set of directories, or files, with all below them, by their relative paths.
-type subtrees map[string]bool
-
-// add adds the paths, each with all below it, to the set.
-func (s *subtrees) add(paths ...string) {
-	if *s == nil {
-		*s = subtrees{}
-	}
-	for _, path := range paths {
-		(*s)[path] = true
-	}
-}
-
-// cover reports whether a relative path is one of the set, or is below one.
-func (s subtrees) cover(path string) bool {
-	if len(s) == 0 {
-		return false
-	}
-	for at := path; ; at = filepath.Dir(at) {
-		if s[at] {
-			return true
-		}
-		if at == "." {
-			return false
-		}
-	}
-}
-
 // answeredPaths are the paths of conflicts that an answer has resolved.
 type answeredPaths struct {
-	below subtrees        // with all below each
-	alone map[string]bool // directories themselves, without their entries
+	below pathlist.Subtrees // with all below each
+	alone map[string]bool   // directories themselves, without their entries
 }
 
 // add adds every path that the answer to a conflict decides.
 func (a *answeredPaths) add(c *merge.Conflict) {
 	if !c.Alone {
-		a.below.add(c.Paths()...)
+		a.below.Add(c.Paths()...)
 		return
 	}
 	if a.alone == nil {
@@ -256,4 +229,4 @@ func (a *answeredPaths) add(c *merge.Conflict) {
 func (a *answeredPaths) empty() bool { return len(a.below)+len(a.alone) == 0 }
 
 // cover reports whether an answer has decided about a relative path.
-func (a *answeredPaths) cover(path string) bool { return a.alone[path] || a.below.cover(path) }
+func (a *answeredPaths) cover(path string) bool { return a.alone[path] || a.below.Cover(path) }

@@ -162,7 +162,7 @@ func (m *partMerge) conflict(k merge.Conflict) Conflict {
 	if s, split := m.split[k.Path]; split && k.Kind == merge.Links {
 		c.mends = s.Hints(m.rec.Name)
 	} else if k.Kind == merge.Lost {
-		c.mends = lostHints(m.rec.Name, c.Path)
+		c.mends = compare.LostHints(m.rec.Name, c.Path)
 	}
 	c.Also = each(k.Also, func(path string) string { return filepath.Join(m.path, path) })
 	return c

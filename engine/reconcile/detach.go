@@ -76,7 +76,7 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 		if len(list) == 0 {
 			continue
 		}
-		if err := refuseLost(rec, t, list); err != nil {
+		if err := compare.RefuseLost(rec, t, list); err != nil {
 			return err
 		}
 		if use == snapshot.InUse {

@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/merge/mergetool"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -188,15 +189,15 @@ func (w *resolving) restoreOrigins(ctx context.Context, part *compare.Part, touc
 	if err != nil {
 		return err
 	}
-	var at subtrees
+	var at pathlist.Subtrees
 	for _, t := range touches {
 		if t.Tree {
-			at.add(t.Path)
+			at.Add(t.Path)
 		}
 	}
 	var old []snapshot.Candidate
 	for to, from := range moved.from {
-		if at.cover(to) {
+		if at.Cover(to) {
 			old = append(old, snapshot.Candidate{Path: from})
 		}
 	}
