@@ -224,7 +224,7 @@ func keyOf(r *http.Request) string {
 	return ""
 }
 
-// withoutKey removes the key of the cookie of a browser's session from the request, which goes on to the API
+// withoutKey removes the key of the cookie of a browser's session from the request, which is passed to the API
 // and perhaps to a server inside a sandbox.
 func withoutKey(r *http.Request) {
 	r.Header.Del(keyHeader)

@@ -3,12 +3,10 @@ package view
 import (
 	"context"
 	"errors"
-	"os"
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
 
@@ -54,17 +52,18 @@ func Hide(ctx context.Context, e *engine.Engine, sandbox string) error {
 // that is served, or that another process opens or closes now. Cost: some system calls.
 func Sweep(ctx context.Context, e *engine.Engine, sandbox string) error {
 	at := At(e.StateDir(), sandbox)
-	if _, err := e.Catalog().Get(sandbox); err == nil {
-		f, err := os.OpenFile(control(e, sandbox)+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return errs.With("locking the view of", sandbox, err)
-		}
-		defer f.Close()
-		if err := vfs.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) || hostview.Alive(at) {
-			return nil
-		}
+	unlock, err := lock(e, sandbox, syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil
 	}
-	err := hostview.Unmount(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := e.Catalog().Get(sandbox); err == nil && hostview.Alive(at) {
+		return nil
+	}
+	err = hostview.Unmount(ctx, at)
 	hostview.RemoveEmpty(at)
 	return errs.With("closing a view", at, err)
 }

@@ -111,7 +111,7 @@ func At(state, sandbox string) string { return filepath.Join(Dir(state), sandbox
 // can use the paths that programs outside use. After an error nothing is mounted. Errors: also errs.ErrDenied
 // if the directory of views belongs to another user.
 func Open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), v View) (opened bool, err error) {
-	unlock, err := lock(e, v.Sandbox)
+	unlock, err := lock(e, v.Sandbox, syscall.LOCK_EX)
 	if err != nil {
 		return false, err
 	}
@@ -211,7 +211,7 @@ func enter(ctx context.Context, e *engine.Engine, v View) (_ *hostview.Source, e
 // Close unmounts the view of a sandbox, the host directory that shows it, and ends the process that serves
 // it. A view that does not exist is no error.
 func Close(ctx context.Context, e *engine.Engine, v View) error {
-	unlock, err := lock(e, v.Sandbox)
+	unlock, err := lock(e, v.Sandbox, syscall.LOCK_EX)
 	if err != nil {
 		return err
 	}
@@ -223,14 +223,15 @@ func Close(ctx context.Context, e *engine.Engine, v View) error {
 }
 
 // lock waits until no other process opens or closes the view of a sandbox, the host directory that shows it,
-// and locks it until unlock is called. For a sandbox that does not exist any more it locks nothing.
-func lock(e *engine.Engine, sandbox string) (unlock func(), err error) {
+// and locks it until unlock is called. For a sandbox that does not exist any more it locks nothing. how is
+// that of flock(2): with LOCK_NB it does not wait, and returns EWOULDBLOCK.
+func lock(e *engine.Engine, sandbox string, how int) (unlock func(), err error) {
 	f, err := os.OpenFile(control(e, sandbox)+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
 		return func() {}, nil
 	}
 	if err == nil {
-		if err = vfs.Flock(f, syscall.LOCK_EX); err != nil {
+		if err = vfs.Flock(f, how); err != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}
