@@ -176,9 +176,10 @@ func nothingOutlivesItsSandbox(t *testing.T, b *bench) {
 	}
 }
 
-// inside lists the processes that have to do with this test's sandboxes: those
-// beneath a keeper of its state directory, which all have another pid
-// namespace than this process.
+// inside lists the processes in this test's sandboxes: those that descend from
+// a supervisor of its state directory and have another pid namespace than this
+// process. A process that ends while it is looked at has no namespace any more
+// and is left out.
 func inside(b *bench) (pids []string) {
 	own, _ := os.Readlink("/proc/self/ns/pid")
 	keepers, parents := map[string]bool{}, map[string]string{}
@@ -193,8 +194,8 @@ func inside(b *bench) (pids []string) {
 	}
 	for pid := range parents {
 		for up := pid; up != ""; up = parents[up] {
-			ns, _ := os.Readlink("/proc/" + pid + "/ns/pid")
-			if keepers[up] && ns != own {
+			ns, err := os.Readlink("/proc/" + pid + "/ns/pid")
+			if err == nil && keepers[up] && ns != own {
 				pids = append(pids, pid)
 				break
 			}
