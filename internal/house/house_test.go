@@ -47,6 +47,24 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
+// TestPackagesAreSmall: a package has one promise, and a promise fits in 4,500 lines of code and
+// comments. The command is exempt: its files are one command each.
+func TestPackagesAreSmall(t *testing.T) {
+	const most = 4500
+	command := filepath.Join(root, "cmd", "snapfs")
+	lines := map[string]int{}
+	for path, src := range goFiles(t) {
+		if dir := filepath.Dir(path); dir != command && !strings.HasSuffix(path, "_test.go") {
+			lines[dir] += bytes.Count(src, []byte("\n"))
+		}
+	}
+	for dir, n := range lines {
+		if n > most {
+			t.Errorf("%s: %d lines without tests, at most %d: find the second promise in it", dir, n, most)
+		}
+	}
+}
+
 // TestNothingIsPutOff: what is not done is an issue, not a comment.
 func TestNothingIsPutOff(t *testing.T) {
 	for path, src := range goFiles(t) {
