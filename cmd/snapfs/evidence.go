@@ -60,8 +60,9 @@ record has one: what is done to the sandbox afterwards is recorded too, and veri
 it. With --open the record goes on, and verify says that its end is missing. The record
 of a removed sandbox is exported by the same name, or by its identifier.
 
-With --format it writes lines of JSON for other systems instead, which verify does not take:
-events of OCSF 1.8.0 or of CloudEvents 1.0, or one line of OTLP logs.`,
+With --format it writes the record for other systems instead, which verify does not take:
+as lines of JSON with events of OCSF 1.8.0 or of CloudEvents 1.0, one line of OTLP logs,
+syslog messages (RFC 5424), or entries that systemd-journal-remote reads (journal).`,
 		Example:           "  snapfs evidence export fix -o fix.evidence\n  snapfs evidence export fix --open -o before-promotion.evidence",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
@@ -92,7 +93,7 @@ events of OCSF 1.8.0 or of CloudEvents 1.0, or one line of OTLP logs.`,
 		}),
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
-	cmd.Flags().StringVar(&format, "format", "", "write events of this `format` instead: ocsf, cloudevents or otlp")
+	cmd.Flags().StringVar(&format, "format", "", "write this `format` instead: "+strings.Join(render.Formats(), ", "))
 	cmd.Flags().BoolVar(&open, "open", false, "do not end the record")
 	return cmd
 }

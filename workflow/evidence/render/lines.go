@@ -16,17 +16,26 @@ const (
 	OCSF        = "ocsf"
 	CloudEvents = "cloudevents"
 	OTLP        = "otlp"
+	Syslog      = "syslog"
+	Journal     = "journal"
 )
 
 // Formats lists the names of the formats in which [Lines] can write the evidence of a sandbox.
-func Formats() []string { return []string{OCSF, CloudEvents, OTLP} }
+func Formats() []string { return []string{OCSF, CloudEvents, OTLP, Syslog, Journal} }
 
 // ocsfVersion is the version of the OCSF schema (events of security products) that the written events name.
 const ocsfVersion = "1.8.0"
 
-// Lines writes the records of a sandbox's evidence log as lines of JSON in one of the formats: one line for
-// each record, in OTLP a single line for all.
+// Lines writes the records of a sandbox's evidence log in one of the formats. In OCSF and CloudEvents each
+// record is a line of JSON, in syslog a line of text, in the journal's format several lines; in OTLP a single
+// line of JSON has all records.
 func Lines(w io.Writer, r *Record, format string) error {
+	switch format {
+	case Syslog:
+		return syslogLines(w, r)
+	case Journal:
+		return journalEntries(w, r)
+	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	if format == OTLP {
