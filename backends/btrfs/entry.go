@@ -25,7 +25,7 @@ type entry struct {
 }
 
 // newborn is the name prefix, in the trash, of directories of snapshots and forks that are just being made
-// there.
+// there. Sweep leaves them alone as long as the process that makes them runs.
 const newborn = "new."
 
 // begin makes the directory of the snapshot or fork id, as kind says, and returns it open. m is its mark, the

@@ -33,7 +33,7 @@ const nestedFormat = "snapfs btrfs nested 1\n"
 type lineage map[string][]ancestor
 
 // of returns the ancestors of the nested subvolume info, a copy that the snapshot or fork with the lineage l
-// contains, and info itself as the last. It starts a new slice.
+// contains, and info itself as the last. The caller may change the result, which shares nothing with l.
 func (l lineage) of(info btrfs.Subvolume) []ancestor {
 	var line []ancestor
 	if info.Parent != (btrfs.UUID{}) {
@@ -62,7 +62,8 @@ func (l lineage) text() string {
 	return s.String()
 }
 
-// parseLineage returns nil if text is not a complete record.
+// parseLineage parses text, the content of a file with a [lineage], the ancestors of nested subvolumes. It
+// returns nil if the text is cut off or malformed.
 func parseLineage(text string) lineage {
 	body, whole := strings.CutPrefix(text, nestedFormat)
 	body, end := strings.CutSuffix(body, "end\n")

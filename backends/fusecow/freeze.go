@@ -84,8 +84,8 @@ func (b *backend) capture(ctx context.Context, path string, r *record) error {
 	return err
 }
 
-// writeNote writes the name of a frozen state to stable storage before the state is created, so that a sweep
-// finds it after a kill.
+// writeNote creates the file name in states/ with the name of a frozen state, on stable storage, before the
+// state is created. With that note a sweep finds the state after a kill.
 func (b *backend) writeNote(ctx context.Context, name, state string) error {
 	if err := fault.Point(ctx, "write the state's note"); err != nil {
 		return err

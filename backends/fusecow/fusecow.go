@@ -20,8 +20,8 @@ import (
 
 const name = "fusecow"
 
-// Driver is the driver of this backend, which accepts any directory of a local filesystem. To mount a fork
-// it runs the server program of the place, which calls [Serve].
+// Driver is the driver of this backend, which accepts any directory of a local filesystem. To mount a fork it
+// runs the server program that a [snapshot.Place] names, which calls [Serve].
 var Driver = snapshot.Driver{Name: name, Automatic: true, Open: openLive}
 
 func openLive(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {

@@ -89,8 +89,8 @@ func (n *narrowing) isDir(s *diff.Stack) bool {
 	return s.ReachesLower() && n.inBase(s.LowerPath())
 }
 
-// inBase reports whether the lowest layer, the real tree, has the directory dir, which then belongs to the
-// overlay of dir alone.
+// inBase reports whether the lowest layer, the real tree, has the directory dir. If so, that directory is the
+// lowest layer of the overlay of dir alone.
 func (n *narrowing) inBase(dir string) bool {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path.Join(n.base, dir))
 	return err == nil && st.IsDir()
@@ -163,8 +163,9 @@ func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) erro
 	return store.SetTimes(fd, parent, before)
 }
 
-// makeDirs creates the directory at the path made, with the directories parts[there+1:] nested in it, for
-// copyUpDirs. Each gets the attributes of the directory that it will cover in the overlay.
+// makeDirs creates the directory at the path made, and nested in it the rest of dir, for copyUpDirs. parts
+// are the names in the path of dir, of which the upper layer has the first there; made is for parts[there].
+// Each directory gets the attributes of the one that it will cover in the overlay.
 func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int) error {
 	at := made
 	var dirs []string

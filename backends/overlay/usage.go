@@ -53,8 +53,9 @@ type meter struct {
 	seen map[uint64]bool // inodes with several links
 }
 
-// visit adds the disk space of the entries of a layer's directory to the sum, and returns its subdirectories
-// to visit. It skips directories that an ordinary user may not read.
+// visit adds the disk space of the entries of a layer's directory, whose path in the layer is name, to the
+// sum, and returns its subdirectories to visit. err is the error of opening the directory. visit skips
+// directories that an ordinary user may not read.
 func (m *meter) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil

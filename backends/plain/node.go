@@ -121,8 +121,9 @@ func notPermitted(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL)
 }
 
-// modeOfForeign returns the mode of a copy whose owner is this user instead of the original's. It has no
-// set-id bits, which would run programs as this user, and the user can read it.
+// modeOfForeign returns the mode for a copy whose owner is this user instead of the original's; mode and typ
+// are the mode and file type of the original. The copy has no set-id bits, which would run programs as this
+// user, and the user can read it.
 func modeOfForeign(mode, typ uint32) uint32 {
 	mode &^= unix.S_ISUID | unix.S_ISGID
 	if typ&unix.S_IFMT == unix.S_IFDIR {
@@ -139,7 +140,7 @@ func times(st *vfs.Stat) []unix.Timespec {
 }
 
 // openRead opens the file name in the directory dir for reading, without changing its access time if that is
-// permitted.
+// permitted. flags are added to those of open(2).
 func openRead(dir int, name string, flags int) (int, error) {
 	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | vfs.ONoatime
 	for {

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often at most a file that changes during each copy is copied. The same bound holds for the
-// last copy of a whole workspace that is moved onto or off the pool.
+// patience is how often at most a file that changes during each copy is copied; the import then reports it as
+// unsettled. The same bound holds for the last copy of a whole workspace that is moved onto or off the pool,
+// which then fails with ErrBusy.
 const patience = 3
 
 // file updates the pool's copy of an entry that is not a directory, and returns the inode data to record in

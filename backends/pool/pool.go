@@ -400,7 +400,8 @@ func Remove(ctx context.Context, dir, name string) error {
 	return err
 }
 
-// unmountPatience is how long the removal of a pool waits until no process uses its mount.
+// unmountPatience is how long the removal of a pool waits until no process uses its mount. After that the
+// removal fails with ErrBusy.
 const unmountPatience = 2 * time.Second
 
 func (p *Pool) remove(ctx context.Context) error {

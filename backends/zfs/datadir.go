@@ -31,7 +31,7 @@ const (
 	// yet.
 	later = "later."
 	// undone is the name prefix, in the trash, of half-made snapshots and forks whose maker gave them up
-	// after an error: no call for them is still running.
+	// after an error. No call for them is still running, so Sweep need not wait for makerTimeout.
 	undone = "undone."
 	// makerTimeout is the longest time for which ZFS calls of a killed process may still take effect. A sweep
 	// leaves the remains of that process alone until then.

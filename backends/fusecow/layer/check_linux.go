@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Problem is one inconsistency of layer directories, found by [Check]. A killed server does not cause any.
+// A Problem is one inconsistency of layer directories, in which a filesystem stores its changes, found by
+// [Check]. Killing the process that serves the filesystem does not cause any.
 type Problem struct {
 	Layer  string // path of the layer
 	What   string // a sentence that names the path in the tree
@@ -229,7 +230,7 @@ func (c *checker) checkLinkCounts(top string) {
 }
 
 // wrongLinkCounts returns the inodes whose link count is wrong, each with the number of names that it really
-// has. A lower inode may have further names that nobody looked up.
+// has. A lower inode with too few names is not wrong: the others may never have been looked up.
 func (f *FS) wrongLinkCounts() map[*inode]int {
 	have := map[*inode]int{}
 	for _, dir := range f.inodes {

@@ -118,7 +118,8 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 	return stale, nil
 }
 
-// InodeCount returns the number of inodes in memory: changed ones, and those that the kernel has looked up.
+// InodeCount returns how many inodes are in memory: changed ones, and those that the kernel has looked up.
+// Before a switch the server waits until the number stops falling.
 func (f *FS) InodeCount() int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

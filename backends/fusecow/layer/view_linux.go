@@ -1,7 +1,8 @@
 package layer
 
 // A View is one of the FUSE mounts that show a part of a read-only lower. A lower is shown either whole by
-// one mount, or by two that overlayfs stacks, Cached above Uncached. See package mount for the reason.
+// one mount, or by two that overlayfs stacks, Cached above Uncached: the kernel can leave out requests to
+// open files or for their extended attributes only for a whole mount, and does for Cached.
 type View uint8
 
 const (

@@ -59,7 +59,8 @@ func (r *redirectChecker) formerPathOf(name string, layer int) (from formerPath,
 	return formerPath{lost: s.LowerPath()}, nil
 }
 
-// onlyIn reports whether of the first n layers only that with this index has the directory.
+// onlyIn reports whether, of the first n layers, only the one with the index layer has the directory that was
+// looked up: no other of them changed its entries.
 func (s *Stack) onlyIn(layer, n int) bool {
 	for j, has := range s.Has[:n] {
 		if has != (j == layer) {

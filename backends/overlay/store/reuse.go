@@ -85,7 +85,8 @@ func (s *Store) Retire(path string) error {
 	return err
 }
 
-// clearOld moves all but maxSpare files of removed records, which wait in old/ for reuse, into the trash.
+// clearOld moves all but maxSpare (32) files of removed records, which wait in old/ for reuse, into the
+// trash.
 func (s *Store) clearOld() error {
 	dir := filepath.Join(s.Dir, "old")
 	old, err := os.ReadDir(dir)

@@ -21,7 +21,7 @@ type Version struct {
 }
 
 // maxReads is the largest number of paths for which [firstReads] remembers the version that was first read.
-// Each takes about 150 bytes.
+// Each takes about 150 bytes. [Tree.ReadBefore] returns an unknown version for files opened after that.
 const maxReads = 100_000
 
 // add records the state st of the lower file at path, if this file is opened for the first time.
