@@ -103,8 +103,9 @@ func (e *Engine) RunFork(ctx context.Context, from string, bound func(*catalog.P
 	return s, nil
 }
 
-// start starts the command of a session in its prepared container. After an error the session's sandbox is
-// removed.
+// start starts the command of a session in begun, its prepared container, with the resources allowed. real
+// waits for the search of this machine's secrets and returns their paths, to be hidden. After an error the
+// session's sandbox is removed.
 func (s *Session) start(ctx context.Context, begun *isolate.Prepared, allowed *supervise.Resources, real func() hostfs.SecretPaths, command isolate.Command) error {
 	e, rec, later := s.Engine, s.Record, context.WithoutCancel(ctx)
 	start, err := e.Supervise.Starting(rec, &command)

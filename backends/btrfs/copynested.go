@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A nestedCopier copies the subvolumes nested in one tree into a new snapshot or fork.
+// A nestedCopier copies the subvolumes nested in one tree into a new snapshot or fork, since a btrfs snapshot
+// has empty directories in their place.
 type nestedCopier struct {
 	readOnly bool
 	// from is the lineage of the tree that is copied, and made that of the copy.

@@ -82,13 +82,15 @@ func parseLineage(text string) lineage {
 	return l
 }
 
-// writeLineage writes the lineage of the snapshot or fork e, which is being made.
+// writeLineage writes the lineage of the snapshot or fork e, which is being made, to a file: the ancestors of
+// the subvolumes nested in it.
 func (e *entry) writeLineage(l lineage) error {
 	return e.data.writeNew(e.path+"/"+nestedName, l.text())
 }
 
-// readLineage returns the lineage of the snapshot or fork in the directory path. It is nil if none was recorded,
-// if a crash has left the record incomplete, or if the record is larger than 16 MiB.
+// readLineage returns the lineage of the snapshot or fork in the directory path: the ancestors of the
+// subvolumes nested in it. It is nil if none was recorded, if a crash has left the record incomplete, or if
+// the record is larger than 16 MiB.
 func (r dataDir) readLineage(path string) (lineage, error) {
 	text, err := r.readText(path+"/"+nestedName, 16<<20)
 	if errors.Is(err, os.ErrNotExist) {

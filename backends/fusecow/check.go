@@ -17,8 +17,8 @@ import (
 var _ snapshot.Checker = (*backend)(nil)
 
 // Check looks for damage in the layers, the directories with the changed files, of a fork, with
-// [layer.Check], for [snapshot.Checker]. It repairs the fork's own layer only: those below belong to
-// snapshots.
+// [layer.Check], for [snapshot.Checker]. With repair it repairs the fork's own layer only: those below belong
+// to snapshots.
 func (b *backend) Check(ctx context.Context, fork snapshot.ForkID, repair bool) ([]snapshot.Problem, error) {
 	found, err := b.check(ctx, fork, repair)
 	return found, fail("checking", string(fork), err)

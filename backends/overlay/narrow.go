@@ -20,9 +20,9 @@ import (
 )
 
 // ViewSubtree returns a view of only the directory dir of the view v, as an overlay of dir in each layer that
-// has a part in it. That equals dir in the overlay of all layers, because an ordinary user's layers have no
-// redirects: a directory is at the same path in each. Root's layers have redirects, and root needs no
-// ViewSubtree.
+// has a part in it, writable if write is set. That equals dir in the overlay of all layers, because an
+// ordinary user's layers have no redirects: a directory is at the same path in each. Root's layers have
+// redirects, and root needs no ViewSubtree.
 func (b *backend) ViewSubtree(ctx context.Context, v snapshot.View, dir string, write bool) (snapshot.View, error) {
 	narrow, err := b.narrow(ctx, v, dir, write)
 	return narrow, fail("narrowing", "", err)
@@ -96,8 +96,8 @@ func (n *narrowing) inBase(dir string) bool {
 	return err == nil && st.IsDir()
 }
 
-// narrowed returns the view of the directory dir alone: an overlay of dir in each layer that has it, or,
-// read-only, a plain directory if only the lowest has it. s is the lookup of dir through the layers.
+// narrowed returns the view of the directory dir alone: an overlay of dir in each layer that has it, or
+// without write a plain directory if only the lowest has it. s is the lookup of dir through the layers.
 func (b *backend) narrowed(n *narrowing, s *diff.Stack, dir string, write bool) (snapshot.View, error) {
 	o := snapshot.Overlay{UserXattr: n.o.UserXattr, Metacopy: n.o.Metacopy}
 	for i, tree := range n.trees {

@@ -80,8 +80,8 @@ func (c *copier) finish(src, dst int, st *vfs.Stat) error {
 	})
 }
 
-// finishSpecial gives the owner, attributes, mode and times st to a file that cannot be opened,
-// such as a device. A symbolic link has no mode.
+// finishSpecial gives the owner, attributes, mode and times st to the copy called name, which cannot be
+// opened, such as a device. A symbolic link has no mode.
 func (c *copier) finishSpecial(here *level, name string, st *vfs.Stat) error {
 	mode := st.Mode & 0o7777
 	err := c.step("set the owner", func() error {

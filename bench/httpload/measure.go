@@ -38,7 +38,8 @@ func (s *Server) Measure(ctx context.Context, n int, workspace string) ([]timing
 	return append(samples, alone...), err
 }
 
-// alone measures single commands in turns: in a new sandbox, in a running one, without a sandbox and by sandlock.
+// alone measures single commands in turns, n of each: in a new sandbox of workspace, in a running one,
+// without a sandbox and by the program sandlock.
 func (s *Server) alone(ctx context.Context, n int, workspace string) (_ []timing.Sample, err error) {
 	c := s.Client(clients)
 	defer c.Close()

@@ -52,7 +52,8 @@ every mistake with its line, column and fix, and explains each stage of "snapfs 
 	return cmd
 }
 
-// explainProfile prints a description of each stage of promotion that a profile has.
+// explainProfile prints a description of each stage of promotion that a profile has: its target and the
+// commands it runs. workspace is the directory that a promotion starts from.
 func explainProfile(w io.Writer, p *policy.Profile, workspace string) error {
 	var b strings.Builder
 	source := workspace
@@ -95,7 +96,8 @@ func explainCommand(c policy.Command) string {
 	return c.Name
 }
 
-// stageFlags hold the flags of `snapfs promote` about a promotion through the stages of a profile.
+// stageFlags hold the flags of `snapfs promote` about a promotion through the stages of a profile, such as
+// --to, which names the last stage.
 type stageFlags struct {
 	to, profile             string
 	resume, cancel, approve bool

@@ -132,7 +132,7 @@ func (c *checker) layer(at logfile.Index, path string, top bool) error {
 }
 
 // log replays the log of the layer d up to the first invalid record, and reports whether the layer is clean:
-// whether its last server closed it properly.
+// whether its last server closed it properly. top is set for the topmost layer, whose log may be torn.
 func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 	all, err := d.ReadLog()
 	if err != nil {
@@ -179,9 +179,9 @@ func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 	return false, nil
 }
 
-// checkContents compares the content files of the layer d with its log. A frozen layer may still have content
-// that was about to be deleted. If the layer is not clean (its server was killed), only missing and copied
-// content files are reported, because the next mount recovers the rest.
+// checkContents compares the content files of the layer d with its log. A frozen layer (top is not set) may
+// have content that was about to be deleted. If the layer is not clean (its server was killed), only missing
+// and copied content files are reported, because the next mount recovers the rest.
 func (c *checker) checkContents(d *stackedLayer, clean, top bool) error {
 	there := map[uint64]bool{}
 	var index *pathIndex

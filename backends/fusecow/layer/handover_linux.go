@@ -256,7 +256,7 @@ func (h *handover) copy(dst int, n *inode) (reserved int64, err error) {
 	return reserved, h.to.copyTo(dst, src.Num, reserved, false)
 }
 
-// sameState reports whether n and m have equal attributes and content, so the kernel's cache stays valid.
+// sameState reports whether n and its counterpart m are equal, so that the kernel's cache of n stays valid.
 func (h *handover) sameState(n, m *inode) bool {
 	if n.changed != m.changed || n.attr != m.attr || n.target != m.target || n.sparse != nil || m.sparse != nil {
 		return false

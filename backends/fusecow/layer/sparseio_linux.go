@@ -41,7 +41,7 @@ func (f *FS) copyUpEdges(n *inode, p *sparse.Upper, fd int, off, end int64) erro
 	return nil
 }
 
-// writeReserved writes data at offset at of n, and charges the space it took instead of the reserved bytes.
+// writeReserved writes data at offset at of n, open as fd, and charges its space in place of reserved bytes.
 func (f *FS) writeReserved(n *inode, fd int, data []byte, at, reserved int64) error {
 	err := sparse.WriteAll(fd, data, at)
 	f.mu.Lock()

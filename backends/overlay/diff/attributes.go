@@ -116,8 +116,8 @@ func (m *merger) same(fd int, attr, value string) bool {
 }
 
 // grantRead gives an ordinary user the permission to read the user's own file of mode 000, the entry s of a
-// layer, while it is copied; revoke takes it back. A process killed meanwhile leaves the changed mode; root
-// needs no permission.
+// layer, while a merge copies it; revoke takes it back. A process killed meanwhile leaves the changed mode;
+// root needs no permission.
 func (m *merger) grantRead(s *Stack) (revoke func(), err error) {
 	var undo []func()
 	revoke = func() {

@@ -146,9 +146,9 @@ func (t *changeLister) emit(name string, tree bool, from formerPath) error {
 	return nil
 }
 
-// visit yields a directory of a layer and its entries that are not directories as changed. It sets Tree,
-// which stands for everything inside, if the directory hides the layers below (opaque), has a redirect, or is
-// unreadable for this user. It returns the subdirectories to visit.
+// visit yields the directory name of a layer and its entries that are not directories as changed. It sets
+// Tree, which stands for everything inside, if the directory hides the layers below (opaque), has a redirect,
+// or is unreadable for this user (err). It returns the subdirectories to visit.
 func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
@@ -172,8 +172,8 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 	return dirs, err
 }
 
-// directory yields a directory other than the root as changed. It sets Tree if the directory replaces the one
-// that the layers below have there.
+// directory yields the directory at the path name, not the root, as changed. It sets Tree if the directory
+// replaces the one that the layers below have there.
 func (t *changeLister) directory(name string, dir *os.File) error {
 	whole, redirected, err := t.isWhole(dir)
 	var from formerPath

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A formerPath says where a directory with a redirect attribute was before the sandbox renamed it.
+// A formerPath says where a directory with a redirect attribute was before the sandbox renamed it, and
+// whether the directory still shows all that it did. Comparing a sandbox with its base needs both.
 type formerPath struct {
 	// lost is the path in the lower tree from which the directory should read its entries, if
 	// no directory is there any more; else "".

@@ -181,8 +181,8 @@ func (s *Store) clearLayers(c *LiveLayers, free func(c *LiveLayers, layer string
 	return err
 }
 
-// readDir lists a directory of the store. It returns nothing if the directory does not exist, because no
-// process has made the layout yet.
+// readDir lists the directory dir of the store. It returns nothing if the directory does not exist, because
+// no process has made the store's directories yet.
 func readDir(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
