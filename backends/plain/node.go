@@ -155,9 +155,9 @@ func openRead(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// copyXattrs copies the extended attributes of from in directory src to to in directory dst;
-// an empty name is the descriptor itself. It skips system attributes (security.*, trusted.*)
-// that this process may not set or the filesystem does not support.
+// copyXattrs copies the extended attributes of the file called from, in the directory src, to the file called
+// to, in dst. An empty name stands for the file that the descriptor itself has open. It skips system
+// attributes (security.*, trusted.*) that this process may not set or the filesystem does not support.
 func copyXattrs(src int, from string, dst int, to string) error {
 	all, err := vfs.Xattrs(src, from)
 	if err != nil {

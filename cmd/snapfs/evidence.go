@@ -242,7 +242,7 @@ func printVerdicts(w io.Writer, r bundle.Report) error {
 	return nil
 }
 
-// verdictError returns an error for the first check that the evidence in file failed, or nil if r has none.
+// verdictError returns an error for the first check of the report r that the evidence in file failed, or nil.
 func verdictError(file string, r bundle.Report) error {
 	for _, v := range r.Verdicts {
 		if v.Fault == bundle.NoBase {

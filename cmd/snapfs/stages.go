@@ -112,8 +112,8 @@ func (f *stageFlags) add(a *app, cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("to", a.completeStage) //nolint:errcheck // the flag is there
 }
 
-// completeStage completes an argument in the shell to a stage of promotion, of those in the profile of the
-// sandbox.
+// completeStage completes an argument in the shell to the name of a stage of promotion, from the profile of
+// the sandbox args[0].
 func (a *app) completeStage(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	path, err := cmd.Flags().GetString("profile")
 	if path != "" && err == nil {

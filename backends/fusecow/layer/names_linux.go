@@ -173,7 +173,7 @@ func (f *FS) Make(id uint64, what New) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// addSubdirs adds by to dir's link count, which counts subdirectories, unless the lower does not count them.
+// addSubdirs adds the number by to dir's link count, unless the lower does not count subdirectories there.
 func addSubdirs(dir *inode, by int) {
 	if dir.nlink > 1 {
 		dir.nlink = uint32(int(dir.nlink) + by)

@@ -38,7 +38,7 @@ func (f *FS) lowerInode(dir *lower.Ref, name string, st *vfs.Stat) *inode {
 }
 
 // isSameInode reports whether the lower entry name in dir, with the same identity as the lower inode of n, is
-// a hard link of n. It returns false if the lower file was renamed: n still belongs to its first name.
+// a hard link of n. It returns false if the lower file was renamed: n still stands for its first name.
 func (f *FS) isSameInode(n *inode, dir *lower.Ref, name string, st *vfs.Stat) bool {
 	if n.lower.IsEntry(dir, name) {
 		return true

@@ -8,7 +8,8 @@ type View uint8
 const (
 	// Whole is the FUSE mount that shows the whole lower. For an inode it means: no view is assigned yet.
 	Whole View = iota
-	// Cached is the FUSE mount of directories, and of small files without extended attributes or more links.
+	// Cached is the FUSE mount of directories, and of small files that have one name and no extended
+	// attributes.
 	Cached
 	// Uncached is the FUSE mount of all other files, and of all entries of directories that only it has.
 	Uncached

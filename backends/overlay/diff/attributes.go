@@ -109,7 +109,7 @@ func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
 }
 
 // same reports whether the extended attribute attr of the open file fd already has this value, as when a
-// security module has set it.
+// security module has set it: then the merge need not set it, which may be forbidden.
 func (m *merger) same(fd int, attr, value string) bool {
 	has, err := vfs.GetXattr(fd, "", attr)
 	return err == nil && string(has) == value

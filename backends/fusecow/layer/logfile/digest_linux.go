@@ -94,8 +94,8 @@ func (g *Digest) Need(needed *Digest, kind byte, r *Reader) {
 	}
 }
 
-// needUnname adds the digest's last record of name in the directory dir to needed, if that record makes the
-// lower's entry visible again. It cancels a record of a layer below.
+// needUnname adds to needed the digest's last record of name in the directory dir, if that says that the
+// lower's entry is visible again. A layer below has a record of the name, which it cancels.
 func (g *Digest) needUnname(needed *Digest, dir uint64, name string) {
 	if last, ok := g.names[dir][name]; ok && last.kind == KindUnname {
 		setName(needed.names, dir, name, last)

@@ -7,7 +7,8 @@ import (
 )
 
 // firstReads remembers, by path, in which state each lower file was when its content was first opened: a
-// program may write the file from the bytes it read then, however much later. It is full at maxReads files.
+// program may write the file from the bytes it read then, however much later. After maxReads files it adds no
+// more.
 type firstReads struct {
 	mu   sync.Mutex
 	seen map[string]Version
