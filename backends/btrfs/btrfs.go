@@ -26,8 +26,8 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 }
 
 // OpenFrom opens the backend for the tree place.Tree, which has an equal copy on btrfs in the directory from:
-// it captures from, and its results name place.Tree. Its errors name the backend as name. Package pool uses
-// it.
+// captures read that copy, and the results name place.Tree. Errors name the backend as name. Package pool
+// uses it.
 func OpenFrom(_ context.Context, name string, place snapshot.Place, from string) (*Backend, error) {
 	return open(name, place, from)
 }

@@ -78,7 +78,7 @@ func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) 
 }
 
 // patience bounds the wait for another process to close a layer or to reply, which usually takes
-// milliseconds.
+// milliseconds. After that the operation fails with ErrBusy.
 const patience = 5 * time.Second
 
 // retryBusy calls try, a request to another process, until it returns again = false, for patience (5 s) at

@@ -28,7 +28,7 @@ func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Byt
 }
 
 // Gauge returns the disk space and inodes that count for a fork's limit, for [snapshot.Limiter]. The fork
-// must have a project id.
+// must have a quota project id, which the first limit gives it.
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err != nil {

@@ -34,8 +34,8 @@ protected and what is not.`,
 	return cmd
 }
 
-// setupFlags select which configuration of a coding agent `snapfs agent` changes: that of the project or of
-// the user.
+// setupFlags select which configuration of a coding agent `snapfs agent` changes, that of the project or of
+// the user, and which hooks it installs there. yes leaves out the question.
 type setupFlags struct{ project, all, preview, yes bool }
 
 func (f *setupFlags) add(cmd *cobra.Command) {

@@ -56,7 +56,7 @@ func (f *foreground) enter() bool {
 }
 
 // restore sets the person's terminal back to the mode that it had, if snapfs has changed it. over is set when
-// the command has ended.
+// the command has ended: after that, snapfs does not change the mode again.
 func (f *foreground) restore(over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

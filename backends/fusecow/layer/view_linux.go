@@ -11,7 +11,7 @@ const (
 	// Cached is the FUSE mount of directories, and of small files that have one name and no extended
 	// attributes.
 	Cached
-	// Uncached is the FUSE mount of all other files, and of all entries of directories that only it has.
+	// Uncached is the FUSE mount of all files that Cached lacks, and of entries of directories only it has.
 	Uncached
 )
 

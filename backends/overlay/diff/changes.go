@@ -124,8 +124,9 @@ func (t *changeLister) layer(tree string) error {
 
 // emit yields the path name as changed; with tree, everything inside may be changed too. It omits a path
 // inside a directory that was yielded with tree, because the caller compares that whole directory, except for
-// renamed directories and what is inside them. from says where a directory with a redirect was in the base. A
-// directory that is lost is yielded even inside another directory, but not as lost inside another lost one.
+// renamed directories and what is inside them. from says where a directory with a redirect was in the base.
+// If that former path is gone (from.lost), the directory is yielded even inside another one, but not as lost
+// inside another lost one.
 func (t *changeLister) emit(name string, tree bool, from formerPath) error {
 	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
 	if from.lost != "" && inside(t.lost) {

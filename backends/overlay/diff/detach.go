@@ -57,8 +57,8 @@ type detacher struct {
 
 type fileID struct{ dev, ino uint64 }
 
-// A linkOf is a file with several hard links that is copied into the upper layer once: name is to become a
-// hard link to the copy, which has the name first.
+// A linkOf is a further name of a file with several hard links, of which only one is copied into the upper
+// layer: name is to become a hard link to the copy, which is at the path first.
 type linkOf struct{ name, first string }
 
 // copyAll lets the kernel copy up the entries in what, in a mount of the fork whose root is the descriptor
