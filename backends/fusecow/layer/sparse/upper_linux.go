@@ -39,7 +39,7 @@ func (p *Upper) Cut(at int64) *Upper {
 }
 
 // In returns a copy of p, the list of files that show through the holes of an inode's file, for fd: a copy of
-// that file in another layer, by whose identity recovery recognises it later.
+// that file in another layer, whose identity the list then records.
 func (p *Upper) In(fd int) (*Upper, error) {
 	if p == nil {
 		return nil, nil
