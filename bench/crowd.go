@@ -69,8 +69,8 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 }
 
 // crowdRows calls f, which runs a hundred operations at once, up to three times. It returns a row of the
-// report with the times of the single operations of the last call, and a row with the total times. After an
-// error ok is false, and the only row holds the error.
+// report, named what, with the times of the single operations of the last call, and a row with the total
+// times. After an error ok is false, and the only row holds the error.
 func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.Duration, total time.Duration, err error)) (rows []Result, ok bool) {
 	row := func(what string, took []time.Duration, err error) Result {
 		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: timing.Summarise(took)}
@@ -95,7 +95,7 @@ func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.D
 }
 
 // newCrowd makes n sandboxes of the tree dir, a hundred at a time, in this process. It returns the time of
-// each and the total time.
+// each and the total time. round is a part of the sandboxes' names.
 func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir string, round, n int) ([]time.Duration, time.Duration, error) {
 	return together(ctx, n, crowd, func(ctx context.Context, i int) error {
 		_, err := e.New(ctx, hostfs.Request{Name: fmt.Sprintf("crowd-%d-%d", round, i), Workspace: dir, Backend: s.Driver, Policy: policy()})
@@ -103,7 +103,7 @@ func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir str
 	})
 }
 
-// runCrowd starts a hundred processes `snapfs run -- true` at once and times each of them.
+// runCrowd starts a hundred processes `snapfs run -- true` in dir at once and times each of them.
 func (l *lab) runCrowd(ctx context.Context, s setting, dir string) ([]time.Duration, time.Duration, error) {
 	p := processes{lab: l, s: s, dir: dir}
 	defer p.close()

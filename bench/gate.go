@@ -17,7 +17,7 @@ import (
 // other work on the machine makes a program slower, never faster.
 const tries = 3
 
-// A check measures the value of one performance promise, and holds the promise's limit.
+// A check measures the value of a performance promise; [judge] compares the value with the promise's limit.
 type check struct {
 	name  string
 	limit float64

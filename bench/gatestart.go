@@ -32,7 +32,7 @@ func (r *referee) startChecks() []check {
 	}
 }
 
-// at returns a processes, which times whole processes as the user of the setting s, with dir as their working
+// at returns the means to time whole processes as the user of the setting s, with dir as their working
 // directory.
 func (r *referee) at(s setting, dir string) *processes { return &processes{lab: r.lab, s: s, dir: dir} }
 

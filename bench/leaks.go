@@ -91,7 +91,7 @@ func subvolumes(dir string) (int, error) {
 }
 
 // settle counts the mounts, files and so on of the setting s for the first time; later counts are compared
-// with that. Before, it makes and removes one sandbox, so that permanent objects exist already.
+// with that. First it makes and removes a sandbox of dir, so that permanent objects exist already.
 func (r *referee) settle(ctx context.Context, s setting, dir string) error {
 	if _, done := r.before[s.Name]; done {
 		return nil

@@ -72,7 +72,7 @@ func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err e
 	return results, errors.Join(err, Clear(context.WithoutCancel(ctx), s.State))
 }
 
-// copiers measures programs that make a private copy of a tree, such as cp, and the removal of the copy.
+// copiers measures programs that copy a tree with this many files, such as cp, and the removal of the copy.
 func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Result, err error) {
 	l.Say(fmt.Sprintf("others: a copy of %d files", files))
 	dir, giveBack, err := l.borrow(ctx, s, files)

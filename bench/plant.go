@@ -53,8 +53,8 @@ func makeTop(dir string) error {
 	return makeSubvolume(int(parent.Fd()), dir)
 }
 
-// makeSubvolume makes a btrfs subvolume dir and mounts it, as /home often is, because the trees of a sandbox
-// begin at mount points.
+// makeSubvolume makes a btrfs subvolume dir, in the subvolume open as parent, and mounts it, as /home often
+// is, because the trees of a sandbox begin at mount points.
 func makeSubvolume(parent int, dir string) error {
 	if err := btrfs.Create(parent, filepath.Base(dir)); err != nil {
 		return err
@@ -67,7 +67,7 @@ func makeSubvolume(parent int, dir string) error {
 	return mount.MoveMount(mnt, dir)
 }
 
-// uproot removes a tree of files made for a measurement; if the tree is a btrfs subvolume, as a whole.
+// uproot removes dir, a tree of files made for a measurement; if the tree is a btrfs subvolume, as a whole.
 func uproot(dir string) error {
 	parent, err := os.Open(filepath.Dir(dir))
 	if err != nil {
@@ -83,8 +83,8 @@ func uproot(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// destroy removes the subvolume called name with all subvolumes in it: snapfs stores the newest snapshot of a
-// workspace there, and the forks that it makes in advance.
+// destroy removes the subvolume called name in the directory parent with all subvolumes in it: snapfs stores
+// there the newest snapshot of a workspace, and the forks that it makes in advance.
 func destroy(parent int, name string) error {
 	top, err := vfs.OpenDir(parent, name)
 	if err != nil {

@@ -29,8 +29,8 @@ func execTrue(ctx context.Context, e *engine.Engine, name, dir string) error {
 	return execWait(ctx, e, name, dir, "/bin/true")
 }
 
-// execWait runs a command in the sandbox called name and waits for its end; a status other than 0 is an
-// error.
+// execWait runs the command args in dir in the sandbox called name and waits for its end; a status other than
+// 0 is an error.
 func execWait(ctx context.Context, e *engine.Engine, name, dir string, args ...string) error {
 	p, err := e.Supervise.Exec(ctx, name, engine.Command{Args: args, Env: []string{searchPath()}, Dir: dir})
 	if err != nil {

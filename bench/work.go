@@ -57,7 +57,7 @@ func (a amounts) jobs() []job {
 	}
 }
 
-// program returns the function of a timed job that runs one program in the job's directory.
+// program returns the function of a timed job that runs the program name with args in the job's directory.
 func program(name string, args ...string) func(context.Context, string) error {
 	return func(ctx context.Context, dir string) error {
 		return run.Run(ctx, run.Program{Name: name, Args: args, Dir: dir})
@@ -76,8 +76,8 @@ func (a amounts) sqlite(ctx context.Context, dir string) error {
 	return insertions(ctx, dir, a.transactions, "delete")
 }
 
-// insertions is the work of a job: it creates an SQLite database in dir and inserts rows, one transaction
-// each, with the given journal mode.
+// insertions is the work of a job: it creates an SQLite database in dir and inserts rows in so many
+// transactions, one row each, with the given journal mode.
 func insertions(ctx context.Context, dir string, transactions int, journal string) error {
 	for _, f := range []string{"db", "db-journal", "db-wal", "db-shm"} {
 		if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -161,7 +161,7 @@ func makeModule(dir string, packages int) error {
 
 func packageName(i int) string { return fmt.Sprintf("p%02d", i) }
 
-// writePackage writes the only file of a Go package; its function returns the number says.
+// writePackage writes the only file of the Go package name in module; its function returns the number says.
 func writePackage(module, name string, says int) error {
 	src := fmt.Sprintf("package %s\n\nimport \"fmt\"\n\nfunc Say() { fmt.Println(%d) }\n", name, says)
 	return os.WriteFile(filepath.Join(module, name, name+".go"), []byte(src), 0o644)

@@ -186,7 +186,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	return e
 }
 
-// Catalog returns the catalogue with the records of all sandboxes.
+// Catalog returns the catalogue, which has an entry for each sandbox of the state directory.
 func (e *Engine) Catalog() *catalog.Catalog { return e.cat }
 
 // Events returns the log of events, such as started commands, of the state directory, to append to or read.
@@ -233,7 +233,7 @@ func (e *Engine) DataDir(driver string) string { return e.cat.DataDir(driver) }
 
 // mend completes or undoes the unfinished work of dead snapfs processes. Work that it cannot repair now it
 // reports as a notice and leaves to the next command; other sandboxes stay usable. thorough also recognises a
-// dead process whose process id now belongs to another process.
+// dead process whose process id now belongs to another process, at 15 µs for each running command.
 func (e *Engine) mend(ctx context.Context, thorough bool) error {
 	stale, err := e.cat.Stale(thorough)
 	if err != nil {

@@ -169,7 +169,7 @@ func (e *Engine) describe(li *listing, r *catalog.Record) (Info, error) {
 	return info, err
 }
 
-// isRunning reports whether a sandbox has a supervisor, the process that owns its running container, now.
+// isRunning reports whether a sandbox now has a supervisor, the process that owns its running container.
 func (e *Engine) isRunning(ctx context.Context, r *catalog.Record) (bool, error) {
 	conn, err := e.Supervise.Dial(ctx, r)
 	switch {

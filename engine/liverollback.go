@@ -131,7 +131,8 @@ func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string,
 
 // rollBackLive switches the trees of a frozen sandbox to the snapshot LiveRollback.To of its catalogue entry,
 // and saves that. First it takes a snapshot of the present state of every tree, from which
-// [supervise.Manager.UndoRollback] restores them after an error.
+// [supervise.Manager.UndoRollback] restores them after an error. use tells the backends that processes have
+// files open.
 func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Locked, use snapshot.Use) error {
 	to, err := sandbox.SnapshotIDs(h.Record, h.LiveRollback.To)
 	if err == nil {

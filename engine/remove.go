@@ -11,7 +11,8 @@ import (
 
 // Remove ends a sandbox's processes and removes the sandbox: its name at once, its space later. It may be
 // called at any moment and, except for ErrNotFound, again. It also removes a sandbox whose catalogue entry
-// cannot be read. ErrBusy: the sandbox belongs to a running command, or a promotion of it is unfinished.
+// cannot be read. ErrBusy: a running snapfs run made the sandbox for its command, or a promotion of it is
+// unfinished.
 func (e *Engine) Remove(ctx context.Context, name string) error {
 	if err := e.Reconcile.RefuseUnfinished("removing", name, ""); err != nil {
 		return err

@@ -76,10 +76,10 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 	return s, nil
 }
 
-// RunFork makes a fork of the sandbox from, with its files as they are now, and starts a command in the fork, as
-// [Engine.Run] does in a new sandbox: if this process is killed, the fork's processes are, and the next command
-// removes it. bound changes the policy of the fork. What the fork shares with the sandbox at its beginning is its
-// snapshot "origin". After an error no fork is left, or the next command removes it. Errors: those of
+// RunFork makes a fork of the sandbox from, with its files as they are now, and starts a command in the fork,
+// as [Engine.Run] does in a new sandbox: if this process is killed, the fork's processes are, and the next
+// command removes it. bound changes the policy of the fork. The fork's snapshot "origin" holds the files at
+// its beginning. After an error no fork is left, or the next command removes it. Errors: those of
 // [Engine.Fork] and of package isolate.
 func (e *Engine) RunFork(ctx context.Context, from string, bound func(*catalog.Policy), command isolate.Command) (*Session, error) {
 	rec, intent, err := e.fork(ctx, from, "", "", forkOptions{Ephemeral: true, Bound: bound})
@@ -103,8 +103,9 @@ func (e *Engine) RunFork(ctx context.Context, from string, bound func(*catalog.P
 	return s, nil
 }
 
-// start starts the command of a session in its prepared container. After an error the session's sandbox is
-// removed.
+// start starts the command of a session in begun, its prepared container, with the resources allowed. real
+// waits for the search of this machine's secrets and returns their paths, to be hidden. After an error the
+// session's sandbox is removed.
 func (s *Session) start(ctx context.Context, begun *isolate.Prepared, allowed *supervise.Resources, real func() hostfs.SecretPaths, command isolate.Command) error {
 	e, rec, later := s.Engine, s.Record, context.WithoutCancel(ctx)
 	start, err := e.Supervise.Starting(rec, &command)
@@ -160,7 +161,7 @@ func (s *Session) End(ctx context.Context) error {
 }
 
 // Keep makes the session's sandbox permanent, and renames it to name unless that is empty. After an error
-// (errs.ErrExists: the name) the sandbox still belongs to the session.
+// (errs.ErrExists: the name) the caller must still end the session, by Keep or Discard.
 func (s *Session) Keep(ctx context.Context, name string) error {
 	h, err := s.Engine.cat.Lock(ctx, s.Record.Name)
 	if err != nil {

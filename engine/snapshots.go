@@ -152,7 +152,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	return e.Sandboxes.SweepLater(ctx)
 }
 
-// Fork makes a new sandbox with the files of the sandbox from, as they are at the named snapshot mark or,
+// Fork makes the sandbox name with the files of the sandbox from, as they are at the named snapshot mark or,
 // with "", now. It freezes the processes of from while it captures the files; the fork has no processes. With
 // "", the captured state becomes the fork's first snapshot, named "origin".
 //
@@ -163,8 +163,8 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 	return e.ForkAdmitted(ctx, from, mark, name, supervise.Admission{})
 }
 
-// ForkAdmitted does the same as [Engine.Fork], but first waits for an admission slot; when says for how long
-// and with which priority. Errors: also ErrBusy (the host has no capacity).
+// ForkAdmitted does the same as [Engine.Fork], but first waits for an admission slot, the permission to make
+// a sandbox on a busy host; when says for how long. Errors: also ErrBusy (the host has no capacity).
 func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when supervise.Admission) (*catalog.Record, error) {
 	if name != "" {
 		if err := catalog.CheckName(name); err != nil {
@@ -190,7 +190,8 @@ func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when
 	return rec, err
 }
 
-// forkOptions are how a fork differs from one that [Engine.Fork] makes.
+// forkOptions are how a fork of a sandbox differs from one that [Engine.Fork] makes. [Engine.RunFork] sets
+// them.
 type forkOptions struct {
 	// Ephemeral is set for a fork that lives only as long as the process that makes it.
 	Ephemeral bool
@@ -198,8 +199,9 @@ type forkOptions struct {
 	Bound func(*catalog.Policy)
 }
 
-// fork makes a fork as [Engine.Fork] does, and returns its record and the intent, which the caller ends. After an
-// error no fork is left, or the next command removes it.
+// fork makes a fork as [Engine.Fork] does, unless o says otherwise, and returns its record and the intent,
+// the note by which the next command completes or undoes the work of a killed process. The caller ends the
+// intent. After an error no fork is left, or the next command removes it.
 func (e *Engine) fork(ctx context.Context, from, mark, name string, o forkOptions) (_ *catalog.Record, _ *catalog.Intent, err error) {
 	h, err := e.Supervise.Hold(ctx, from, "forking")
 	if err != nil {
@@ -261,9 +263,10 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, o forkOption
 	return rec, intent, nil
 }
 
-// inheritBaseline gives to, a fork of the sandbox from, the baseline of from. Of a named snapshot, origin, which may be
-// older than a promotion of from, the fork does not get the promoted states: against them as its base it would appear
-// to have reverted the promotion. origin is zero for a fork of the present files.
+// inheritBaseline gives to, a fork of the sandbox from, the baseline of from: the recorded originals with
+// which its changes are compared, to which each promotion adds the promoted states. origin is the named
+// snapshot of which the fork is made, or zero for the present files. Of a snapshot the fork does not get
+// states that were promoted after it: its older files would look like changes that revert the promotion.
 func (e *Engine) inheritBaseline(ctx context.Context, from, to *catalog.Record, origin catalog.NamedSnapshot) error {
 	err := e.Baseline.Inherit(from, to)
 	if err == nil && origin.Name != "" {

@@ -24,7 +24,7 @@ const (
 )
 
 // KeepRun makes the session's sandbox permanent because a person asked for it. Its catalogue entry then says
-// that a snapfs run made it. After an error the sandbox still belongs to the session.
+// that a snapfs run made it. After an error the caller must still end the session.
 func (s *Session) KeepRun(ctx context.Context) error {
 	s.Record.Run = &catalog.KeptRun{Ended: time.Now()}
 	return s.Keep(ctx, "")
@@ -33,7 +33,7 @@ func (s *Session) KeepRun(ctx context.Context) error {
 // KeepUnclaimed makes the session's sandbox permanent although nobody asked for that, so that a result is not
 // lost. The sandbox gets the limit remove-after unless the user set one, and a generated name unless named is
 // set. KeepUnclaimed then removes the oldest unclaimed sandboxes beyond the bounds. It returns the time at
-// which the sandbox will be removed. After an error the sandbox still belongs to the session.
+// which the sandbox will be removed. After an error the caller must still end the session.
 func (s *Session) KeepUnclaimed(ctx context.Context, named bool) (time.Time, error) {
 	e, now := s.Engine, catalog.Now()
 	run, l, age := &catalog.KeptRun{Ended: now.Wall, Unclaimed: true}, &s.Record.Policy.Limits, s.Record.AgeAt(now)

@@ -23,7 +23,7 @@ type Wait struct {
 // WaitKind says which kind of action a Wait needs, such as an approval or the resolution of conflicts.
 type WaitKind string
 
-// The values of WaitKind: why a promotion, refresh or run has stopped until a person acts.
+// The values of WaitKind: why something of a sandbox, such as a promotion, has stopped until a person acts.
 const (
 	WaitApproval    WaitKind = "approval"    // a stage of a promotion needs approval
 	WaitInterrupted WaitKind = "interrupted" // a promotion through stages was interrupted

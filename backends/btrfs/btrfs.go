@@ -26,8 +26,8 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 }
 
 // OpenFrom opens the backend for the tree place.Tree, which has an equal copy on btrfs in the directory from:
-// it captures from, and its results name place.Tree. Its errors name the backend as name. Package pool uses
-// it.
+// captures read that copy, and the results name place.Tree. Errors name the backend as name. Package pool
+// uses it.
 func OpenFrom(_ context.Context, name string, place snapshot.Place, from string) (*Backend, error) {
 	return open(name, place, from)
 }
@@ -78,8 +78,9 @@ func open(name string, place snapshot.Place, from string) (*Backend, error) {
 	return b, nil
 }
 
-// findData finds the data directory .snapfs for a tree that no longer exists, starting at dir, its nearest
-// existing parent directory. It returns false if there is none.
+// findData finds the data directory .snapfs for a tree that no longer exists, and makes b use it, so that
+// sandboxes of that tree can still be removed. It starts at dir, the tree's parent directory, and goes up to
+// the nearest one that exists. It returns false if there is no data directory.
 func (b *Backend) findData(dir string) bool {
 	for ; ; dir = filepath.Dir(dir) {
 		src, err := findSource(dir)

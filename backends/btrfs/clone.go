@@ -71,8 +71,8 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.snapshotOf(id, sm), b.forkOf(fork, fm), nil
 }
 
-// waiting is how long Clone's thread that makes the snapshot and the one that makes the fork wait for each
-// other at most, so that one commit covers both.
+// waiting bounds how long the two threads of Clone, of which one makes the snapshot and the other the fork,
+// wait for each other so that one commit covers both. After that each goes on alone.
 const waiting = 200 * time.Microsecond
 
 // prelude records the new snapshot id as the latest of its tree, before Clone makes the btrfs snapshots, so

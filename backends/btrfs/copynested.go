@@ -16,15 +16,16 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A nestedCopier copies the subvolumes nested in one tree into a new snapshot or fork.
+// A nestedCopier copies the subvolumes nested in one tree into a new snapshot or fork, since a btrfs snapshot
+// has empty directories in their place.
 type nestedCopier struct {
 	readOnly bool
 	// from is the lineage of the tree that is copied, and made that of the copy.
 	from, made lineage
 }
 
-// copyNested copies the subvolumes at the paths nested in the tree of src to dst, a btrfs snapshot of src, and
-// records their lineage.
+// copyNested copies the subvolumes at the paths nested, relative to the tree of src, to dst, a btrfs snapshot
+// of src, and records their lineage. With readOnly the copies cannot be written to, as in a snapshot.
 func (e *entry) copyNested(ctx context.Context, src origin, dst int, nested []string, readOnly bool) error {
 	c := nestedCopier{readOnly: readOnly, made: lineage{}}
 	if src.entry != "" {
@@ -42,8 +43,9 @@ func (e *entry) copyNested(ctx context.Context, src origin, dst int, nested []st
 	return e.writeLineage(c.made)
 }
 
-// copyAll replaces the empty directories that the btrfs snapshot dst of src has in place of nested
-// subvolumes by snapshots of those subvolumes, recursively. The paths in nested are relative to within.
+// copyAll replaces the empty directories that the btrfs snapshot dst of src has in place of nested subvolumes
+// by snapshots of those subvolumes, recursively. The paths in nested are relative to within, a directory of
+// src.
 func (c nestedCopier) copyAll(ctx context.Context, src, dst int, within string, nested []string) error {
 	for _, path := range nested {
 		if err := ctx.Err(); err != nil {

@@ -25,7 +25,7 @@ type entry struct {
 }
 
 // newborn is the name prefix, in the trash, of directories of snapshots and forks that are just being made
-// there.
+// there. Sweep leaves them alone as long as the process that makes them runs.
 const newborn = "new."
 
 // begin makes the directory of the snapshot or fork id, as kind says, and returns it open. m is its mark, the
@@ -112,8 +112,9 @@ type origin struct {
 	entry string
 }
 
-// copyFrom makes the subvolume of a new snapshot or fork: a btrfs snapshot of the subvolume src, including the
-// subvolumes nested in the tree. Atomic: the new subvolume gets its name when it is complete.
+// copyFrom makes the subvolume of a new snapshot or, without readOnly, fork: a btrfs snapshot of the
+// subvolume src, including the subvolumes nested in the tree. Atomic: the new subvolume gets its name when it
+// is complete.
 func (e *entry) copyFrom(ctx context.Context, src origin, readOnly bool) error {
 	nested, err := nestedIn(src.fd, src.within)
 	if err != nil {

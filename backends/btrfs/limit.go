@@ -145,8 +145,8 @@ func (b *Backend) gauge(fork string) (int64, error) {
 	return qgroup.Used(r.fd, groups[0])
 }
 
-// unlimit dissolves the quota group that belongs to the subvolume with the open root alone, before the
-// subvolume is deleted.
+// unlimit removes, before a subvolume is deleted, the quota group in which only that subvolume counts. root
+// is a descriptor of the subvolume's root.
 func (r dataDir) unlimit(root int) error {
 	info, err := btrfs.Info(root)
 	if err != nil {

@@ -140,7 +140,8 @@ func (r dataDir) readMark(entry string) (mark, error) {
 	return parseMark(text)
 }
 
-// readText returns the first most bytes of the file at path.
+// readText returns the first most bytes of the file at path in the data directory, such as a fork's
+// description.
 func (r dataDir) readText(path string, most int64) (string, error) {
 	f, err := vfs.OpenBeneath(r.fd, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -50,7 +50,8 @@ func (n *namer) paths(ino uint64) ([]string, error) {
 }
 
 // dir returns the path, relative to the tree, of the directory with inode number ino, or "" if the directory
-// is outside the tree. depth counts its recursion.
+// is outside the tree. It calls itself for the parent with a depth higher by one; a directory 100 000 levels
+// deep counts as outside.
 func (n *namer) dir(ino uint64, depth int) (string, error) {
 	if path, ok := n.dirs[ino]; ok {
 		return path, nil

@@ -33,7 +33,7 @@ const nestedFormat = "snapfs btrfs nested 1\n"
 type lineage map[string][]ancestor
 
 // of returns the ancestors of the nested subvolume info, a copy that the snapshot or fork with the lineage l
-// contains, and info itself as the last. It starts a new slice.
+// contains, and info itself as the last. The caller may change the result, which shares nothing with l.
 func (l lineage) of(info btrfs.Subvolume) []ancestor {
 	var line []ancestor
 	if info.Parent != (btrfs.UUID{}) {
@@ -62,7 +62,8 @@ func (l lineage) text() string {
 	return s.String()
 }
 
-// parseLineage returns nil if text is not a complete record.
+// parseLineage parses text, the content of a file with a [lineage], the ancestors of nested subvolumes. It
+// returns nil if the text is cut off or malformed.
 func parseLineage(text string) lineage {
 	body, whole := strings.CutPrefix(text, nestedFormat)
 	body, end := strings.CutSuffix(body, "end\n")
@@ -81,13 +82,15 @@ func parseLineage(text string) lineage {
 	return l
 }
 
-// writeLineage writes the lineage of the snapshot or fork e, which is being made.
+// writeLineage writes the lineage of the snapshot or fork e, which is being made, to a file: the ancestors of
+// the subvolumes nested in it.
 func (e *entry) writeLineage(l lineage) error {
 	return e.data.writeNew(e.path+"/"+nestedName, l.text())
 }
 
-// readLineage returns the lineage of the snapshot or fork in the directory path. It is nil if none was recorded,
-// if a crash has left the record incomplete, or if the record is larger than 16 MiB.
+// readLineage returns the lineage of the snapshot or fork in the directory path: the ancestors of the
+// subvolumes nested in it. It is nil if none was recorded, if a crash has left the record incomplete, or if
+// the record is larger than 16 MiB.
 func (r dataDir) readLineage(path string) (lineage, error) {
 	text, err := r.readText(path+"/"+nestedName, 16<<20)
 	if errors.Is(err, os.ErrNotExist) {

@@ -131,8 +131,8 @@ func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error)
 	return old, dirs, err
 }
 
-// emitNames yields all paths of the changed inode ino. If the inode is a directory, it also yields, by
-// compareDir, the names in it that differ.
+// emitNames yields all paths of the changed inode ino. isDir is set for a directory: its candidates then have
+// Named set, because compareDir yields the names in it that differ.
 func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 	paths, err := names.paths(ino)
 	for _, path := range paths {

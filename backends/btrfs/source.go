@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A source says where on its btrfs filesystem a tree is, and where the data of its snapshots belongs.
+// A source says where on its btrfs filesystem a tree is, and in which directory .snapfs, with the data of its
+// snapshots, has to be.
 type source struct {
 	// root is the root of the subvolume that contains the tree. within is the path of the tree
 	// relative to root, or ".".

@@ -17,7 +17,8 @@ import (
 const patience = 3 * time.Millisecond
 
 // unchanged returns the last snapshot of the tree if the subvolume has certainly not changed since, so that
-// Capture need not make one. It gives up rather than cost more than a snapshot.
+// Capture need not make the snapshot id. It returns false rather than cost more than a snapshot, and if id
+// exists already, which is an error of Capture.
 func (c *capture) unchanged(id snapshot.ID) (snapshot.Snapshot, bool) {
 	var none snapshot.Snapshot
 	last, born := c.last()

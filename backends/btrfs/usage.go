@@ -12,7 +12,7 @@ import (
 )
 
 // Usage returns the disk space of a fork, for [snapshot.ChangeLister]: the charge of its simple quota, or
-// else the space of data written since the base. Root only.
+// else the space of data written since the base, which only root can find out.
 func (b *Backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	n, err := b.usage(ctx, string(fork))
 	return snapshot.Bytes(n), b.fail("measuring", string(fork), err)

@@ -17,8 +17,8 @@ import (
 var _ snapshot.Checker = (*backend)(nil)
 
 // Check looks for damage in the layers, the directories with the changed files, of a fork, with
-// [layer.Check], for [snapshot.Checker]. It repairs the fork's own layer only: those below belong to
-// snapshots.
+// [layer.Check], for [snapshot.Checker]. With repair it repairs the fork's own layer only: those below belong
+// to snapshots.
 func (b *backend) Check(ctx context.Context, fork snapshot.ForkID, repair bool) ([]snapshot.Problem, error) {
 	found, err := b.check(ctx, fork, repair)
 	return found, fail("checking", string(fork), err)
@@ -58,8 +58,8 @@ func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([
 	return found, err
 }
 
-// waitUnserved waits up to two seconds until no process has the layer of this name mounted, so that it can be
-// checked, else it returns ErrBusy.
+// waitUnserved waits up to two seconds until no process has the layer called name, a directory in layers/,
+// mounted, so that it can be checked. After that it returns ErrBusy.
 func (b *backend) waitUnserved(ctx context.Context, name string) error {
 	const patience = 2 * time.Second // the processes in the sandbox were stopped before
 	within, cancel := context.WithTimeout(ctx, patience)

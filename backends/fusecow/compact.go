@@ -208,8 +208,9 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	return b.mergeChain(c, path, replacesFile)
 }
 
-// mergeChain merges the layers of a chain into a new layer at path, and lists them in the file list of that
-// layer. The caller holds the backend's lock, shared.
+// mergeChain merges the layers of a chain into a new layer at path, and writes their names to the file list
+// in that layer, by which a later process knows the replaced layers. The caller holds the backend's lock,
+// shared.
 func (b *backend) mergeChain(c *chain, path, list string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err

@@ -20,7 +20,8 @@ import (
 type Freezer interface {
 	// Holds returns nil if the tree at a path can be frozen, or the reason why not. It creates nothing.
 	Holds(ctx context.Context, tree string) error
-	// Name returns a name for the next frozen state of a tree, which is never used again. It creates nothing.
+	// Name returns a name for the next frozen state of a tree: one that no state has had, and none gets
+	// later. It creates nothing.
 	Name(tree string) (state string, err error)
 	// Freeze creates a frozen state of the tree as it is now, under the name state, which Name has returned.
 	// After an error or a kill, Thaw removes what exists of the state.
@@ -84,8 +85,8 @@ func (b *backend) capture(ctx context.Context, path string, r *record) error {
 	return err
 }
 
-// writeNote writes the name of a frozen state to stable storage before the state is created, so that a sweep
-// finds it after a kill.
+// writeNote creates the file name in states/ with the name of a frozen state, on stable storage, before the
+// state is created. With that note a sweep finds the state after a kill.
 func (b *backend) writeNote(ctx context.Context, name, state string) error {
 	if err := fault.Point(ctx, "write the state's note"); err != nil {
 		return err
@@ -134,8 +135,8 @@ func (b *backend) markPending() {
 	_ = os.WriteFile(b.dir+"/trash/"+uniqueName("state"), nil, 0o600)
 }
 
-// unusedStates returns the notes of frozen states that no record uses; named are the states that one does.
-// The caller holds the lock exclusively, so no process is about to use another.
+// unusedStates returns the notes of frozen states that no record uses; named holds the names of the states
+// that a record uses. The caller holds the lock exclusively, so no process is about to use another.
 func (b *backend) unusedStates(named map[string]bool) (dead []stateNote, err error) {
 	if b.freezer == nil {
 		return nil, nil

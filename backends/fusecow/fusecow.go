@@ -20,8 +20,8 @@ import (
 
 const name = "fusecow"
 
-// Driver is the driver of this backend, which accepts any directory of a local filesystem. To mount a fork
-// it runs the server program of the place, which calls [Serve].
+// Driver is the driver of this backend, which accepts any directory of a local filesystem. To mount a fork it
+// runs the server program that a [snapshot.Place] names, which calls [Serve].
 var Driver = snapshot.Driver{Name: name, Automatic: true, Open: openLive}
 
 func openLive(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
@@ -134,8 +134,8 @@ func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapsho
 func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }
 func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/" + layer }
 
-// fail wraps err in an [*errs.Error] with the operation and the id of the snapshot or fork, unless err is one
-// already. The path of an *fs.PathError becomes its path.
+// fail wraps err in an [*errs.Error] with the operation op and the id of the snapshot or fork, unless err is
+// one already. The path of an *fs.PathError becomes its path.
 func fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err
@@ -172,7 +172,7 @@ func kindOf(err error) error {
 }
 
 // because returns an error for a precondition of the backend that does not hold: of this kind, about path,
-// with the reason why as text.
+// with the reason why as text. hints are commands that help.
 func because(kind error, path, why string, hints ...string) error {
 	return &fs.PathError{Op: name, Path: path, Err: &errs.Error{Kind: kind, Err: errors.New(why), Hints: hints}}
 }

@@ -47,7 +47,8 @@ func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 	return fmt.Sprintf("share-%x", h.Sum64())
 }
 
-// LimitPlace returns a name of the directory in which forks can share a disk limit, for [snapshot.Limiter].
+// LimitPlace returns the name under which forks can share a disk limit, for [snapshot.Limiter]: that of this
+// backend and its directory. Forks of backends with the same name count in one file.
 func (b *backend) LimitPlace() string { return name + " " + b.dir }
 
 // CanLimit returns the reason why a fork cannot have the disk limit l, or nil, for [snapshot.Limiter]. Any
@@ -154,8 +155,9 @@ func (b *backend) unchargeFork(id snapshot.ForkID, r *record) {
 	b.dropQuota(id, r.Limit)
 }
 
-// unchargeLayers subtracts those layers from the disk usage of the fork dropped that its new record current
-// does not have.
+// unchargeLayers subtracts from a fork's disk usage its own layers in the record dropped that its valid
+// record, current, does not have. A return to a snapshot makes a second record, and one of the two is
+// dropped.
 func (b *backend) unchargeLayers(dropped, current *record) {
 	if dropped.Limit == nil {
 		return
@@ -298,9 +300,9 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.
 	return used, fail("measuring", string(fork), err)
 }
 
-// sweepQuotas removes quota files (counters of disk usage) that no fork uses; named are those in use. In the
-// others it removes the counters of layers that are not in layers, those that forks with a limit name. The caller
-// holds the lock exclusively.
+// sweepQuotas removes quota files (counters of disk usage) that no fork uses; named are the names of those in
+// use. In the others it removes the counters of layers that are not in layers, the names of those that forks
+// with a limit have. The caller holds the lock exclusively.
 func (b *backend) sweepQuotas(named map[string]bool, layers []string) error {
 	entries, err := os.ReadDir(b.dir + "/quotas")
 	if notExist(err) {

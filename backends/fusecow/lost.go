@@ -28,8 +28,8 @@ func (b *backend) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 
 var _ snapshot.ServerMonitor = (*backend)(nil)
 
-// Noticed returns the files of the real tree that had changed since the capture when the fork read them: the
-// fork then saw newer content. It is for [snapshot.ServerMonitor].
+// Noticed returns the paths, relative to the tree, of files of the real tree that had changed since the
+// capture when the fork read them: the fork then saw newer content. It is for [snapshot.ServerMonitor].
 func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string, err error) {
 	r, err := b.fork(fork)
 	if err == nil {

@@ -118,8 +118,8 @@ func read(path string, fork bool) (record, error) {
 	return r, r.check(path, fork)
 }
 
-// check returns an error for a record, the file of a snapshot or fork, of another backend or version, or with
-// invalid values.
+// check returns an error for a record, the file of a snapshot or fork at path, of another backend or version,
+// or with invalid values. fork says that it must be the record of a fork, not of a snapshot.
 func (r *record) check(path string, fork bool) error {
 	switch {
 	case !strings.HasPrefix(r.Format, formatMark):
@@ -170,7 +170,8 @@ func (r *record) write(path string) error {
 	return nil
 }
 
-// find reads the record at path of the snapshot or fork id, and checks that its layers exist.
+// find reads the record at path of the fork id or, without fork, of the snapshot id, and checks that its
+// layers exist.
 func (b *backend) find(id, path string, fork bool) (record, error) {
 	if !snapshot.ValidID(id) {
 		return record{}, because(errs.ErrNotFound, "", "invalid id")

@@ -130,7 +130,8 @@ func requestReply(path string, q request) (*os.File, *reply, error) {
 }
 
 // lateReadsAt asks the server that listens at the socket path for the files of the real tree that had changed
-// since the capture when they were read. It returns none if no server listens.
+// since the capture when they were read, and returns their paths in the tree. It returns none if no server
+// listens.
 func lateReadsAt(path string) (all []string, err error) {
 	_, a, err := requestReply(path, request{LateReads: true})
 	if errors.Is(err, errNotServed) || errors.Is(err, unix.EBUSY) { // the server is exiting, and nobody reads any more

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Seal makes the snapshot id of a fork: it puts a new layer on the fork, and the old one belongs to the
-// snapshot. If the fork is in use, its server switches layers. If a later step fails, the fork has one more
-// layer with the same content. Cost: constant, plus recovery if the fork's server was killed. Every few seals,
-// Seal first merges layers: see shorten.
+// Seal makes the snapshot id of a fork: it puts a new layer on the fork for further changes, and the old one
+// becomes the snapshot's topmost layer. If the fork is in use, its server switches layers. If a later step
+// fails, the fork has one more layer with the same content. Cost: constant, plus recovery if the fork's
+// server was killed. Every few seals, Seal first merges layers: see shorten.
 func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.sealed(ctx, fork, id, use)
 	if err != nil {

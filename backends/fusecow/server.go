@@ -162,9 +162,10 @@ func (s *server) claimFork(r *record) error {
 }
 
 // mountView returns another detached mount of a view, the whole tree or one of the two parts that overlayfs
-// stacks, and starts to serve that view if needed. The caller holds mu. EBUSY or ENOTCONN: the view, or the
-// part that is stacked with it, has lost its last mount. It cannot be mounted again before the other view has
-// ended too, because the kernel still has its inodes cached.
+// stacks, and starts to serve that view if needed. With readOnly writes through the mount fail. The caller
+// holds mu. EBUSY or ENOTCONN: the view, or the part that is stacked with it, has lost its last mount. It
+// cannot be mounted again before the other view has ended too, because the kernel still has its inodes
+// cached.
 func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 	if len(s.reserved) > 0 && view == layer.Uncached {
 		root := s.reserved[0]

@@ -28,9 +28,9 @@ const (
 
 // shorten merges layers of the fork id if it has many, and makes the record of the fork, both r and its file,
 // name the merged ones. Killed at any step, it leaves the fork with the old or the new layers, which have the
-// same effect. Layers that cannot be merged stay, and so do those of a fork with a disk limit. The only error is that of
-// ctx. The caller holds the lock of the fork and, shared, the
-// backend's. Cost: in proportion to the files changed since the last merge, and a sync of the filesystem.
+// same effect. Layers that cannot be merged stay, and so do those of a fork with a disk limit. The only error
+// is that of ctx. The caller holds the lock of the fork and, shared, the backend's. Cost: in proportion to
+// the files changed since the last merge, and a sync of the filesystem.
 func (b *backend) shorten(ctx context.Context, id snapshot.ForkID, r *record, use snapshot.Use) error {
 	most := maxLayers
 	if use == snapshot.InUse {

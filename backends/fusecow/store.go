@@ -137,8 +137,8 @@ func (b *backend) replace(path string, r *record) error {
 	return nil
 }
 
-// removeRecord removes the file path with the record of the snapshot or fork id, valid or not, if it has this
-// backend's format mark.
+// removeRecord removes the file path with the record of the fork id or, without fork, of the snapshot id,
+// valid or not. A file without this backend's format mark is ErrDenied; a missing one is no error.
 func (b *backend) removeRecord(ctx context.Context, id, path string, fork bool) error {
 	if !snapshot.ValidID(id) {
 		return nil // no entry of ours can have that name

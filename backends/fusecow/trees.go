@@ -44,9 +44,10 @@ func (t *Trees) Holds(path string) error {
 	return fail("opening", "", err)
 }
 
-// Serve returns the mounts that together show the tree at path, as layers of an overlay, topmost first. They
-// belong to fork, or, if fork is "", to a snapshot that is read once. For a fork the server records the files
-// that had changed since taken when they were read.
+// Serve returns the mounts that together show the tree at path, as layers of an overlay, topmost first. One
+// server process serves all mounts for a fork, and records the files that had changed since taken, the time
+// of the capture, when they were read. If fork is "", a snapshot is read once: its mount has a server of its
+// own.
 func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served {
 	if fork == "" { // each mount has a server of its own
 		return []snapshot.Served{lowerView{t, path, taken, fork, layer.Whole}}
@@ -54,8 +55,8 @@ func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snap
 	return []snapshot.Served{lowerView{t, path, taken, fork, layer.Cached}, lowerView{t, path, taken, fork, layer.Uncached}}
 }
 
-// Noticed returns the files of the real tree that had changed since the capture when the fork read them; see
-// [snapshot.ServerMonitor].
+// Noticed returns the paths of files of the real tree that had changed since the capture when the fork read
+// them; see [snapshot.ServerMonitor].
 func (t *Trees) Noticed(fork snapshot.ForkID) ([]string, error) {
 	all, err := lateReadsAt(t.socketPath(fork))
 	return all, fail("reading late files of", string(fork), err)

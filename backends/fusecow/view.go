@@ -63,8 +63,8 @@ func dupFD(f *os.File) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Mount returns a detached mount of the fork, for [snapshot.Served], from the process that serves the fork,
-// which it starts if needed. The caller closes fd.
+// Mount returns a detached mount of the fork, on which writes fail if readOnly is set, for [snapshot.Served].
+// It comes from the process that serves the fork, which Mount starts if needed. The caller closes fd.
 func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) {
 	var root *os.File
 	err = l.b.retryBusy(ctx, l.b.forkPath(l.id), func() (again bool, err error) {
@@ -78,7 +78,7 @@ func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) 
 }
 
 // patience bounds the wait for another process to close a layer or to reply, which usually takes
-// milliseconds.
+// milliseconds. After that the operation fails with ErrBusy.
 const patience = 5 * time.Second
 
 // retryBusy calls try, a request to another process, until it returns again = false, for patience (5 s) at
@@ -94,8 +94,9 @@ func (b *backend) retryBusy(ctx context.Context, path string, try func() (again 
 }
 
 // mountFork returns a detached mount of the fork id, which the caller closes. It comes from the fork's
-// server, a process that mountFork starts if there is none. From then on the server hides the names in hide,
-// unless that is empty. EBUSY means that a server is just starting or exiting.
+// server, a process that mountFork starts if there is none; with readOnly that process does not lock the
+// fork's layer. From then on the server hides the names in hide, unless that is empty. EBUSY means that a
+// server is just starting or exiting.
 func (b *backend) mountFork(id snapshot.ForkID, readOnly bool, hide []string) (*os.File, error) {
 	r, err := b.fork(id)
 	if err != nil {

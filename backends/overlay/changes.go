@@ -83,9 +83,9 @@ func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapsho
 }
 
 // Detach copies into a fork's layer the content that the entries in what still read from the real tree, for
-// [snapshot.Detacher]. Through a mount of the fork it makes the kernel copy the entries up, and after the
-// unmount it removes the redirects of directories. In this order, a kill at any point leaves the fork with
-// the content it showed.
+// [snapshot.Detacher]. In a mount of the fork, which mounted makes, it has the kernel copy the entries up,
+// and after the unmount it removes the redirects of directories. In this order, a kill at any point leaves
+// the fork with the content it showed.
 func (b *backend) Detach(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err == nil {

@@ -11,8 +11,8 @@ import (
 
 var _ snapshot.Limiter = (*backend)(nil)
 
-// LimitPlace returns the directory in which forks can share a disk limit, for [snapshot.Limiter]: "", because
-// each fork of this backend has a limit of its own.
+// LimitPlace returns "", for [snapshot.Limiter]: each fork of this backend has a disk limit of its own, so
+// forks cannot share one.
 func (b *backend) LimitPlace() string { return "" }
 
 // CanLimit returns the reason why forks cannot have the disk limit l, or nil, for [snapshot.Limiter]: only

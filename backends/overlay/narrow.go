@@ -20,9 +20,9 @@ import (
 )
 
 // ViewSubtree returns a view of only the directory dir of the view v, as an overlay of dir in each layer that
-// has a part in it. That equals dir in the overlay of all layers, because an ordinary user's layers have no
-// redirects: a directory is at the same path in each. Root's layers have redirects, and root needs no
-// ViewSubtree.
+// has a part in it, writable if write is set. That equals dir in the overlay of all layers, because an
+// ordinary user's layers have no redirects: a directory is at the same path in each. Root's layers have
+// redirects, and root needs no ViewSubtree.
 func (b *backend) ViewSubtree(ctx context.Context, v snapshot.View, dir string, write bool) (snapshot.View, error) {
 	narrow, err := b.narrow(ctx, v, dir, write)
 	return narrow, fail("narrowing", "", err)
@@ -89,15 +89,15 @@ func (n *narrowing) isDir(s *diff.Stack) bool {
 	return s.ReachesLower() && n.inBase(s.LowerPath())
 }
 
-// inBase reports whether the lowest layer, the real tree, has the directory dir, which then belongs to the
-// overlay of dir alone.
+// inBase reports whether the lowest layer, the real tree, has the directory dir. If so, that directory is the
+// lowest layer of the overlay of dir alone.
 func (n *narrowing) inBase(dir string) bool {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path.Join(n.base, dir))
 	return err == nil && st.IsDir()
 }
 
-// narrowed returns the view of the directory dir alone: an overlay of dir in each layer that has it, or,
-// read-only, a plain directory if only the lowest has it. s is the lookup of dir through the layers.
+// narrowed returns the view of the directory dir alone: an overlay of dir in each layer that has it, or
+// without write a plain directory if only the lowest has it. s is the lookup of dir through the layers.
 func (b *backend) narrowed(n *narrowing, s *diff.Stack, dir string, write bool) (snapshot.View, error) {
 	o := snapshot.Overlay{UserXattr: n.o.UserXattr, Metacopy: n.o.Metacopy}
 	for i, tree := range n.trees {
@@ -163,8 +163,9 @@ func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) erro
 	return store.SetTimes(fd, parent, before)
 }
 
-// makeDirs creates the directory at the path made, with the directories parts[there+1:] nested in it, for
-// copyUpDirs. Each gets the attributes of the directory that it will cover in the overlay.
+// makeDirs creates the directory at the path made, and nested in it the rest of dir, for copyUpDirs. parts
+// are the names in the path of dir, of which the upper layer has the first there; made is for parts[there].
+// Each directory gets the attributes of the one that it will cover in the overlay.
 func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int) error {
 	at := made
 	var dirs []string

@@ -15,8 +15,8 @@ type LowerServer interface {
 	// Holds returns nil if a process can serve the real tree at path as the lowest layer of an overlay, or
 	// the reason why not.
 	Holds(path string) error
-	// Serve returns the lower layers, topmost first, that show the tree at path. They belong to fork, or to a
-	// snapshot if fork is "". taken is the time at which the base was captured.
+	// Serve returns the lower layers, topmost first, that show the tree at path. They are served for fork, or
+	// for a snapshot if fork is "". taken is the time at which the base was captured.
 	Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served
 }
 

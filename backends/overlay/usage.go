@@ -28,7 +28,7 @@ func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Byt
 }
 
 // Gauge returns the disk space and inodes that count for a fork's limit, for [snapshot.Limiter]. The fork
-// must have a project id.
+// must have a quota project id, which the first limit gives it.
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err != nil {
@@ -53,8 +53,9 @@ type meter struct {
 	seen map[uint64]bool // inodes with several links
 }
 
-// visit adds the disk space of the entries of a layer's directory to the sum, and returns its subdirectories
-// to visit. It skips directories that an ordinary user may not read.
+// visit adds the disk space of the entries of a layer's directory, whose path in the layer is name, to the
+// sum, and returns its subdirectories to visit. err is the error of opening the directory. visit skips
+// directories that an ordinary user may not read.
 func (m *meter) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil

@@ -176,8 +176,8 @@ func (b *backend) forkOf(id snapshot.ForkID, r *store.Record) snapshot.Fork {
 }
 
 // overlay returns the overlay mount that shows the layers of r, the record of a fork or a snapshot, above its
-// real tree. It has no upper directory, so it is read-only. Where a FUSE process serves the real tree, it
-// serves it for the given fork, or for a snapshot if fork is "".
+// real tree. It has no upper directory, so it is read-only. If a FUSE process serves the real tree, it serves
+// the lower layers for the given fork, or for a snapshot if fork is "".
 func (b *backend) overlay(r *store.Record, fork snapshot.ForkID) *snapshot.Overlay {
 	metacopy := !b.store.UserXattr && !r.Whole // an earlier version of snapfs wrote files without their content
 	lower := make([]string, 0, len(r.Layers)+1)

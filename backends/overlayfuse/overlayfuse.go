@@ -66,8 +66,8 @@ func (b *Backend) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 	return b.trees.WaitExit(ctx, fork)
 }
 
-// Noticed returns the files of the real tree that had changed since the capture when the fork read them, for
-// [snapshot.ServerMonitor].
+// Noticed returns the paths, in the tree, of the real files that had changed since the capture when the fork
+// read them, for [snapshot.ServerMonitor].
 func (b *Backend) Noticed(ctx context.Context, fork snapshot.ForkID) ([]string, error) {
 	if _, err := b.LookupFork(ctx, fork); err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often the copy of a file that keeps changing is tried, with pauses of half a
-// second in total.
+// patience is how often the copy of a file that keeps changing is tried, with pauses of half a second in
+// total. After that the copy of the tree fails with ErrBusy.
 const patience = 9
 
 // A copier is the state of copying one tree, directory by directory, into a snapshot or fork.

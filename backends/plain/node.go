@@ -80,8 +80,8 @@ func (c *copier) finish(src, dst int, st *vfs.Stat) error {
 	})
 }
 
-// finishSpecial gives the owner, attributes, mode and times st to a file that cannot be opened,
-// such as a device. A symbolic link has no mode.
+// finishSpecial gives the owner, attributes, mode and times st to the copy called name, which cannot be
+// opened, such as a device. A symbolic link has no mode.
 func (c *copier) finishSpecial(here *level, name string, st *vfs.Stat) error {
 	mode := st.Mode & 0o7777
 	err := c.step("set the owner", func() error {
@@ -121,8 +121,9 @@ func notPermitted(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL)
 }
 
-// modeOfForeign returns the mode of a copy whose owner is this user instead of the original's. It has no
-// set-id bits, which would run programs as this user, and the user can read it.
+// modeOfForeign returns the mode for a copy whose owner is this user instead of the original's; mode and typ
+// are the mode and file type of the original. The copy has no set-id bits, which would run programs as this
+// user, and the user can read it.
 func modeOfForeign(mode, typ uint32) uint32 {
 	mode &^= unix.S_ISUID | unix.S_ISGID
 	if typ&unix.S_IFMT == unix.S_IFDIR {
@@ -139,7 +140,7 @@ func times(st *vfs.Stat) []unix.Timespec {
 }
 
 // openRead opens the file name in the directory dir for reading, without changing its access time if that is
-// permitted.
+// permitted. flags are added to those of open(2).
 func openRead(dir int, name string, flags int) (int, error) {
 	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | vfs.ONoatime
 	for {
@@ -154,9 +155,9 @@ func openRead(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// copyXattrs copies the extended attributes of from in directory src to to in directory dst;
-// an empty name is the descriptor itself. It skips system attributes (security.*, trusted.*)
-// that this process may not set or the filesystem does not support.
+// copyXattrs copies the extended attributes of the file called from, in the directory src, to the file called
+// to, in dst. An empty name stands for the file that the descriptor itself has open. It skips system
+// attributes (security.*, trusted.*) that this process may not set or the filesystem does not support.
 func copyXattrs(src int, from string, dst int, to string) error {
 	all, err := vfs.Xattrs(src, from)
 	if err != nil {

@@ -38,7 +38,7 @@ func (b *backend) Facts() snapshot.Facts {
 	}
 }
 
-// fail wraps err in an [*errs.Error] with the operation, the id of a snapshot or fork, and the path of a
+// fail wraps err in an [*errs.Error] with the operation op, the id of a snapshot or fork, and the path of a
 // *fs.PathError.
 func fail(op, id string, err error) error {
 	if err == nil {

@@ -88,9 +88,9 @@ func makeMarked(ctx context.Context, born string, m mark) error {
 	return nil
 }
 
-// renameNew renames the directory of a snapshot or fork to a free name. An existing one is never an empty
-// directory, which rename(2) would replace; RENAME_NOREPLACE also protects a file, if the filesystem supports
-// the flag.
+// renameNew renames the directory from of a snapshot or fork to the free name to. An existing one is never an
+// empty directory, which rename(2) would replace; RENAME_NOREPLACE also protects a file, if the filesystem
+// supports the flag.
 func renameNew(from, to string) error {
 	err := vfs.RenameAt(unix.AT_FDCWD, from, unix.AT_FDCWD, to, vfs.RenameNoReplace)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {

@@ -36,9 +36,9 @@ const (
 )
 
 // Adopt moves the directory tree, a workspace, onto the pool's filesystem and mounts it at its path, so that
-// snapshots of it need no import. Errors: ErrNotFound; ErrExists (it is adopted, or <path>.snapfs-original
-// exists); ErrBusy (it has a mount inside, or changed during each copy); ErrNoSpace, ErrDenied,
-// ErrInterrupted. After an error the workspace is unchanged.
+// snapshots of it need no import. It calls progress now and then while it copies. Errors: ErrNotFound;
+// ErrExists (it is adopted, or <path>.snapfs-original exists); ErrBusy (it has a mount inside, or changed
+// during each copy); ErrNoSpace, ErrDenied, ErrInterrupted. After an error the workspace is unchanged.
 func (p *Pool) Adopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {

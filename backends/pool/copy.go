@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often at most a file that changes during each copy is copied. The same bound holds for the
-// last copy of a whole workspace that is moved onto or off the pool.
+// patience is how often at most a file that changes during each copy is copied; the import then reports it as
+// unsettled. The same bound holds for the last copy of a whole workspace that is moved onto or off the pool,
+// which then fails with ErrBusy.
 const patience = 3
 
-// file updates the pool's copy of an entry that is not a directory, and returns the inode data to record in
-// the manifest, the list of the workspace's files at the last import. same is set if the manifest shows that
-// the entry has not changed since.
+// file updates the pool's copy of the entry name of l, which is not a directory, and returns the inode data
+// to record in the manifest, the list of the workspace's files at the last import. same is set if the
+// manifest shows that the entry has not changed since.
 func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, same bool) (inode, error) {
 	s.note(func(r *Report) { r.Seen++ })
 	if st.Nlink > 1 {
@@ -44,8 +45,9 @@ func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, 
 	return s.copyStable(ctx, int(l.src.Fd()), dst, l.path, name, st)
 }
 
-// copyStable copies the file name from src to dst, and again if it changed meanwhile, three times at most. It
-// returns the inode data to record for it, or zeros if the next import should copy the file again.
+// copyStable copies the file name from the directory src to dst, and again if it changed meanwhile, three
+// times at most. dir is the path of src in the workspace, for reports. It returns the inode data to record
+// for the file, or zeros if the next import should copy the file again.
 func (s *syncer) copyStable(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (inode, error) {
 	for try := 1; ; try++ {
 		n, err := s.copyOnce(ctx, src, dst, dir, name, st)
@@ -79,8 +81,8 @@ func gone(dir int, name string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// copyOnce copies the file name from the directory src to dst, under a temporary name that it renames over
-// the old copy. It returns the bytes copied.
+// copyOnce copies the file name from the directory src, whose path is dir, to dst, under a temporary name
+// that it renames over the old copy. It returns the bytes copied.
 func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (int64, error) {
 	if err := s.checkSpace(st.Size); err != nil {
 		return 0, err

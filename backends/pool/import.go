@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Import makes the pool's copy of a workspace equal to it. The first call copies everything; a later call
-// copies the changes, after a walk of the workspace's directories. For a workspace that was moved onto the
-// pool (adopted) it does nothing. It may be killed: the next import repairs the copy.
+// Import makes the pool's copy of the workspace tree equal to it. The first call copies everything; a later
+// call copies the changes, after a walk of the workspace's directories. For a workspace that was moved onto
+// the pool (adopted) it does nothing. It may be killed: the next import repairs the copy.
 //
-// Import calls progress now and then, from several goroutines but never concurrently; it may be nil. Errors:
-// ErrNotFound, ErrNotSupported (not a directory), ErrNoSpace (of the pool or of the disk below it),
+// Import calls progress now and then, from several goroutines but never concurrently; progress may be nil.
+// Errors: ErrNotFound, ErrNotSupported (not a directory), ErrNoSpace (of the pool or of the disk below it),
 // ErrDenied, ErrInterrupted.
 func (p *Pool) Import(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)

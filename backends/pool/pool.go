@@ -26,7 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// least is the smallest size of a pool, in bytes, that [Create] accepts for the btrfs filesystem in it.
+// least is the smallest size of a pool, in bytes, that [Create] accepts for the btrfs filesystem in it; a
+// smaller one is ErrNotSupported.
 const least snapshot.Bytes = 256 << 20
 
 const format = 1
@@ -204,10 +205,10 @@ func (p *Pool) prepare() (string, error) {
 	return id.String(), err
 }
 
-// Open returns a mounted pool. After a reboot it mounts the pool, and the workspaces whose files are on the
-// pool (adopted ones) at their paths, and it completes or undoes interrupted operations. Cost if the pool is
-// mounted: some ten microseconds. Errors: ErrNotFound, ErrDenied (not root), ErrCorrupt, ErrNotSupported (a
-// newer format).
+// Open returns the pool called name in dir, mounted. After a reboot it mounts the pool, and the workspaces
+// whose files are on the pool (adopted ones) at their paths, and it completes or undoes interrupted
+// operations. Cost if the pool is mounted: some ten microseconds. Errors: ErrNotFound, ErrDenied (not root),
+// ErrCorrupt, ErrNotSupported (a newer format).
 func Open(ctx context.Context, dir, name string) (*Pool, error) {
 	p := &Pool{Name: name, Dir: filepath.Join(dir, name)}
 	err := p.ensure(ctx)
@@ -400,7 +401,8 @@ func Remove(ctx context.Context, dir, name string) error {
 	return err
 }
 
-// unmountPatience is how long the removal of a pool waits until no process uses its mount.
+// unmountPatience is how long the removal of a pool waits until no process uses its mount. After that the
+// removal fails with ErrBusy.
 const unmountPatience = 2 * time.Second
 
 func (p *Pool) remove(ctx context.Context) error {

@@ -264,8 +264,9 @@ func (c *crew) wait() error {
 	return errors.Join(c.errs...)
 }
 
-// enter updates the pool's copy of the subdirectory name, in another goroutine if a slot is free. same is set
-// if the copy has this very directory under that name; equal if that also has its attributes.
+// enter updates the pool's copy of the subdirectory name, in another goroutine, which joins the crew, if a
+// slot is free. same is set if the copy has this very directory under that name; equal if that also has its
+// attributes.
 func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat, same, equal bool, beneath *crew) error {
 	s.note(func(r *Report) { r.Seen++ })
 	path := filepath.Join(l.path, name)
@@ -331,7 +332,8 @@ func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 }
 
 // prune deletes entries of the pool's copy of l that the workspace no longer has: those in old, the list of
-// the last import, but not in now. If that list is in doubt, it finds them by listing the copy.
+// the last import, but not in now. If trusted is not set, because old may describe another directory, or the
+// last import did not finish, prune lists the copy instead of using old.
 func (s *syncer) prune(ctx context.Context, l *level, now, old []named, trusted bool) error {
 	var there []string
 	if trusted && !s.doubt {

@@ -14,9 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unadopt moves a workspace that [Pool.Adopt] moved onto the pool back to its former filesystem. The pool
-// keeps its copy, as after an import, because existing sandboxes need it. Errors: ErrNotFound (not adopted),
-// ErrBusy (a process uses it), ErrNoSpace, ErrInterrupted. After an error the workspace is still on the pool.
+// Unadopt moves the workspace tree, which [Pool.Adopt] moved onto the pool, back to its former filesystem. It
+// calls progress now and then while it copies. The pool keeps its copy, as after an import, because existing
+// sandboxes need it. Errors: ErrNotFound (not adopted), ErrBusy (a process uses it), ErrNoSpace,
+// ErrInterrupted. After an error the workspace is still on the pool.
 func (p *Pool) Unadopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {

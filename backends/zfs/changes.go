@@ -131,10 +131,10 @@ func diff(ctx context.Context, x, y side, emit func(snapshot.Candidate) bool) er
 	return err
 }
 
-// changedObjects returns the numbers of the ZFS objects (files, directories) that differ between a snapshot
-// and a younger one, or a dataset. It never asks the kernel for names: ZFS stores one parent for a file, that
-// of its last link, even a removed one; and its path function (zfs_obj_to_path_impl of OpenZFS 2.1) overflows
-// its buffer for a path over 8 KiB.
+// changedObjects returns the numbers of the ZFS objects (files, directories) that differ between the snapshot
+// older and younger, a later snapshot or a dataset as it is now. It never asks the kernel for names: ZFS
+// stores one parent for a file, that of its last link, even a removed one; and its path function
+// (zfs_obj_to_path_impl of OpenZFS 2.1) overflows its buffer for a path over 8 KiB.
 func changedObjects(older, younger string) (zfs.Objects, error) {
 	if !knownVersion() {
 		return nil, errors.New("not ZFS version 2")

@@ -31,7 +31,7 @@ const (
 	// yet.
 	later = "later."
 	// undone is the name prefix, in the trash, of half-made snapshots and forks whose maker gave them up
-	// after an error: no call for them is still running.
+	// after an error. No call for them is still running, so Sweep need not wait for makerTimeout.
 	undone = "undone."
 	// makerTimeout is the longest time for which ZFS calls of a killed process may still take effect. A sweep
 	// leaves the remains of that process alone until then.
@@ -103,9 +103,9 @@ func (r dataDir) mkdir(path string) error {
 	return nil
 }
 
-// rename renames the directory of a snapshot or fork, or replaces its mark, the text file that describes it.
-// Such a directory is never empty, so it cannot be replaced by mistake; ZFS has no RENAME_NOREPLACE before
-// 2.2.
+// rename renames the directory of a snapshot or fork, or gives the new mark from, the text file that
+// describes it, the name to of the old one. Such a directory is never empty, so it cannot be replaced by
+// mistake; ZFS has no RENAME_NOREPLACE before 2.2.
 func (r dataDir) rename(from, to string) error {
 	if err := unix.Renameat(r.fd(), from, r.fd(), to); err != nil {
 		return &os.PathError{Op: "rename", Path: to, Err: err}
@@ -141,8 +141,8 @@ func (r dataDir) load(kind, id string) (mark, error) {
 	return m, err
 }
 
-// find reads the mark, the text file that describes the snapshot or fork id, as load does. It returns an
-// error if the pool is suspended, since calls would block.
+// find reads the mark, the text file that describes the snapshot or fork id in the directory kind, as load
+// does. It returns an error if the pool is suspended, since calls would block.
 func (r dataDir) find(kind, id string) (mark, error) {
 	m, err := r.load(kind, id)
 	if err == nil {

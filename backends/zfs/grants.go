@@ -70,8 +70,8 @@ func login() string {
 	return id
 }
 
-// itself returns a function that reports whether a zfs-allow(8) grant to a user or a group includes this
-// process. zfs(8) prints names, and numbers for ids without a name.
+// itself returns a function that reports whether a zfs-allow(8) grant includes this process: one to a user or
+// group, as kind says, called name, or to everyone. zfs(8) prints names, and numbers for ids without a name.
 func itself() func(kind, name string) bool {
 	groups, _ := os.Getgroups() // it never fails
 	names := map[string]bool{}

@@ -16,10 +16,10 @@ import (
 // knows the ioctls. It is a variable for tests.
 var moduleVersion = "/sys/module/zfs/version"
 
-// callKernel makes the ioctl that zfs(8) would make, and avoids starting a process, which takes longer. It
-// returns the kernel's reply, and done if the call succeeded. After a failed call nothing has changed, and
-// the caller runs zfs(8), so that the user always sees the error texts of zfs(8). It works only with ZFS 2,
-// whose call numbers and arguments are fixed.
+// callKernel makes the ioctl call about the dataset or pool name that zfs(8) would make, and avoids starting
+// a process, which takes longer. It returns the kernel's reply, and done if the call succeeded. After a
+// failed call nothing has changed, and the caller runs zfs(8), so that the user always sees the error texts
+// of zfs(8). It works only with ZFS 2, whose call numbers and arguments are fixed.
 func callKernel(ctx context.Context, call zfs.Call, name string, pairs ...zfs.Pair) (said []byte, done bool) {
 	if ctx.Err() != nil || !knownVersion() {
 		return nil, false

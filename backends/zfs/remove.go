@@ -204,8 +204,8 @@ func (r dataDir) sweepPart(ctx context.Context, pool string, list []trashEntry) 
 	return trouble
 }
 
-// postpone renames a removed snapshot or fork in the trash, which a sweep could not destroy yet, to a name
-// with the prefix later, so that [Backend.Pending] does not count it.
+// postpone renames entry, the directory of a removed snapshot or fork in the trash that a sweep could not
+// destroy yet, to a name with the prefix later, so that [Backend.Pending] does not count it.
 func (r dataDir) postpone(entry string) error {
 	name := strings.TrimPrefix(entry, trash+"/")
 	if strings.HasPrefix(name, later) {
@@ -333,8 +333,8 @@ func release(ctx context.Context, names []string) error {
 	return err
 }
 
-// erase deletes the directory of a removed snapshot or fork whose dataset is gone. It deletes no directory
-// that holds more than the mark, the text file that describes the snapshot or fork.
+// erase deletes entry, the directory of a removed snapshot or fork whose dataset is gone. It deletes no
+// directory that holds more than the mark, the text file that describes the snapshot or fork.
 func (r dataDir) erase(entry string) error {
 	if err := unix.Unlinkat(r.fd(), entry, 0); err == nil || err == unix.ENOENT {
 		return nil

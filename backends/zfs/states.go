@@ -162,7 +162,7 @@ func thaw(ctx context.Context, states []string) (busy []string, err error) {
 	return busy, nil
 }
 
-// destroySnapshots destroys snapshots of a dataset in one transaction, or one by one if any of them
+// destroySnapshots destroys the snapshots names of a dataset in one transaction, or one by one if any of them
 // is in use. It returns those in use.
 func destroySnapshots(ctx context.Context, dataset string, names []string) (busy []string, err error) {
 	_, err = zfsCmd(ctx, "destroy", "-d", dataset+"@"+strings.Join(names, ","))

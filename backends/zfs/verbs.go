@@ -204,8 +204,8 @@ func (r dataDir) entry(ctx context.Context, m mark, do func() error) error {
 	return nil
 }
 
-// giveUp moves the directory of a half-made snapshot or fork to the trash. Sweep then finds out which of its
-// datasets exist.
+// giveUp moves entry, the directory of a half-made snapshot or fork, to the trash. Sweep then finds out which
+// of its datasets exist, and destroys these.
 func (r dataDir) giveUp(entry string) error { return r.discardAs(entry, undone) }
 
 // begin makes the directory of the snapshot or fork m, with the text file that describes it, in the trash,

@@ -79,7 +79,8 @@ func copyTree(path, old, new string) error {
 	})
 }
 
-// Program copies a program from one path to another, which must not exist, and lets every user run it.
+// Program copies the program at the path from to the path to, which must not exist, and lets every user run
+// it.
 func Program(to, from string) error {
 	src, err := os.Open(from)
 	if err != nil {

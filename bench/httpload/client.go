@@ -28,17 +28,17 @@ func (s *Server) Client(conns int) *Client {
 // Close closes the client's connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// New makes the sandbox called name.
+// New requests from the server to make the sandbox called name, and returns when it exists.
 func (c *Client) New(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodPost, "", map[string]any{"name": name}, nil)
 }
 
-// Remove removes the sandbox called name.
+// Remove requests from the server to remove the sandbox called name, and returns when that is done.
 func (c *Client) Remove(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodDelete, "/"+name, nil, nil)
 }
 
-// Exec runs a command in the sandbox called name, waits for its end and returns its standard output.
+// Exec runs the command args in the sandbox called name, waits for its end and returns its standard output.
 func (c *Client) Exec(ctx context.Context, name string, args ...string) (string, error) {
 	var r struct {
 		Exit   int
@@ -52,7 +52,8 @@ func (c *Client) Exec(ctx context.Context, name string, args ...string) (string,
 	return r.Stdout.Text, err
 }
 
-// call sends a request about the path below /v1/sandboxes, and decodes the reply into to unless that is nil.
+// call sends a request with the HTTP method and the JSON form of body about the path below /v1/sandboxes, and
+// decodes the reply into to unless that is nil.
 func (c *Client) call(ctx context.Context, method, path string, body, to any) error {
 	var sent io.Reader
 	if body != nil {

@@ -15,9 +15,10 @@ import (
 // clients is how many clients send requests at once while rounds are measured.
 const clients = 2
 
-// Measure measures n rounds of requests to the server, in each of which a client makes a sandbox, runs true in it and
-// removes it. It measures fewer first instructions and commands in a running sandbox, and for comparison the same
-// command without a sandbox and in one of the program sandlock. workspace is the server's.
+// Measure measures n rounds of requests to the server, in each of which a client makes a sandbox, runs true
+// in it and removes it. Less often it measures the time until the first instruction of a command in a new
+// sandbox, a command in a running sandbox, and for comparison the same command without a sandbox and in one
+// of the program sandlock. workspace is the server's.
 func (s *Server) Measure(ctx context.Context, n int, workspace string) ([]timing.Sample, error) {
 	if _, err := s.Round(ctx, 2*clients, clients); err != nil { // not counted
 		return nil, err
@@ -38,7 +39,8 @@ func (s *Server) Measure(ctx context.Context, n int, workspace string) ([]timing
 	return append(samples, alone...), err
 }
 
-// alone measures single commands in turns: in a new sandbox, in a running one, without a sandbox and by sandlock.
+// alone measures single commands in turns, n of each: in a new sandbox of workspace, in a running one,
+// without a sandbox and by the program sandlock.
 func (s *Server) alone(ctx context.Context, n int, workspace string) (_ []timing.Sample, err error) {
 	c := s.Client(clients)
 	defer c.Close()

@@ -25,7 +25,8 @@ type Server struct {
 	log     string
 }
 
-// startTimeout bounds how long [Start] waits until the server answers.
+// startTimeout bounds how long [Start] waits until the server answers. After that it ends the server and
+// returns an error with the server's output.
 const startTimeout = time.Minute
 
 // Start starts the program snapfs at path as a server of the state directory. Sandboxes are copies of the

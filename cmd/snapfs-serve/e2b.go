@@ -16,7 +16,9 @@ import (
 )
 
 // newE2B returns the handler of the protocol of E2B, a hosted service for sandboxes, by which that service's
-// clients use snapfs instead. listen is the server's address. The caller closes the handler.
+// clients use snapfs instead. listen is the server's address, open opens the engine, and helper reads and
+// writes files in sandboxes. The caller closes the handler. ErrDenied: without a key file, listen must be a
+// loopback address.
 func newE2B(c *serve.E2BConfig, listen string, open func(context.Context) (*engine.Engine, error), helper *files.Helper) (*e2b.Server, error) {
 	const op = "serving E2B"
 	o := e2b.Options{

@@ -59,7 +59,8 @@ func execute(args []string, out, stderr io.Writer) int {
 }
 
 // explain returns the status with which snapfs.exe exits. If status, that of wsl.exe, means that the
-// distribution has no snapfs, explain prints a hint to stderr.
+// distribution place has no snapfs, explain prints a hint to stderr. To find out, it starts program, which is
+// wsl.exe, with the environment env.
 func explain(place wsl.Place, program string, env []string, status int, stderr io.Writer) int {
 	there := func(name string) bool {
 		status, err := handover.Quietly(program, place.Probe(name), env)

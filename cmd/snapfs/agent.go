@@ -34,8 +34,8 @@ protected and what is not.`,
 	return cmd
 }
 
-// setupFlags select which configuration of a coding agent `snapfs agent` changes: that of the project or of
-// the user.
+// setupFlags select which configuration of a coding agent `snapfs agent` changes, that of the project or of
+// the user, and which hooks it installs there. yes leaves out the question.
 type setupFlags struct{ project, all, preview, yes bool }
 
 func (f *setupFlags) add(cmd *cobra.Command) {
@@ -44,8 +44,8 @@ func (f *setupFlags) add(cmd *cobra.Command) {
 	cmd.ValidArgs = agentsetup.Agents
 }
 
-// setup returns the changes that install snapfs's hooks in the configuration of a coding agent. The agent
-// then runs `snapfs hook` before and after each call of a tool. more holds flags with which it does so.
+// setup returns the changes that install snapfs's hooks in the configuration of the coding agent with this
+// name. The agent then runs `snapfs hook` before and after each call of a tool, with the flags in more.
 func (a *app) setup(f setupFlags, agent string, more []string) (agentsetup.Setup, error) {
 	s := agentsetup.Setup{Agent: agent, Flags: more, Preview: f.preview}
 	if f.all {

@@ -55,7 +55,8 @@ agent ended with status 0, reached no limit and changed nothing, unless --name i
 	return cmd
 }
 
-// agentRun runs a coding agent in a sandbox of its own, and prints afterwards what it changed.
+// agentRun runs a coding agent, with args as its arguments, in a sandbox of its own, and prints afterwards
+// what it changed.
 func (a *app) agentRun(ctx context.Context, flags *requestFlags, agent string, args []string) error {
 	if !flags.given.Changed("profile") {
 		flags.profile = "agent-" + agent

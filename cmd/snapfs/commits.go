@@ -135,7 +135,7 @@ func gitArgs(g gitresult.Options) string {
 	return ""
 }
 
-// check returns a usage error for flags about commits that exclude each other.
+// check returns a usage error if flags about commits are set that exclude each other.
 func (g *gitFlags) check() error {
 	switch {
 	case g.Squash && strings.TrimSpace(g.Message) == "":

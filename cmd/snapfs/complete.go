@@ -72,8 +72,8 @@ func (a *app) completeState(_ *cobra.Command, args []string, _ string) ([]string
 	return nil, noFiles
 }
 
-// completeStates completes the first argument to sandbox@state, and then to a range of the sandbox's
-// snapshots.
+// completeStates completes the first argument to a snapshot, as sandbox@snapshot, and the second, after the
+// name of a sandbox, to a range of its snapshots.
 func (a *app) completeStates(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 1 {
 		return nil, cobra.ShellCompDirectiveDefault

@@ -281,8 +281,8 @@ func (d *differ) print(cmd *cobra.Command, changes *compare.Changes) error {
 	})
 }
 
-// inSandbox returns the paths made absolute. They are relative to the current directory if that lies in the
-// sandbox's workspace, otherwise to the workspace.
+// inSandbox returns the paths, arguments of a command about the sandbox called name, made absolute. They are
+// relative to the current directory if that lies in the sandbox's workspace, otherwise to the workspace.
 func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) {
 	workspace, err := e.WorkspaceOf(name)
 	if err != nil {

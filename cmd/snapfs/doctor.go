@@ -162,8 +162,8 @@ func (a *app) examine(ctx context.Context, req hostfs.Request, dir string) (*exa
 	return d, ctx.Err()
 }
 
-// try runs /bin/true in a new sandbox of dir, removes the sandbox, and notes in d whether and how fast that
-// worked.
+// try runs /bin/true in a new sandbox, which req describes, with dir as the working directory, removes the
+// sandbox, and notes in d whether and how fast that worked.
 func (d *examination) try(ctx context.Context, e *engine.Engine, req hostfs.Request, dir string) error {
 	start := time.Now()
 	s, err := e.Run(ctx, req, engine.Command{Args: []string{"/bin/true"}, Dir: dir})

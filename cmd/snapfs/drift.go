@@ -78,8 +78,8 @@ diff, exec, snapshot and rollback print a line about drift if they find some wit
 	return cmd
 }
 
-// followDrift prints a report of the drift at each change of the real tree, until ctx ends. A report lists
-// only paths that the last one did not have.
+// followDrift prints a report of the drift of the sandbox called name at each change of the real tree, until
+// ctx ends. A report lists only paths that the last one did not have, those in workspace relative to it.
 func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace string) error {
 	known := map[compare.DriftPath]bool{}
 	err := e.Supervise.FollowDrift(ctx, name, func(r compare.DriftReport) error {

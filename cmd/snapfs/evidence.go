@@ -41,7 +41,7 @@ stored as salted digests only. docs/evidence.md says what the record proves.`,
 }
 
 // An exported is the JSON form of `snapfs evidence export`, which writes the signed statements about a
-// sandbox to a file.
+// sandbox to a file. Root is the root of the Merkle tree over them; Ended is set if they are complete.
 type exported struct {
 	Sandbox string `json:"sandbox"`
 	File    string `json:"file"`
@@ -213,7 +213,8 @@ func (a *app) verifyOptions(keyFile, earlier string) (o bundle.Options, err erro
 	return o, err
 }
 
-// maxEvidence is the largest size in bytes of a file that `snapfs evidence` reads.
+// maxEvidence is the largest size in bytes of a file that `snapfs evidence` reads. It does not read beyond
+// that, so a larger file does not verify.
 const maxEvidence = 4 << 30
 
 // readEvidence reads exported evidence from a file, which is not trusted and may have at most maxEvidence
@@ -242,7 +243,7 @@ func printVerdicts(w io.Writer, r bundle.Report) error {
 	return nil
 }
 
-// verdictError returns an error for the first failed check of the evidence in file, or nil.
+// verdictError returns an error for the first check of the report r that the evidence in file failed, or nil.
 func verdictError(file string, r bundle.Report) error {
 	for _, v := range r.Verdicts {
 		if v.Fault == bundle.NoBase {

@@ -6,9 +6,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The exit statuses of snapfs itself. A command such as `snapfs run`, with the annotation passesStatus, exits with
-// the status of the command that it runs (128 and the signal's number for a killed one). Therefore the failures of these commands themselves
-// have the numbers that shells and container tools reserve.
+// The exit statuses of snapfs itself. A command such as `snapfs run`, with the annotation passesStatus, exits
+// with the status of the command that it runs (128 and the signal's number for a killed one). If such a
+// command of snapfs fails itself, its status is one of the numbers that shells and container tools reserve.
 const (
 	exitOK          = 0
 	exitFailure     = 1

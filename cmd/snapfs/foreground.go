@@ -56,7 +56,7 @@ func (f *foreground) enter() bool {
 }
 
 // restore sets the person's terminal back to the mode that it had, if snapfs has changed it. over is set when
-// the command has ended.
+// the command has ended: after that, snapfs does not change the mode again.
 func (f *foreground) restore(over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +85,7 @@ func (f *foreground) ended() bool {
 }
 
 // stopTime is how long snapfs waits until SIGTSTP, which it has sent to itself, stops it. In a process group
-// that no shell controls, the kernel ignores that signal.
+// that no shell controls, the kernel ignores that signal; snapfs then goes on.
 const stopTime = 100 * time.Millisecond
 
 // suspend stops the command and snapfs's own process group, as Ctrl-Z does, and returns when

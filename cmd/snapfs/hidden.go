@@ -21,8 +21,9 @@ func mentionsOf(command engine.Command, tty *terminal) attempts.Mentions {
 	return attempts.Mentions{Args: command.Args, Output: tty.tail(), Dir: command.Dir, Home: home}
 }
 
-// printHidden prints which of the paths that a failed command mentions are hidden from its sandbox, and then hints.
-// It does not say that the command failed for them, which is not known.
+// printHidden prints which of the paths that a failed command mentions are hidden from its sandbox, with the
+// command's exit status, and then hints. It does not say that the command failed for them, which is not
+// known.
 func (a *app) printHidden(status int, hidden []attempts.HiddenPath, hints ...string) {
 	for i, h := range hidden {
 		text := pathlist.Printable(h.Path) + " is hidden from the sandbox"

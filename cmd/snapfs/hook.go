@@ -24,8 +24,8 @@ const (
 	hookBlocks = 2 // the agent refuses the call of the tool, and the model reads the line
 )
 
-// maxEvent is the largest event, in bytes, that `snapfs hook` reads from a coding agent. The event describes
-// a tool call and contains its result.
+// maxEvent is how many bytes of an event from a coding agent `snapfs hook` reads at most. The event describes
+// a tool call and contains its result. A longer one is cut off, and so is an error.
 const maxEvent = 64 << 20
 
 func newHook(a *app) *cobra.Command {
@@ -68,8 +68,9 @@ the agent must not make, because it would run outside of its sandbox.`,
 	return cmd
 }
 
-// hook handles one event, such as a tool call, that a coding agent sends to `snapfs hook`. Its errors have
-// the exit statuses that the agent expects of a hook.
+// hook handles one event, such as a tool call, that a coding agent sends to `snapfs hook`. name is the
+// agent's name for that kind of event, such as PreToolUse. Its errors have the exit statuses that the agent
+// expects of a hook.
 func (a *app) hook(ctx context.Context, h *agenthook.Handler, flags *requestFlags, name string) error {
 	data, err := io.ReadAll(io.LimitReader(os.Stdin, maxEvent))
 	if err == nil {
@@ -143,11 +144,13 @@ func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 	return nil
 }
 
-// previewTime is how long `snapfs hook` lets a command run to show its effects, unless SNAPFS_PREVIEW_TIME says
-// another time.
+// previewTime is how long `snapfs hook` lets a command run in a throw-away clone, to show its effects to the
+// person who decides about the real call, unless SNAPFS_PREVIEW_TIME says another time. Then it ends the
+// command.
 const previewTime = 10 * time.Second
 
-// viewer returns a function that finds the program snapfs-fuse, which shows a sandbox's files on the host.
+// viewer returns a function that finds the program snapfs-fuse. That program shows a sandbox's files in a
+// directory of the host, for `snapfs open` and for coding agents whose tools read there.
 func viewer(a *app) func() ([]string, error) {
 	return func() ([]string, error) {
 		program, err := run.Beside("snapfs-fuse", a.ui.notice)

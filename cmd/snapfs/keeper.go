@@ -27,7 +27,8 @@ func newSupervisor(a *app) *cobra.Command {
 	}
 }
 
-// newStandby returns the hidden command of a process that supervises one sandbox after another for a server.
+// newStandby returns the hidden command of a process that supervises one sandbox after another for `snapfs
+// serve`, so that the server need not start a process for each.
 func newStandby(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "standby state-directory",

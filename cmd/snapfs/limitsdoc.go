@@ -32,8 +32,8 @@ The memory limit counts what lies in /tmp, /dev/shm and /run in memory, too, and
 holds at most as much. Without limits /tmp holds at most half of this host's memory,
 /dev/shm a fifth and /run a tenth.`
 
-// limitsTable returns a row for each limit with a value: its name, the kind of its value, its
-// bounds, and the effect of a value above the host's capacity.
+// limitsTable returns, for help and documents, a row for each limit with a value: its name, the kind of its
+// value, its bounds, and the effect of a value above the host's capacity.
 func limitsTable() [][5]string {
 	rows := [][5]string{{"limit", "least", "most", "larger than the host", "reason for the least"}}
 	for _, l := range new(catalog.Limits).Fields() {

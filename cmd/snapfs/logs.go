@@ -30,8 +30,9 @@ type startedDocument struct {
 	ID      int    `json:"id"`
 }
 
-// detach starts a command in the background of the sandbox called name, for `snapfs exec --detach`, and
-// prints its number.
+// detach starts the command args in the background of the sandbox called name, for `snapfs exec --detach`,
+// and prints its number. dir and pass are the working directory and the names of environment variables to
+// pass (see startIn). With prove a self-test runs first; room says what to do without capacity.
 func (a *app) detach(ctx context.Context, name, dir string, pass, args []string, prove bool, room admissionFlags) error {
 	when, err := room.admission(a.ui)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// An openDocument is the JSON form of `snapfs open`.
+// An openDocument is the JSON form of `snapfs open`, which shows a sandbox's workspace in a directory of the
+// host.
 type openDocument struct {
 	// Sandbox is the sandbox's name, and Path the directory of the host that shows its workspace, "" once it is closed.
 	Sandbox string `json:"sandbox"`

@@ -61,9 +61,9 @@ func (a *app) writePage(ctx context.Context, file string, changes *compare.Chang
 	})
 }
 
-// replacePage writes a review page to a temporary file and renames it to file, so that file never holds a
-// part of a page. Only its owner can read it, because changes may be private. It replaces nothing but an
-// empty file or an earlier page.
+// replacePage calls write, which writes a review page, for a temporary file and renames that to file, so that
+// file never holds a part of a page. Only its owner can read it, because changes may be private. It replaces
+// nothing but an empty file or an earlier page.
 func replacePage(file string, write func(io.Writer) (page.Written, error)) (written page.Written, err error) {
 	fail := func(err error) error {
 		return errs.With("writing the page", file, err)

@@ -112,7 +112,7 @@ func boundLines(all []planLine, most int, how string) (lines []planLine, left st
 }
 
 // shareDeep shortens a list of lines: neighbouring lines of one kind become one line if their paths lie in
-// the same directory deepLevels deep.
+// the same directory deepLevels (64) levels deep.
 func shareDeep(all []planLine) (lines []planLine) {
 	for i := 0; i < len(all); {
 		dir, n := deepDir(all[i].path), 1

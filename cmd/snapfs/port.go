@@ -39,8 +39,8 @@ does not change. snapfs net shows the connections.`,
 	return cmd
 }
 
-// A portsDocument is the JSON form of `snapfs port`: the new forwards, or without port
-// arguments all open ones.
+// A portsDocument is the JSON form of `snapfs port`, which opens ports of the host that lead into a sandbox:
+// the new forwards, or without port arguments all open ones.
 type portsDocument struct {
 	Sandbox string           `json:"sandbox"`
 	Ports   []supervise.Port `json:"ports"`

@@ -186,7 +186,8 @@ func (u *ui) promoted(p reconcile.Promoted, words promotedWords) {
 	u.printLeft(p.Left)
 }
 
-// printLeft prints the changed paths that [result] of the profile leaves in the sandbox.
+// printLeft prints the changed paths in left, which stay in the sandbox because the section [result] of its
+// profile does not name them.
 func (u *ui) printLeft(left []string) {
 	var texts []string
 	for _, path := range left {

@@ -96,7 +96,7 @@ func (b *board) draw(now time.Time) {
 	fmt.Fprint(b.ui.err, out.String())
 }
 
-// erase adds to out the control sequences that remove the table of attempts from the screen.
+// erase adds to out the control sequences that remove the table of a race's attempts from the screen.
 func (b *board) erase(out *strings.Builder) {
 	if b.drawn > 0 {
 		fmt.Fprintf(out, "\r\x1b[%dA\x1b[J", b.drawn)

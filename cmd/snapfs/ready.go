@@ -68,7 +68,8 @@ The exit status is 0 if the host is ready, else 7.`,
 	return cmd
 }
 
-// proveHint returns the command that makes a new result for a request, with the flags that were given.
+// proveHint returns, for a hint, the command that tests this host again for a sandbox such as r describes,
+// with the flags that were given. `snapfs ready` reports its result until that is too old.
 func proveHint(r hostfs.Request, given *pflag.FlagSet) string {
 	hint := "snapfs doctor --prove --evidence ready.evidence -C " + errs.Quoted(r.Workspace)
 	if use := r.Policy.Profile; use != nil && !use.Found {
@@ -89,8 +90,8 @@ func proveHint(r hostfs.Request, given *pflag.FlagSet) string {
 	return hint
 }
 
-// checklist measures the readiness of this host for a request, writes the record to a file, and prints the
-// points.
+// checklist tests whether this host is ready for sandboxes such as req describes, writes the signed result to
+// a file, and prints whether each tested point holds.
 func (a *app) checklist(ctx context.Context, req hostfs.Request, file string) error {
 	e, err := a.engine(ctx)
 	if err != nil {

@@ -119,8 +119,9 @@ func (a *app) forget(cmd *cobra.Command) error {
 	})
 }
 
-// have prints the identities of the named snapshots and partial files on this machine. On the sending machine
-// they are the input of --have, so that only differences are sent.
+// have prints the identities of the named snapshots and partial files on this machine: of the sandbox called
+// arg, or of all if arg is "". On the sending machine they are the input of --have, so that only differences
+// are sent.
 func (a *app) have(cmd *cobra.Command, arg string) error {
 	e, err := a.engine(cmd.Context())
 	if err != nil {

@@ -80,7 +80,8 @@ func (a *app) recordOf(text []byte, keyFile string) (*render.Record, error) {
 }
 
 // linesOf verifies text, the exported evidence about a sandbox, and returns its entries as events in an
-// exchange format, one a line. format names the format.
+// exchange format, one a line. format is one of the names of [render.Formats], such as that of OCSF or
+// CloudEvents.
 func (a *app) linesOf(text []byte, format string) ([]byte, error) {
 	r, err := a.recordOf(text, "")
 	if err != nil {

@@ -156,8 +156,8 @@ func checkVariables(pass []string) error {
 	return nil
 }
 
-// underProfile applies the profile to the request req. It prints a notice about a profile that snapfs has
-// found without a flag.
+// underProfile applies the profile of --profile, or one that it finds in the workspace, to the request req.
+// It prints a notice about a found profile, and about settings that the administrator's policy tightened.
 func (r *requestFlags) underProfile(ctx context.Context, a *app, req *hostfs.Request) error {
 	path := r.profile
 	if path != "" && path != profile.None && !policy.IsProfileName(path) {

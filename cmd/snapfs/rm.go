@@ -49,7 +49,8 @@ the name of each sandbox that it removed, and asks first on a terminal.`,
 	return cmd
 }
 
-// removeAll removes the sandboxes of this workspace, or of all workspaces, and prints their names.
+// removeAll removes the sandboxes of the workspace of the current directory, or with anywhere all sandboxes,
+// and prints their names. It asks the person first, unless yes is set.
 func (a *app) removeAll(ctx context.Context, e *engine.Engine, anywhere, yes bool) error {
 	var workspaces []string
 	if !anywhere {

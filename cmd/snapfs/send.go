@@ -60,8 +60,8 @@ or everything if that part differs. --have - reads from standard input.`,
 	return cmd
 }
 
-// mostHave is the largest size in bytes of the list that --have reads. It holds some hundred thousand
-// snapshots.
+// mostHave is the largest size in bytes of the list that --have reads; a longer one is an error. It holds
+// some hundred thousand snapshots.
 const mostHave = 16 << 20
 
 // readHave reads the list of the receiver's snapshots for --have, from file, or for "-" from standard input.

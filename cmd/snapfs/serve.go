@@ -187,7 +187,7 @@ func (a *app) completeServe(q *server) (err error) {
 }
 
 // addProtocols adds the protocols that --mcp and --e2b request to the configuration of the server. It checks
-// the flags that belong only to these.
+// the flags that apply only to these protocols.
 func (a *app) addProtocols(ctx context.Context, q *server) error {
 	own := []string{"socket", "listen", "tls-cert", "tls-key", "host", "stdio", "login", "workspace", "backend", "mcp", "e2b", "state", "json"}
 	for _, name := range []string{"e2b-key", "template", "max-timeout"} {

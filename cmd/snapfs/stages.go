@@ -52,7 +52,8 @@ every mistake with its line, column and fix, and explains each stage of "snapfs 
 	return cmd
 }
 
-// explainProfile prints a description of each stage of promotion that a profile has.
+// explainProfile prints a description of each stage of promotion that a profile has: its target and the
+// commands it runs. workspace is the directory that a promotion starts from.
 func explainProfile(w io.Writer, p *policy.Profile, workspace string) error {
 	var b strings.Builder
 	source := workspace
@@ -95,7 +96,8 @@ func explainCommand(c policy.Command) string {
 	return c.Name
 }
 
-// stageFlags hold the flags of `snapfs promote` about a promotion through the stages of a profile.
+// stageFlags hold the flags of `snapfs promote` about a promotion through the stages of a profile, such as
+// --to, which names the last stage.
 type stageFlags struct {
 	to, profile             string
 	resume, cancel, approve bool
@@ -110,8 +112,8 @@ func (f *stageFlags) add(a *app, cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("to", a.completeStage) //nolint:errcheck // the flag is there
 }
 
-// completeStage completes an argument in the shell to a stage of promotion, of those in the profile of the
-// sandbox.
+// completeStage completes an argument in the shell to the name of a stage of promotion, from the profile of
+// the sandbox args[0].
 func (a *app) completeStage(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	path, err := cmd.Flags().GetString("profile")
 	if path != "" && err == nil {

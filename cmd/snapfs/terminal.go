@@ -90,6 +90,7 @@ func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
 }
 
 // tail returns the last output of the command that passed through this process, which is that to a terminal.
+// If the command failed, snapfs searches it for paths that are hidden from the sandbox.
 func (t *terminal) tail() string {
 	tail := ""
 	if t.screen != nil {

@@ -41,7 +41,8 @@ func (a *app) tokens() (*token.Store, error) {
 	return token.Open(state), nil
 }
 
-// A newTokenDocument is the JSON form of `snapfs token new`, with the token's secret text.
+// A newTokenDocument is the JSON form of `snapfs token new`: a new API token, with the secret text that
+// clients of `snapfs serve` send.
 type newTokenDocument struct {
 	token.Token
 	Text string `json:"token"`

@@ -198,8 +198,8 @@ type promotionRow struct {
 	Changes int       `json:"changes"`
 }
 
-// rows returns the table of promotions that can be undone. Promotions of one group to the same path become
-// one row.
+// rows returns the table of promotions that can be undone. Promotions to the same path that are undone
+// together (a group) become one row.
 func rows(all []promote.Promotion) []promotionRow {
 	list := []promotionRow{}
 	for _, p := range all {

@@ -22,7 +22,7 @@ func newVersion(a *app) *cobra.Command {
 	}
 }
 
-// ownVersion returns the version of this program.
+// ownVersion returns the version of this program, as `snapfs version` prints it.
 func ownVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version

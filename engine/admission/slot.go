@@ -30,7 +30,8 @@ type Slot struct {
 const (
 	placePrefix = "place-"
 	// spares is how many files of free slots (permissions to run a sandbox) stay for reuse, because creating
-	// a file is slow (ext4 searches long for an inode).
+	// a file is slow (ext4 searches long for an inode). The file of a slot with a higher number is deleted
+	// when the slot is given back.
 	spares = 16
 	// recordSize is the fixed size in bytes of a slot file's content, larger than any content can be, so that
 	// one write replaces it.

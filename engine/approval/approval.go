@@ -67,8 +67,8 @@ func (n *Needed) String() string {
 }
 
 // byPath returns why a promotion of the change c needs approval because of its absolute path abs, such as a
-// shell's start file; "" if it does not. It also returns how many elements of the path the matching pattern
-// covers. A change of only the time needs no approval.
+// shell's start file; "" if it does not. by finds the rule. It also returns how many elements of the path the
+// matching pattern covers. A change of only the time needs no approval.
 func byPath(c *diff.Change, abs string, by *finder) (string, int) {
 	if c.Kind == diff.Modified && c.What&^diff.Time == 0 {
 		return "", 0

@@ -195,8 +195,8 @@ func (c *Checker) inOldEnvironment(p string, root *root) bool {
 // environmentFile is the name of the file at the top of each Python virtual environment, see PEP 405.
 const environmentFile = "pyvenv.cfg"
 
-// newEnvironments returns the Python virtual environments that the changes create as a whole: new directories
-// with a new pyvenv.cfg in them.
+// newEnvironments returns the paths of the Python virtual environments that the changes create as a whole:
+// new directories with a new pyvenv.cfg in them. Some rules need no approval of files in these.
 func newEnvironments(changes []diff.Change) (all []string) {
 	var dirs map[string]bool
 	for i := range changes {

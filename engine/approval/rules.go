@@ -329,8 +329,8 @@ type finder struct {
 	news []string
 }
 
-// lookup returns the rule for an absolute path as find does, without regard to the path before, and without
-// leaving a trace for the next.
+// lookup returns why a change of the absolute path abs needs approval, as find does, but uses and changes
+// nothing that the finder remembers of the path before.
 func (f *finder) lookup(abs string, link bool) (why string, depth int) {
 	other := finder{index: patterns(), top: f.top, news: f.news}
 	return other.find(abs, link)
@@ -358,8 +358,8 @@ func (f *finder) enter(dir string) {
 }
 
 // enterPackages notes in f whether rest, the end of the path dir, has the name of a directory with installed
-// packages. A rule that does not hold in such a directory holds for it as a whole if it lies inside of what
-// the rule names: a text editor also runs ~/.vim/pack/vendor.
+// packages, in which some rules do not apply. If that directory lies inside a path that any rule names,
+// everything in it needs approval for that rule: a text editor also runs ~/.vim/pack/vendor.
 func (f *finder) enterPackages(dir, rest string) {
 	at := len(dir) - len(rest)
 	for element := range strings.SplitSeq(rest, "/") {

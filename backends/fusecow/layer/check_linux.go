@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Problem is one inconsistency of layer directories, found by [Check]. A killed server does not cause any.
+// A Problem is one inconsistency of layer directories, in which a filesystem stores its changes, found by
+// [Check]. Killing the process that serves the filesystem does not cause any.
 type Problem struct {
 	Layer  string // path of the layer
 	What   string // a sentence that names the path in the tree
@@ -131,7 +132,7 @@ func (c *checker) layer(at logfile.Index, path string, top bool) error {
 }
 
 // log replays the log of the layer d up to the first invalid record, and reports whether the layer is clean:
-// whether its last server closed it properly.
+// whether its last server closed it properly. top is set for the topmost layer, whose log may be torn.
 func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 	all, err := d.ReadLog()
 	if err != nil {
@@ -178,9 +179,9 @@ func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 	return false, nil
 }
 
-// checkContents compares the content files of the layer d with its log. A frozen layer may still have content
-// that was about to be deleted. If the layer is not clean (its server was killed), only missing and copied
-// content files are reported, because the next mount recovers the rest.
+// checkContents compares the content files of the layer d with its log. A frozen layer (top is not set) may
+// have content that was about to be deleted. If the layer is not clean (its server was killed), only missing
+// and copied content files are reported, because the next mount recovers the rest.
 func (c *checker) checkContents(d *stackedLayer, clean, top bool) error {
 	there := map[uint64]bool{}
 	var index *pathIndex
@@ -229,7 +230,7 @@ func (c *checker) checkLinkCounts(top string) {
 }
 
 // wrongLinkCounts returns the inodes whose link count is wrong, each with the number of names that it really
-// has. A lower inode may have further names that nobody looked up.
+// has. A lower inode with too few names is not wrong: the others may never have been looked up.
 func (f *FS) wrongLinkCounts() map[*inode]int {
 	have := map[*inode]int{}
 	for _, dir := range f.inodes {

@@ -107,8 +107,8 @@ func sameEntry(x, y *inode, name string) bool {
 	return x.nameUnchanged(y, name) && y.nameUnchanged(x, name)
 }
 
-// nameUnchanged reports whether name in the directory n still leads to the lower entry of that name. n is nil
-// if no layer changed the directory; the result is then true if other, its other state, shows the lower.
+// nameUnchanged reports whether name in the directory n still leads to its lower entry. n is nil if no layer
+// changed the directory: then the result is true if other, its state in the other stack, shows the lower.
 func (n *inode) nameUnchanged(other *inode, name string) bool {
 	if n == nil {
 		return other != nil && other.lower != nil

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxCopy is how many bytes one [FS.Copy] copies at most, since [FS.Freeze] waits for a running copy.
+// maxCopy bounds the bytes of one [FS.Copy], which copies only so many: [FS.Freeze] waits for a running copy.
 const maxCopy = 64 << 20
 
 // Copy does copy_file_range(2) from the inode from, at off, to the inode to, at offset at. It shares blocks

@@ -332,7 +332,7 @@ func (f *FS) resize(n *inode, size int64) error {
 	return f.truncate(n, size)
 }
 
-// Fallocate does fallocate(2) with mode on the content of the inode id, which loses the privileges of lose.
+// Fallocate does fallocate(2) with mode for size bytes at off of the inode id, which loses privileges (lose).
 func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges) error {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -385,7 +385,7 @@ func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges)
 	})
 }
 
-// Seek returns the next offset of the inode id with data or in a hole, as lseek(2) with whence does.
+// Seek returns the next offset from off on of the inode id with data or in a hole, as lseek(2) with whence.
 func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {

@@ -200,8 +200,8 @@ func (f *detacher) detachName(dir *inode, name string) (whole bool, err error) {
 	return f.detach(n)
 }
 
-// splitLinks separates the detached files from hard links that are not in the inode table. Where the files
-// are promoted to, they are separate.
+// splitLinks separates the detached files from hard links that are not in the inode table: only the names in
+// the table stay links of one file. In the tree that they are promoted to they are separate files too.
 func (f *detacher) splitLinks() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -118,7 +118,8 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 	return stale, nil
 }
 
-// InodeCount returns the number of inodes in memory: changed ones, and those that the kernel has looked up.
+// InodeCount returns how many inodes are in memory: changed ones, and those that the kernel has looked up.
+// Before a switch the server waits until the number stops falling.
 func (f *FS) InodeCount() int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -255,7 +256,7 @@ func (h *handover) copy(dst int, n *inode) (reserved int64, err error) {
 	return reserved, h.to.copyTo(dst, src.Num, reserved, false)
 }
 
-// sameState reports whether n and m have equal attributes and content, so the kernel's cache stays valid.
+// sameState reports whether n and its counterpart m are equal, so that the kernel's cache of n stays valid.
 func (h *handover) sameState(n, m *inode) bool {
 	if n.changed != m.changed || n.attr != m.attr || n.target != m.target || n.sparse != nil || m.sparse != nil {
 		return false

@@ -39,7 +39,8 @@ func (f *FS) loadLower(n *inode) error {
 	})
 }
 
-// LateReads returns the lower files read after a change later than Options.Since: the fork saw newer content.
+// LateReads returns the paths of lower files that were read after a change later than Options.Since, the time
+// of the base: the fork saw newer content.
 func (f *FS) LateReads() []string { return f.lower.LateReads() }
 
 // saveOriginal saves the bytes of the lower file of n in the layer d, as merge base. If the file was read and

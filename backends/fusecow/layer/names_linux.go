@@ -173,7 +173,7 @@ func (f *FS) Make(id uint64, what New) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// addSubdirs adds by to dir's link count, which counts subdirectories, unless the lower does not count them.
+// addSubdirs adds the number by to dir's link count, unless the lower does not count subdirectories there.
 func addSubdirs(dir *inode, by int) {
 	if dir.nlink > 1 {
 		dir.nlink = uint32(int(dir.nlink) + by)
@@ -289,8 +289,8 @@ func (f *FS) dropLink(n *inode) {
 	f.markDirty(n)
 }
 
-// Rename does renameat2(2), without RENAME_WHITEOUT. The renamed inode keeps its lower
-// reference, so the entries of a renamed directory are not copied up.
+// Rename does renameat2(2) with flags, but not RENAME_WHITEOUT, from name in the directory fromID to toName
+// in toID. The inode keeps its lower reference, so the entries of a renamed directory are not copied up.
 func (f *FS) Rename(fromID uint64, name string, toID uint64, toName string, flags uint32) error {
 	from, err := f.inodeByID(fromID)
 	if err != nil {
@@ -366,7 +366,7 @@ func (f *FS) checkRename(n, to, old *inode, flags uint32) error {
 	return f.checkRemove(old)
 }
 
-// updateSubdirs adjusts the link counts of from and to after n replaced old, or changed places with it.
+// updateSubdirs adjusts the link counts of from and to after n replaced old or, with exchange, swapped names.
 func updateSubdirs(from, to, n, old *inode, exchange bool) {
 	if n.isDir() {
 		addSubdirs(from, -1)

@@ -244,8 +244,8 @@ func (f *FS) Readlink(id uint64) (target string, err error) {
 	return f.lower.Readlink(n.lower)
 }
 
-// OnStale registers notify, by which the server makes the kernel look a name up again. It is called in its
-// own goroutine for each name that the kernel knows and whose lower file was replaced by another one.
+// OnStale registers notify, by which the server makes the kernel look a name up again. notify runs in its own
+// goroutine for each name that the kernel knows and whose lower file was replaced by another one.
 func (f *FS) OnStale(notify func(dir uint64, name string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -64,7 +64,7 @@ func (l *listings) noteRead(opened *listing) {
 }
 
 // snapshotListings reads the names of dir, which is about to change, for all who have it open but have read
-// nothing yet. After an error they see it when they read. The caller holds FS.mu.
+// nothing yet. After an error each of these reads the names later. The caller holds FS.mu.
 func (f *FS) snapshotListings(dir *inode) {
 	l := &f.listings
 	l.mu.Lock()

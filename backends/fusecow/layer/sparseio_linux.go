@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyUpEdges copies up those blocks of the sparse upper n that a write to [off, end) would change only in
-// part. A block written up to the end of the file needs no copy. The caller holds the content lock and
-// writeMu.
+// copyUpEdges copies up those blocks of the sparse upper n that a write to [off, end) changes only in part. A
+// block written up to the file's end needs no copy. The caller holds the content lock and writeMu.
 func (f *FS) copyUpEdges(n *inode, p *sparse.Upper, fd int, off, end int64) error {
 	f.mu.RLock()
 	size := n.size
@@ -42,7 +41,7 @@ func (f *FS) copyUpEdges(n *inode, p *sparse.Upper, fd int, off, end int64) erro
 	return nil
 }
 
-// writeReserved writes data at offset at of n, and charges the space it took instead of the reserved bytes.
+// writeReserved writes data at offset at of n, open as fd, and charges its space in place of reserved bytes.
 func (f *FS) writeReserved(n *inode, fd int, data []byte, at, reserved int64) error {
 	err := sparse.WriteAll(fd, data, at)
 	f.mu.Lock()
@@ -64,8 +63,7 @@ func (f *FS) skipShown(n *inode, p *sparse.Upper, fd int, off, end int64) (int64
 }
 
 // zeroShown zeroes the part of [off, end) in which lower files show through the sparse upper n, since a hole
-// would show them. It returns the start of the rest, to be punched. The caller holds the content lock and
-// writeMu.
+// shows them. It returns the start of the rest, to punch. The caller holds the content lock and writeMu.
 func (f *FS) zeroShown(n *inode, p *sparse.Upper, fd int, off, end int64) (int64, error) {
 	shown := min(end, p.Shown())
 	if off >= shown {

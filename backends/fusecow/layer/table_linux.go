@@ -38,7 +38,7 @@ func (f *FS) lowerInode(dir *lower.Ref, name string, st *vfs.Stat) *inode {
 }
 
 // isSameInode reports whether the lower entry name in dir, with the same identity as the lower inode of n, is
-// a hard link of n. It returns false if the lower file was renamed: n still belongs to its first name.
+// a hard link of n. It returns false if the lower file was renamed: n still stands for its first name.
 func (f *FS) isSameInode(n *inode, dir *lower.Ref, name string, st *vfs.Stat) bool {
 	if n.lower.IsEntry(dir, name) {
 		return true
@@ -49,10 +49,11 @@ func (f *FS) isSameInode(n *inode, dir *lower.Ref, name string, st *vfs.Stat) bo
 	return n.changed && !n.isDir() && st.Nlink > 1 || f.lower.StillLeads(n.lower)
 }
 
-// maxAliases is how many further lower names (hard links) are remembered for one inode; each takes memory.
+// maxAliases is how many further lower names (hard links) are remembered for one inode, since each takes
+// memory. Of more names the kernel is not notified if the file is replaced, see [FS.notifyStale].
 const maxAliases = 8
 
-// addAlias records a further lower name (a hard link) of n, for when the first name is gone from the lower.
+// addAlias records a further lower name (a hard link) of n, for [FS.notifyStale] to notify the kernel of.
 func (f *FS) addAlias(n *inode, dir *lower.Ref, name string) {
 	if n.isDir() || n.lower.IsEntry(dir, name) || len(f.aliases[n]) == maxAliases {
 		return

@@ -10,9 +10,8 @@ import (
 )
 
 // usage counts the disk space and inodes of the layers of an [FS]. Each layer has a slot (a counter), of its
-// own or of a quota. Content is charged by the blocks that the filesystem has allocated, up to the end of the
-// file. Space for a write is reserved beforehand by an upper bound, so that concurrent writers never exceed
-// the quota together.
+// own or of a quota. Content is charged by its allocated blocks, up to the end of the file. Space for a write
+// is reserved beforehand by an upper bound, so that concurrent writers never exceed the quota together.
 //
 // The slots and the quota change under both freezing and mu, so holding either is enough to read them.
 type usage struct {
@@ -59,7 +58,7 @@ func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 func (f *FS) topSlot() *quota.Slot { return f.slots[f.top()] }
 
 // newSlot returns a counter of disk space for a new top layer at path. If the filesystem has a quota, the
-// counter belongs to it and has its limit; otherwise the counter has no limit.
+// counter is in the quota's file and counts for its limit; otherwise it has no limit.
 func (f *FS) newSlot(path string) (*quota.Slot, error) {
 	if f.quota == nil {
 		return &quota.Slot{}, nil

@@ -1,15 +1,17 @@
 package layer
 
 // A View is one of the FUSE mounts that show a part of a read-only lower. A lower is shown either whole by
-// one mount, or by two that overlayfs stacks, Cached above Uncached. See package mount for the reason.
+// one mount, or by two that overlayfs stacks, Cached above Uncached: the kernel can leave out requests to
+// open files or for their extended attributes only for a whole mount, and does for Cached.
 type View uint8
 
 const (
 	// Whole is the FUSE mount that shows the whole lower. For an inode it means: no view is assigned yet.
 	Whole View = iota
-	// Cached is the FUSE mount of directories, and of small files without extended attributes or more links.
+	// Cached is the FUSE mount of directories, and of small files that have one name and no extended
+	// attributes.
 	Cached
-	// Uncached is the FUSE mount of all other files, and of all entries of directories that only it has.
+	// Uncached is the FUSE mount of all files that Cached lacks, and of entries of directories only it has.
 	Uncached
 )
 

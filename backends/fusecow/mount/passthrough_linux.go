@@ -46,7 +46,7 @@ const (
 	// occupies its space until then.
 	idleTime = 2 * time.Second
 	// maxIdle bounds the number of closed files that stay registered with the kernel for direct reading,
-	// since each takes an open descriptor.
+	// since each takes an open descriptor. Beyond it the one closed longest ago is unregistered.
 	maxIdle = 4096
 )
 

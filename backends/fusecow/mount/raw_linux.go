@@ -216,9 +216,9 @@ func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return status(r.f.Fallocate(in.NodeId, in.Mode, int64(in.Offset), int64(in.Length), privilegesLost(in.Uid)))
 }
 
-// privilegesLost returns the privileges that a file loses to a request of a user that changes
-// it without WRITE, such as FALLOCATE. These requests do not say whether to clear set-id bits.
-// Where the kernel sends no user either, it clears them itself (file_modified, Linux 6.0).
+// privilegesLost returns the privileges that a file loses to a request of the user uid that changes it
+// without WRITE, such as FALLOCATE. These requests do not say whether to clear set-id bits. Where the kernel
+// sends no user either, it clears them itself (file_modified, Linux 6.0).
 func privilegesLost(uid uint32) layer.Privileges {
 	const nobody = 1<<32 - 1
 	if uid != 0 && uid != nobody {

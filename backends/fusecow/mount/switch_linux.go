@@ -51,8 +51,8 @@ func (s *Server) handOver(next *layer.FS, then func() error) (names []logfile.Na
 	return names, stale, err
 }
 
-// forgetWait bounds the wait for the kernel to forget unused inodes before the mounts show another state,
-// because the switch copies the content of those that it still knows.
+// forgetWait bounds the wait for the kernel to forget unused inodes before the mounts show another state. The
+// switch copies the content of inodes that the kernel still knows then.
 const forgetWait = 100 * time.Millisecond
 
 // forgetNames makes the kernel drop these names from its cache, since another state of the tree is served

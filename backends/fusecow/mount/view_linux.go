@@ -14,7 +14,8 @@ import (
 // files, and disables both requests. The uncached view, below it, has the other files, and shows the
 // directories of the cached view as empty ones.
 
-// viewOf returns the handler of FUSE requests for a view: all of the tree, or the part that the view names.
+// viewOf returns the handler of FUSE requests for a view: all itself for the whole tree, or a handler above
+// it that shows the part that the view names.
 func viewOf(all raw, view layer.View) fuse.RawFileSystem {
 	switch view {
 	case layer.Cached:

@@ -18,8 +18,8 @@ import (
 
 const word = "serve"
 
-// Program returns the command that makes this test binary serve a tree as a process of its own. It serves as
-// Place.Server.
+// Program returns the command that makes this test binary serve a tree as a process of its own. A
+// [snapshot.Place] takes it as Server.
 func Program() ([]string, error) { return []string{"/proc/self/exe", word}, nil }
 
 // Driver returns the driver d with this test binary as the server of its trees.

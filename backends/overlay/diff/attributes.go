@@ -109,15 +109,15 @@ func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
 }
 
 // same reports whether the extended attribute attr of the open file fd already has this value, as when a
-// security module has set it.
+// security module has set it: then the merge need not set it, which may be forbidden.
 func (m *merger) same(fd int, attr, value string) bool {
 	has, err := vfs.GetXattr(fd, "", attr)
 	return err == nil && string(has) == value
 }
 
 // grantRead gives an ordinary user the permission to read the user's own file of mode 000, the entry s of a
-// layer, while it is copied; revoke takes it back. A process killed meanwhile leaves the changed mode; root
-// needs no permission.
+// layer, while a merge copies it; revoke takes it back. A process killed meanwhile leaves the changed mode;
+// root needs no permission.
 func (m *merger) grantRead(s *Stack) (revoke func(), err error) {
 	var undo []func()
 	revoke = func() {

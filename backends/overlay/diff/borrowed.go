@@ -100,8 +100,8 @@ func (l *redirectFinder) dir(s *Stack, name string) error {
 	return nil
 }
 
-// names adds to the set names the name of each entry that one layer, that with the index layer, has in the
-// directory dir. The finder looks each of these names up for a redirect.
+// names adds to the set names the names that the layer with the index layer has in the directory dir. The
+// finder looks each of these up for a redirect.
 func (l *redirectFinder) names(layer int, dir string, names map[string]bool) error {
 	f, err := store.OpenIn(l.roots[layer], dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

@@ -124,8 +124,9 @@ func (t *changeLister) layer(tree string) error {
 
 // emit yields the path name as changed; with tree, everything inside may be changed too. It omits a path
 // inside a directory that was yielded with tree, because the caller compares that whole directory, except for
-// renamed directories and what is inside them. from says where a directory with a redirect was in the base. A
-// directory that is lost is yielded even inside another directory, but not as lost inside another lost one.
+// renamed directories and what is inside them. from says where a directory with a redirect was in the base.
+// If that former path is gone (from.lost), the directory is yielded even inside another one, but not as lost
+// inside another lost one.
 func (t *changeLister) emit(name string, tree bool, from formerPath) error {
 	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
 	if from.lost != "" && inside(t.lost) {
@@ -146,9 +147,9 @@ func (t *changeLister) emit(name string, tree bool, from formerPath) error {
 	return nil
 }
 
-// visit yields a directory of a layer and its entries that are not directories as changed. It sets Tree,
-// which stands for everything inside, if the directory hides the layers below (opaque), has a redirect, or is
-// unreadable for this user. It returns the subdirectories to visit.
+// visit yields the directory name of a layer and its entries that are not directories as changed. It sets
+// Tree, which stands for everything inside, if the directory hides the layers below (opaque), has a redirect,
+// or is unreadable for this user (err). It returns the subdirectories to visit.
 func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
@@ -172,8 +173,8 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 	return dirs, err
 }
 
-// directory yields a directory other than the root as changed. It sets Tree if the directory replaces the one
-// that the layers below have there.
+// directory yields the directory at the path name, not the root, as changed. It sets Tree if the directory
+// replaces the one that the layers below have there.
 func (t *changeLister) directory(name string, dir *os.File) error {
 	whole, redirected, err := t.isWhole(dir)
 	var from formerPath

@@ -57,8 +57,8 @@ type detacher struct {
 
 type fileID struct{ dev, ino uint64 }
 
-// A linkOf is a file with several hard links that is copied into the upper layer once: name is to become a
-// hard link to the copy, which has the name first.
+// A linkOf is a further name of a file with several hard links, of which only one is copied into the upper
+// layer: name is to become a hard link to the copy, which is at the path first.
 type linkOf struct{ name, first string }
 
 // copyAll lets the kernel copy up the entries in what, in a mount of the fork whose root is the descriptor
@@ -135,8 +135,8 @@ func (r *detacher) seen(name string, st *vfs.Stat) bool {
 	return recordCache
 }
 
-// countBytes adds the size of a file that is not in the upper layer yet to the bytes that a copy up will
-// need, for the check of free space.
+// countBytes adds the size of the file name, if it is not in the upper layer yet, to the bytes that a copy up
+// will need, for the check of free space.
 func (r *detacher) countBytes(_ int, _, name string, st *vfs.Stat) error {
 	if !st.IsRegular() || r.seen(name, st) {
 		return nil
@@ -166,7 +166,8 @@ func (r *detacher) checkSpace() error {
 }
 
 // copyUp makes the kernel copy the entry last of the directory dir up, with its content: it opens a file for
-// writing and writes nothing, and sets the times of any other entry to their present values.
+// writing and writes nothing, and sets the times of any other entry to their present values. name is the
+// entry's path in the tree.
 func (r *detacher) copyUp(dir int, last, name string, st *vfs.Stat) error {
 	if r.seen(name, st) {
 		return nil
@@ -238,7 +239,8 @@ func (r *detacher) link(l linkOf) error {
 	return store.SetTimes(int(dir.Fd()), l.name, before)
 }
 
-// opaque marks a directory of the upper layer as opaque: overlayfs then reads nothing of it from below.
+// opaque marks the directory name of the upper layer as opaque: overlayfs then reads nothing of it from
+// below.
 func (r *detacher) opaque(name string) error {
 	dir, err := store.OpenIn(r.upper, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

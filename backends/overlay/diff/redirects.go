@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A formerPath says where a directory with a redirect attribute was before the sandbox renamed it.
+// A formerPath says where a directory with a redirect attribute was before the sandbox renamed it, and
+// whether the directory still shows all that it did. Comparing a sandbox with its base needs both.
 type formerPath struct {
 	// lost is the path in the lower tree from which the directory should read its entries, if
 	// no directory is there any more; else "".
@@ -59,7 +60,8 @@ func (r *redirectChecker) formerPathOf(name string, layer int) (from formerPath,
 	return formerPath{lost: s.LowerPath()}, nil
 }
 
-// onlyIn reports whether of the first n layers only that with this index has the directory.
+// onlyIn reports whether, of the first n layers, only the one with the index layer has the directory that was
+// looked up: no other of them changed its entries.
 func (s *Stack) onlyIn(layer, n int) bool {
 	for j, has := range s.Has[:n] {
 		if has != (j == layer) {

@@ -271,8 +271,9 @@ type labeller struct {
 	id  uint32
 }
 
-// visit gives a directory and then its files the quota project id, and returns the subdirectories to visit.
-// New files inherit the id of the directory.
+// visit gives a directory of the layer and then its files the quota project id, and returns the paths of the
+// subdirectories to visit. name is the directory's path in the layer, and err the error of opening it. New
+// files inherit the id of the directory.
 func (m labeller) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -297,8 +298,8 @@ func (m labeller) visit(name string, dir *os.File, err error) (dirs []string, _ 
 	return dirs, err
 }
 
-// file sets the quota project id of the entry of the directory dir if it is a regular file; other files
-// cannot be opened without side effects.
+// file sets the quota project id of the file called entry in the directory dir if it is a regular one; other
+// files cannot be opened without side effects.
 func (m labeller) file(dir int, entry []byte) error {
 	st, err := vfs.Lstat(dir, string(entry))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsRegular() {

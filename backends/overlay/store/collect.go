@@ -128,9 +128,9 @@ func (c *LiveLayers) add(r *Record) {
 	}
 }
 
-// ctimeResolution is the age from which on a file's ctime is certainly earlier than that of
-// any later change, because the clocks of filesystems advance at least every hundredth of a
-// second.
+// ctimeResolution is the age from which on a file's ctime is certainly earlier than that of any later change,
+// because the clocks of filesystems advance at least every hundredth of a second. A record read sooner after
+// its last change is not used from the cache.
 const ctimeResolution = 50 * time.Millisecond
 
 // read returns the record id in the directory dir, which fd has open, from the cache, unless its file has
@@ -181,8 +181,8 @@ func (s *Store) clearLayers(c *LiveLayers, free func(c *LiveLayers, layer string
 	return err
 }
 
-// readDir lists a directory of the store. It returns nothing if the directory does not exist, because no
-// process has made the layout yet.
+// readDir lists the directory dir of the store. It returns nothing if the directory does not exist, because
+// no process has made the store's directories yet.
 func readDir(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

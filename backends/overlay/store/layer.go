@@ -152,8 +152,8 @@ func SetTimes(fd int, path string, st vfs.Stat) error {
 	return nil
 }
 
-// Shorten returns the list layers, topmost first. If the list is long and a merged layer replaces the lowest
-// ones, that layer stands in place of them.
+// Shorten returns the list layers, topmost first, for a new snapshot or fork. If the list is longer than the
+// first of Store.ChainLimits and a merged layer replaces the lowest ones, that layer stands in place of them.
 func (s *Store) Shorten(layers []string) []string {
 	if len(layers) < 2 { // there is nothing to merge
 		return layers

@@ -15,8 +15,9 @@ import (
 // The files of removed records are reused, for the same reason as layers (see spare.go): they lie
 // in old/, and Sweep leaves maxSpare of them there.
 
-// writeRecord creates the record of a snapshot or fork at path. If the file of a removed record can be
-// reused, it fills and renames that, so that the record is never incomplete; otherwise it calls writeNew.
+// writeRecord creates the record of a snapshot or fork, the file path with the content text. If the file of a
+// removed record can be reused, it fills and renames that, so that the record is never incomplete; otherwise
+// it calls writeNew.
 func (s *Store) writeRecord(path string, text []byte) error {
 	if own := s.takeOld(); own != "" {
 		err := writeOver(own, text)
@@ -85,7 +86,8 @@ func (s *Store) Retire(path string) error {
 	return err
 }
 
-// clearOld moves all but maxSpare files of removed records, which wait in old/ for reuse, into the trash.
+// clearOld moves all but maxSpare (32) files of removed records, which wait in old/ for reuse, into the
+// trash.
 func (s *Store) clearOld() error {
 	dir := filepath.Join(s.Dir, "old")
 	old, err := os.ReadDir(dir)

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSpare is the largest number of empty layers that wait in spare/ for reuse. Reusing them saves three
-// mkdir calls and avoids deleted inodes, which ext4 does not reuse for minutes (recently_deleted in
-// fs/ext4/ialloc.c) but examines in each search for a free one: a mkdir then takes half a millisecond instead
-// of twenty microseconds.
+// maxSpare is the largest number of empty layers that wait in spare/ for reuse; further ones are deleted.
+// Reusing them saves three mkdir calls and avoids deleted inodes, which ext4 does not reuse for minutes
+// (recently_deleted in fs/ext4/ialloc.c) but examines in each search for a free one: a mkdir then takes half
+// a millisecond instead of twenty microseconds.
 const maxSpare = 32
 
 // reuse makes an empty layer from spare/ the new layer of this name, by renaming it. It returns false if

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Walk calls visit for each directory of a layer, first for "", the root, and then for the
-// directories that visit returns. Only one directory is open at a time, so depth is unlimited;
-// symbolic links are not followed. visit gets the error for a directory that cannot be opened.
+// Walk calls visit for each directory of the layer at tree, first for "", the root, and then for the
+// directories that visit returns. Only one directory is open at a time, so depth is unlimited; symbolic links
+// are not followed. visit gets the error for a directory that cannot be opened.
 func Walk(tree string, visit func(name string, dir *os.File, err error) (dirs []string, _ error)) error {
 	root, err := vfs.OpenDir(unix.AT_FDCWD, tree)
 	if err != nil {
@@ -59,8 +59,8 @@ func Join(dir string, entry []byte) string {
 	return b.String()
 }
 
-// OpenIn opens the path name inside a layer, "" for its root directory root, without following symbolic links.
-// The caller closes the file.
+// OpenIn opens the path name inside a layer, "" for its root directory root, without following symbolic
+// links. flags are those of open(2). The caller closes the file.
 func OpenIn(root *os.File, name string, flags int) (*os.File, error) {
 	if name == "" {
 		name = "."

@@ -37,8 +37,8 @@ type lastName struct {
 	to     uint64
 }
 
-// Add updates the digest, the final state that a log describes, by the next record of the log. r is at the
-// fields of that record.
+// Add updates the digest, the final state that a log describes, by the next record of the log, which is of
+// that kind. r is at the fields of the record.
 func (g *Digest) Add(kind byte, r *Reader) {
 	before := r.rest
 	record := func() []byte { return before[:len(before)-len(r.rest)] }
@@ -94,8 +94,8 @@ func (g *Digest) Need(needed *Digest, kind byte, r *Reader) {
 	}
 }
 
-// needUnname adds the digest's last record of a name to needed, if that record makes the lower's entry
-// visible again. It cancels a record of a layer below.
+// needUnname adds to needed the digest's last record of name in the directory dir, if that says that the
+// lower's entry is visible again. A layer below has a record of the name, which it cancels.
 func (g *Digest) needUnname(needed *Digest, dir uint64, name string) {
 	if last, ok := g.names[dir][name]; ok && last.kind == KindUnname {
 		setName(needed.names, dir, name, last)

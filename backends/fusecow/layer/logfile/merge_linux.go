@@ -121,8 +121,8 @@ func (m *merger) checkSetAside(path string) error {
 	return nil
 }
 
-// records returns the log records of the layer that several are merged into, and links the content files to
-// which the records refer into that layer.
+// records returns the log records of the layer that several are merged into. It also links into that layer
+// the content files that these records name.
 func (m *merger) records() (Writer, error) {
 	needed := NewDigest()
 	for _, path := range m.Layers[:m.from] {

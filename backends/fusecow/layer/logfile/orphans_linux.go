@@ -176,11 +176,11 @@ func frameAt(all []byte, at int) (records []byte, ok bool) {
 	return records, checksum(records) == binary.LittleEndian.Uint32(all[at+4:])
 }
 
-// frameFollows reports whether a frame with records follows the broken one at offset at of a log. A crash is
-// the last thing to happen to a log, so in that case something else broke the frame. A frame of 64 KiB or
-// more is found only where the length of the broken one leads; a smaller one, like the last of a clean log,
-// at any offset. Eight zero bytes are an empty frame and count for nothing, because a crash may leave zeros.
-// Cost: a look at each byte.
+// frameFollows reports whether a frame with records follows the broken one at offset at of the log all. A
+// crash is the last thing to happen to a log, so in that case something else broke the frame. A frame of 64
+// KiB or more is found only where the length of the broken one leads; a smaller one, like the last of a clean
+// log, at any offset. Eight zero bytes are an empty frame and count for nothing, because a crash may leave
+// zeros. Cost: a look at each byte.
 func frameFollows(all []byte, at int) bool {
 	const most = 64 << 10
 	if len(all)-at < 8 {

@@ -55,8 +55,9 @@ func (d *Layer) RemoveTemp() error {
 	return nil
 }
 
-// lockLog opens and locks the log of the layer at path; the caller closes it. If [Layer.Replace] has replaced the
-// file meanwhile, it opens the new one. unix.EBUSY: another process has the lock.
+// lockLog opens with the flags of open(2), and locks, the log of the layer at path; the caller closes it. If
+// [Layer.Replace] has replaced the file meanwhile, it opens the new one. unix.EBUSY: another process has the
+// lock.
 func lockLog(path string, flags int) (*os.File, error) {
 	for {
 		log, err := os.OpenFile(path+"/log", flags|unix.O_NOFOLLOW, 0o600)

@@ -39,6 +39,7 @@ type FD struct {
 }
 
 // NewFDCache returns a cache of at most that many open descriptors of content files and lower directories.
+// Beyond the limit it drops those that were used least recently.
 func NewFDCache(most int) *FDCache { return &FDCache{limit: most, all: map[Key]*list.Element{}} }
 
 // Get returns an open descriptor of the file that key names: from the cache or else by calling open, whose

@@ -7,7 +7,8 @@ import (
 )
 
 // firstReads remembers, by path, in which state each lower file was when its content was first opened: a
-// program may write the file from the bytes it read then, however much later. It is full at maxReads files.
+// program may write the file from the bytes it read then, however much later. After maxReads files it adds no
+// more.
 type firstReads struct {
 	mu   sync.Mutex
 	seen map[string]Version
@@ -21,7 +22,7 @@ type Version struct {
 }
 
 // maxReads is the largest number of paths for which [firstReads] remembers the version that was first read.
-// Each takes about 150 bytes.
+// Each takes about 150 bytes. [Tree.ReadBefore] returns an unknown version for files opened after that.
 const maxReads = 100_000
 
 // add records the state st of the lower file at path, if this file is opened for the first time.

@@ -18,7 +18,7 @@ type lateReads struct {
 }
 
 // maxLate is how many paths of files that changed before they were read are listed, and maxLateBytes their
-// total length: the list fits into one message.
+// total length: the list fits into one message. Further files are not listed.
 const maxLate, maxLateBytes = 500, 64 << 10
 
 func (l *lateReads) add(o *Ref, changed vfs.Timestamp) {

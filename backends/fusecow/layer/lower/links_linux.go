@@ -45,7 +45,8 @@ var (
 )
 
 // The bounds of a new search for hard links: directory entries listed, and time. Finding one name on a
-// machine with millions of files would take minutes, or the name is not there.
+// machine with millions of files would take minutes, or the name is not there. A search that reaches a bound
+// ends without an error, and has reported only the links found so far.
 const (
 	maxEntries = 200_000
 	maxTime    = time.Second

@@ -1,5 +1,5 @@
-// Package quota counts the disk space and inodes of layers, and limits them, across processes.
-// It must not know mounted filesystems.
+// Package quota counts the disk space and inodes of layers, and limits them, across processes. It works on a
+// file with counters and knows no mounted filesystem; package layer changes the counters.
 package quota
 
 import (

@@ -74,8 +74,8 @@ func ReportsHoles(fd int) bool {
 	return false
 }
 
-// hasHugePages reports whether a tmpfs may use huge pages (huge= in tmpfs(5)), which become
-// data as a whole after one byte is written. It also returns true if it cannot find out.
+// hasHugePages reports whether the tmpfs of the descriptor fd may use huge pages (huge= in tmpfs(5)), which
+// become data as a whole after one byte is written. It also returns true if it cannot find out.
 func hasHugePages(fd int) bool {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {

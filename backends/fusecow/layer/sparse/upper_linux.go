@@ -38,8 +38,8 @@ func (p *Upper) Cut(at int64) *Upper {
 	return next
 }
 
-// In returns the [Upper], the list of files that show through holes, for fd: a copy in another layer of the
-// file that p describes.
+// In returns a copy of p, the list of files that show through the holes of an inode's file, for fd: a copy of
+// that file in another layer, whose identity the list then records.
 func (p *Upper) In(fd int) (*Upper, error) {
 	if p == nil {
 		return nil, nil
