@@ -205,9 +205,9 @@ func (m *merger) ensureParent(t *entry, taken map[string]*entry) (changed, moved
 	return changed, false, err
 }
 
-// obstacle returns a file of the merged tree, no directory, at a path where the sandbox has a parent
-// directory of t, which has an open conflict; nil for none. An answer that later takes the sandbox's version
-// of t would replace that file.
+// obstacle returns a file of the merged tree, no directory, at a path where the sandbox has a parent directory of t,
+// which has an open conflict; nil for none. taken has the file at each path of that tree. An answer that later takes
+// the sandbox's version of t would replace that file.
 func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 	if !t.has(mine) {
 		return nil

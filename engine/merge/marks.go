@@ -73,8 +73,8 @@ func endsCRLF(lines []string, i int) (crlf, known bool) {
 	return false, false
 }
 
-// HasMarkers reports whether a text still contains conflict markers with these side names:
-// all four, in order, each on its own line.
+// HasMarkers reports whether a text still contains a conflict with markers of these side names: all four markers, in
+// order, each on its own line.
 func HasMarkers(text []byte, mineName, realName string) bool {
 	want := []string{labelled(markerMine, mineName), labelled(markerBase, baseName), markerReal, labelled(markerEnd, realName)}
 	next := 0

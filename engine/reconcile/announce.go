@@ -10,12 +10,12 @@ func (rc *Reconciler) announce(kind string, rec *catalog.Record, data events.Dat
 	rc.events.Append(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witness has signed evidence of an act on a sandbox stored before the act. An error forbids the act.
+// witness stores signed evidence of an act on a sandbox, an event of type kind, before it. An error forbids the act.
 func (rc *Reconciler) witness(kind string, rec *catalog.Record, data events.Data) error {
 	return rc.events.Before(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witnessTurn has signed evidence of an undo or redo stored before it happens. An error forbids it.
+// witnessTurn stores signed evidence of an undo or redo, u, before it happens. An error forbids it. note may be nil.
 func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) error {
 	turning := events.Event{Type: kind, Subject: u.Sandbox, Data: events.Data{Promotion: u.ID}}
 	if note != nil {
@@ -24,7 +24,7 @@ func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) er
 	return rc.events.Before(turning)
 }
 
-// announceRefusal writes the event that a promotion needs answers to conflicts, or approval of changes.
+// announceRefusal writes the event that a promotion was refused: it needs answers to conflicts, or approvals.
 func (rc *Reconciler) announceRefusal(c *Promotion) {
 	refused := events.Data{Target: c.Plan.Target, Changes: len(c.Plan.Conflicts), Reason: "conflicts"}
 	for _, conflict := range c.Plan.Conflicts {

@@ -59,7 +59,7 @@ func (d Drift) op() string {
 	return "promoting"
 }
 
-// option returns how errors call the arguments that give the paths of PlanOptions.Only.
+// option returns the word for the arguments that gave the paths of PlanOptions.Only, for an error about one.
 func (d Drift) option() string {
 	if d == RefuseDrift {
 		return "applying"
@@ -319,7 +319,7 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 }
 
 // unmatched returns an error for patterns in only or allowed that match no change of the sandbox. Changes promoted
-// before count, because a live base no longer shows them. drift says how the user gave only.
+// before match, too: where the base is the real tree, they are no changes any more. drift tells promote from apply.
 func (rc *Reconciler) unmatched(c *Promotion, changes *compare.Changes, drift Drift, only, allowed *compare.Patterns) error {
 	all := func() error { return errors.Join(only.Unmatched(drift.option()), allowed.Unmatched("--allow")) }
 	for _, p := range changes.Parts {
@@ -431,8 +431,8 @@ func withoutTimeOnly(changes []diff.Change) []diff.Change {
 	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.TimeOnly() && !changed[c.Path] })
 }
 
-// dropSockets removes sockets from the changes, because only their server can create one, and lists them in the plan.
-// A file that a socket has replaced is still deleted.
+// dropSockets removes sockets from the changes, because only their server can create one, and lists them in the plan,
+// below root. A file that a socket has replaced is still deleted.
 func (c *Promotion) dropSockets(root string, changes []diff.Change) (rest []diff.Change) {
 	for _, ch := range changes {
 		if ch.New != nil && ch.New.Mode&fs.ModeSocket != 0 {

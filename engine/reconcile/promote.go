@@ -218,7 +218,8 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	return nil
 }
 
-// promotePart promotes the changes in one directory, p. It returns the promotion's id and the stamp of each file.
+// promotePart promotes the changes in one directory, p, counts them in r, and returns the promotion's id and the
+// stamp (inode, change time) of each file. One command's directories have one group, for an undo of all.
 func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotionPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
 	if err := rc.RefuseUnfinished("promoting", c.Rec.Name, p.path); err != nil {
 		return "", nil, err
@@ -277,7 +278,8 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-// recordPromoted makes one directory's promoted files the originals, in k, with which later changes compare.
+// recordPromoted makes one directory's promoted files the originals, in k, with which later changes compare. The
+// former originals it adds to note, for an undo.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes)-len(p.gitFiles) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	recorded := p.in.Mine
@@ -321,10 +323,10 @@ func under(root string, paths []string) []string {
 	return each(paths, func(path string) string { return filepath.Join(root, path) })
 }
 
-// applyGroup is the prefix of the id of a promotion by snapfs apply, which refuses drift (RefuseDrift).
+// applyGroup is the prefix of the id of a command's promotions if the command was snapfs apply, which refuses drift.
 const applyGroup = "apply-"
 
-// IsApply reports whether the id is that of a promotion by snapfs apply, which refuses drift (RefuseDrift).
+// IsApply reports whether group, the id of a command's promotions, is that of snapfs apply, which refuses drift.
 func IsApply(group string) bool { return strings.HasPrefix(group, applyGroup) }
 
 // promotionsDir returns the directory for the journals and undo data of promotions.
