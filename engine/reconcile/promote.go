@@ -278,8 +278,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-// recordPromoted makes one directory's promoted files the originals, in k, with which later changes compare. The
-// former originals it adds to note, for an undo.
+// recordPromoted makes promoted files of one directory the originals in k of later changes, and adds the old to note.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes)-len(p.gitFiles) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	recorded := p.in.Mine

@@ -235,7 +235,7 @@ func (rc *Reconciler) selectPaths(group []promote.Promotion, paths []string) (se
 }
 
 // notUndone returns the error for a path that cannot be undone: promotion id did not change it or, unless above is
-// "", created it together with the directory above, which must be undone instead.
+// "", made it together with the directory above, which must be undone instead.
 func notUndone(id, path, above string) error {
 	e := &errs.Error{Op: "undoing", Path: pathlist.Printable(path), Kind: errs.ErrNotFound, Err: errors.New(id + " did not change it"), Hints: []string{"snapfs undo --list"}}
 	if above != "" {
