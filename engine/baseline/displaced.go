@@ -50,8 +50,8 @@ type dirState struct {
 const (
 	displacedDir = "displaced"
 	dirsFile     = "dirs"
-	// maxDisplaced is for how many promotions, the newest ones, the state directory stores the files that
-	// they replaced in the real tree.
+	// maxDisplaced is for how many promotions, the newest ones, the state directory stores the files that they
+	// replaced in the real tree. Those of older promotions are removed, which costs an older sandbox conflicts.
 	maxDisplaced = 256
 )
 

@@ -208,9 +208,9 @@ func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[
 	return all, nil
 }
 
-// record stores the original at a path that the sandbox changed. If that was a directory and the sandbox
-// deleted it, it also stores everything in the directory. With whole it does so, too, if the sandbox's
-// directory there shows none of the original entries.
+// record stores the original at a path that the sandbox changed. If that was a directory and the sandbox deleted it,
+// it also stores everything in the directory. whole means that the sandbox's directory there shows none of the
+// original entries: record stores them, too.
 func (k *pathRecorder) record(path string, whole bool) error {
 	abs := filepath.Join(k.tree, path)
 	if _, recorded := k.baseline.Nodes[abs]; recorded || k.baseline.Absent(abs) || k.baseline.full() {

@@ -118,8 +118,8 @@ func (m *merger) withOtherEnds(t *entry, c *Conflict, all []*entry, places []str
 }
 
 // inPlace returns path, and those of the directories above it that the sandbox has replaced by something else. A
-// conflict at path covers all of these: if its answer is the real file, that can be at path only if the directories
-// stay, too.
+// conflict that covers path covers these, too: the real file can stay at path only if the real directories above it
+// stay.
 func (m *merger) inPlace(path string) []string {
 	all := []string{path}
 	for at := parent(path); at != "." && at != ""; at = parent(at) {

@@ -28,8 +28,8 @@ func Origins(ctx context.Context, in Input, paths []string) (map[string]string, 
 }
 
 // overwritten returns the old path of each file that the sandbox moved over another one, by its new path. A conflict
-// at the new path then covers the old one, too. Unlike otherEnds it pairs files by a guess that may be wrong: a file
-// that the sandbox only deleted may then stay.
+// at the new path then covers the old path, too. Unlike otherEnds it pairs files by a guess that may be wrong: the
+// conflict then covers a file that the sandbox only deleted.
 func (m *merger) overwritten() (from map[string]string, err error) {
 	if m.over == nil {
 		m.over, err = m.origins(func(c *diff.Change) bool { return c.Kind == diff.Modified })
