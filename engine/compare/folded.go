@@ -20,8 +20,9 @@ func (cm *Comparer) DiffFolded(ctx context.Context, name, from, to string) (*Cha
 	return cm.diff(ctx, name, from, to, FoldMin)
 }
 
-// foldable returns the candidates, changed paths of a tree, without RenamedFrom at the directories that must
-// be listed in full because the part of the workspace has only one end of the rename.
+// foldable returns the candidates, changed paths of a tree, for a comparison that does not list all entries of a
+// renamed directory. It clears RenamedFrom of a directory whose entries must be listed, because one end of the rename
+// is in the workspace and the other is not, or contains the workspace.
 func foldable(candidates []snapshot.Candidate, tree, workspace string) []snapshot.Candidate {
 	if tree == workspace {
 		return candidates

@@ -29,7 +29,7 @@ type state struct {
 	real bool // the real tree, with its mounts
 }
 
-// errTwoLayered means that two states cannot be compared by their overlay layers alone, because both have
+// errTwoLayered means that two states of a tree cannot be compared by their overlay layers alone, because both have
 // layers: a path in a layer of one state may be in the base of the other.
 var errTwoLayered = errors.New("both states have layers")
 

@@ -32,12 +32,13 @@ type MountRetry struct {
 	made  int
 }
 
-// MaxAttempts is how often an operation is tried when mounts of the host change meanwhile. It is enough on a
-// host that mounts and unmounts all the time, where half of the attempts fail.
+// MaxAttempts is how often an operation is tried when mounts of the host change meanwhile; the last error is
+// returned. It is enough on a host that mounts and unmounts all the time, where half of the attempts fail.
 const MaxAttempts = 20
 
-// Again reports whether the caller should repeat an operation that failed with err: always after the first
-// attempt, later only if mounts of the host have changed since.
+// Again reports whether the caller should repeat an operation that failed with err: if err may come from a mount that
+// came or went, always after the first attempt, later only if mounts of the host have changed since. It does so
+// MaxAttempts times at most.
 func (a *MountRetry) Again(err error) bool {
 	a.made++
 	passing := []error{errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy, errs.ErrDenied}

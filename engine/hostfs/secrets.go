@@ -100,8 +100,8 @@ func plain(path string) bool {
 	return true
 }
 
-// credential reports whether a line of settings, in lower case, may hold a credential: one of the words
-// marks, or a user in a URL.
+// credential reports whether a line of settings, in lower case, may hold a credential: one of the words marks, such
+// as "token", or a user in a URL.
 func credential(setting string, marks []string) bool {
 	_, rest, _ := strings.Cut(setting, "://")
 	if strings.HasPrefix(setting, "//") || strings.Contains(rest, "@") && !strings.HasPrefix(rest, "git@") || strings.Contains(setting, "\x00") {

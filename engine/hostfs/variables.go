@@ -155,6 +155,6 @@ func credentialIn(value string) bool {
 	return slices.ContainsFunc(settings[:], func(s string) bool { return strings.Contains(value, s) })
 }
 
-// settings are the beginnings, in lower case, of words in the value of an environment variable that holds a
-// credential.
+// settings are the words, in lower case, by which snapfs takes the value of an environment variable for one with a
+// credential, which a sandbox does not get.
 var settings = [...]string{"password=", "passwd=", "token=", "secret=", "sig=", "apikey=", "api_key=", "authorization="}
