@@ -87,8 +87,9 @@ func (w *worker) parent(dir string) (dirPair, [2]error) {
 	return p, errs
 }
 
-// compareAbove compares a listed path whose parent directory is missing in one of the two trees. It compares
-// the nearest directory above whose own parent exists in both, with everything in it.
+// compareAbove compares a listed path whose parent directory is missing in one of the two trees. It compares the
+// nearest directory above whose own parent exists in both, with everything in it. deep and try are those of
+// worker.compare.
 func (w *worker) compareAbove(path string, deep bool, try int) error {
 	if try > maxTries {
 		return keepsChanging(path)

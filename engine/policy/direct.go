@@ -30,7 +30,7 @@ func directSection() Section {
 }
 
 // direct stores one key of the section [direct] of a profile, which says which jobs run without a sandbox, in
-// r.sandbox: its name, and its value v. It records mistakes in v at path.
+// r.sandbox: its name, and its value v. It records mistakes in v at path, the key's path in the file.
 func (r *reader) direct(name, path string, v any) {
 	if r.sandbox.Direct == nil {
 		r.sandbox.Direct = new(catalog.Direct)

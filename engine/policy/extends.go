@@ -36,8 +36,8 @@ func (r *reader) said(setting, value, path string) {
 	r.origins = append(r.origins, Origin{Setting: setting, Value: value, File: r.bad.File, Line: r.line(path)})
 }
 
-// beforeSection stores one of the lines above the first section of a profile: the key name with the value v.
-// It records mistakes in v at path.
+// beforeSection stores one of the lines above the first section of a profile: the key name with the value v. It
+// records mistakes in v at path, the key's path in the file.
 func (r *reader) beforeSection(name, path string, v any) {
 	switch name {
 	case "extends":

@@ -170,9 +170,9 @@ func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
 	return nil
 }
 
-// limitFork sets the disk limit of a fork to that of l. All forks of the sandbox share one limit if the
-// backend supports that. Host.Choose has already rejected combinations of backends that need a shared limit
-// and cannot have one.
+// limitFork sets the disk limit of a fork to that of l. All forks with the same sandbox, the sandbox's id, share one
+// limit if the backend supports that. Host.Choose has already rejected combinations of backends that need a shared
+// limit and cannot have one.
 func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sandbox string, l catalog.Limits) error {
 	d := hostfs.DiskLimit(l)
 	limiter, ok := b.(snapshot.Limiter)

@@ -154,8 +154,8 @@ func (b *builder) paths(s *sheet) {
 	}
 }
 
-// any reports whether part number part of the page, the changes below one directory of the sandbox, has
-// changed paths.
+// any reports whether part number part of the page, the changes below one directory of the sandbox, has changed paths
+// that the page shows. The page leaves out other parts.
 func (b *builder) any(part int) bool {
 	for i := range b.all {
 		if b.all[i].part == part {
