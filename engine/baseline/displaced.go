@@ -431,9 +431,9 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 	return Entry{Node: now}, nil, unchanged
 }
 
-// sameNames reports whether the directories above a real path are still the ones that existed at the instant
-// of the history. With absent, it also requires that no name in the path's own directory has changed except
-// by promotions.
+// sameNames reports whether the directories above a real path are still the ones that existed at the instant of the
+// history. With absent, it also requires that no name in the path's own directory has changed except by promotions.
+// path is relative to root, the tree that real reads.
 func (h *history) sameNames(root, path string, absent bool, real *RootedReader) bool {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		st, err := real.stat(dir)

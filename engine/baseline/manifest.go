@@ -302,8 +302,8 @@ func (m *manifest) save(earlier []string, partial bool) bool {
 	return true
 }
 
-// original returns the state of a path at an instant from the list of the workspace's files, with the bytes
-// of a small text; false if the list does not show it.
+// original returns the state that the file at the absolute path abs had at the instant since, from the list of the
+// workspace's files, with the bytes of a small text; false if the list does not show it.
 func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
 	if m.seen.Before(since) {
 		return Entry{}, nil, false

@@ -297,8 +297,8 @@ func (k *pathRecorder) stored(path, why string) *snapshot.Original {
 	return nil
 }
 
-// recordOriginal stores an original from o, the backend's copy, for a file that the real tree no longer has
-// in that state. now is the real node.
+// recordOriginal stores an original from o, the backend's copy, for a file, at the absolute path abs, that the real
+// tree no longer has in that state. now is the real node.
 func (k *pathRecorder) recordOriginal(abs string, now *diff.Node, o *snapshot.Original) error {
 	if o.OnlyRead {
 		e, data, known := k.version(abs, o)

@@ -13,8 +13,8 @@ import (
 // full.
 const FoldMin = 1000
 
-// DiffFolded returns the changes between two states of a sandbox as Diff does, but of a renamed directory with
-// FoldMin or more entries only the entries that changed, where the backend knows of the rename. See
+// DiffFolded returns the changes between the states from and to of a sandbox as Diff does, but of a renamed directory
+// with FoldMin or more entries only the entries that changed, where the backend knows of the rename. See
 // [diff.Options.Fold].
 func (cm *Comparer) DiffFolded(ctx context.Context, name, from, to string) (*Changes, error) {
 	return cm.diff(ctx, name, from, to, FoldMin)

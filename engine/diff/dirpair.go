@@ -44,8 +44,8 @@ func first(errs [2]error) error {
 	return errs[newer]
 }
 
-// open opens the directory at path in those of the two trees that on selects, with an error for each; the
-// caller closes p.
+// open opens the directory at path, with these flags of open(2), in those of the two trees that on selects, with an
+// error for each; the caller closes p.
 func (w *worker) open(path string, on [2]bool, flags int) (p dirPair, errs [2]error) {
 	p.path = path
 	for i := range p.dir {

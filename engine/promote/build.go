@@ -184,8 +184,9 @@ func (w *work) buildNode(in *nodes.Dirs, stage int, path string, c *diff.Change,
 	return nodes.MetaOf(c.New, nodes.Everything).Set(node)
 }
 
-// buildLink makes name a hard link of anchor, a file of the target or "", or of the first node built for the
-// same file k on this filesystem. It returns false if there is neither.
+// buildLink makes name in dir, in the stage with this index, a hard link of anchor, a file of the target or "", or of
+// the first node built in that stage for the same file k. It returns false if there is neither, or if no link is
+// possible.
 func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string) (bool, error) {
 	if anchor != "" {
 		from, base, err := w.real.At(anchor)

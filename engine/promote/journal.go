@@ -202,8 +202,8 @@ func commitLine() lines {
 	return l
 }
 
-// stampLines returns the journal lines with the change times by which an undo recognises that files are
-// unchanged.
+// stampLines returns the journal lines with all, the stamps (inode and change time) by path, by which an undo
+// recognises that files are unchanged.
 func stampLines(all map[string]Stamp) lines {
 	var l lines
 	for path, s := range all {

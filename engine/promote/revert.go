@@ -158,8 +158,8 @@ func endJournal(ctx context.Context, path string, left bool) error {
 	return os.Remove(path)
 }
 
-// removeStages removes the promotion's stages, the private directories with the old versions. If other
-// promotions use them, too, it removes only its own files there.
+// removeStages removes the promotion's stages, the private directories with the old versions. If other promotions
+// with a journal beside this journal use them, too, it removes only its own files there.
 func (r *record) removeStages(ctx context.Context, real *nodes.Dirs, journal string) error {
 	shared := r.commit && r.shared(filepath.Dir(journal))
 	if shared {

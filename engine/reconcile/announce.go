@@ -5,7 +5,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 )
 
-// announce appends an event about a sandbox, of a type of package events, to the state directory's event log.
+// announce appends an event about a sandbox to the state directory's event log; kind is a type of package events.
 func (rc *Reconciler) announce(kind string, rec *catalog.Record, data events.Data) {
 	rc.events.Append(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
@@ -39,7 +39,7 @@ func (rc *Reconciler) announceRefusal(c *Promotion) {
 	rc.announce(events.ApprovalAsked, c.Rec, refused)
 }
 
-// announceTurn writes the event that a promotion was undone, or done again.
+// announceTurn appends the event of u, an undo or redo that is done, to the event log. note may be nil.
 func (rc *Reconciler) announceTurn(kind string, note *promotedNote, u *Undone) {
 	data := events.Data{Promotion: u.ID, Changes: u.Changes}
 	if len(u.Paths) > 0 {

@@ -350,7 +350,7 @@ func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	return all[i]
 }
 
-// undoParts undoes the promotions of single directories that were complete when that of another was refused.
+// undoParts undoes the promotions ids of single directories, which were complete when that of another was refused.
 func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) error {
 	var failures []error
 	for i := len(ids) - 1; i >= 0; i-- {
