@@ -138,8 +138,9 @@ func (bl *Recorder) Settle(ctx context.Context, rec *catalog.Record) {
 	}
 }
 
-// recordAll stores the originals of all files that the sandbox has changed, as Record does. It returns true
-// if all are stored, in all trees but those that it adds to w.without.
+// recordAll stores the originals of all files that the sandbox has changed, as Record does. It returns true if all
+// are stored. Trees whose changes cannot be listed, as one that is not mounted, do not count: it adds them to
+// w.without.
 func (bl *Recorder) recordAll(ctx context.Context, rec *catalog.Record, w *window) bool {
 	changed, err := bl.TryRecord(ctx, rec)
 	if err != nil {

@@ -203,7 +203,7 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a A
 	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
 }
 
-// beginAt plans a promotion like Begin, after the automatic snapshot that the policy wants at point, if any.
+// beginAt plans a promotion as Begin does, after the automatic snapshot that the policy wants at a key point, if any.
 func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {

@@ -240,8 +240,8 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 	return done.ID, done.Stamps, nil
 }
 
-// ownStamps returns those stamps (inode, change time) of promoted files at whose paths the real tree had no change.
-// At others the result must look drifted to a later apply, which would overwrite the user's change.
+// ownStamps returns stamps (inode, change time) of the promoted files that a later apply may take for unchanged:
+// where the real tree had no change. Others must look drifted, or apply would overwrite the user's change.
 func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]promote.Stamp {
 	if p.path != p.Part.Root {
 		return stamps // the merge compares there

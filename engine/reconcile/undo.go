@@ -227,7 +227,7 @@ type promotedNote struct {
 	Tips map[string][]gitresult.Tip `json:"tips,omitempty"`
 }
 
-// before stores in c.Before the original of a file at an absolute path before the promotion, nil for none.
+// before stores in c.Before, for an undo, the original at an absolute path that a promotion replaces; nil for none.
 func (c *promotedNote) before(k *baseline.Baseline, abs string) {
 	c.Before[baseline.EscapePath(abs)] = nil
 	if before, had := k.Nodes[abs]; had {
