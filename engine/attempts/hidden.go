@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// A HiddenPath is a path that a command mentions, and that its sandbox hides.
+// A HiddenPath is a path that a command mentions, and that its sandbox hides, which may be why the command failed.
 type HiddenPath struct {
 	// Path is the file or directory, and Place the hidden path that is Path or a directory above it.
 	Path  string `json:"path"`

@@ -206,9 +206,9 @@ func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, fil
 	}
 }
 
-// readStart reads the workspace of a sandbox that starts. A file may change between its reading and the
-// beginning of the sandbox's window, and its state at the latter is the original. So readStart looks at all
-// files once more after that, and leaves out those that have changed: their originals are not known.
+// readStart reads the workspace of a sandbox that starts. A file may change between its reading and the mounting of
+// the sandbox's container, with which its window begins: the state at that instant is the original. So readStart
+// looks at all files once more after it, and leaves out those that have changed: their originals are not known.
 func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Reading) {
 	t, dir := workspaceTree(rec), bl.manifestDir(rec.Workspace)
 	if seen, large := manifestSeen(dir); large && time.Since(seen) < manifestRetry {

@@ -39,7 +39,8 @@ func Environ(env, pass []string) []string {
 	return kept
 }
 
-// Withheld returns the names of the variables of env that Environ leaves out, in order.
+// Withheld returns the names of the variables of env that a command in a sandbox does not get, in order. pass has the
+// variables that the policy allows, as in [Environ].
 func Withheld(env, pass []string) (names []string) {
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")

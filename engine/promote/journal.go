@@ -139,7 +139,7 @@ func appendJournal(f *os.File, l lines) error {
 // lines is a buffer of lines of a promotion's journal, each with its checksum.
 type lines []byte
 
-// line appends a line whose text, after the checksum, is formatted as by fmt.Sprintf.
+// line appends a line of a promotion's journal: its checksum and its text, which is formatted as by fmt.Sprintf.
 func (l *lines) line(format string, args ...any) {
 	start := len(*l)
 	text := fmt.Appendf(append(*l, "xxxxxxxx "...), format, args...)

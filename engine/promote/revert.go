@@ -135,7 +135,8 @@ func (r *record) revertAll(ctx context.Context, real *nodes.Dirs) (foreign []str
 	return foreign, err
 }
 
-// altered returns the inodes of the real tree whose metadata the promotion sets in place.
+// altered returns the inodes of the real tree whose metadata the promotion sets in place. A check of another name
+// (hard link) of such a file must accept the new metadata.
 func (r *record) altered() map[uint64]bool {
 	inos := map[uint64]bool{}
 	for _, o := range r.ops {

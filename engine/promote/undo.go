@@ -29,7 +29,8 @@ func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 // UndoOptions are the options of [UndoWith], which undoes a promotion or some of its paths, and in part of
 // [Redo].
 type UndoOptions struct {
-	// Same accepts another file at a path for which it returns true. It may be nil.
+	// Same makes the undo replace any file at a path for which it returns true, also one that the promotion did
+	// not leave there. It may be nil.
 	Same func(path string) bool
 	// Take selects the paths to undo, of those that Paths lists as alone; nil means all. The rest can be
 	// undone later.

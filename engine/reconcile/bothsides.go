@@ -205,7 +205,7 @@ func (p *promotionPart) alreadyThere(ctx context.Context, only *compare.Patterns
 	return already, nil
 }
 
-// answeredPaths are the paths of conflicts that an answer has resolved.
+// answeredPaths are the paths of conflicts of a merge for which the user's answer takes the real version.
 type answeredPaths struct {
 	below pathlist.Subtrees // with all below each
 	alone map[string]bool   // directories themselves, without their entries

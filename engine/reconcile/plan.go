@@ -102,7 +102,7 @@ type Step struct {
 	Result *State `json:"result"`
 }
 
-// TimeOnly reports whether the step only sets the time of a directory.
+// TimeOnly reports whether the step only sets the time of a directory, so that it is not counted.
 func (s *Step) TimeOnly() bool {
 	return s.Do == "change" && len(s.What) == 1 && s.What[0] == "time" && s.Result.Type == "directory"
 }

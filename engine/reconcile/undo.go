@@ -241,7 +241,7 @@ func (rc *Reconciler) promotedFile(group string) string {
 	return filepath.Join(rc.cat.Dir(), "carried", group+".json")
 }
 
-// savePromoted writes, atomically, the note for an undo of which originals a promotion has replaced.
+// savePromoted writes, atomically, the note that says, for an undo, which originals a promotion has replaced.
 func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	rc.dropPromoted(promote.History)
 	path := rc.promotedFile(c.Group)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Beginning is the start of every review page; it marks a file as written by this package.
+// Beginning is the start of every review page. By it the command that writes a page knows an earlier page, which it
+// may replace, from a file of the user's.
 const Beginning = "<!doctype html><!-- made by snapfs diff -->\n"
 
 // style is the CSS of the page of changes, which the page contains.
