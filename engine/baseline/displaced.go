@@ -60,10 +60,10 @@ const (
 // in it, is not known.
 const onlyName = "there was no other sandbox"
 
-// Displace stores the present state of real paths, relative to root, that a promotion of the sandbox name is
-// about to change, for older sandboxes. The caller calls End after the promotion. Cost: a statx and the
-// xattrs of each path, and a copy of a small text. If there is no other sandbox, it stores only the names,
-// for a sandbox that is made before the promotion ends.
+// Displace stores the present state of real paths, relative to root, that a promotion of the sandbox name is about to
+// change, for older sandboxes, whose originals these are. The caller calls End after the promotion. Cost: a statx and
+// the xattrs of each path, and a copy of a small text. If there is no other sandbox, it stores only the names, for a
+// sandbox that is made before the promotion ends.
 func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, error) {
 	bl.PruneDisplaced(maxDisplaced / 4)
 	d := &Displaced{root: root, began: vfs.Now(), dirs: map[string]dirChange{}}

@@ -33,8 +33,8 @@ import (
 // Beside it lie confirmedFile, the time of a later reading that found no difference, and partialFile while
 // the manifest lacks texts.
 //
-// The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox has a window
-// that no later one is early enough for.
+// An earlier manifest stays as manifestFile, a hyphen and its time, while it is the first one since the start of a
+// sandbox that still runs: of all manifests it shows the originals of that sandbox best.
 type manifest struct {
 	dir  string
 	seen time.Time

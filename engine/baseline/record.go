@@ -106,7 +106,8 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 
 // recordTouches stores the originals of the files at the paths touches, which the sandbox has changed, in its
 // baseline k, until k is full. known are the stamps (inode and change time) of files that the sandbox's own
-// promotions wrote: such a file has changed since the base, and nevertheless counts as unchanged.
+// promotions wrote: such a file has changed since the base, but counts as unchanged, so that its present state is the
+// original.
 func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Candidate, known map[string]promote.Stamp) error {
 	root, err := OpenRoot(t.Path)
 	if err != nil {

@@ -77,8 +77,8 @@ func changedSince(ctx context.Context, dir string, since time.Time, skip func(st
 // (BenchmarkWalkBesideFind).
 const walkThreads = 4
 
-// walkSince searches a directory for paths with a change time at or after since, as [changedSince] does, with
-// the given number of threads. A benchmark varies that number.
+// walkSince searches a directory for paths with a change time at or after since, as [changedSince] does, with the
+// given number of threads, which a benchmark varies. It leaves out paths for which skip returns true.
 func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
 	fail := func(err error) ([]changedPath, error) {
 		return nil, errs.With("walking", dir, err)

@@ -67,7 +67,8 @@ func (r *reader) direct(name, path string, v any) {
 	})
 }
 
-// addDirect adds to s which jobs run without a sandbox by another profile; other may be nil.
+// addDirect adds to s the jobs that run without a sandbox by the settings of another profile, other, which may be
+// nil.
 func (s *Sandbox) addDirect(other *catalog.Direct) {
 	if other == nil {
 		return

@@ -80,8 +80,8 @@ func (w *work) build(ctx context.Context) error {
 	return nil
 }
 
-// standalone reports whether this step of a promotion needs only one new file, no directory, that has only
-// one name.
+// standalone reports whether this step of a promotion needs only one new file, no directory, that has only one name.
+// Such files depend on no other, so that several threads can build them.
 func (o *op) standalone() bool {
 	return (o.verb == put || o.verb == swap) && !o.change.New.IsDir() && !o.change.New.Shared()
 }

@@ -93,8 +93,8 @@ func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error 
 // work for forks in use, while a sandbox runs.
 const maintainInterval = 10 * time.Second
 
-// StartMaintenance starts calling Maintain of the backends of a running sandbox's trees every ten seconds,
-// until the caller calls stop. Backends that need no maintenance are left out.
+// StartMaintenance starts calling Maintain, a backend's regular work for forks in use, of the backends of a running
+// sandbox's trees every ten seconds, until the caller calls stop. Backends that need no maintenance are left out.
 func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 	var tenders []snapshot.Maintainer
 	for _, t := range rec.Trees {
