@@ -144,7 +144,7 @@ func (p *promotionPart) Source() promote.Source {
 	return promote.Source{Tree: p.Part.New, Built: p.built, In: p.res.Built, From: p.res.From}
 }
 
-// wouldPromote checks whether the real tree has changed since the plan, and counts the changes in r.
+// wouldPromote returns ErrDrifted if the real tree has changed since the plan, and else counts the changes in r.
 func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteOptions, r *Promoted) error {
 	for _, p := range c.Parts {
 		known, err := p.expected(ctx, p.Changes)
