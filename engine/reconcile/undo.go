@@ -298,7 +298,7 @@ func (rc *Reconciler) dropPromoted(most int) {
 }
 
 // undoBaseline restores the sandbox's originals from before a promotion at the paths take, if the sandbox still has
-// the same base. The returned function again reverts that.
+// the same base. Calling again, the returned function, reverts that.
 func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take selection) (again func() error, err error) {
 	nothing := func() error { return nil }
 	if note == nil || len(note.Before) == 0 {

@@ -123,8 +123,8 @@ func Exchange(stage *os.File, staged string, dir *os.File, name string) error {
 }
 
 // RepairMove completes or reverts a move between staged in a stage, the private directory of a promotion, and name in
-// the real directory dir (nil for none) that was interrupted between its steps. put means that it was a MoveIn. It
-// returns false if another program has put a node where one would have to go.
+// the real directory dir (nil for none) that was interrupted between its steps. put means that the move was one into
+// dir, a MoveIn. It returns false if another program has put a node where one would have to go.
 func RepairMove(stage *os.File, staged string, dir *os.File, name string, put bool) (bool, error) {
 	spare := staged + spareSuffix
 	aside, err := StatOrNil(stage, spare)
