@@ -39,8 +39,8 @@ type Attempt struct {
 	Times int `json:"times"`
 }
 
-// How many different failed attempts and executed programs a Log stores at most. The programs of a sandbox
-// cause the entries, so without a bound they could fill the memory.
+// How many different failed attempts and executed programs a Log stores at most; further ones are not listed. The
+// programs of a sandbox cause the entries, so without a bound they could fill the memory.
 const (
 	maxAttempts = 100 // refused programs
 	maxPrograms = 10_000
@@ -174,7 +174,8 @@ func (l *Log) add(kind, what string, o isolate.Observed) {
 	l.announce(kind, a.Path, l.why(a))
 }
 
-// announce adds an event about a refusal; path may be "".
+// announce adds an event about a refusal of this kind (Hidden or Program), with the reason why, to the state
+// directory's event log. path is the refused path, or "" for an event about none.
 func (l *Log) announce(kind, path, why string) {
 	d := events.Data{Name: kind, Reason: why}
 	if path != "" {

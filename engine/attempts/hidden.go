@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// A HiddenPath is a path that a command mentions, and that its sandbox hides.
+// A HiddenPath is a path that a command mentions, and that its sandbox hides, which may be why the command failed.
 type HiddenPath struct {
 	// Path is the file or directory, and Place the hidden path that is Path or a directory above it.
 	Path  string `json:"path"`
@@ -26,7 +26,8 @@ type Mentions struct {
 	Dir, Home string
 }
 
-// The bounds of the search in a command's arguments: it takes milliseconds at most.
+// The bounds of the search in a command's arguments, which then takes milliseconds at most. Further paths and
+// arguments are left out.
 const (
 	maxHidden    = 8        // paths that are reported
 	maxMentioned = 64 << 10 // bytes of arguments
@@ -39,9 +40,9 @@ type Places struct {
 	targets []HiddenPath
 }
 
-// PlacesOf returns the Places of a sandbox that hides the paths hidden. It follows the symbolic links of those that
-// are also in asked, the paths that the sandbox's policy hides; of the others hidden has the targets. It looks up no
-// other path.
+// PlacesOf returns the Places of a sandbox that hides the paths hidden. asked are the paths that the sandbox's policy
+// hides: it follows the symbolic links of those that are also in hidden. For the others, hidden already contains the
+// targets of their links. It looks up no other path.
 func PlacesOf(hidden, asked []string) Places {
 	p := Places{paths: hidden}
 	for _, path := range asked {

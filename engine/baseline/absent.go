@@ -2,10 +2,10 @@ package baseline
 
 import "strings"
 
-// Absent reports whether the base had no file at a path for which the baseline stores no original. It
-// concludes that from the originals of the parent directories: the nearest stored one was absent, was no
-// directory, or was Created. Cost: each directory is looked up once until an entry is set, whatever its
-// depth.
+// Absent reports whether the base had no file at a path for which the baseline stores no original. It concludes that
+// from the originals of the parent directories: the nearest stored one was absent, was no directory, or is Created,
+// that is, a promotion of the sandbox made the directory. Cost: each directory is looked up once until an entry is
+// set, whatever its depth.
 func (k *Baseline) Absent(path string) bool {
 	absent := false
 	end := len(path)

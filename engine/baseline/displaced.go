@@ -50,8 +50,8 @@ type dirState struct {
 const (
 	displacedDir = "displaced"
 	dirsFile     = "dirs"
-	// maxDisplaced is for how many promotions, the newest ones, the state directory stores the files that
-	// they replaced in the real tree.
+	// maxDisplaced is for how many promotions, the newest ones, the state directory stores the files that they
+	// replaced in the real tree. Those of older promotions are removed, which costs an older sandbox conflicts.
 	maxDisplaced = 256
 )
 
@@ -60,10 +60,10 @@ const (
 // in it, is not known.
 const onlyName = "there was no other sandbox"
 
-// Displace stores the present state of real paths, relative to root, that a promotion of the sandbox name is
-// about to change, for older sandboxes. The caller calls End after the promotion. Cost: a statx and the
-// xattrs of each path, and a copy of a small text. If there is no other sandbox, it stores only the names,
-// for a sandbox that is made before the promotion ends.
+// Displace stores the present state of real paths, relative to root, that a promotion of the sandbox name is about to
+// change, for older sandboxes, whose originals these are. The caller calls End after the promotion. Cost: a statx and
+// the xattrs of each path, and a copy of a small text. If there is no other sandbox, it stores only the names, for a
+// sandbox that is made before the promotion ends.
 func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, error) {
 	bl.PruneDisplaced(maxDisplaced / 4)
 	d := &Displaced{root: root, began: vfs.Now(), dirs: map[string]dirChange{}}
@@ -431,9 +431,9 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 	return Entry{Node: now}, nil, unchanged
 }
 
-// sameNames reports whether the directories above a real path are still the ones that existed at the instant
-// of the history. With absent, it also requires that no name in the path's own directory has changed except
-// by promotions.
+// sameNames reports whether the directories above a real path are still the ones that existed at the instant of the
+// history. With absent, it also requires that no name in the path's own directory has changed except by promotions.
+// path is relative to root, the tree that real reads.
 func (h *history) sameNames(root, path string, absent bool, real *RootedReader) bool {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		st, err := real.stat(dir)

@@ -33,8 +33,8 @@ import (
 // Beside it lie confirmedFile, the time of a later reading that found no difference, and partialFile while
 // the manifest lacks texts.
 //
-// The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox has a window
-// that no later one is early enough for.
+// An earlier manifest stays as manifestFile, a hyphen and its time, while it is the first one since the start of a
+// sandbox that still runs: of all manifests it shows the originals of that sandbox best.
 type manifest struct {
 	dir  string
 	seen time.Time
@@ -58,7 +58,8 @@ const (
 	// a check of all sandboxes, which takes long, removes those that none needs.
 	fewEarlier = 8
 	// maxEarlier is how many earlier manifests, older lists of a workspace's files, are stored at most, and
-	// maxEarlierBytes is their size in bytes together.
+	// maxEarlierBytes is their size in bytes together. Beyond that the oldest are removed: some originals are then
+	// not known.
 	maxEarlier      = 64
 	maxEarlierBytes = 16 << 20
 	// manifestPatience is how long a command waits for another process that is making the manifest, the list
@@ -107,8 +108,9 @@ func manifestSeen(dir string) (seen time.Time, empty bool) {
 	return seen, body == formatHead+formatEnd
 }
 
-// readConfirmed reads confirmedFile: the hash of the paths of a reading, and when the reading began. The
-// newest manifest has their entries.
+// readConfirmed reads confirmedFile: a hash over the paths and metadata of the workspace's files, and when the last
+// reading that found just these began. The newest manifest lists them. So a reading with the same hash needs no new
+// manifest.
 func readConfirmed(dir string) (sum string, seen time.Time) {
 	data, _ := os.ReadFile(filepath.Join(dir, confirmedFile)) // an error means that there is none
 	sum, when, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), " ")
@@ -119,8 +121,8 @@ func readConfirmed(dir string) (sum string, seen time.Time) {
 	return sum, seen
 }
 
-// writeConfirmed records that a reading which began at seen found the same entries as the newest manifest
-// has.
+// writeConfirmed stores in dir, for readConfirmed, that a reading which began at seen found the files that the newest
+// manifest lists. sum is the hash over their paths and metadata, "" if no later reading can find the same.
 func writeConfirmed(dir, sum string, seen time.Time) {
 	path := filepath.Join(dir, confirmedFile)
 	data := fmt.Sprintf("%s %s\n", sum, seen.UTC().Format(time.RFC3339Nano))
@@ -263,9 +265,9 @@ func workspaceTree(rec *catalog.Record) (found *catalog.Tree) {
 	return found
 }
 
-// save writes the manifest, the list of a workspace's files, in place of the newest one, and reports whether
-// it has. partial means that some texts are not stored yet. It removes stored texts that neither this
-// manifest nor those named in earlier refer to; if there are earlier ones, only when most texts are such.
+// save writes the manifest, the list of a workspace's files, in place of the newest one, and reports whether it has.
+// partial means that some texts are not stored yet. earlier has the file names of older manifests that stay. save
+// removes stored texts to which no manifest refers; if there are earlier ones, only when most texts are such.
 func (m *manifest) save(earlier []string, partial bool) bool {
 	path, note := filepath.Join(m.dir, manifestFile), filepath.Join(m.dir, partialFile)
 	if partial && os.WriteFile(note, nil, 0o600) != nil {
@@ -300,8 +302,8 @@ func (m *manifest) save(earlier []string, partial bool) bool {
 	return true
 }
 
-// original returns the state of a path at an instant from the list of the workspace's files, with the bytes
-// of a small text; false if the list does not show it.
+// original returns the state that the file at the absolute path abs had at the instant since, from the list of the
+// workspace's files, with the bytes of a small text; false if the list does not show it.
 func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
 	if m.seen.Before(since) {
 		return Entry{}, nil, false

@@ -75,7 +75,8 @@ func (r *manifestReader) close() {
 	r.real.Root.Close()
 }
 
-// leaveOut removes the entries of paths that differ in a later reading.
+// leaveOut removes the entries of paths that differ in a later reading of the workspace: somebody changed them in
+// between, so their state at the start of the sandbox is not known.
 func (r *manifestReader) leaveOut(later *manifestReader) {
 	now := make(map[string]foundFile, len(later.files))
 	for _, f := range later.files {
@@ -100,8 +101,8 @@ func (r *manifestReader) leaveOut(later *manifestReader) {
 // the workspace. Two readings with the same hash found the same files.
 func (r *manifestReader) sum() string { return hex.EncodeToString(r.found.Sum(nil)) }
 
-// readStates reads the states of all files and, unless they are those of the newest manifest, small texts. Error:
-// errTooLarge.
+// readStates reads the paths and metadata of all files of the workspace, and returns the bytes of small texts that
+// the newest manifest does not have. It reads no text if the last reading found the same files. Error: errTooLarge.
 func (r *manifestReader) readStates() (texts map[string][]byte, err error) {
 	if err := r.readDir("."); err != nil {
 		return nil, err
@@ -235,8 +236,9 @@ func (r *manifestReader) reuse(f *foundFile) bool {
 	return true
 }
 
-// readTexts adds entries for files, and returns the bytes of small texts among the first of them, by absolute
-// path. For the start of a sandbox they are in memory alone, since storing them takes longer.
+// readTexts adds entries for files, and returns the bytes of small texts among the first r.texts of them, by absolute
+// path. Of the others it reads none, and sets partial. For the start of a sandbox the texts are in memory alone,
+// since storing them takes longer.
 func (r *manifestReader) readTexts(fresh []foundFile) (texts map[string][]byte, err error) {
 	texts = map[string][]byte{}
 	for i, f := range fresh {

@@ -38,9 +38,11 @@ const (
 	// listed. quickTexts is how many small texts, the newest, the start waits for.
 	quickNames = 5000
 	quickTexts = 500
-	// quickLook is the size of a workspace in which a start waits until the manifest is stored.
+	// quickLook is the number of files of a workspace up to which the start of a sandbox waits until their list, the
+	// manifest, is stored.
 	quickLook = 300
-	// quickPatience bounds each wait. On a quiet machine the reading ends before the container has started.
+	// quickPatience bounds each wait of a sandbox's start for the list of its workspace's files. Then the start
+	// continues without. On a quiet machine the list is complete before the container has started.
 	quickPatience = 10 * time.Millisecond
 	// readingPatience is how long the listing of a workspace's files, in the background, waits for another
 	// sandbox's process that lists the same workspace.
@@ -66,8 +68,9 @@ func (bl *Recorder) StartReading(ctx context.Context, rec *catalog.Record) *Read
 	return r
 }
 
-// opened notes that the sandbox's window has begun. In a small workspace it waits until the manifest is
-// stored, for quickPatience at most, so that commands begin after that.
+// opened notes that the sandbox's container is mounted, so that from now on the real tree has the originals (its
+// window has begun). In a small workspace it waits until the manifest is stored, for quickPatience at most, so that
+// commands begin after that.
 func (r *Reading) opened(ctx context.Context) {
 	if r == nil {
 		return
@@ -78,7 +81,8 @@ func (r *Reading) opened(ctx context.Context) {
 	}
 }
 
-// awaitOpened waits until the sandbox's window has begun; it returns false if that will not happen.
+// awaitOpened waits until opened is called, when the sandbox's container is mounted; it returns false if that will
+// not happen.
 func (r *Reading) awaitOpened(ctx context.Context) bool {
 	select {
 	case <-r.open:
@@ -94,14 +98,14 @@ func (r *Reading) awaitOpened(ctx context.Context) bool {
 	}
 }
 
-// await waits until the states of all files are in memory, for quickPatience at most.
+// await waits until the reading has the states of all files of the workspace in memory, for quickPatience at most.
 func (r *Reading) await(ctx context.Context) {
 	if r != nil {
 		r.wait(ctx, r.quick)
 	}
 }
 
-// wait waits until a channel or the reading's end is reached, for quickPatience at most.
+// wait waits until a channel is closed or the reading of the workspace has ended, for quickPatience at most.
 func (r *Reading) wait(ctx context.Context, until chan struct{}) {
 	late := time.NewTimer(quickPatience)
 	defer late.Stop()
@@ -202,9 +206,9 @@ func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, fil
 	}
 }
 
-// readStart reads the workspace of a sandbox that starts. A file may change between its reading and the
-// beginning of the sandbox's window, and its state at the latter is the original. So readStart looks at all
-// files once more after that, and leaves out those that have changed: their originals are not known.
+// readStart reads the workspace of a sandbox that starts. A file may change between its reading and the mounting of
+// the sandbox's container, with which its window begins: the state at that instant is the original. So readStart
+// looks at all files once more after it, and leaves out those that have changed: their originals are not known.
 func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Reading) {
 	t, dir := workspaceTree(rec), bl.manifestDir(rec.Workspace)
 	if seen, large := manifestSeen(dir); large && time.Since(seen) < manifestRetry {
@@ -244,8 +248,9 @@ func (bl *Recorder) readStart(ctx context.Context, rec *catalog.Record, r *Readi
 	bl.storeStart(rec.Workspace, m, again, texts)
 }
 
-// storeStart stores the manifest that m has read, of the instant of again, a later reading of the states alone. The
-// caller holds the lock of the manifest's directory.
+// storeStart stores the manifest that m has read when a sandbox started, with the bytes texts. again is a later
+// reading of the same files, without texts: the stored manifest has its time, and lacks the files that differ in it.
+// The caller holds the lock of the manifest's directory.
 func (bl *Recorder) storeStart(workspace string, m, again *manifestReader, texts map[string][]byte) {
 	dir, sum := m.now.dir, m.sum()
 	m.now.seen = again.now.seen
@@ -274,7 +279,8 @@ func (bl *Recorder) storeStart(workspace string, m, again *manifestReader, texts
 	}
 }
 
-// isPartial reports whether the newest manifest in a directory lacks texts.
+// isPartial reports whether the newest manifest in a directory lacks the bytes of small texts, which fillManifest
+// adds.
 func isPartial(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, partialFile))
 	return err == nil

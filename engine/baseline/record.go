@@ -106,7 +106,8 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 
 // recordTouches stores the originals of the files at the paths touches, which the sandbox has changed, in its
 // baseline k, until k is full. known are the stamps (inode and change time) of files that the sandbox's own
-// promotions wrote: such a file has changed since the base, and nevertheless counts as unchanged.
+// promotions wrote: such a file has changed since the base, but counts as unchanged, so that its present state is the
+// original.
 func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Candidate, known map[string]promote.Stamp) error {
 	root, err := OpenRoot(t.Path)
 	if err != nil {
@@ -208,9 +209,9 @@ func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[
 	return all, nil
 }
 
-// record stores the original at a path that the sandbox changed. If that was a directory and the sandbox
-// deleted it, it also stores everything in the directory. With whole it does so, too, if the sandbox's
-// directory there shows none of the original entries.
+// record stores the original at a path that the sandbox changed. If that was a directory and the sandbox deleted it,
+// it also stores everything in the directory. whole means that the sandbox's directory there shows none of the
+// original entries: record stores them, too.
 func (k *pathRecorder) record(path string, whole bool) error {
 	abs := filepath.Join(k.tree, path)
 	if _, recorded := k.baseline.Nodes[abs]; recorded || k.baseline.Absent(abs) || k.baseline.full() {
@@ -297,8 +298,8 @@ func (k *pathRecorder) stored(path, why string) *snapshot.Original {
 	return nil
 }
 
-// recordOriginal stores an original from o, the backend's copy, for a file that the real tree no longer has
-// in that state. now is the real node.
+// recordOriginal stores an original from o, the backend's copy, for a file, at the absolute path abs, that the real
+// tree no longer has in that state. now is the real node.
 func (k *pathRecorder) recordOriginal(abs string, now *diff.Node, o *snapshot.Original) error {
 	if o.OnlyRead {
 		e, data, known := k.version(abs, o)

@@ -375,8 +375,8 @@ func (k *Baseline) UndoPromotions() {
 	k.Changed = false // so that Update does not write it
 }
 
-// KeyIn returns the key in Baseline.Nodes of the entry for a path in a target other than the workspace. It is
-// no absolute path, so that nothing else finds the entry.
+// KeyIn returns the key in Baseline.Nodes of the entry for a path in a promotion target other than the workspace. It
+// is no absolute path, so that a lookup by absolute path, which is for the workspace, does not find the entry.
 func KeyIn(target, path string) string { return "to:" + target + "//" + path }
 
 // In turns k, in memory only, into the baseline for a promotion of the workspace's changes to another target.

@@ -120,8 +120,9 @@ func (bl *Recorder) OpenWindow(ctx context.Context, rec *catalog.Record, reading
 	return err
 }
 
-// Settle stores originals as Record does, and notes if those of all changes of the sandbox are stored. The
-// caller holds the sandbox's lock, and nothing runs in the sandbox.
+// Settle stores originals as Record does. If those of all changes of the sandbox are stored, it notes that, so that
+// the next start of the sandbox need not look for missing ones. The caller holds the sandbox's lock, and nothing runs
+// in the sandbox.
 func (bl *Recorder) Settle(ctx context.Context, rec *catalog.Record) {
 	w := bl.readWindow(rec)
 	if rec.Ephemeral || !live(rec) || !bl.recordAll(ctx, rec, &w) {
@@ -137,8 +138,9 @@ func (bl *Recorder) Settle(ctx context.Context, rec *catalog.Record) {
 	}
 }
 
-// recordAll stores the originals of all files that the sandbox has changed, as Record does. It returns true
-// if all are stored, in all trees but those that it adds to w.without.
+// recordAll stores the originals of all files that the sandbox has changed, as Record does. It returns true if all
+// are stored. Trees whose changes cannot be listed, as one that is not mounted, do not count: it adds them to
+// w.without.
 func (bl *Recorder) recordAll(ctx context.Context, rec *catalog.Record, w *window) bool {
 	changed, err := bl.TryRecord(ctx, rec)
 	if err != nil {

@@ -48,8 +48,8 @@ func (b *Budget) Ceilings() map[string]*int64 {
 	}
 }
 
-// Lowered returns a copy of b in which each bound that other sets lower, or that b does not set, has the
-// value of other, and the names of the bounds so changed. The copy applies to the hosts of both. b may be
+// Lowered returns a copy of b in which each bound that other sets lower, or that b does not set, has the value of
+// other, and the names of the bounds so changed. The copy counts the tokens of the servers (Hosts) of both. b may be
 // nil.
 func (b *Budget) Lowered(other *Budget) (low *Budget, names []string) {
 	low = new(Budget)

@@ -211,8 +211,8 @@ func (c *Catalog) Unclaim(id string) error {
 	return removeAll(filepath.Join(c.dir, spare, id))
 }
 
-// spares is how many directories of removed sandboxes stay for reuse by new ones, since a rename is cheaper
-// than making and removing a directory.
+// spares is how many directories of removed sandboxes stay for reuse by new ones, since a rename is cheaper than
+// making and removing a directory. Further ones are removed.
 const spares = 4
 
 func (c *Catalog) spare(i int) string { return filepath.Join(c.dir, spare, strconv.Itoa(i)) }

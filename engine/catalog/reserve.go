@@ -19,7 +19,7 @@ import (
 // after a power loss its numbers stay unused.
 const reserveFile = "numbers"
 
-// A span is the range of numbers from, from+1 and so on, without to.
+// A span is a range of numbers for snapshots and forks: from the number from up to to, exclusive.
 type span struct{ from, to int }
 
 // reserveFormat is the content of reserveFile: the boot, the sandbox's id, and the unused numbers. The numbers have a
@@ -96,7 +96,8 @@ func (h *Locked) SaveReserving(n int) error {
 	return nil
 }
 
-// writeReserve says in the file of the sandbox's reserved numbers that those of s are unused.
+// writeReserve stores in the file of the sandbox's reserved numbers that those of s are unused, in the boot of the
+// machine with the id boot.
 func (h *Locked) writeReserve(boot string, s span) error {
 	if err := h.c.plan.Point("note reserved numbers"); err != nil {
 		return err

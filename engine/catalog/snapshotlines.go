@@ -16,18 +16,21 @@ import (
 // that a person has edited, go through package json.
 
 const (
-	// recordStart begins each record that encode has written.
+	// recordStart begins each record that this program has written in lines. Package json must parse others as a
+	// whole.
 	recordStart = "{\n  \"format\": "
-	// listStart, lineIndent and listEnd are around the lines of the list of snapshots. A string of JSON has no
-	// newline in it, so they occur nowhere else in a record.
+	// listStart and listEnd are the text before and after the list of named snapshots in a record, and lineIndent
+	// begins each line of the list, one snapshot. Strings in JSON have no newline, so that these texts occur nowhere
+	// else in a record.
 	listStart  = "\n  \"snapshots\": [\n"
 	lineIndent = "    "
 	listEnd    = "\n  ]"
-	// afterList begins a field that each record has. encode puts the snapshots before it.
+	// afterList begins a field that each record has. The list of snapshots is inserted before it.
 	afterList = "\n  \"policy\": "
 )
 
-// insertSnapshots returns the record text, which has no snapshots, with the list of them.
+// insertSnapshots returns the JSON text of a record, which has no snapshots yet, with the list of them, a line for
+// each: writing and reading lines costs less than encoding the list as JSON.
 func insertSnapshots(text []byte, list []NamedSnapshot) ([]byte, error) {
 	if len(list) == 0 {
 		return text, nil
@@ -74,7 +77,8 @@ func appendSnapshot(text []byte, m *NamedSnapshot) ([]byte, error) {
 	return append(text, "]}"...), nil
 }
 
-// isPlain reports whether a string of JSON holds s as it is.
+// isPlain reports whether s is the same as a string in JSON, that is, needs no escape, so that it can be read and
+// written without package json.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -84,7 +88,8 @@ func isPlain(s string) bool {
 	return true
 }
 
-// errNoLines means that a record has no list of snapshots in the form in which insertSnapshots writes it.
+// errNoLines means that a record has no list of snapshots in the form in which insertSnapshots writes it; package
+// json then parses the whole record.
 var errNoLines = errors.New("the record has no lines of snapshots")
 
 // cutSnapshots takes the list of snapshots out of the text of a record and returns the rest. Errors:
@@ -115,13 +120,15 @@ func cutSnapshots(text string) (rest []byte, list []NamedSnapshot, err error) {
 	return append(append([]byte(before), listStart[:len(listStart)-1]+"]"...), after...), list, nil
 }
 
-// A snapshotParser reads the lines that appendSnapshot writes for snapshots without rare fields.
+// A snapshotParser reads the lines of a record that describe named snapshots, those with only a name, time, parent
+// and ids. That is faster than package json, which reads the other lines.
 type snapshotParser struct {
 	rest string
 	ids  []snapshot.ID // of all snapshots, so that they take one allocation
 }
 
-// parse sets m to the snapshot in line, and reports whether it could. Otherwise m stays zero.
+// parse sets m to the named snapshot that line, JSON text, describes, and reports whether it could. Otherwise m stays
+// zero, and the caller uses package json.
 func (p *snapshotParser) parse(line string, m *NamedSnapshot) bool {
 	p.rest = line
 	var got NamedSnapshot
@@ -148,7 +155,8 @@ func (p *snapshotParser) parse(line string, m *NamedSnapshot) bool {
 	return true
 }
 
-// value reads before and then a plain string, which it stores in to. It reports whether they are next.
+// value reads the text before, such as a field's name, and after it a string without escapes, which it stores in to.
+// It reports whether both come next in the line.
 func (p *snapshotParser) value(before string, to *string) bool {
 	rest, ok := strings.CutPrefix(p.rest, before)
 	if !ok || rest == "" || rest[0] != '"' {

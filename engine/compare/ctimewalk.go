@@ -48,8 +48,8 @@ var errManyNames = errors.New("the directory is too large for the time")
 
 const manyNames = 2048
 
-// namesBetween is how many directory entries a search by change time handles between two checks of its
-// deadline.
+// namesBetween is how many directory entries a search by change time handles between two checks of its deadline: few,
+// so that it ends in time, and enough that reading the clock costs little.
 const namesBetween = 32
 
 // expired returns the error of ctx, with which a search for changed files runs, if it has ended or its
@@ -77,8 +77,8 @@ func changedSince(ctx context.Context, dir string, since time.Time, skip func(st
 // (BenchmarkWalkBesideFind).
 const walkThreads = 4
 
-// walkSince searches a directory for paths with a change time at or after since, as [changedSince] does, with
-// the given number of threads. A benchmark varies that number.
+// walkSince searches a directory for paths with a change time at or after since, as [changedSince] does, with the
+// given number of threads, which a benchmark varies. It leaves out paths for which skip returns true.
 func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
 	fail := func(err error) ([]changedPath, error) {
 		return nil, errs.With("walking", dir, err)

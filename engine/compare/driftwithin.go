@@ -45,9 +45,9 @@ func (cm *Comparer) DriftWithin(ctx context.Context, name string, look, most tim
 	return r, err
 }
 
-// candidatesNear lists, by tree, the paths that the sandbox may have changed and on which the drift at paths
-// can depend. It leaves out those in the workspace that neither are nor contain one of paths. A tree whose
-// backend cannot list such paths has no entry.
+// candidatesNear lists, by tree, the paths that the sandbox may have changed, without those in the workspace that
+// neither are nor contain one of paths, the drifted ones: for the question which of these the sandbox has changed,
+// too, the others need no comparison. A tree whose backend cannot list changed paths has no entry.
 func (cm *Comparer) candidatesNear(ctx context.Context, rec *catalog.Record, paths []DriftPath) (map[string][]snapshot.Candidate, error) {
 	near := map[string]bool{}
 	for _, p := range paths {

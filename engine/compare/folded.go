@@ -13,15 +13,16 @@ import (
 // full.
 const FoldMin = 1000
 
-// DiffFolded returns the changes between two states of a sandbox as Diff does, but of a renamed directory with
-// FoldMin or more entries only the entries that changed, where the backend knows of the rename. See
+// DiffFolded returns the changes between the states from and to of a sandbox as Diff does, but of a renamed directory
+// with FoldMin or more entries only the entries that changed, where the backend knows of the rename. See
 // [diff.Options.Fold].
 func (cm *Comparer) DiffFolded(ctx context.Context, name, from, to string) (*Changes, error) {
 	return cm.diff(ctx, name, from, to, FoldMin)
 }
 
-// foldable returns the candidates, changed paths of a tree, without RenamedFrom at the directories that must
-// be listed in full because the part of the workspace has only one end of the rename.
+// foldable returns the candidates, changed paths of a tree, for a comparison that does not list all entries of a
+// renamed directory. It clears RenamedFrom of a directory whose entries must be listed, because one end of the rename
+// is in the workspace and the other is not, or contains the workspace.
 func foldable(candidates []snapshot.Candidate, tree, workspace string) []snapshot.Candidate {
 	if tree == workspace {
 		return candidates

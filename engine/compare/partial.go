@@ -29,7 +29,7 @@ type state struct {
 	real bool // the real tree, with its mounts
 }
 
-// errTwoLayered means that two states cannot be compared by their overlay layers alone, because both have
+// errTwoLayered means that two states of a tree cannot be compared by their overlay layers alone, because both have
 // layers: a path in a layer of one state may be in the base of the other.
 var errTwoLayered = errors.New("both states have layers")
 
@@ -97,9 +97,10 @@ func openStates(ctx context.Context, at string, states []state, mounts []isolate
 // it opened.
 type compareAtFunc func(at place, touches []snapshot.Candidate, walk bool) (Part, error)
 
-// compareIn compares two states of a tree with the function look, first as a whole. If mounts in the tree
-// forbid that, it compares each directory without mounts separately. It returns an error if part of the
-// workspace cannot be compared, and reports other paths that it left out as a notice.
+// compareIn compares two states of a tree with the function look, first as a whole: only the paths touches, or
+// everything if walk is set. If mounts in the tree forbid that, it compares each directory without mounts separately.
+// It returns an error if part of the workspace cannot be compared, and reports other paths that it left out as a
+// notice.
 func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candidate, walk bool, look compareAtFunc) ([]Part, error) {
 	for tries := 1; ; tries++ {
 		p, err := look(place{tree: tree, dir: tree}, touches, walk)

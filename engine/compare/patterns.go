@@ -24,7 +24,7 @@ type Patterns struct {
 	Ruled bool
 }
 
-// PatternsOf parses the user's patterns of changed paths, of the form of [pathlist.Match], relative to the
+// PatternsOf parses list, the user's patterns of changed paths, of the form of [pathlist.Match], relative to the
 // workspace or absolute. Error: errs.ErrInvalid for an empty or malformed pattern.
 func PatternsOf(workspace string, list []string) (*Patterns, error) {
 	p := &Patterns{workspace: workspace, found: make([]bool, len(list))}

@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// serverTries is how often Served runs its function, which reads a fork, at most, when the fork's server
-// process is killed again and again.
+// serverTries is how often Served runs its function, which reads a fork, at most, when the fork's server process is
+// killed again and again. Then Served returns the last error.
 const serverTries = 4
 
 // servedKey is the key of the context value by which a call of Served inside another recognises that the

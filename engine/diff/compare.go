@@ -85,8 +85,9 @@ func (w *worker) markCovered(path string) {
 	}
 }
 
-// addOneSided stores that only the old or only the new tree (side) has the file name in the directory p: it
-// is deleted or added. It queues the subtree below a directory to be walked.
+// addOneSided stores that only the old or only the new tree (side) has the file name in the directory p: it is
+// deleted or added. It queues the subtree below a directory to be walked. st is the file's stat, and try the number
+// of retries so far.
 func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try int) error {
 	path := p.join(name)
 	if w.folds.has(path, side) {
@@ -100,8 +101,9 @@ func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try
 	return nil
 }
 
-// addAlone stores that the file name in the directory p is deleted (only the old tree has it) or added (only
-// the new one): side says which. It stores nothing that is below a directory.
+// addAlone stores that the file name in the directory p is deleted (only the old tree has it) or added (only the new
+// one): side says which. It stores nothing that is below a directory. st is the file's stat, and try the number of
+// retries so far.
 func (w *worker) addAlone(p dirPair, name string, side int, st *vfs.Stat, try int) error {
 	n, err := w.newNode(p.dir[side], name, st, nil)
 	if err != nil {
@@ -115,8 +117,8 @@ func (w *worker) addAlone(p dirPair, name string, side int, st *vfs.Stat, try in
 	return nil
 }
 
-// pushSubtree queues the directory at path, which only one tree has, to be walked; it does nothing if the
-// path is no directory.
+// pushSubtree queues the directory at path, which only one tree (side) has, to be walked; it does nothing if the
+// path, with the stat st, is no directory. try is the number of retries so far.
 func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	if st.IsDir() {
 		t := task{path: path, deep: true, try: try}
@@ -125,8 +127,8 @@ func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	}
 }
 
-// compareBoth compares a file, name in the directory p, that both trees have, and stores the difference. It
-// is not for a directory in both trees. st has the stat of each.
+// compareBoth compares a file, name in the directory p, that both trees have, and stores the difference. It is not
+// for a directory in both trees. st has the stat of each, and try is the number of retries so far.
 func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) error {
 	what, err := Type, error(nil)
 	var attrs *[2]xattrs
@@ -146,9 +148,9 @@ func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) e
 	return w.addModified(p, name, st, attrs, what, try)
 }
 
-// addModified stores that a file, name in the directory p, is modified. Both trees have it; what are the
-// aspects (such as content) that differ. attrs are its extended attributes in each tree, nil if they were not
-// read.
+// addModified stores that a file, name in the directory p, is modified. Both trees have it; what are the aspects
+// (such as content) that differ. attrs are its extended attributes in each tree, nil if they were not read. try is
+// the number of retries so far.
 func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, attrs *[2]xattrs, what Aspect, try int) error {
 	var nodes [2]*Node
 	for i := range nodes {

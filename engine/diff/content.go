@@ -77,7 +77,8 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]vfs.Stat) (bool, error) {
 	}
 }
 
-// pairs holds pairs of buffers that the comparisons of many small files reuse.
+// pairs holds pairs of buffers of 128 KiB that the comparisons of many small files reuse, so that each need not
+// allocate its own.
 var pairs = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
 
 // SameBytes reports whether two readers deliver the same bytes up to their ends, to compare two files. When ctx is

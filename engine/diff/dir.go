@@ -96,8 +96,8 @@ func (w *worker) align() bool {
 	return slices.EqualFunc(a, b, same)
 }
 
-// compareDir compares the metadata of a directory that both trees have, not its entries. sameNames says
-// whether it has the same names in both: only then its time counts.
+// compareDir compares the metadata of a directory that both trees have, not its entries. sameNames says whether it
+// has the same names in both: only then its time counts. try is the number of retries so far.
 func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool) error {
 	what, attrs, err := w.differences(p, "", st)
 	if !sameNames {

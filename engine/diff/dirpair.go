@@ -44,8 +44,8 @@ func first(errs [2]error) error {
 	return errs[newer]
 }
 
-// open opens the directory at path in those of the two trees that on selects, with an error for each; the
-// caller closes p.
+// open opens the directory at path, with these flags of open(2), in those of the two trees that on selects, with an
+// error for each; the caller closes p.
 func (w *worker) open(path string, on [2]bool, flags int) (p dirPair, errs [2]error) {
 	p.path = path
 	for i := range p.dir {
@@ -87,8 +87,9 @@ func (w *worker) parent(dir string) (dirPair, [2]error) {
 	return p, errs
 }
 
-// compareAbove compares a listed path whose parent directory is missing in one of the two trees. It compares
-// the nearest directory above whose own parent exists in both, with everything in it.
+// compareAbove compares a listed path whose parent directory is missing in one of the two trees. It compares the
+// nearest directory above whose own parent exists in both, with everything in it. deep and try are those of
+// worker.compare.
 func (w *worker) compareAbove(path string, deep bool, try int) error {
 	if try > maxTries {
 		return keepsChanging(path)

@@ -166,8 +166,8 @@ func sum(ctx context.Context, fd int, size int64, buf []byte) (d digest, err err
 	return d, nil
 }
 
-// nextData returns the offset of the next data of a compared file at or after at (lseek(2), SEEK_DATA),
-// skipping holes. On a filesystem without holes that is at itself.
+// nextData returns the offset of the next data of a compared file at or after at (lseek(2), SEEK_DATA), skipping
+// holes; without further data that is the end of the file, size. On a filesystem without holes it is at itself.
 func nextData(fd int, at, size int64) int64 {
 	next, err := unix.Seek(fd, at, unix.SEEK_DATA)
 	switch err {

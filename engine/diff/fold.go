@@ -56,7 +56,7 @@ func (f *folds) around(path string, side int) *fold {
 	return nil
 }
 
-// add adds the renamed directory at to the folds.
+// add adds the renamed directory at to the folds, those of which only the entries that changed are listed.
 func (f *folds) add(at *fold) {
 	f.all = append(f.all, at)
 	for side, path := range at.path {
@@ -225,8 +225,8 @@ func (w *worker) compareFolded(places []snapshot.Candidate) (rest []snapshot.Can
 	return rest, nil
 }
 
-// walked reports whether a walk of a directory above path in the new tree reaches path: it does not enter
-// renamed directories. whole has the directories that are walked.
+// walked reports whether a walk of a directory above path in the new tree reaches path, so that path need not be
+// compared by itself. A walk does not enter renamed directories. whole has the directories that are walked.
 func (f *folds) walked(whole map[string]bool, path string) bool {
 	for dir, _ := Split(path); dir != "." && !f.has(dir, newer); dir, _ = Split(dir) {
 		if whole[dir] {

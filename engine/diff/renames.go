@@ -66,11 +66,11 @@ const (
 	// SimilarMin is how much of a text, in percent, must be equal for a deleted and an added file to count as
 	// one renamed file.
 	SimilarMin = 50
-	// SimilarMax is the maximum size in bytes of a text that is compared with others, to find out whether it
-	// is a renamed file.
+	// SimilarMax is the maximum size in bytes of a text that is compared with others, to find out whether it is a
+	// renamed file. A larger one counts as renamed only if its content is unchanged.
 	SimilarMax = 1 << 20
-	// SimilarRead is the maximum number of bytes that one call of Renames, which looks for renamed files,
-	// reads to compare texts.
+	// SimilarRead is the maximum number of bytes that one call of Renames, which looks for renamed files, reads to
+	// compare texts. Texts beyond it count as deleted and added, unless their content is unchanged.
 	SimilarRead = 64 << 20
 	// SimilarPairs is the maximum number of pairs of texts that one call of Renames, which looks for renamed
 	// files, compares. Beyond it, only files of the same name are compared.

@@ -100,8 +100,8 @@ func (f *finder) isAddedDir(path string) bool {
 	return ok && f.changes[i].New.Mode.IsDir()
 }
 
-// featureless reports whether a deleted and an added node agree in type and have nothing else to compare,
-// such as empty files. They count as renamed only along with their directory.
+// featureless reports whether the nodes of the deleted change i and the added change j agree in type and have nothing
+// else to compare, such as empty files. They count as renamed only along with their directory.
 func (f *finder) featureless(i, j int) bool {
 	a, b := f.changes[i].Old, f.changes[j].New
 	return a.Mode.Type() == b.Mode.Type() && a.Rdev == b.Rdev && a.Size == 0 && b.Size == 0

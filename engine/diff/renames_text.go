@@ -102,8 +102,8 @@ func (p outline) common(q outline) (n int64) {
 	return n
 }
 
-// similarity returns the part of the larger of two texts that is also in the smaller one, in percent, at most
-// 99; 0 if they are not compared.
+// similarity compares the texts of the deleted change from and the added change to. It returns the part of the larger
+// one that is also in the smaller one, in percent, at most 99; 0 if they are not compared.
 func (f *finder) similarity(from, to int) (int, error) {
 	a, b := f.changes[from].Old.Size, f.changes[to].New.Size
 	p, err := f.outlineOf(from)

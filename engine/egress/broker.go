@@ -103,8 +103,8 @@ func (o *Proxy) sendBroker() error {
 	return o.conn.Send(msg, values...)
 }
 
-// secretTime bounds how long a command may run that the user set to print a secret, which the network proxy
-// inserts into requests.
+// secretTime bounds how long a command may run that the user set to print a secret, which the network proxy inserts
+// into requests. Then snapfs ends it, and the start of the proxy fails.
 const secretTime = 20 * time.Second
 
 // openSecret returns a file from which the value of s, a secret that the network proxy inserts into requests,

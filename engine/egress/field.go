@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// maxField is how many bytes a secret may have that is one field of a JSON file. A pipe, through which the
-// network proxy gets it, holds four times as much.
+// maxField is how many bytes a secret may have that is one field of a JSON file; a longer one is an error. A pipe,
+// through which the network proxy gets it, holds four times as much.
 const maxField = 16 << 10
 
 // FieldOf returns the text at the place field of the JSON file at path: names of members joined by dots, as

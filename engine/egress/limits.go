@@ -48,8 +48,9 @@ func lower(dir string) error {
 // command is not, because nobody can increase its budget.
 func PausesWhenSpent(rec *catalog.Record) bool { return rec.Policy.Budget != nil && !rec.Ephemeral }
 
-// LimitRaised reports whether the limit of the request budget in the sandbox directory dir that refused a request is
-// higher now.
+// LimitRaised reports whether a limit of the request budget in the sandbox directory dir is higher now than when it
+// refused a request, as spent describes it. Then a paused sandbox can go on. It returns false if the budget cannot be
+// read.
 func LimitRaised(dir string, spent network.SpentLimit) bool {
 	s, err := budget.Read(dir)
 	if err != nil {

@@ -62,8 +62,8 @@ type RefusedAccess struct {
 	Times int `json:"times"`
 }
 
-// maxRefused is how many different refused destinations a Proxy collects for the report at the end of a
-// command.
+// maxRefused is how many different refused destinations a Proxy collects for the report at the end of a command.
+// Further ones are not in the report.
 const maxRefused = 100
 
 // OpenProxy starts the proxy process for the network of a container. It returns when the network rules are in

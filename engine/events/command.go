@@ -19,9 +19,9 @@ type Start struct {
 	from time.Time
 }
 
-// Starting prepares the events of a command in the sandbox with this name and id. If the sandbox keeps
-// evidence (a signed log of everything done with it), Starting stores the start there. The caller starts the
-// command only if there is no error. unwitnessed is as in [Event].
+// Starting prepares the events of a command, args with the environment env, in the sandbox with this name and id. If
+// the sandbox keeps evidence (a signed log of everything done with it), Starting stores the start there. The caller
+// starts the command only if there is no error. unwitnessed means that the caller knows that there is no evidence.
 func (l *Log) Starting(name, id string, unwitnessed bool, args, env []string) (*Start, error) {
 	s := &Start{log: l, from: time.Now()}
 	run := strconv.FormatInt(s.from.UnixNano(), 36)

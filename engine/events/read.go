@@ -27,8 +27,8 @@ func Read(state string, after uint64, yield func(Event) error) error {
 	return r.drain(yield)
 }
 
-// Follow yields the stored events as [Read] does, then the new ones as they come, until ctx ends: then it
-// returns nil.
+// Follow calls yield for the stored events after the number after as [Read] does, then for the new ones as they come,
+// until ctx ends: then it returns nil.
 func Follow(ctx context.Context, state string, after uint64, yield func(Event) error) error {
 	dir := filepath.Join(state, dirName)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// maxObjects is how many git objects one promotion brings at most, as a bound of its memory.
+// maxObjects is how many git objects one promotion brings at most, as a bound of its memory. More are an error.
 const maxObjects = 5_000_000
 
 // A wanted object is a git object of the sandbox that the real repository lacks and a promotion brings.

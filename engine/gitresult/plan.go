@@ -329,9 +329,9 @@ func (p *Result) rebase(m *Moved) (gitrepo.ID, error) {
 	return to, nil
 }
 
-// commitLike makes a commit of tree in memory (p.objects), whose author and committer is the committer of the
-// commit like. Its time is that of the newest commit it is made of, so that the same plan gives the same
-// commit id.
+// commitLike makes a commit of tree in memory (p.objects), with this message and these parents, whose author and
+// committer is the committer of the commit like. Its time is that of the newest commit it is made of, so that the
+// same plan gives the same commit id.
 func (p *Result) commitLike(like, tree gitrepo.ID, message string, parents ...gitrepo.ID) (gitrepo.ID, error) {
 	c, err := p.objects.commit(like)
 	if err != nil {

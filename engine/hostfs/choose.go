@@ -78,8 +78,8 @@ func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Ch
 	}
 }
 
-// anyPlace is a value of Request.limitAt. With it a backend is accepted whichever pool or filesystem it
-// counts the sandbox's disk limit in; the caller then checks that all backends share one.
+// anyPlace is a value of Request.limitAt, which names the pool or filesystem in which a backend must count the
+// sandbox's disk limit. With it any is accepted; the caller then checks that all backends share one.
 const anyPlace = "any"
 
 // oneLimitPlace reports whether all chosen backends count the space that a sandbox uses in one pool or

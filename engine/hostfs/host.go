@@ -19,8 +19,9 @@ type Host struct {
 	backends map[string]snapshot.Backend // opened backends, by driver and tree
 }
 
-// New returns a Host that prefers the drivers in their order, and opens them with server as
-// [snapshot.Place] describes it. It calls notice with a sentence for the user, such as that a copy is large.
+// New returns a Host that prefers the drivers in their order. server returns the command line of the program that
+// serves FUSE mounts for drivers that need one, see [snapshot.Place]. notice gets sentences for the user, such as
+// that a copy is large.
 func New(cat *catalog.Catalog, drivers []snapshot.Driver, server func() ([]string, error), notice func(string)) *Host {
 	return &Host{cat: cat, drivers: drivers, server: server, notice: notice, backends: map[string]snapshot.Backend{}}
 }

@@ -74,9 +74,9 @@ func dangling(paths []string) (list []string) {
 	return list
 }
 
-// hideLater makes the live trees among mounts, which show the real files, hide the names in missing as soon
-// as they exist. A mask covers each path in hide; below the mask hideLater puts an empty stand-in, so that no
-// rename in an earlier command leads to the masked file.
+// hideLater makes the live trees among mounts, which show the real files, hide the names in missing as soon as they
+// exist. trees are those of the sandbox, and points the mounts of the host. A mask covers each path in hide; below
+// the mask hideLater puts an empty stand-in, so that no rename in an earlier command leads to the masked file.
 func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point) {
 	s := surveyor{mounts: points}
 	live := func(m isolate.Mount) bool {
@@ -142,8 +142,8 @@ func standIn(p string) (one isolate.StandIn, ok bool) {
 	return one, err == nil
 }
 
-// finish completes m, a mount of a tree in which names are hidden from the sandbox. It passes the names to
-// the FUSE server if one serves the tree, and sets the options of an overlay that depend on them.
+// finish completes m, a mount of a tree in which names are hidden from the sandbox. It passes the names to the FUSE
+// server if one serves the tree, and sets the options of an overlay that depend on them. s knows the host's mounts.
 func finish(m *isolate.Mount, s surveyor) {
 	if len(m.Hidden) == 0 {
 		return
@@ -164,8 +164,8 @@ func finish(m *isolate.Mount, s surveyor) {
 	}
 }
 
-// onOne reports whether the directories a and b lie on one filesystem. Different subvolumes of one btrfs
-// count as one.
+// onOne reports whether the directories a and b lie on one filesystem. Different subvolumes of one btrfs count as
+// one. s knows the host's mounts.
 func onOne(a, b string, s surveyor) bool {
 	var x, y syscall.Stat_t
 	if syscall.Stat(a, &x) == nil && syscall.Stat(b, &y) == nil && x.Dev == y.Dev {

@@ -64,8 +64,9 @@ func (hf *Host) stubPaths(rec *catalog.Record) ([]string, error) {
 	return slices.Compact(places), nil
 }
 
-// PlacesAt returns the paths of the mount points in the workspace that the snapshot lists from which a
-// sandbox's files last started; see [catalog.NamedSnapshot.MountPoints].
+// PlacesAt returns the paths of mount points in the workspace that exist only because of mounts on this machine, from
+// the list in the named snapshot with which the sandbox's files last started; see
+// [catalog.NamedSnapshot.MountPoints].
 func PlacesAt(rec *catalog.Record) []string {
 	m, _ := rec.Snapshot(rec.At)
 	return m.MountPoints

@@ -32,12 +32,13 @@ type MountRetry struct {
 	made  int
 }
 
-// MaxAttempts is how often an operation is tried when mounts of the host change meanwhile. It is enough on a
-// host that mounts and unmounts all the time, where half of the attempts fail.
+// MaxAttempts is how often an operation is tried when mounts of the host change meanwhile; the last error is
+// returned. It is enough on a host that mounts and unmounts all the time, where half of the attempts fail.
 const MaxAttempts = 20
 
-// Again reports whether the caller should repeat an operation that failed with err: always after the first
-// attempt, later only if mounts of the host have changed since.
+// Again reports whether the caller should repeat an operation that failed with err: if err may come from a mount that
+// came or went, always after the first attempt, later only if mounts of the host have changed since. It does so
+// MaxAttempts times at most.
 func (a *MountRetry) Again(err error) bool {
 	a.made++
 	passing := []error{errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy, errs.ErrDenied}
@@ -169,9 +170,9 @@ func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree,
 	return n.ViewSubtree(ctx, v, prefix, write)
 }
 
-// OpenDir opens the directory dir of a tree in each of views, the forks or snapshots to mount; the caller
-// closes the results. If filesystems mounted in the tree prevent mounting all of it, OpenDir mounts the
-// largest directory around dir without mounts.
+// OpenDir opens the directory dir of a tree in each of views, the forks or snapshots to mount; the caller closes the
+// results. With write, they are writable. If filesystems mounted in the tree prevent mounting all of it, OpenDir
+// mounts the largest directory around dir without mounts.
 func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir string, write bool, views ...snapshot.View) ([]*os.File, error) {
 	at := tree
 	for tries := 1; ; tries++ {
@@ -192,8 +193,8 @@ func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir
 	}
 }
 
-// openPart mounts each of views, forks or snapshots of a tree, restricted to the directory at, and returns
-// the open roots. The caller closes them.
+// openPart mounts each of views, forks or snapshots of a tree, restricted to the directory at, and returns the open
+// roots, which are writable if write is set. The caller closes them.
 func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at string, write bool, views []snapshot.View) ([]*os.File, error) {
 	mounts := make([]isolate.Mount, len(views))
 	for i, v := range views {

@@ -78,8 +78,8 @@ func (s *search) look(dir string, names []string) {
 	}
 }
 
-// one looks for one path that may hold a secret, name in the directory dir, and adds it to found if it
-// exists, or to unsure.
+// one looks for one path that may hold a secret, name in the directory dir, and adds it to found if it exists, else
+// to unsure, because it may appear later.
 func (s *search) one(dir, name string) {
 	path := filepath.Join(dir, name)
 	_, err := os.Lstat(s.at(path))
@@ -118,8 +118,8 @@ func (r resolver) resolve(dir string) string {
 	return to
 }
 
-// maxLinks is how many symbolic links in one path [firstMissing] follows to find a secret; the kernel has the
-// same bound.
+// maxLinks is how many symbolic links in one path [firstMissing] follows to find a secret. It gives up a path with
+// more, as the kernel does, so that a loop of links ends.
 const maxLinks = 40
 
 // firstMissing follows path with all symbolic links in it, also those that lead nowhere. It returns the path,

@@ -100,8 +100,8 @@ func plain(path string) bool {
 	return true
 }
 
-// credential reports whether a line of settings, in lower case, may hold a credential: one of the words
-// marks, or a user in a URL.
+// credential reports whether a line of settings, in lower case, may hold a credential: one of the words marks, such
+// as "token", or a user in a URL.
 func credential(setting string, marks []string) bool {
 	_, rest, _ := strings.Cut(setting, "://")
 	if strings.HasPrefix(setting, "//") || strings.Contains(rest, "@") && !strings.HasPrefix(rest, "git@") || strings.Contains(setting, "\x00") {
@@ -175,12 +175,12 @@ type hiding struct {
 	roots  map[string]string
 }
 
-// hidden returns the paths to mask in a sandbox: snapfs's state, secrets, and those that the policy hides. It
-// leaves out exposed paths, except snapfs's state, and directories that hold the workspace. It checks which
-// paths exist before the mounts are made, which is much faster.
+// hidden returns the paths to mask in a sandbox: snapfs's state, secrets, and those that the policy hides. It leaves
+// out exposed paths, except snapfs's state, and directories that hold the workspace. home is the caller's home
+// directory. hidden checks which paths exist before the mounts are made, which is much faster.
 //
-// A secret that is a symbolic link on the host is also hidden at its target, because the sandbox could remove
-// the link in its copy.
+// A secret that is a symbolic link on the host is also hidden at its target, because the sandbox could remove the
+// link in its copy.
 func hidden(h hiding, home, workspace string) []string {
 	at := copies(h.roots)
 	people, machine := h.real.people, h.real.machine

@@ -17,8 +17,9 @@ import (
 // its inode, in every network namespace and on read-only mounts too (unix_find_bsd in net/unix/af_unix.c). A snapshot,
 // an overlay and a FUSE mount have other inodes, so nothing listens there; a bind mount has the host's.
 
-// maxSocketEntries is how many directory entries [Environment.Sockets] looks at, at most, to find sockets of
-// the host's programs. Each takes half a microsecond.
+// maxSocketEntries is how many directory entries [Environment.Sockets] looks at, at most, to find sockets of the
+// host's programs. Each takes half a microsecond. Among further entries it finds only those that /proc/net/unix
+// lists.
 const maxSocketEntries = 2000
 
 // withoutSockets makes sure that a sandbox cannot reach sockets of the host's programs through the host

@@ -39,7 +39,8 @@ func Environ(env, pass []string) []string {
 	return kept
 }
 
-// Withheld returns the names of the variables of env that Environ leaves out, in order.
+// Withheld returns the names of the variables of env that a command in a sandbox does not get, in order. pass has the
+// variables that the policy allows, as in [Environ].
 func Withheld(env, pass []string) (names []string) {
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
@@ -155,6 +156,6 @@ func credentialIn(value string) bool {
 	return slices.ContainsFunc(settings[:], func(s string) bool { return strings.Contains(value, s) })
 }
 
-// settings are the beginnings, in lower case, of words in the value of an environment variable that holds a
-// credential.
+// settings are the words, in lower case, by which snapfs takes the value of an environment variable for one with a
+// credential, which a sandbox does not get.
 var settings = [...]string{"password=", "passwd=", "token=", "secret=", "sig=", "apikey=", "api_key=", "authorization="}

@@ -13,8 +13,8 @@ import (
 // space, which removing alone does not do. A collection started for another reason frees it, too.
 const sweepEvery = 16
 
-// prune removes from the record rec the automatic snapshots that are too many or too old by its retention
-// rule, oldest first, and returns them for the caller to delete. It leaves the snapshot from which the
+// prune removes from the record rec the automatic snapshots that are, at the time now, too many or too old by its
+// retention rule, oldest first, and returns them for the caller to delete. It leaves the snapshot from which the
 // sandbox's present files come, one that a promotion used, and one from which another sandbox was forked.
 func (k *Taker) prune(rec *catalog.Record, now time.Time) (old []catalog.NamedSnapshot) {
 	rule := rec.Policy.KeyPoints

@@ -81,8 +81,8 @@ func Check(rec *catalog.Record, dir string, tree *os.File, at string, changes []
 	return nil
 }
 
-// checkNames returns an ErrDenied if the name of a changed path, or the target of a symbolic link, contains a
-// secret that one of prints recognises, or a placeholder.
+// checkNames returns an ErrDenied if the name of a changed path, or the target of a symbolic link, contains a secret
+// that one of prints recognises, or a placeholder. at is the absolute path of the changed tree, for the error.
 func checkNames(rec *catalog.Record, at string, c *diff.Change, prints []placeholder.Print) error {
 	if f := placeholder.SearchText([]byte(c.Path+"\x00"+c.New.Target), prints); f != nil {
 		return refuse(rec, filepath.Join(at, c.Path), f, "its name or target")

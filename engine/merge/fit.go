@@ -176,9 +176,9 @@ func (m *merger) ensureParents(taken map[string]*entry) (changed bool, err error
 	return moved, nil
 }
 
-// ensureParent handles a file whose parent is missing from the merged tree or is no directory there. changed
-// is true if it changed how another file will be in that tree; moved is true if the file moved along with its
-// parent.
+// ensureParent handles a file whose parent is missing from the merged tree or is no directory there. taken has the
+// file at each path of that tree. changed is true if it changed how another file will be in that tree; moved is true
+// if the file moved along with its parent.
 func (m *merger) ensureParent(t *entry, taken map[string]*entry) (changed, moved bool, err error) {
 	path := t.outcome.path
 	if t.withheld {
@@ -205,9 +205,9 @@ func (m *merger) ensureParent(t *entry, taken map[string]*entry) (changed, moved
 	return changed, false, err
 }
 
-// obstacle returns a file of the merged tree, no directory, at a path where the sandbox has a parent
-// directory of t, which has an open conflict; nil for none. An answer that later takes the sandbox's version
-// of t would replace that file.
+// obstacle returns a file of the merged tree, no directory, at a path where the sandbox has a parent directory of t,
+// which has an open conflict; nil for none. taken has the file at each path of that tree. An answer that later takes
+// the sandbox's version of t would replace that file.
 func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 	if !t.has(mine) {
 		return nil

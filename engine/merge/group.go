@@ -6,8 +6,8 @@ import "github.com/snapfs/snapfs/engine/diff"
 // relinked a file if its group of links differs from that in the base by more than the
 // links that the side deleted.
 
-// group returns the first path of the hard links of one file to which the changed path belongs, or "" for a
-// node n with one name.
+// group returns the name of the group of hard links of one file that path, which a side has changed, belongs to: the
+// first path of the group. It returns "" for a node n with one name.
 func group(path string, n *diff.Node) string {
 	switch {
 	case n == nil || n.NLink < 2 || n.Mode.IsDir():

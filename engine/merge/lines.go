@@ -166,10 +166,10 @@ func roughRoot(n int) int {
 	return r
 }
 
-// surrounded reports whether the line at, which is common in the other text, stands among lines that the
-// other text lacks, so that the search for an edit script leaves it out. There must be absent lines on both
-// sides of it, no rare line between, and fewer than one common line to three absent ones. The line itself
-// counts twice.
+// surrounded reports whether the line with index at, which is common in the other text, stands among lines that the
+// other text lacks, so that the search for an edit script leaves it out. r has the rarity of each line; lines before
+// head do not count. There must be absent lines on both sides of it, no rare line between, and fewer than one common
+// line to three absent ones. The line itself counts twice.
 func surrounded(r []rarity, at, head int) bool {
 	const window = 100
 	look := func(step, end int) (absents, commons int) {
@@ -280,8 +280,9 @@ func (w *lineSearch) midpoint(a, b, c, d int) (i, j int, ok bool) {
 	return 0, 0, false
 }
 
-// widen extends the range lo to hi of the diagonals of a search by one at each end, or shortens it at the
-// borders lowest and highest. The value nothing in v marks a diagonal that the search has not reached.
+// widen extends the range lo to hi of the diagonals of a search by one at each end, or shortens it at the borders
+// lowest and highest. v has the furthest index on each diagonal, that of diagonal 0 at index zero. The value nothing
+// in v marks a diagonal that the search has not reached.
 func widen(v []int, zero, lo, hi, lowest, highest, nothing int) (int, int) {
 	if lo > lowest {
 		lo--

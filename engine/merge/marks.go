@@ -62,8 +62,8 @@ func (t *triple) crlf(r region) bool {
 	return crlf
 }
 
-// endsCRLF reports whether line i ends in CR LF. If line i has no line feed, the line before it counts; known
-// is false if no line has one.
+// endsCRLF reports whether line i of a text, lines, ends in CR LF. If line i has no line feed, the line before it
+// counts; known is false if no line has one.
 func endsCRLF(lines []string, i int) (crlf, known bool) {
 	for ; i >= 0 && i < len(lines); i-- {
 		if strings.HasSuffix(lines[i], "\n") {
@@ -73,8 +73,8 @@ func endsCRLF(lines []string, i int) (crlf, known bool) {
 	return false, false
 }
 
-// HasMarkers reports whether a text still contains conflict markers with these side names:
-// all four, in order, each on its own line.
+// HasMarkers reports whether a text still contains a conflict with the markers of a merge: all four, in order, each
+// on its own line. mineName and realName are the names of the sides in the markers.
 func HasMarkers(text []byte, mineName, realName string) bool {
 	want := []string{labelled(markerMine, mineName), labelled(markerBase, baseName), markerReal, labelled(markerEnd, realName)}
 	next := 0

@@ -42,8 +42,8 @@ func newMerger(ctx context.Context, in Input) (*merger, error) {
 	return m, nil
 }
 
-// renames detects which files the sandbox and the real tree have renamed since the base, and returns the
-// renames by side.
+// renames detects which files the sandbox and the real tree have renamed since the base, and returns the renames of
+// each side, by the index mine (sandbox) or real.
 func (m *merger) renames() (all [3][]diff.Rename, err error) {
 	if all[mine], err = diff.Renames(m.ctx, m.in.BaseTree, m.in.MineTree, m.in.Mine, m.in.MineOptions); err != nil {
 		return all, fail(".", err)
@@ -54,8 +54,8 @@ func (m *merger) renames() (all [3][]diff.Rename, err error) {
 	return all, fail(".", err)
 }
 
-// readUnknown compares the sandbox with the real tree at the paths whose original is unknown, so that the
-// merge finds equal files there. It stores the result in m.entries.
+// readUnknown compares the sandbox with the real tree at the paths whose original is unknown. Where both have the
+// same file there, it stores that in m.entries, so that the merge reports no conflict; else how they differ.
 func (m *merger) readUnknown() error {
 	if len(m.in.Unknown) == 0 {
 		return nil

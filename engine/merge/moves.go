@@ -33,16 +33,18 @@ func (m *merger) otherEnds() (map[string]string, error) {
 	return m.ends, m.endsInReal(changes)
 }
 
-// addEnds adds renames to m.ends.
+// addEnds adds renames of the sandbox to m.ends, which maps the old path of a renamed file to the new one, and the
+// new to the old.
 func (m *merger) addEnds(renames []diff.Rename) {
 	for _, r := range renames {
 		m.ends[r.From], m.ends[r.To] = r.To, r.From
 	}
 }
 
-// endsInReal adds to m.ends the renames of files whose version in the base OldTree does not have, such as those that
-// the sandbox promoted before it renamed them. The real tree still has that version of each file that it has not
-// changed, and of no other does the merge delete the old path without a conflict there. changes are the sandbox's.
+// endsInReal adds to m.ends, the renames by path, those of files whose version in the base OldTree does not have,
+// such as those that the sandbox promoted before it renamed them. It looks for that version in the real tree, which
+// still has it where it has not changed the file; only there does the merge delete the old path without a conflict.
+// changes are the sandbox's.
 func (m *merger) endsInReal(changes []diff.Change) error {
 	moves, _, err := m.sinceReal(changes, func(c *diff.Change) bool { return m.ends[c.Path] == "" && c.Kind != diff.Modified })
 	if err != nil {
@@ -115,8 +117,9 @@ func (m *merger) withOtherEnds(t *entry, c *Conflict, all []*entry, places []str
 	return all, places, nil
 }
 
-// inPlace returns path, and those of the directories above it that the sandbox has replaced by something else: the real
-// file at path can only stay if they do.
+// inPlace returns path, and those of the directories above it that the sandbox has replaced by something else. A
+// conflict that covers path covers these, too: the real file can stay at path only if the real directories above it
+// stay.
 func (m *merger) inPlace(path string) []string {
 	all := []string{path}
 	for at := parent(path); at != "." && at != ""; at = parent(at) {

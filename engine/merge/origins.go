@@ -27,8 +27,9 @@ func Origins(ctx context.Context, in Input, paths []string) (map[string]string, 
 	return m.origins(func(c *diff.Change) bool { return within.covers(c.Path) })
 }
 
-// overwritten returns the old path of each file that the sandbox moved over another one, by its new path. Unlike
-// otherEnds it pairs files by a guess that may be wrong: what the sandbox only deleted may then stay.
+// overwritten returns the old path of each file that the sandbox moved over another one, by its new path. A conflict
+// at the new path then covers the old path, too. Unlike otherEnds it pairs files by a guess that may be wrong: the
+// conflict then covers a file that the sandbox only deleted.
 func (m *merger) overwritten() (from map[string]string, err error) {
 	if m.over == nil {
 		m.over, err = m.origins(func(c *diff.Change) bool { return c.Kind == diff.Modified })
@@ -67,14 +68,15 @@ func (m *merger) origins(match func(c *diff.Change) bool) (map[string]string, er
 	return from, nil
 }
 
-// realOptions returns the options to compare the real tree with the sandbox's.
+// realOptions returns the options to compare the real tree with the sandbox's: snapfs's own paths do not count.
 func (m *merger) realOptions() diff.Options {
 	return diff.Options{Skip: m.in.MineOptions.Skip, OverlayViews: true}
 }
 
-// sinceReal lists, among the sandbox's changes that match, the files that it deleted and the real tree has not changed,
-// and those that it has now, each as an added file. edits has the latter as two changes, of the real file at the same
-// path into the sandbox's, by path, where the real tree has one. The lists are empty if nothing can have moved.
+// sinceReal lists the changes that may be two ends of a move from the real tree to the sandbox's, among those that
+// match: each file that the sandbox deleted and the real tree has not changed, and each file that the sandbox has
+// now, as an added one. If the real tree has a file at the path of the latter, edits has the two at that path, as a
+// deleted and an added file. The lists are empty if nothing can have moved.
 func (m *merger) sinceReal(changes []diff.Change, match func(c *diff.Change) bool) (moves []diff.Change, edits map[string][]diff.Change, err error) {
 	deleted, gone := map[string]bool{}, 0
 	var touches []snapshot.Candidate

@@ -7,8 +7,9 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// report reports a conflict about the file or directory t, which covers everything below its paths and those
-// in more. If Input.Choose does not answer the conflict, all that it covers stays as in the real tree.
+// report reports a conflict about the file or directory t, which covers everything below its paths and those in more;
+// why is the reason, for the user. If Input.Choose does not answer the conflict, all that it covers stays as in the
+// real tree.
 func (m *merger) report(t *entry, kind Kind, why string, more ...string) error {
 	c := Conflict{Path: m.mergedPath(t), Kind: kind, Base: t.on[base].node, Mine: t.on[mine].node, Real: t.on[real].node, Why: why}
 	for tree, path := range [3]*string{&c.BasePath, &c.MinePath, &c.RealPath} {
@@ -156,7 +157,8 @@ func (c *Conflict) states() (all [3]state) {
 	return all
 }
 
-// isText reports whether a file is text, in the version s that it has in one of the three trees of a merge.
+// isText reports whether a file is text, in the version s that it has in one of the three trees of a merge (tree:
+// base, mine or real).
 func (in *Input) isText(tree int, s state) (bool, error) {
 	if !isFile(s.node) || s.node.Size > TextMax {
 		return false, nil

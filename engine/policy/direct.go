@@ -30,7 +30,7 @@ func directSection() Section {
 }
 
 // direct stores one key of the section [direct] of a profile, which says which jobs run without a sandbox, in
-// r.sandbox: its name, and its value v. It records mistakes in v at path.
+// r.sandbox: its name, and its value v. It records mistakes in v at path, the key's path in the file.
 func (r *reader) direct(name, path string, v any) {
 	if r.sandbox.Direct == nil {
 		r.sandbox.Direct = new(catalog.Direct)
@@ -67,7 +67,8 @@ func (r *reader) direct(name, path string, v any) {
 	})
 }
 
-// addDirect adds to s which jobs run without a sandbox by another profile; other may be nil.
+// addDirect adds to s the jobs that run without a sandbox by the settings of another profile, other, which may be
+// nil.
 func (s *Sandbox) addDirect(other *catalog.Direct) {
 	if other == nil {
 		return

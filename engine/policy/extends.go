@@ -30,14 +30,14 @@ type Origin struct {
 
 func (o Origin) String() string { return fmt.Sprintf("%s:%d", o.File, o.Line) }
 
-// said notes that the profile file gives setting this value. path is the path of the key in the file, by
-// which the line is found.
+// said notes that the profile file gives setting this value, so that the user can be shown where a value comes from.
+// path is the path of the key in the file, by which the line is found.
 func (r *reader) said(setting, value, path string) {
 	r.origins = append(r.origins, Origin{Setting: setting, Value: value, File: r.bad.File, Line: r.line(path)})
 }
 
-// beforeSection stores one of the lines above the first section of a profile: the key name with the value v.
-// It records mistakes in v at path.
+// beforeSection stores one of the lines above the first section of a profile: the key name with the value v. It
+// records mistakes in v at path, the key's path in the file.
 func (r *reader) beforeSection(name, path string, v any) {
 	switch name {
 	case "extends":

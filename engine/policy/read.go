@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// biggest is the maximum size of a profile in bytes. For this size the decoder takes half a second. For a
-// file of 1 MiB with 100,000 keys, which a stranger's repository may hold, it takes 45 s.
+// biggest is the maximum size of a profile in bytes; [Read] refuses a larger one. For this size the decoder takes
+// half a second. For a file of 1 MiB with 100,000 keys, which a stranger's repository may hold, it takes 45 s.
 const biggest = 128 << 10
 
 // Trust says which owners and permissions [Read] accepts for the file of a profile. The stricter ones are for

@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// registries stores the key registries of [sandbox], a list of programs such as package managers whose
-// servers may be reached, in r.sandbox. v is its value. It records mistakes in v at path.
+// registries stores the key registries of [sandbox], a list of programs such as package managers whose servers may be
+// reached, in r.sandbox. v is its value. It records mistakes in v at path, the key's path in the file.
 func (r *reader) registries(name, path string, v any) {
 	if r.site {
 		r.wrong(path, name+": not a key of the site's policy", "list the servers in net")

@@ -19,8 +19,8 @@ func resultSection() Section {
 	}
 }
 
-// outcome stores the key name of the section [result], the patterns of paths that a promotion takes from the
-// sandbox, with the value v in r.sandbox, or records mistakes.
+// outcome stores the value v of the key name of the section [result], the patterns of paths that a promotion takes
+// from the sandbox, in r.sandbox. It records mistakes in v at path, the key's path in the file.
 func (r *reader) outcome(name, path string, v any) {
 	list := []string{}
 	r.texts(name, path, v, func(text, path string) {

@@ -77,8 +77,8 @@ func isSwitch(limit string) bool {
 	return slices.ContainsFunc(new(catalog.Limits).Fields(), func(f catalog.Limit) bool { return f.Name == limit && f.Value.Type() == "bool" })
 }
 
-// limit stores one key of the section [limits] of a profile, called name and with the value v, in r.sandbox.
-// If v is not valid it records a mistake at path.
+// limit stores one key of the section [limits] of a profile, called name and with the value v, in r.sandbox. If v is
+// not valid it records a mistake at path, the key's path in the file.
 func (r *reader) limit(name, path string, v any) {
 	var text string
 	var ok bool
@@ -104,8 +104,8 @@ func (r *reader) limit(name, path string, v any) {
 	}
 }
 
-// setting stores one key of the section [sandbox] of a profile, called name and with the value v, in
-// r.sandbox. It records mistakes in v at path.
+// setting stores one key of the section [sandbox] of a profile, called name and with the value v, in r.sandbox. It
+// records mistakes in v at path, the key's path in the file.
 func (r *reader) setting(name, path string, v any) {
 	switch name {
 	case "net":
@@ -139,8 +139,8 @@ func (r *reader) setting(name, path string, v any) {
 	}
 }
 
-// keyPoints stores one of the keys of [sandbox] about automatic snapshots, called name and with the value v,
-// in r.sandbox. It records mistakes in v at path.
+// keyPoints stores one of the keys of [sandbox] about automatic snapshots, called name and with the value v, in
+// r.sandbox. It records mistakes in v at path, the key's path in the file.
 func (r *reader) keyPoints(name, path string, v any) {
 	if r.site {
 		r.wrong(path, name+": the site's policy sets no snapshots", "write it in a profile")
@@ -180,7 +180,7 @@ const maxKeepSnapshots = 100_000
 const allowed = "allow:"
 
 // net returns the value v of the key net of a profile, a text or a list of network rules, in the form of
-// [Sandbox.Net]. After a mistake, which it records at path, it returns "".
+// [Sandbox.Net]. After a mistake, which it records at path, the key's path in the file, it returns "".
 func (r *reader) net(path string, v any) string {
 	if all, ok := v.([]any); ok {
 		var list []string

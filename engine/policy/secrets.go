@@ -62,8 +62,8 @@ func (r *reader) secrets(path string, table map[string]any) {
 	}
 }
 
-// secret stores one key of a section [secrets.NAME], called name and with the value v, in s. If v is not
-// valid it records a mistake at path.
+// secret stores one key of a section [secrets.NAME], called name and with the value v, in s. If v is not valid it
+// records a mistake at path, the key's path in the file.
 func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 	switch name {
 	case "env":
@@ -105,8 +105,8 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 	}
 }
 
-// variable returns v, the value of the key name of a profile, if it is the name of an environment variable.
-// Otherwise it records a mistake at path.
+// variable returns v, the value of the key name of a profile, if it is the name of an environment variable. Otherwise
+// it records a mistake at path, the key's path in the file.
 func (r *reader) variable(name, path string, v any) string {
 	text := r.text(name, path, v)
 	if strings.ContainsAny(text, "= \n\x00") {
@@ -115,8 +115,8 @@ func (r *reader) variable(name, path string, v any) string {
 	return text
 }
 
-// secretHost returns text, a host that may receive a secret, with the port 443 added if it has none. If text
-// is not one host it records a mistake at path.
+// secretHost returns text, a host that may receive a secret, with the port 443 added if it has none. If text is not
+// one host it records a mistake at path, the text's path in the file.
 func (r *reader) secretHost(text, path string) string {
 	rules, bad := network.Read(text)
 	name, _, _ := strings.Cut(text, ":")

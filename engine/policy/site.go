@@ -84,8 +84,8 @@ func parseSite(path string, data []byte) (*Site, error) {
 	return &Site{Path: path, Default: r.profile, Sandbox: r.sandbox, Origins: r.origins}, nil
 }
 
-// siteLine stores one of the lines above the first section of the administrator's policy.toml: the key name
-// with the value v. It records mistakes in v at path.
+// siteLine stores one of the lines above the first section of the administrator's policy.toml: the key name with the
+// value v. It records mistakes in v at path, the key's path in the file.
 func (r *reader) siteLine(name, path string, v any) {
 	if r.profile = r.text(name, path, v); r.profile != "" {
 		r.said("profile", r.profile, path)

@@ -85,8 +85,8 @@ func (r *reader) read() {
 	})
 }
 
-// top reads one top-level entry of the file, called name and with the value v: a line above the first
-// section, a section or the list of [[stage]]. For any other entry it records a mistake at path.
+// top reads one top-level entry of the file, called name and with the value v: a line above the first section, a
+// section or the list of [[stage]]. For any other entry it records a mistake at path, the entry's path in the file.
 func (r *reader) top(name, path string, v any) {
 	if first, take := r.first(); slices.ContainsFunc(first.Keys, func(k Key) bool { return k.Name == name }) {
 		take(name, path, v)
@@ -178,8 +178,8 @@ func (r *reader) section(s Section, path string, table map[string]any, take func
 	}
 }
 
-// stageLine stores one key of a section [[stage]] of a profile, called name and with the value v, in the last
-// of r.stages. If v is not valid it records a mistake at path.
+// stageLine stores one key of a section [[stage]] of a profile, called name and with the value v, in the last of
+// r.stages. If v is not valid it records a mistake at path, the key's path in the file.
 func (r *reader) stageLine(name, path string, v any) {
 	s := &r.stages[len(r.stages)-1]
 	switch name {
@@ -211,8 +211,8 @@ func (r *reader) stageLine(name, path string, v any) {
 	}
 }
 
-// text returns v, the value of the key name of a profile, if it is a text. It records a mistake at path, and
-// returns v or "" all the same, if v is no text, is empty or has a NUL byte.
+// text returns v, the value of the key name of a profile, if it is a text. It records a mistake at path, the key's
+// path in the file, and returns v or "" all the same, if v is no text, is empty or has a NUL byte.
 func (r *reader) text(name, path string, v any) string {
 	text, ok := v.(string)
 	switch {
@@ -255,8 +255,8 @@ func (r *reader) duration(path string, v any) Duration {
 	return Duration(d)
 }
 
-// several returns the commands in the list v, the value of the key name of a profile. It records a mistake
-// for each malformed one and leaves that out.
+// several returns the commands in the list v, the value of the key name of a profile. It records a mistake for each
+// malformed one, at its path below path in the file, and leaves that out.
 func (r *reader) several(name, path string, v any) (all []Command) {
 	list, ok := v.([]any)
 	if !ok {
@@ -270,8 +270,8 @@ func (r *reader) several(name, path string, v any) (all []Command) {
 	return all
 }
 
-// one returns the command that v, a value in a profile, gives as a text, a list of arguments or a table; nil
-// after a mistake, which it records.
+// one returns the command that v, the value of the key name in a profile, gives as a text, a list of arguments or a
+// table; nil after a mistake, which it records at path, the value's path in the file.
 func (r *reader) one(name, path string, v any) *Command {
 	if table, ok := v.(map[string]any); ok {
 		return r.table(name, path, table)
@@ -310,8 +310,9 @@ func (r *reader) run(name, path string, v any) *Command {
 	return nil
 }
 
-// table returns the command that a TOML table of a profile describes by its keys run, name and timeout, the
-// last two optional; nil after a mistake in run.
+// table returns the command that table, the value of the key name of a profile, describes by its keys run, name and
+// timeout, the last two optional; nil after a mistake in run. It records mistakes at path, the table's path in the
+// file.
 func (r *reader) table(name, path string, table map[string]any) *Command {
 	var c *Command
 	var called string

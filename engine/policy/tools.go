@@ -23,8 +23,9 @@ func toolsSection() Section {
 	}
 }
 
-// tool stores one key of the section [tools] of a profile (the programs, and the tools of a coding agent,
-// that may be used), called name and with the value v, in r.sandbox. It records mistakes in v at path.
+// tool stores one key of the section [tools] of a profile (the programs, and the tools of a coding agent, that may be
+// used), called name and with the value v, in r.sandbox. It records mistakes in v at path, the key's path in the
+// file.
 func (r *reader) tool(name, path string, v any) {
 	list, wrong := []string{}, wrongProgram
 	if name == "hook" || name == "mcp" {

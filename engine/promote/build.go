@@ -80,8 +80,8 @@ func (w *work) build(ctx context.Context) error {
 	return nil
 }
 
-// standalone reports whether this step of a promotion needs only one new file, no directory, that has only
-// one name.
+// standalone reports whether this step of a promotion needs only one new file, no directory, that has only one name.
+// Such files depend on no other, so that several threads can build them.
 func (o *op) standalone() bool {
 	return (o.verb == put || o.verb == swap) && !o.change.New.IsDir() && !o.change.New.Shared()
 }
@@ -184,8 +184,9 @@ func (w *work) buildNode(in *nodes.Dirs, stage int, path string, c *diff.Change,
 	return nodes.MetaOf(c.New, nodes.Everything).Set(node)
 }
 
-// buildLink makes name a hard link of anchor, a file of the target or "", or of the first node built for the
-// same file k on this filesystem. It returns false if there is neither.
+// buildLink makes name in dir, in the stage with this index, a hard link of anchor, a file of the target or "", or of
+// the first node built in that stage for the same file k. It returns false if there is neither, or if no link is
+// possible.
 func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string) (bool, error) {
 	if anchor != "" {
 		from, base, err := w.real.At(anchor)

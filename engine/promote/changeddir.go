@@ -62,8 +62,9 @@ func lacksRights(st *vfs.Stat) bool {
 	return os.Geteuid() != 0 && int(st.UID) == os.Geteuid() && st.Mode&unix.S_IRWXU != unix.S_IRWXU
 }
 
-// mayChange adds to p.denied why the kernel would later refuse the promotion's step o in the real directory
-// dir, as far as permissions and attributes show that. known means that dir itself has been checked.
+// mayChange adds to p.denied why the kernel would later refuse the promotion's step o in the real directory dir, as
+// far as permissions and attributes show that. st is the directory's stat and pl its state before the promotion.
+// known means that dir itself has been checked.
 func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, known bool) error {
 	if !known {
 		err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)

@@ -17,8 +17,8 @@ import (
 // doing is the name of the operation in the errors of a promotion ([errs.Error.Op]).
 const doing = "applying"
 
-// refused returns an error of this kind that lists paths of the target, each with the reason why it cannot be
-// promoted; nil if the list is empty.
+// refused returns an error of this kind, with hints for the user, that lists paths of the target, each with the
+// reason why it cannot be promoted; nil if the list is empty.
 func refused(l *pathlist.List, target string, kind error, hints ...string) error {
 	if len(l.Paths) == 0 {
 		return nil

@@ -73,9 +73,9 @@ func list(stateDir, suffix string, when func(Promotion) time.Time) ([]Promotion,
 	return all, errors.Join(failures...)
 }
 
-// Paths lists the paths that a promotion changed, relative to its target. alone are those of them that can be
-// undone alone: a new directory comes with everything in it. Errors: those of reading the promotion's
-// journal.
+// Paths lists the paths that the promotion id changed, relative to its target. alone are those of them that can be
+// undone alone: a new directory comes with everything in it. stateDir holds the journals. Errors: those of reading
+// the promotion's journal.
 func Paths(stateDir, id string) (all, alone []string, err error) {
 	r, err := readJournal(filepath.Join(stateDir, id+retainedAs(stateDir, id)))
 	if err != nil {

@@ -139,7 +139,7 @@ func appendJournal(f *os.File, l lines) error {
 // lines is a buffer of lines of a promotion's journal, each with its checksum.
 type lines []byte
 
-// line appends a line whose text, after the checksum, is formatted as by fmt.Sprintf.
+// line appends a line of a promotion's journal: its checksum and its text, which is formatted as by fmt.Sprintf.
 func (l *lines) line(format string, args ...any) {
 	start := len(*l)
 	text := fmt.Appendf(append(*l, "xxxxxxxx "...), format, args...)
@@ -202,8 +202,8 @@ func commitLine() lines {
 	return l
 }
 
-// stampLines returns the journal lines with the change times by which an undo recognises that files are
-// unchanged.
+// stampLines returns the journal lines with all, the stamps (inode and change time) by path, by which an undo
+// recognises that files are unchanged.
 func stampLines(all map[string]Stamp) lines {
 	var l lines
 	for path, s := range all {

@@ -19,9 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Redo does a promotion again that [UndoWith] reverted. That leaves the new versions of files beside the
-// target, and a journal whose undo is the redo. It uses Same and DryRun of the options. Errors: those of
-// Undo.
+// Redo does the promotion id again that [UndoWith] reverted. That leaves the new versions of files beside the target,
+// and a journal in stateDir whose undo is the redo. It uses Same and DryRun of the options. Errors: those of Undo.
 func Redo(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, error) {
 	r, err := takeBack(ctx, stateDir, id, suffixRedo, UndoOptions{Same: o.Same, DryRun: o.DryRun})
 	var refused *errs.Error

@@ -135,7 +135,8 @@ func (r *record) revertAll(ctx context.Context, real *nodes.Dirs) (foreign []str
 	return foreign, err
 }
 
-// altered returns the inodes of the real tree whose metadata the promotion sets in place.
+// altered returns the inodes of the real tree whose metadata the promotion sets in place. A check of another name
+// (hard link) of such a file must accept the new metadata.
 func (r *record) altered() map[uint64]bool {
 	inos := map[uint64]bool{}
 	for _, o := range r.ops {
@@ -158,8 +159,8 @@ func endJournal(ctx context.Context, path string, left bool) error {
 	return os.Remove(path)
 }
 
-// removeStages removes the promotion's stages, the private directories with the old versions. If other
-// promotions use them, too, it removes only its own files there.
+// removeStages removes the promotion's stages, the private directories with the old versions. If other promotions
+// with a journal beside this journal use them, too, it removes only its own files there.
 func (r *record) removeStages(ctx context.Context, real *nodes.Dirs, journal string) error {
 	shared := r.commit && r.shared(filepath.Dir(journal))
 	if shared {

@@ -18,9 +18,10 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Undo reverts a promotion that was made with Options.KeepUndo. If another program, or a later promotion that
-// was not undone, has changed the same paths since, Undo changes nothing, and ErrDrifted names the paths. If
-// Undo is killed, Recover completes it. Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are gone).
+// Undo reverts the promotion id, made with Options.KeepUndo, whose journal is in stateDir. If another program, or a
+// later promotion that was not undone, has changed the same paths since, Undo changes nothing, and ErrDrifted names
+// the paths. If Undo is killed, Recover completes it. Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are
+// gone).
 func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 	return UndoWith(ctx, stateDir, id, UndoOptions{})
 }
@@ -28,7 +29,8 @@ func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 // UndoOptions are the options of [UndoWith], which undoes a promotion or some of its paths, and in part of
 // [Redo].
 type UndoOptions struct {
-	// Same accepts another file at a path for which it returns true. It may be nil.
+	// Same makes the undo replace any file at a path for which it returns true, also one that the promotion did
+	// not leave there. It may be nil.
 	Same func(path string) bool
 	// Take selects the paths to undo, of those that Paths lists as alone; nil means all. The rest can be
 	// undone later.
@@ -107,8 +109,8 @@ func withSuffix(journal, suffix string) string {
 	return strings.TrimSuffix(journal, filepath.Ext(journal)) + suffix
 }
 
-// accept makes an undo expect the real files that exist now, at the paths for which same returns true. It
-// changes only r.
+// accept makes an undo expect the real files that exist now, at the paths for which same returns true, such as a git
+// index that git has rewritten. It changes only r.
 func (r *record) accept(real *nodes.Dirs, same func(path string) bool) {
 	for _, o := range r.ops {
 		if o.verb != put && o.verb != swap || !same(o.path) {
@@ -138,8 +140,8 @@ func (r *record) leftStamps() map[string]Stamp {
 	return all
 }
 
-// Forget removes the old versions of files that [Undo] needs, or the new ones that [Redo] needs, of one
-// promotion.
+// Forget removes the old versions of files that [Undo] needs, or the new ones that [Redo] needs, of the promotion id,
+// and its journal in stateDir. The promoted files stay.
 func Forget(ctx context.Context, stateDir, id string) error {
 	lock, err := lockState(stateDir, false)
 	if err != nil {
@@ -283,8 +285,9 @@ func errUnlessChanged(err error) error {
 	return err
 }
 
-// unchangedTree checks everything below a directory that the promotion's step o created, and removes
-// unchanged nodes from known. It returns errChanged for the first changed node.
+// unchangedTree checks everything below a directory that the promotion's step o created, and removes unchanged nodes
+// from known. The inodes in altered may have other metadata, because another step set that. It returns errChanged for
+// the first changed node.
 func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered map[uint64]bool) error {
 	dir, err := nodes.Open(in, name)
 	if err != nil {

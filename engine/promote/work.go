@@ -331,8 +331,9 @@ func addStamp(all map[string]Stamp, real *nodes.Dirs, path string) {
 
 func stampOf(st *vfs.Stat) Stamp { return Stamp{st.Ino, st.CTime.Time()} }
 
-// complete removes the old versions after a commit, or retains them for an undo. After an error here the
-// promotion itself is complete, and the next Recover repeats this step.
+// complete removes the old versions after a commit or, for an undo, retains them and writes stamps, the inodes and
+// change times of the promoted files, into the journal. After an error here the promotion itself is complete, and the
+// next Recover repeats this step.
 func (w *work) complete(ctx context.Context, stamps map[string]Stamp) {
 	name := w.journal.Name()
 	if w.retain == retainNone {

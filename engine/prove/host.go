@@ -217,8 +217,9 @@ func planSignal(args []string) (attempt, error) {
 	}}, err
 }
 
-// planTrace plans a probe that tries to read the memory of a process of the host like a debugger, without
-// stopping it. It reads an unmapped address, which the kernel checks only after the permission.
+// planTrace plans a probe that tries to read the memory of a process of the host, given by its pid and start time in
+// args, like a debugger, without stopping it. It reads an unmapped address, which the kernel checks only after the
+// permission.
 func planTrace(args []string) (attempt, error) {
 	p, err := theProcess(args)
 	return attempt{fmt.Sprintf("read the memory of process %d of the host", p.pid), func() outcome {

@@ -257,8 +257,9 @@ func planInodes(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("make %d files in %s", all, args[1]), func() outcome { return inodes(limit, all, args[1]) }}, err
 }
 
-// inodes is a probe, run inside a sandbox, of the limit on files. It creates empty files in a directory below
-// dir until one is refused, as it should be, or all of them exist.
+// inodes is a probe, run inside a sandbox, of the limit on files. It creates empty files in a directory below dir
+// until one is refused, as it should be, or there are all, which is more than limit; limit appears only in the
+// message.
 func inodes(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {

@@ -14,8 +14,8 @@ func planTLS(args []string) (attempt, error) {
 	return planFalse(args, "TLS", clientHello, clientHello)
 }
 
-// planTLSRecord plans a probe that asks an allowed server for a forbidden name by TLS, in a record whose
-// version is not valid. Only some servers ignore that version, so a proxy that rejects it differs from them.
+// planTLSRecord plans a probe that asks an allowed server, args[0], for a forbidden name, args[1], by TLS in a record
+// whose version is not valid. Only some servers ignore that version, so a proxy that rejects it differs from them.
 func planTLSRecord(args []string) (attempt, error) {
 	return planFalse(args, "TLS in a record of version 2.1", clientHello, func(name string) []byte {
 		hello := clientHello(name)
@@ -28,8 +28,8 @@ func planHTTP(args []string) (attempt, error) {
 	return planFalse(args, "HTTP", get, get)
 }
 
-// planHTTPBlank plans a probe that asks an allowed server for a forbidden name by HTTP, with a form feed
-// instead of a space in the request line. Only some servers split the line there.
+// planHTTPBlank plans a probe that asks an allowed server, args[0], for a forbidden name, args[1], by HTTP, with a
+// form feed instead of a space in the request line. Only some servers split the line there.
 func planHTTPBlank(args []string) (attempt, error) {
 	return planFalse(args, "HTTP with a form feed for a space", get, func(name string) []byte {
 		return bytes.Replace(get(name), []byte(" "), []byte("\f"), 1)

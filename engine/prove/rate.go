@@ -170,8 +170,8 @@ func planRate(write, often bool) func([]string) (attempt, error) {
 	}
 }
 
-// rate is a probe that reads or writes one piece of a file in dir again and again, past the page cache, and
-// compares the rate per second with limit.
+// rate is a probe that reads (with write: writes) one piece of a file in dir again and again, past the page cache,
+// and compares the rate per second, in operations if often is set, else in bytes, with limit.
 func rate(limit int64, dir string, write, often bool) outcome {
 	f, err := os.CreateTemp(dir, "prove-")
 	if err != nil {

@@ -5,17 +5,17 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 )
 
-// announce appends an event about a sandbox, of a type of package events, to the state directory's event log.
+// announce appends an event about a sandbox to the state directory's event log; kind is a type of package events.
 func (rc *Reconciler) announce(kind string, rec *catalog.Record, data events.Data) {
 	rc.events.Append(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witness has signed evidence of an act on a sandbox stored before the act. An error forbids the act.
+// witness stores signed evidence of an act on a sandbox, an event of type kind, before it. An error forbids the act.
 func (rc *Reconciler) witness(kind string, rec *catalog.Record, data events.Data) error {
 	return rc.events.Before(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witnessTurn has signed evidence of an undo or redo stored before it happens. An error forbids it.
+// witnessTurn stores signed evidence of an undo or redo, u, before it happens. An error forbids it. note may be nil.
 func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) error {
 	turning := events.Event{Type: kind, Subject: u.Sandbox, Data: events.Data{Promotion: u.ID}}
 	if note != nil {
@@ -24,7 +24,7 @@ func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) er
 	return rc.events.Before(turning)
 }
 
-// announceRefusal writes the event that a promotion needs answers to conflicts, or approval of changes.
+// announceRefusal writes the event that a promotion was refused: it needs answers to conflicts, or approvals.
 func (rc *Reconciler) announceRefusal(c *Promotion) {
 	refused := events.Data{Target: c.Plan.Target, Changes: len(c.Plan.Conflicts), Reason: "conflicts"}
 	for _, conflict := range c.Plan.Conflicts {
@@ -39,7 +39,7 @@ func (rc *Reconciler) announceRefusal(c *Promotion) {
 	rc.announce(events.ApprovalAsked, c.Rec, refused)
 }
 
-// announceTurn writes the event that a promotion was undone, or done again.
+// announceTurn appends the event of u, an undo or redo that is done, to the event log. note may be nil.
 func (rc *Reconciler) announceTurn(kind string, note *promotedNote, u *Undone) {
 	data := events.Data{Promotion: u.ID, Changes: u.Changes}
 	if len(u.Paths) > 0 {

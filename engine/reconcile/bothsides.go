@@ -85,8 +85,8 @@ func (m *partMerge) forgetReset(ctx context.Context, path string, real *diff.Nod
 	return err
 }
 
-// addUnknown adds the sandbox's change at a path whose original is unknown to m.in.Mine, relative to the real file
-// there, and the reason why to m.in.Unknown. own means that c is the change from the real tree.
+// addUnknown adds change c at a path of unknown original to m.in.Mine, relative to the real file there, and the
+// reason why to m.in.Unknown. own: the base is live and the target the workspace, so c is relative to that already.
 func (m *partMerge) addUnknown(c diff.Change, own bool, why string) {
 	real := m.seen[c.Path]
 	switch {
@@ -205,7 +205,7 @@ func (p *promotionPart) alreadyThere(ctx context.Context, only *compare.Patterns
 	return already, nil
 }
 
-// answeredPaths are the paths of conflicts that an answer has resolved.
+// answeredPaths are the paths of conflicts of a merge for which the user's answer takes the real version.
 type answeredPaths struct {
 	below pathlist.Subtrees // with all below each
 	alone map[string]bool   // directories themselves, without their entries

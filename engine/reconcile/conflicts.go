@@ -187,7 +187,7 @@ func (c *refreshConflict) places() []string {
 	return conflict.places()
 }
 
-// changedIn returns that list in changed, which has one a directory, with a change at the conflict's paths.
+// changedIn returns the directory's list of changes that has one at the conflict's paths, from changed; nil if none.
 func (c *refreshConflict) changedIn(changed compare.Places) *compare.Part {
 	return changed.At(c.places(), c.Alone)
 }

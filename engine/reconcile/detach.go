@@ -16,13 +16,11 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// On a live base, a renamed file of the sandbox may still read the real file by
-// its real name. A promotion of the rename removes that name. So the backend
-// first copies such files into the sandbox (snapshot.Detacher).
+// On a live base, a renamed file of the sandbox may still read the real file by its real name. A promotion of the
+// rename removes that name. So the backend first copies such files into the sandbox (snapshot.Detacher).
 
-// freezeFor freezes a sandbox while its promotion is planned. With o.execute it also copies into the sandbox the files
-// that it still reads from the real tree and that the promotion replaces. ErrBusy: there is such a file and a process
-// runs; all is as before.
+// freezeFor freezes a sandbox while its promotion is planned. With o.execute it also copies into the sandbox the
+// files that it reads from the real tree and the promotion replaces. ErrBusy: there are such and a process runs.
 func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOptions) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
 	if err != nil || !o.execute {

@@ -43,7 +43,7 @@ func (rc *Reconciler) undoOne(ctx context.Context, p promote.Promotion, o promot
 	return r, err
 }
 
-// takeBack undoes a promotion, or does an undone one again.
+// takeBack undoes a promotion or, if p says that it is undone, does it again. o selects the paths of an undo.
 func (rc *Reconciler) takeBack(ctx context.Context, p promote.Promotion, o promote.UndoOptions) (promote.Recovery, error) {
 	if p.Undone.IsZero() {
 		return promote.UndoWith(ctx, rc.promotionsDir(), p.ID, o)

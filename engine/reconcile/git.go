@@ -71,8 +71,8 @@ func gitTrees(p compare.Part, real *os.File) gitresult.Trees {
 	return t
 }
 
-// planGit adds to the changes p of one directory those that bring the commits of the sandbox's repositories into the
-// real ones. It reports a notice for commits that have to stay in the sandbox.
+// planGit adds to the changes p of one directory those that bring the commits of the sandbox's repositories, repos,
+// into the real ones. It reports a notice for commits that have to stay in the sandbox.
 func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o PlanOptions) error {
 	for _, dir := range repos {
 		r, err := gitresult.Inspect(gitTrees(p.Part, p.real), dir)

@@ -6,7 +6,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// addLost adds to the merge's input directories that the sandbox renamed and whose entries the real tree lost.
+// addLost adds, as conflicts of the merge, directories that the sandbox renamed and whose entries the real tree lost.
 func (m *partMerge) addLost() error {
 	for i := range m.Part.LostDirs {
 		l := &m.Part.LostDirs[i]

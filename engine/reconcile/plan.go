@@ -59,7 +59,7 @@ func (d Drift) op() string {
 	return "promoting"
 }
 
-// option returns how errors call the arguments that give the paths of PlanOptions.Only.
+// option returns the word for the arguments that gave the paths of PlanOptions.Only, for an error about one.
 func (d Drift) option() string {
 	if d == RefuseDrift {
 		return "applying"
@@ -102,7 +102,7 @@ type Step struct {
 	Result *State `json:"result"`
 }
 
-// TimeOnly reports whether the step only sets the time of a directory.
+// TimeOnly reports whether the step only sets the time of a directory, so that it is not counted.
 func (s *Step) TimeOnly() bool {
 	return s.Do == "change" && len(s.What) == 1 && s.What[0] == "time" && s.Result.Type == "directory"
 }
@@ -203,7 +203,7 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a A
 	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
 }
 
-// beginAt plans a promotion like Begin, after the automatic snapshot that the policy wants at point, if any.
+// beginAt plans a promotion as Begin does, after the automatic snapshot that the policy wants at a key point, if any.
 func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {
@@ -319,7 +319,7 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 }
 
 // unmatched returns an error for patterns in only or allowed that match no change of the sandbox. Changes promoted
-// before count, because a live base no longer shows them. drift says how the user gave only.
+// before match, too: where the base is the real tree, they are no changes any more. drift tells promote from apply.
 func (rc *Reconciler) unmatched(c *Promotion, changes *compare.Changes, drift Drift, only, allowed *compare.Patterns) error {
 	all := func() error { return errors.Join(only.Unmatched(drift.option()), allowed.Unmatched("--allow")) }
 	for _, p := range changes.Parts {
@@ -431,8 +431,8 @@ func withoutTimeOnly(changes []diff.Change) []diff.Change {
 	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.TimeOnly() && !changed[c.Path] })
 }
 
-// dropSockets removes sockets from the changes, because only their server can create one, and lists them in the plan.
-// A file that a socket has replaced is still deleted.
+// dropSockets removes sockets from the changes, because only their server can create one, and lists them in the plan,
+// below root. A file that a socket has replaced is still deleted.
 func (c *Promotion) dropSockets(root string, changes []diff.Change) (rest []diff.Change) {
 	for _, ch := range changes {
 		if ch.New != nil && ch.New.Mode&fs.ModeSocket != 0 {

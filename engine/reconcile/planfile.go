@@ -150,7 +150,7 @@ func (rc *Reconciler) prunePlans() error {
 	return nil
 }
 
-// checkFingerprint returns an error unless reviewed is "" or may be a fingerprint, or 12 characters of one.
+// checkFingerprint returns an error about sandbox name unless reviewed is "" or 12 or more digits of a fingerprint.
 func checkFingerprint(name, reviewed string) error {
 	if reviewed == "" || len(reviewed) >= 12 && strings.Trim(reviewed, "0123456789abcdef") == "" {
 		return nil
@@ -219,7 +219,7 @@ func planDifference(old, now *Plan) (lines []string) {
 	return lines
 }
 
-// stepDifference says which side changed since a plan was made, whose step for a path is before, in JSON.
+// stepDifference says in words which side changed since a plan was made, in which a path's step was before, in JSON.
 func stepDifference(before string, now Step) string {
 	var old Step
 	if json.Unmarshal([]byte(before), &old) != nil {

@@ -144,7 +144,7 @@ func (p *promotionPart) Source() promote.Source {
 	return promote.Source{Tree: p.Part.New, Built: p.built, In: p.res.Built, From: p.res.From}
 }
 
-// wouldPromote checks whether the real tree has changed since the plan, and counts the changes in r.
+// wouldPromote returns ErrDrifted if the real tree has changed since the plan, and else counts the changes in r.
 func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteOptions, r *Promoted) error {
 	for _, p := range c.Parts {
 		known, err := p.expected(ctx, p.Changes)
@@ -218,7 +218,8 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	return nil
 }
 
-// promotePart promotes the changes in one directory, p. It returns the promotion's id and the stamp of each file.
+// promotePart promotes the changes in one directory, p, counts them in r, and returns the promotion's id and the
+// stamp (inode, change time) of each file. One command's directories have one group, for an undo of all.
 func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotionPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
 	if err := rc.RefuseUnfinished("promoting", c.Rec.Name, p.path); err != nil {
 		return "", nil, err
@@ -239,8 +240,8 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 	return done.ID, done.Stamps, nil
 }
 
-// ownStamps returns those stamps (inode, change time) of promoted files at whose paths the real tree had no change.
-// At others the result must look drifted to a later apply, which would overwrite the user's change.
+// ownStamps returns stamps (inode, change time) of the promoted files that a later apply may take for unchanged:
+// where the real tree had no change. Others must look drifted, or apply would overwrite the user's change.
 func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]promote.Stamp {
 	if p.path != p.Part.Root {
 		return stamps // the merge compares there
@@ -277,7 +278,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-// recordPromoted makes one directory's promoted files the originals, in k, with which later changes compare.
+// recordPromoted makes promoted files of one directory the originals in k of later changes, and adds the old to note.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes)-len(p.gitFiles) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	recorded := p.in.Mine
@@ -321,10 +322,10 @@ func under(root string, paths []string) []string {
 	return each(paths, func(path string) string { return filepath.Join(root, path) })
 }
 
-// applyGroup is the prefix of the id of a promotion by snapfs apply, which refuses drift (RefuseDrift).
+// applyGroup is the prefix of the id of a command's promotions if the command was snapfs apply, which refuses drift.
 const applyGroup = "apply-"
 
-// IsApply reports whether the id is that of a promotion by snapfs apply, which refuses drift (RefuseDrift).
+// IsApply reports whether group, the id of a command's promotions, is that of snapfs apply, which refuses drift.
 func IsApply(group string) bool { return strings.HasPrefix(group, applyGroup) }
 
 // promotionsDir returns the directory for the journals and undo data of promotions.

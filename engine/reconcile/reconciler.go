@@ -44,7 +44,7 @@ type Parts struct {
 	Supervise *supervise.Manager
 	Stages    *stages.Store
 	KeyPoints *keypoint.Taker
-	Notice    func(string)
+	Notice    func(string) // gets messages for the user
 	Events    *events.Log
 	// Manifest records the changed files of a sandbox before they are promoted; an error refuses it. It may be nil.
 	Manifest func(ctx context.Context, rec *catalog.Record) error

@@ -52,8 +52,8 @@ func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 	return nil
 }
 
-// RefuseUnfinished returns ErrBusy if a killed promotion of the sandbox waits for its target, or if target (or "")
-// overlaps with the target of one that waits.
+// RefuseUnfinished returns ErrBusy, as an error of the operation op, if a killed promotion of the sandbox waits for
+// its target, or if target (unless "") overlaps with the target of one that waits.
 func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 	for _, u := range rc.Unfinished() {
 		if u.Sandbox == name || target != "" && (hostfs.Within(target, u.Target) || hostfs.Within(u.Target, target)) {

@@ -101,7 +101,7 @@ func (rc *Reconciler) Redo(ctx context.Context, group []promote.Promotion) (Undo
 	return u, nil
 }
 
-// redoBaseline makes the redone promotions the sandbox's base again, unless it has another base since.
+// redoBaseline makes redone files the originals of the sandbox's later changes again, unless it has a newer base.
 func (rc *Reconciler) redoBaseline(ctx context.Context, group []promote.Promotion, note *promotedNote) error {
 	rec := rc.recordOf(note)
 	if rec == nil || len(note.After) == 0 {
@@ -156,7 +156,7 @@ func (rc *Reconciler) noteTurn(c *promotedNote) {
 // A selection holds the paths to undo of each promotion, by its id. nil selects everything.
 type selection map[string]selected
 
-// selected holds the paths to undo of one promotion, and their keys in the sandbox's stored originals.
+// selected holds the paths to undo of one promotion, relative to its target (ops), and their keys in a baseline.
 type selected struct{ ops, keys map[string]bool }
 
 func (s selection) add(p promote.Promotion, ops []string) {
@@ -234,7 +234,8 @@ func (rc *Reconciler) selectPaths(group []promote.Promotion, paths []string) (se
 	return all, nil
 }
 
-// notUndone returns the error for a path that cannot be undone alone, as with the directory above, or "".
+// notUndone returns the error for a path that cannot be undone: promotion id did not change it or, unless above is
+// "", made it together with the directory above, which must be undone instead.
 func notUndone(id, path, above string) error {
 	e := &errs.Error{Op: "undoing", Path: pathlist.Printable(path), Kind: errs.ErrNotFound, Err: errors.New(id + " did not change it"), Hints: []string{"snapfs undo --list"}}
 	if above != "" {

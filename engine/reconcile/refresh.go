@@ -158,7 +158,7 @@ func cloneRecord(r *catalog.Record) *catalog.Record {
 	return &c
 }
 
-// forkTrees takes a snapshot of each real tree and forks it. A vanished tree keeps its base and fork.
+// forkTrees takes snapshots, ids, of the real trees and forks them. A vanished tree keeps its base and fork.
 func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []snapshot.ForkID) error {
 	base := &catalog.Base{Refreshed: 1 + slices.Max(x.next.Generations())}
 	free := *x.next // limits apply again when the old forks are removed
@@ -272,7 +272,7 @@ func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.F
 }
 
 // copyFrom makes the paths touches of tree, a fork, equal to those of source. Other entries of their directories
-// stay, even if source has no such directory.
+// stay, even if source has no such directory. skip reports paths of snapfs itself, to leave out.
 func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Candidate) error {
 	changes, err := diff.At(ctx, tree, source, touches, diff.Options{Skip: skip, OverlayViews: true})
 	if err != nil {
@@ -354,7 +354,7 @@ func openAt(tree *os.File, path string) (*os.File, error) {
 	return l.Open(path)
 }
 
-// storeVersion stores one version of a conflicting text beside the new baseline. It returns its name or "".
+// storeVersion stores one version of a conflicting text beside the new baseline. It returns its name; "" if none.
 func (x *refreshing) storeVersion(open func() (*os.File, error)) (string, error) {
 	f, err := open()
 	if errors.Is(err, errs.ErrNotFound) {

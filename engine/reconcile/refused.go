@@ -29,11 +29,11 @@ func (p *Plan) Refused(o PlanOptions) error {
 	return e
 }
 
-// A Refusal is the Details of an error for a promotion that needs answers to conflicts, or approvals.
+// A Refusal lists the answers to conflicts or the approvals that a refused promotion needs: the Details of its error.
 type Refusal struct {
 	Conflicts     []Conflict     `json:"conflicts,omitempty"`
 	NeedsApproval []ApprovalPath `json:"held,omitempty"`
-	Allow         []string       `json:"allow,omitempty"`
+	Allow         []string       `json:"allow,omitempty"` // the values of --allow that approve all
 }
 
 // ConflictsError returns an ErrConflict that lists up to 20 conflicts and hints at commands to resolve them.

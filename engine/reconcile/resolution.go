@@ -22,7 +22,7 @@ type Answers struct {
 	mine, theirs []string
 	tool         string
 	terminal     *mergetool.Terminal
-	failed       *error
+	failed       *error // where choose stores the error of a merge tool, for the merge to return; or nil
 }
 
 // none reports whether the user's answers are empty, so that they resolve no conflict.
@@ -69,7 +69,7 @@ func matchAny(workspace string, patterns []string, abs string) bool {
 	return false
 }
 
-// other returns a file's path in the sandbox or real tree; "" stands for same, that in the merged tree.
+// other returns a file's path in one tree as a conflict gives it, where "" means the same path as in the merged tree.
 func other(path, same string) string {
 	if path == "" {
 		return same
@@ -83,7 +83,7 @@ func hasFiles(c merge.Conflict) bool {
 	return regular(c.Mine) && regular(c.Real) && !c.Several
 }
 
-// openOr opens the regular file n at path by open; the caller closes it. It returns nil unless that is a regular file.
+// openOr opens the file at path by open for a merge tool; the caller closes it. nil: n, its node, is not regular.
 func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.ReadCloser, error) {
 	if n == nil || !n.Mode.IsRegular() {
 		return nil, nil
@@ -95,7 +95,7 @@ func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.
 	return f, err
 }
 
-// openIn opens the regular file n at a path of tree, or returns nil for another node, as openOr does.
+// openIn opens the file n at a path of tree, for a merge tool. It returns nil unless that is a regular file.
 func openIn(tree *os.File, n *diff.Node, path string) (io.ReadCloser, error) {
 	l := baseline.RootedReader{Root: tree}
 	return openOr(l.Open, n, path)

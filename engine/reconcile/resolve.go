@@ -230,7 +230,7 @@ func (w *resolving) movedIn(ctx context.Context, part *compare.Part) (*movedFile
 	return moved, err
 }
 
-// close closes the files that the answers needed.
+// close closes the open trees of the real files that answers to conflicts of a refresh needed.
 func (w *resolving) close() {
 	for _, m := range w.moved {
 		m.close()

@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// addSplit adds to the merge's input the files of the workspace that the sandbox changed under only one of several
-// hard links, if the result will be promoted there.
+// addSplit adds to the merge's input, as conflicts, the files of the workspace that the sandbox changed under only
+// one of several hard links. A promotion to the workspace would separate that name from the others.
 func (m *partMerge) addSplit(ctx context.Context) error {
 	if !m.promotes || !m.Part.Workspace || m.path != m.Part.Root {
 		return nil

@@ -227,7 +227,7 @@ type promotedNote struct {
 	Tips map[string][]gitresult.Tip `json:"tips,omitempty"`
 }
 
-// before stores in c.Before the original of a file at an absolute path before the promotion, nil for none.
+// before stores in c.Before, for an undo, the original at an absolute path that a promotion replaces; nil for none.
 func (c *promotedNote) before(k *baseline.Baseline, abs string) {
 	c.Before[baseline.EscapePath(abs)] = nil
 	if before, had := k.Nodes[abs]; had {
@@ -241,7 +241,7 @@ func (rc *Reconciler) promotedFile(group string) string {
 	return filepath.Join(rc.cat.Dir(), "carried", group+".json")
 }
 
-// savePromoted writes, atomically, the note for an undo of which originals a promotion has replaced.
+// savePromoted writes, atomically, the note that says, for an undo, which originals a promotion has replaced.
 func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	rc.dropPromoted(promote.History)
 	path := rc.promotedFile(c.Group)
@@ -298,7 +298,7 @@ func (rc *Reconciler) dropPromoted(most int) {
 }
 
 // undoBaseline restores the sandbox's originals from before a promotion at the paths take, if the sandbox still has
-// the same base. Calling again reverts that.
+// the same base. Calling again, the returned function, reverts that.
 func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take selection) (again func() error, err error) {
 	nothing := func() error { return nil }
 	if note == nil || len(note.Before) == 0 {
@@ -350,7 +350,7 @@ func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	return all[i]
 }
 
-// undoParts undoes the promotions of single directories that were complete when that of another was refused.
+// undoParts undoes the promotions ids of single directories, which were complete when that of another was refused.
 func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) error {
 	var failures []error
 	for i := len(ids) - 1; i >= 0; i-- {

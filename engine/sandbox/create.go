@@ -38,9 +38,9 @@ func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool)
 	return rec, intent, nil
 }
 
-// Intend begins the creation of a sandbox: it makes the record in memory and announces the creation in the
-// catalogue. If this process is killed, the next command removes everything made since. The caller ends the
-// intent.
+// Intend begins the creation of a sandbox: it makes the record in memory and announces the creation in the catalogue.
+// An ephemeral sandbox is removed when its command ends. If this process is killed, the next command removes
+// everything made since. The caller ends the intent.
 func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	rec := newRecord(req, ephemeral)
 	intent, err := sb.cat.Begin(catalog.Making, rec.Name, rec.ID)
@@ -99,8 +99,8 @@ func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs
 	return sb.Register(ctx, rec, func() error { return sb.forkTrees(ctx, rec, choices) }, req.Fill)
 }
 
-// newRecord returns the catalogue record of the sandbox that req asks for, with a new id and in the state
-// Creating. It does not store the record.
+// newRecord returns the catalogue record of the sandbox that req asks for, with a new id and in the state Creating.
+// An ephemeral sandbox is removed when its command ends. newRecord does not store the record.
 func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 	rec := &catalog.Record{
 		ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),

@@ -93,8 +93,8 @@ func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error 
 // work for forks in use, while a sandbox runs.
 const maintainInterval = 10 * time.Second
 
-// StartMaintenance starts calling Maintain of the backends of a running sandbox's trees every ten seconds,
-// until the caller calls stop. Backends that need no maintenance are left out.
+// StartMaintenance starts calling Maintain, a backend's regular work for forks in use, of the backends of a running
+// sandbox's trees every ten seconds, until the caller calls stop. Backends that need no maintenance are left out.
 func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 	var tenders []snapshot.Maintainer
 	for _, t := range rec.Trees {
@@ -170,9 +170,9 @@ func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
 	return nil
 }
 
-// limitFork sets the disk limit of a fork to that of l. All forks of the sandbox share one limit if the
-// backend supports that. Host.Choose has already rejected combinations of backends that need a shared limit
-// and cannot have one.
+// limitFork sets the disk limit of a fork to that of l. All forks with the same sandbox, the sandbox's id, share one
+// limit if the backend supports that. Host.Choose has already rejected combinations of backends that need a shared
+// limit and cannot have one.
 func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sandbox string, l catalog.Limits) error {
 	d := hostfs.DiskLimit(l)
 	limiter, ok := b.(snapshot.Limiter)

@@ -98,8 +98,8 @@ func IdleHit(l catalog.Limits) catalog.LimitHit {
 	return catalog.LimitHit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in the sandbox for " + idle}
 }
 
-// PausedNote returns the message for the user that the sandbox called name was paused because of the limit
-// why, and how to resume it.
+// PausedNote returns the message for the user that the sandbox called name, of this age and with the limits l, was
+// paused because of the limit why, and how to resume it.
 func PausedNote(name string, why catalog.LimitHit, l catalog.Limits, age time.Duration) string {
 	how := "resume it: snapfs exec " + name + " -- true"
 	if why.Limit == "ttl" {

@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// MakeTemporary lets a sandbox take no snapshots by itself, and has it removed at an age, should this process be killed
-// before it removes the sandbox.
+// MakeTemporary prepares the sandbox called name for a use after which this process removes it: it takes no automatic
+// snapshots, and is removed at this age even if this process is killed before.
 func (sb *Store) MakeTemporary(ctx context.Context, name string, age time.Duration) error {
 	h, err := sb.cat.Lock(ctx, name)
 	if err != nil {

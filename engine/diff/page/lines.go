@@ -134,8 +134,9 @@ func (t *table) replaced(edits []edit) (left int) {
 
 func bare(line string) string { return strings.TrimSuffix(line, "\n") }
 
-// row writes one line of a file to the HTML table, with its old number x and new number y, counted from zero;
-// -1 for none. spans are its differing words; open and end are the tags written around each.
+// row writes one line of a file to the HTML table, with its old number x and new number y, counted from zero; -1 for
+// none. begin is the tag that starts the row. spans are the differing words of the line; open and end are the tags
+// written around each.
 func (t *table) row(begin markup, x, y int, line string, spans []words.Span, open, end markup) {
 	t.shown++
 	t.mark(begin)

@@ -159,7 +159,8 @@ func (b *builder) rows(part Part) {
 	b.files = append(b.files, new(bytes.Buffer))
 }
 
-// sections writes the HTML section of each changed path to b.files, until filesMax bytes are reached.
+// sections writes the HTML section of each changed path to b.files, until filesMax bytes are reached. It counts the
+// others in b.leftOut. Error: ErrInterrupted.
 func (b *builder) sections() error {
 	for i := range b.all {
 		if err := b.ctx.Err(); err != nil {

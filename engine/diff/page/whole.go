@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Beginning is the start of every review page; it marks a file as written by this package.
+// Beginning is the start of every review page. By it the command that writes a page knows an earlier page, which it
+// may replace, from a file of the user's.
 const Beginning = "<!doctype html><!-- made by snapfs diff -->\n"
 
 // style is the CSS of the page of changes, which the page contains.
@@ -154,8 +155,8 @@ func (b *builder) paths(s *sheet) {
 	}
 }
 
-// any reports whether part number part of the page, the changes below one directory of the sandbox, has
-// changed paths.
+// any reports whether part number part of the page, the changes below one directory of the sandbox, has changed paths
+// that the page shows. The page leaves out other parts.
 func (b *builder) any(part int) bool {
 	for i := range b.all {
 		if b.all[i].part == part {

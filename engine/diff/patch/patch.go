@@ -171,8 +171,8 @@ func percent(a, b blob, r *diff.Rename) int {
 	return min(r.Similarity, 99)
 }
 
-// label returns the file name for the --- or +++ line of a text patch. As in git, a tab after a name with a
-// blank prevents readers from cutting it there.
+// label returns the file name for the --- or +++ line of a text patch, with prefix, "a/" or "b/", before path; n is
+// the file's node. As in git, a tab after a name with a blank prevents readers from cutting it there.
 func label(prefix, path string, n *diff.Node) string {
 	if n == nil {
 		return "/dev/null"

@@ -11,7 +11,8 @@ import (
 	zdiff "znkr.io/diff"
 )
 
-// Max is the maximum length in bytes of a line whose words are compared; longer lines take too long.
+// Max is the maximum length in bytes of a line whose words are compared. Comparing longer ones takes too long, so
+// they get no marks.
 const Max = 4096
 
 // alike says how much of two lines must be equal for their differing words to be marked: the alike-th part of

@@ -51,7 +51,7 @@ func sameLarge(ctx context.Context, f, g *os.File, size int64) (bool, error) {
 	return err == nil, err
 }
 
-// buffers holds buffers that the copies of many small files reuse.
+// buffers holds buffers of 128 KiB that the copies of many small files reuse, so that each need not allocate its own.
 var buffers = sync.Pool{New: func() any { return new([128 << 10]byte) }}
 
 // ErrNotRegular is the error of OpenRegular for a node that is not a regular file.

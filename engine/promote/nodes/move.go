@@ -89,8 +89,8 @@ func MoveOut(dir *os.File, name string, stage *os.File, staged string) error {
 	return err
 }
 
-// Exchange exchanges a node of a stage, the private directory of a promotion, with one of the real directory
-// dir. Where that takes several steps, an error may leave some of them done: RepairMove reverts them.
+// Exchange exchanges the node staged of a stage, the private directory of a promotion, with name in the real
+// directory dir. Where that takes several steps, an error may leave some of them done: RepairMove reverts them.
 func Exchange(stage *os.File, staged string, dir *os.File, name string) error {
 	err := rename(stage, staged, dir, name, vfs.RenameExchange)
 	if !flagsUnsupported(err) {
@@ -122,9 +122,9 @@ func Exchange(stage *os.File, staged string, dir *os.File, name string) error {
 	return rename(stage, spare, stage, staged, 0)
 }
 
-// RepairMove completes or reverts a move between the stage, the private directory of a promotion, and the
-// real directory dir (nil for none) that was interrupted between its steps. put means that it was a MoveIn.
-// It returns false if another program has put a node where one would have to go.
+// RepairMove completes or reverts a move between staged in a stage, the private directory of a promotion, and name in
+// the real directory dir (nil for none) that was interrupted between its steps. put means that the move was one into
+// dir, a MoveIn. It returns false if another program has put a node where one would have to go.
 func RepairMove(stage *os.File, staged string, dir *os.File, name string, put bool) (bool, error) {
 	spare := staged + spareSuffix
 	aside, err := StatOrNil(stage, spare)

@@ -147,7 +147,7 @@ func permissions(m fs.FileMode) uint32 {
 	return bits
 }
 
-// Join returns the path of name in a directory: the name alone if that is "" or ".".
+// Join returns the path of name in a directory; the name alone if dir is "" or ".".
 func Join(dir, name string) string {
 	if dir == "." || dir == "" {
 		return name
