@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Admission holds the conditions under which a new container of a sandbox may start: for how long it waits in the
-// queue, and with which priority. Its zero value starts at once unless the host is almost out of resources. Commands
-// in a sandbox that runs already need no slot.
+// Admission holds the conditions under which a new container of a sandbox may start: for how long it waits in
+// the queue, and with which priority. Its zero value starts at once unless the host is almost out of
+// resources. Commands in a sandbox that runs already do not wait.
 type Admission = admission.Options
 
 // Admit waits in the queue for an admission slot, a reserved share of the host, for a sandbox with the limits l; when

@@ -244,9 +244,9 @@ func (sv *Manager) copyProbe() func() (*os.File, error) {
 	}
 }
 
-// newSupervisor completes the Supervisor of a container that has just started. It starts everything that serves the
-// running sandbox: limits, network proxy, maintenance, time limits and reports of drift. After an error the container
-// is closed.
+// newSupervisor completes the Supervisor of a container that has just started. It starts everything that
+// serves the running sandbox: limits, network proxy, maintenance, time limits and reports of drift, which
+// leave out the paths hide. p is the process of command, or nil. After an error the container is closed.
 func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
 	h.Hidden = hide
 	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended
@@ -273,8 +273,8 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	return h, p, nil
 }
 
-// ReportNotes reports as notices how a started sandbox differs from its state at creation, and limits that are not
-// enforced.
+// ReportNotes shows the user the notices of a sandbox's start: differences from its state at creation, trees
+// that a slower id mapper serves, and limits that are not enforced.
 func (sv *Manager) ReportNotes(h *Supervisor) {
 	for _, note := range h.notes {
 		sv.notice(note)
