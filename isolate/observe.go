@@ -89,8 +89,9 @@ func (c *Container) observeProgram(root, pid int, path string) {
 	}
 }
 
-// observeStart reports the program of a command that pid 1 has just started. The filter cannot: no other
-// process may read the memory of the one that became the command.
+// observeStart reports to [Spec.Observe] the program of a command that pid 1 has just started. The seccomp
+// filter that reports other programs cannot report this one: no other process may read the memory of the
+// process that became the command.
 func (c *Container) observeStart(p *Process, path, dir string) {
 	if c.builder.spec.Observe == nil {
 		return

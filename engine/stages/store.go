@@ -197,7 +197,7 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 }
 
 // OnlyOpen returns the id of the only promotion through stages that has not ended, for a command that names
-// none: of all, or of those of the named sandbox.
+// none: of the named sandbox, or of all for "".
 //
 // Errors: errs.ErrNotFound if there is none, ErrBusy if there are several.
 func (sg *Store) OnlyOpen(sandbox string) (string, error) {

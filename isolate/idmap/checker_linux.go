@@ -71,8 +71,8 @@ func (s *server) openChecked(n *inode, fd, flags int) (int, error) {
 	return mem, nil
 }
 
-// checkedText returns the content of a file, open as fd, that the [Checker] lets the host read. EACCES:
-// nothing.
+// checkedText returns the content that the [Checker] lets the host read of a file, open as fd. Error EACCES:
+// the Checker refuses the file, or the file is larger than maxChecked.
 func (s *server) checkedText(n *inode, fd int) ([]byte, error) {
 	f, err := reopen(fd, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {

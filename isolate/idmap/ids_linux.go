@@ -50,7 +50,8 @@ func (s idMap) toDisk(id uint32) (uint32, error) {
 }
 
 // toShownStrict returns the id that the mount shows for an id on disk as toShown does, but EOVERFLOW for one
-// that is not mapped.
+// that is not mapped. It serves ids in extended attributes, such as access control lists: their reading then
+// fails.
 func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	if id = s.toShown(id); id == nobody {
 		return 0, unix.EOVERFLOW

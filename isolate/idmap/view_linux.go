@@ -148,7 +148,8 @@ type gate struct {
 }
 
 // enter waits, at most 10 seconds, until the gate is open, so that the view has a directory to answer a FUSE
-// request from. It counts the request that calls it as inside.
+// request from; after that the request fails because its inode is gone. enter counts the request that calls
+// it as inside.
 func (g *gate) enter() {
 	const staleTime = 10 * time.Second
 	g.mu.Lock()

@@ -338,9 +338,9 @@ func (im *Image) Failure() (where Purpose, errno syscall.Errno) {
 // ReportSize is the size in bytes of a report that pid 1 sends its supervisor: four int32.
 const ReportSize = 16
 
-// Message appends a report of pid 1 to its supervisor, with n descriptors, to the image. It returns the
-// msghdr for sendmsg(2), and the cells of the report's fields and descriptors, to be filled before it is
-// sent.
+// Message appends a report of pid 1 to its supervisor, of this kind and with n descriptors, to the image. It
+// returns the msghdr for sendmsg(2), and the cells of the report's fields and descriptors, to be filled
+// before it is sent.
 func (im *Image) Message(kind, n int) (msg Arg, pid, status, request Cell, fds []Cell) {
 	data := im.Take(ReportSize)
 	im.Put32(data, uint32(kind))

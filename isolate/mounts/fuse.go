@@ -36,8 +36,8 @@ type layerKey struct {
 const maxFUSERead = 1 << 20
 
 // mapByFUSE mounts the directory path with mapped ids through [Spec.MapIDs], a FUSE process, for the mount at
-// target; the caller closes the detached mount. why is the reason that path cannot be id-mapped, and the
-// error if MapIDs is nil.
+// target, with the MOUNT_ATTR_* flags attr; the caller closes the detached mount. why is the reason that path
+// cannot be id-mapped, and the error if MapIDs is nil.
 func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
 	if pl.Spec.MapIDs == nil {
 		return nil, why
@@ -50,8 +50,9 @@ func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint
 	return pl.serveMapped(ctx, target, tree, attr, why)
 }
 
-// serveMapped starts a FUSE process that shows tree, the root of a mount, with mapped ids, and returns its
-// detached mount, which the caller closes. why is part of the error if FUSE is not available.
+// serveMapped starts a FUSE process that shows tree, the root of a mount for the container's path target,
+// with mapped ids. It returns its detached mount, with the MOUNT_ATTR_* flags attr, which the caller closes.
+// why is part of the error if FUSE is not available.
 func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
 	fuse, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxFUSERead}, attr)
 	if err != nil {

@@ -128,9 +128,10 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File,
 	}
 }
 
-// fillLayer makes an overlay layer, a tmpfs, that hides entries of tree. Without opaque it holds the
-// whiteouts of absent entries alone. The caller closes the detached mount. Cost: 2 µs for each entry, 10 µs
-// for each directory.
+// fillLayer makes an overlay layer, a tmpfs, that hides entries of tree: whiteouts and, with opaque,
+// stand-ins. opaque is for an overlay with an upper layer and trusted.overlay.* marks, which understands
+// opaque directories. The caller closes the detached mount. Cost: 2 µs for each entry, 10 µs for each
+// directory.
 func fillLayer(tree string, hidden []Hidden, opaque bool) (*os.File, []parent, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {

@@ -39,14 +39,15 @@ func (pl *Planner) Filesystem(kind string, attr int, options ...string) launch.C
 }
 
 // clone adds the system call by which pid 1 clones the mount at path, relative to the directory dir, as a
-// detached mount, which it can attach elsewhere.
+// detached mount, which it can attach elsewhere. flags are further ones of open_tree(2), such as
+// AT_RECURSIVE.
 func (pl *Planner) clone(dir launch.Arg, path string, flags int) launch.Step {
 	return pl.Do(unix.SYS_OPEN_TREE, dir, pl.Str(path),
 		launch.Num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_NO_AUTOMOUNT|flags)).Path(path)
 }
 
 // restrict adds the system call by which pid 1 sets the MOUNT_ATTR_* flags attr, such as read-only, on a
-// detached mount.
+// detached mount; with AT_RECURSIVE in flags also on those below it.
 func (pl *Planner) restrict(mount launch.Cell, attr uint64, flags int) launch.Step {
 	return pl.Do(unix.SYS_MOUNT_SETATTR, pl.Of(mount), pl.Str(""), launch.Num(unix.AT_EMPTY_PATH|flags),
 		pl.Words(attr, 0, 0, 0), launch.Num(unix.MOUNT_ATTR_SIZE_VER0))

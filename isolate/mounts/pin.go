@@ -68,7 +68,8 @@ func servedHidden(s Spec) (paths []string) {
 }
 
 // renames reports whether a command in the container can rename directories of the tree m that come from its
-// base. An overlay without redirect_dir refuses that (EXDEV).
+// base, so that those with hidden entries must be pinned. An overlay without redirect_dir refuses that
+// (EXDEV).
 func renames(m Mount) bool {
 	return !m.ReadOnly && m.Skeleton == "" && (m.Overlay == nil || m.Overlay.Upper != "" && !m.Overlay.UserXattr)
 }

@@ -29,7 +29,7 @@ type premount struct {
 }
 
 // maxPremounts is how many mounts the supervisor can send pid 1: the kernel's limit of descriptors in one
-// message (SCM_MAX_FD).
+// message (SCM_MAX_FD). A container that needs more does not start.
 const maxPremounts = 253
 
 // PremountMessage returns the msghdr for recvmsg(2) with which pid 1 receives the mounts that the supervisor

@@ -163,9 +163,10 @@ func (r *reached) check(x *workbench) {
 	}
 }
 
-// checkAfter reopens the backend and checks that nothing is damaged after a call of its method called name.
-// err is the result of the call; nil means that it succeeded, or that the process was killed and the outcome
-// is unknown.
+// checkAfter reopens the backend and checks that nothing is damaged after a call of its method called name
+// for id, and that the call succeeds when repeated. err is the result of the call; nil means that it
+// succeeded, or that the process was killed and the outcome is unknown. when describes the moment in
+// failures.
 func (x *workbench) checkAfter(name, id, when string, err error) {
 	x.Helper()
 	x.reopen()

@@ -85,7 +85,8 @@ func (x *workbench) capture(id snapshot.ID) snapshot.Snapshot {
 	return s
 }
 
-// stamp changes a file of the real tree, so that the backend must make a new snapshot at the next capture.
+// stamp writes id, a text that no earlier call wrote, to a file of the real tree, so that the backend must
+// make a new snapshot at the next capture.
 func (x *workbench) stamp(id string) {
 	x.Helper()
 	x.write("captured-for", id)
