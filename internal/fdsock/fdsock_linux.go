@@ -17,12 +17,12 @@ import (
 // no such sockets, so there every function fails.
 type Conn struct{ fd int }
 
-// MaxMessage is the largest size of a message, in bytes. It holds a command's arguments and environment, and
-// fits in the kernel's default send buffer.
+// MaxMessage is the largest size of a message, in bytes; Send returns EMSGSIZE for a larger one. It holds a
+// command's arguments and environment, and fits in the kernel's default send buffer.
 const MaxMessage = 160 << 10
 
-// maxFDs is the largest number of file descriptors that a message may carry; a receiver has space for no
-// more.
+// maxFDs is the largest number of file descriptors that a message may carry. A receiver has space for no
+// more, so the kernel would drop the others.
 const maxFDs = 8
 
 // Listen makes a listening socket at path, which must not exist. path may have any length:

@@ -37,8 +37,8 @@ import (
 // it.
 const Level = 0x5fa
 
-// All is the id of the quota group of all subvolumes of snapfs on a filesystem, one level
-// above the limited groups.
+// All is the id of the quota group of all subvolumes of snapfs on a filesystem, one level above the limited
+// groups. Its own limit leaves the host a reserve of free disk space.
 const All = (Level+1)<<48 | 1
 
 // shared is the bit in the number of a quota group that several subvolumes share. Groups of one subvolume

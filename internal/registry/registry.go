@@ -27,7 +27,8 @@ import (
 // Programs are the names of the package managers whose registries [Hosts] can find.
 var Programs = []string{"cargo", "go", "npm", "pip"}
 
-// timeout is how long a package manager may take to print its settings: npm and pip need about a second.
+// timeout is how long a package manager may take to print its settings before it is killed and [Hosts] fails:
+// npm and pip need about a second.
 const timeout = 30 * time.Second
 
 // Hosts returns the servers that a program of [Programs] fetches packages from, each as "HOST:PORT", sorted.

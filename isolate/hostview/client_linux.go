@@ -16,8 +16,8 @@ import (
 )
 
 // A Source is a directory of a container to show on the host, with the pipes that tie the view's life to the
-// container's. Its fields are descriptors that the view's process gets: TreeFD, EndedFD and HoldFD of this
-// package.
+// container's. Its files become the descriptors TreeFD, EndedFD and HoldFD of the view's process. Base is the
+// first of the container's ids on the host, which the view shows as 0; or 0 for ids that stay.
 type Source struct {
 	Tree, Ended, Hold *os.File
 	Base              uint32
@@ -111,7 +111,8 @@ func (c *Conn) Enter(s *Source) error {
 	return c.do(Request{Enter: &Enter{Base: s.Base}}, s.Tree, s.Ended, s.Hold)
 }
 
-// endTime is how long [Conn.End] waits for the process of a view to unmount the view and end.
+// endTime is how long [Conn.End] waits for the process of a view to unmount the view and end, before it
+// returns an error.
 const endTime = 30 * time.Second
 
 // End makes the view's process unmount the view, and returns when the process has ended: until then it can remove the

@@ -73,7 +73,8 @@ func Serve(ctx context.Context, at, control, workspace string, base uint32, read
 }
 
 // awaitEnd waits until the pipe ended closes, because the container has ended, and then ends the view, unless
-// the view has left that container's directory. hold is the pipe that came with the directory.
+// the view has left that container's directory. hold is the pipe that came with the directory; the view still
+// shows it if the server holds the same pipe.
 func (s *server) awaitEnd(ended, hold *os.File) {
 	_, _ = io.Copy(io.Discard, ended) // its end is all that matters
 	ended.Close()
