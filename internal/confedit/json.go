@@ -259,7 +259,8 @@ func commaAfter(text []byte, at int) int {
 	return -1
 }
 
-// lineLength returns the number of bytes of text before its first line break, or all of them if it has none.
+// lineLength returns the number of bytes of text before its first line break, or all of them if it has none:
+// the length of a // comment that begins there.
 func lineLength(text []byte) int {
 	n := bytes.IndexByte(text, '\n')
 	if n < 0 {

@@ -122,7 +122,7 @@ func outside(workspace string) []string {
 	})
 }
 
-// within reports whether a path is the workspace or lies in it.
+// within reports whether a path is the workspace or lies in it, where a sandbox may have written a program.
 func within(path, workspace string) bool {
 	if real, err := filepath.EvalSymlinks(workspace); err == nil && real != workspace && within(path, real) {
 		return true

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An idMap maps a range of user or group ids on disk to the range of the same size in which the mount shows
-// them.
+// An idMap maps the size user or group ids on disk from disk on to the ids from shown on, which a FUSE mount
+// of this package shows in their place.
 type idMap struct{ disk, shown, size uint32 }
 
 // Size is how many user ids, and how many group ids, a FUSE mount of this package can map to other ids: those

@@ -216,8 +216,8 @@ func (pl *Planner) place(m launch.Cell) {
 	done.Next(pl.Jump())
 }
 
-// placeDir is the directory at which [Planner.place] attaches overlay layers. It exists on every host, and no
-// path is looked up in it.
+// placeDir is the directory at which [Planner.place] attaches overlay layers, for kernels that demand
+// attached ones. It exists on every host, and no path is looked up in it.
 const placeDir = "/proc/fs"
 
 // lowers returns the mount options for the lower layers names of an overlay: one lowerdir, which every kernel

@@ -30,8 +30,8 @@ func (pl *Planner) pin(dirs []string) {
 	pl.Stage = stage
 }
 
-// pins returns for each tree of s the parents of hidden paths that lie in it, outermost first, which must not
-// be renamed.
+// pins returns for each tree of s the parents of hidden paths that lie in it, outermost first. They must not
+// be renamed: under another name nothing would be hidden in them.
 func pins(s Spec) [][]string {
 	list := make([][]string, len(s.Mounts))
 	seen := map[string]bool{}

@@ -72,8 +72,8 @@ func (s *Steps) point(step string) error {
 	return s.err
 }
 
-// Names returns the names of the points at which a backend could be made to fail and that it has passed so
-// far, in order.
+// Names returns the names of the fault points that the operation under test has passed so far, in order: the
+// places at which the test could make it fail.
 func (s *Steps) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

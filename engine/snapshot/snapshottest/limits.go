@@ -113,7 +113,8 @@ func (x *workbench) fillUntil(what string, enough int64, add func(i int) (int64,
 }
 
 // nearLimit checks that got, the bytes that a fork accepted, is near its limit want: at most 1 % and 1 MiB
-// less, and at most 64 KiB more, for directories of the backend's own.
+// less, and at most 64 KiB more, for directories of the backend's own. what names the written files in
+// failures.
 func (x *workbench) nearLimit(what string, got, want int64) {
 	x.Helper()
 	if got > want+64<<10 || got < want-slack(want) {
