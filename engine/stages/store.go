@@ -248,7 +248,7 @@ func (sg *Store) ReadContent(id string) (map[string]string, error) {
 	return content, nil
 }
 
-// TryLock takes an exclusive flock on a directory without waiting. Closing the
+// TryLock takes an exclusive flock on the directory dir, such as a pipeline's, without waiting. Closing the
 // file releases it. Error: errs.ErrBusy if another process holds the lock.
 func TryLock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)

@@ -356,7 +356,8 @@ func (d *document) indentOf(start, depth int) string {
 
 // nest returns the text of a new object member named by the first element of path. Its value is an object
 // with a member named by the next element, and so on; the last value is an array with value as its only
-// element.
+// element. indent is that of the member's line; with oneLine the text has only the line breaks by which
+// [Remove] recognises it.
 func (d *document) nest(path []string, value any, indent string, oneLine bool) ([]byte, error) {
 	name, err := encode(path[0])
 	if err != nil {

@@ -40,9 +40,9 @@ func (s *server) checkedName(name string) string {
 	return name
 }
 
-// openChecked opens a file that a [Checker] checks: for reading, a copy of the content that the Checker
-// returns, which no process of the sandbox can change. A file that is opened for reading and writing must be
-// emptied first.
+// openChecked opens, with the flags of open(2), the file n, open as fd, that a [Checker] checks: for reading,
+// a copy of the content that the Checker returns, which no process of the sandbox can change. A file that is
+// opened for reading and writing must be emptied first.
 func (s *server) openChecked(n *inode, fd, flags int) (int, error) {
 	switch {
 	case n.kind != unix.S_IFREG:

@@ -108,9 +108,9 @@ func (pl *Planner) fuseLayer(key layerKey) *os.File {
 	return nil
 }
 
-// served mounts the Served tree of m, which a FUSE process shows, with the ids of userns, detached; the
-// caller closes it. If FUSE does not support id-mapped mounts (before Linux 6.12), a second FUSE process maps
-// them.
+// served mounts the Served tree of m, which a FUSE process shows, with the MOUNT_ATTR_* flags attr and the
+// ids of userns, detached; the caller closes it. If FUSE does not support id-mapped mounts (before Linux
+// 6.12), a second FUSE process maps them.
 func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	tree, err := MountServed(ctx, m, attr, userns)
 	if !errors.Is(err, errUnmappable) || pl.Spec.MapIDs == nil {

@@ -43,8 +43,8 @@ func (pl *Planner) overlayOf(ctx context.Context, m Mount, attr uint64, userns *
 	return pl.mountLayers(l, o, attr)
 }
 
-// mountLayers mounts the overlay o of the id-mapped layers that l makes. The caller closes the detached
-// mount, the planner those of the layers.
+// mountLayers mounts the overlay o of the id-mapped layers that l makes, with the MOUNT_ATTR_* flags attr.
+// The caller closes the detached mount, the planner those of the layers.
 func (pl *Planner) mountLayers(l *Layers, o Overlay, attr uint64) (*os.File, error) {
 	base := int(pl.Spec.IDs.Base)
 	m, err := l.overlay(o, attr, base)

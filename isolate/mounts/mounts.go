@@ -101,8 +101,8 @@ func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 	return pl.Filesystem("overlay", int(attr), pl.OverlayOptions(m.Overlay, pl.hiddenByPID1(m), base)...)
 }
 
-// makeIfThere adds the system calls by which pid 1 makes the mount m of a directory that may vanish. If the
-// directory does not exist, the cell holds no descriptor.
+// makeIfThere adds the system calls by which pid 1 makes the mount m, with the MOUNT_ATTR_* flags attr, of a
+// directory that may vanish. If the directory does not exist, the cell holds no descriptor.
 func (pl *Planner) makeIfThere(m Mount, attr uint64) (tree launch.Cell) {
 	path := m.Source
 	if m.Overlay != nil {
@@ -195,7 +195,7 @@ func (pl *Planner) empty() string {
 }
 
 // withoutSockets adds the system calls by which pid 1 mounts a read-only overlay of m above the layer name,
-// in which sockets cannot be connected to ([Mount.NoSockets]).
+// with the MOUNT_ATTR_* flags attr, in which sockets cannot be connected to ([Mount.NoSockets]).
 func (pl *Planner) withoutSockets(name string, m Mount, attr uint64) launch.Cell {
 	names := []string{name, pl.below}
 	if hidden := pl.hiddenByPID1(m); hidden != "" {

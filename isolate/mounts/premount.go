@@ -170,9 +170,9 @@ func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	return m, nil
 }
 
-// MountServed mounts the Served tree of m, which a FUSE process shows, with the ids of userns, detached; the
-// caller closes it. Devices and set-id bits have no effect in it. A mount that an ordinary user made cannot
-// get other flags or ids afterwards.
+// MountServed mounts the Served tree of m, which a FUSE process shows, with the MOUNT_ATTR_* flags attr and
+// the ids of userns, detached; the caller closes it. Devices and set-id bits have no effect in it. A mount
+// that an ordinary user made cannot get other flags or ids afterwards.
 func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	fd, err := m.Served.Mount(ctx, attr&unix.MOUNT_ATTR_RDONLY != 0)
 	if err != nil {

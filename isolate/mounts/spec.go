@@ -98,8 +98,8 @@ const (
 // A Served is a directory tree that a FUSE server process shows. The backend provides it; the planner mounts
 // it in a container.
 type Served interface {
-	// Mount mounts the tree that the FUSE server shows, detached, and returns a descriptor of its root, which
-	// the caller closes.
+	// Mount mounts the tree that the FUSE server shows, detached and read-only if readOnly is set, and
+	// returns a descriptor of its root, which the caller closes.
 	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
