@@ -163,7 +163,7 @@ func (b *builder) execute(c Command) execResult {
 }
 
 // outcome returns the path of the command that pid 1 was to start, if it runs, and otherwise the error of its
-// start. l says where in the image the results are.
+// start. l says where in pid 1's memory, which the supervisor shares, the results are.
 func (b *builder) outcome(l execResult) (path string, err error) {
 	if b.Get(l.reached) == 0 {
 		where, errno := b.Failure()

@@ -31,7 +31,8 @@ func (sv *Manager) ReleaseSlot(p *admission.Slot) {
 	}
 }
 
-// slotRequest returns the memory, disk space and CPUs that a slot reserves for a sandbox with these limits.
+// slotRequest returns the memory, disk space and CPUs of the host that admission reserves for a sandbox with
+// these limits.
 func slotRequest(l catalog.Limits) admission.Request {
 	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }

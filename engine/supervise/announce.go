@@ -48,7 +48,7 @@ func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Sta
 	}
 }
 
-// announceLimit writes an event that a sandbox has reached a limit.
+// announceLimit writes to the event log that a sandbox has reached the limit hit.
 func (sv *Manager) announceLimit(rec *catalog.Record, hit *catalog.LimitHit) {
 	reached := events.Data{Limit: hit.Limit, Value: hit.Value, Reason: hit.Text}
 	sv.events.Append(events.Event{Type: events.LimitReached, Subject: rec.Name, SandboxID: rec.ID, Data: reached})

@@ -19,9 +19,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Prepare creates the control groups of a policy and prepares a container in them, while the sandbox's trees are
-// still being made; the caller passes both to Start. It takes over the admission slot, also after an error; if slot
-// is nil, the sandbox is admitted at once.
+// Prepare creates the control groups of a policy, with I/O limits for the disk of workspace, and prepares a
+// container in them, while the sandbox's trees are still being made; the caller passes both to Start. It
+// takes over the admission slot, also after an error; if slot is nil, the sandbox is admitted at once.
 func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *Resources, error) {
 	if err := policy.BoundBySite(&p); err != nil {
 		return nil, nil, errors.Join(err, slot.Close())

@@ -39,7 +39,7 @@ const (
 	// maxReportPaths bounds the paths in a drift report that is sent, and maxReportBytes their total length.
 	// A report only counts the paths beyond.
 	maxReportPaths, maxReportBytes = 500, 64 << 10
-	// driftFile is the name of the drift report in /run/snapfs inside the sandbox.
+	// driftFile is the name of the drift report in /run/snapfs inside the sandbox, where its programs read it.
 	driftFile = "drift"
 )
 
@@ -331,7 +331,7 @@ func (sv *Manager) FollowDrift(ctx context.Context, name string, each func(compa
 	}
 }
 
-// unlessGone returns err, or nil if err says that the sandbox was removed.
+// unlessGone returns err, or nil if err says that the sandbox was removed, which ends FollowDrift without an error.
 func unlessGone(err error) error {
 	if errors.Is(err, errs.ErrNotFound) {
 		return nil

@@ -296,9 +296,9 @@ type document struct {
 	unit, newline string
 }
 
-// insert adds an element to an array, or a member to an object, after the last one. spans are the byte ranges
-// of the present ones, and depth is the number of levels that enclose them. item returns the text of the new
-// one, for lines with this indent or for one line.
+// insert adds an element to a JSON array, or a member to an object, after the last one. spans are the byte
+// ranges of the present ones, and depth is the number of levels that enclose them. item returns the text of
+// the new one, for lines with this indent or for one line.
 func (d *document) insert(container *hujson.Value, spans []span, depth int, item func(indent string, oneLine bool) ([]byte, error)) ([]byte, error) {
 	if len(spans) == 0 {
 		open := container.StartOffset + 1

@@ -142,7 +142,8 @@ func (p *Conn) HungUp() bool {
 	return err == nil && n > 0 && fds[0].Revents&unix.POLLHUP != 0
 }
 
-// Send sends one message with file descriptors; the caller still owns files and closes them.
+// Send sends one message with file descriptors; the caller still owns files and closes them. EMSGSIZE: msg is
+// larger than MaxMessage.
 func (p *Conn) Send(msg []byte, files ...*os.File) error {
 	if len(msg) > MaxMessage {
 		return unix.EMSGSIZE

@@ -204,8 +204,8 @@ func pip(ctx context.Context, workspace string) (urls []string, err error) {
 	return urls, nil
 }
 
-// golang returns the URLs of the module proxies (GOPROXY) and of the checksum database (GOSUMDB) that the go
-// command uses. It runs a go outside the workspace.
+// golang returns the URLs of the servers from which the go command fetches modules (GOPROXY) and checksums
+// (GOSUMDB). It runs a go outside the workspace.
 func golang(ctx context.Context, workspace string) (urls []string, err error) {
 	out, err := settingsOf(ctx, workspace, "go", "env", "-json", "GOPROXY", "GOSUMDB")
 	if err != nil {

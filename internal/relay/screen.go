@@ -25,7 +25,7 @@ const tailSize = 4096
 // states change.
 func NewScreen(tty *os.File) *Screen { return &Screen{f: tty} }
 
-// Write writes output to the terminal, and notes the control sequences in it.
+// Write writes output to the terminal, and notes the control sequences in it, so that Reset can undo them.
 func (s *Screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	s.parser.note(p)

@@ -113,8 +113,8 @@ func readAll(fd int, size int64) ([]byte, error) {
 	return buf, nil
 }
 
-// pathOf returns the path, in the view, of the file behind the O_PATH descriptor fd, for the [Checker]; "" if
-// the file has no path there.
+// pathOf returns the path, in the view that shows the directory on the host, of the file behind the O_PATH
+// descriptor fd, for the [Checker]; "" if the file has no path there.
 func (s *server) pathOf(fd int) string {
 	root, err := os.Readlink(procPath(int(s.t.root.Fd())))
 	if err != nil {

@@ -41,8 +41,8 @@ func (pl *Planner) PremountMessage() launch.Arg {
 	return pl.Words(0, 0, iov.V, 1, pl.Addr(pl.premountFDs), uint64(space), 0)
 }
 
-// PlanPremounts lists the mounts that the supervisor must make, since pid 1 cannot, and the cells in which
-// pid 1 receives them.
+// PlanPremounts lists the mounts that the supervisor must make, since pid 1 cannot, and the cells, places in
+// pid 1's memory, in which pid 1 receives their descriptors.
 func (pl *Planner) PlanPremounts() {
 	pl.trees, pl.bases = make([]launch.Cell, len(pl.Spec.Mounts)), make([][]launch.Cell, len(pl.Spec.Mounts))
 	own := pl.Spec.IDs != Same

@@ -36,8 +36,8 @@ func powers() []promise {
 	}
 }
 
-// nodes returns the metadata and content hash of each file in a view, as text by path, for comparing two
-// views.
+// nodes returns the metadata and content hash of each file in a view, a snapshot or a fork of the backend, as
+// text by path, for comparing two views.
 func (x *workbench) nodes(v snapshot.View) map[string]string {
 	x.Helper()
 	root := x.reach(v)

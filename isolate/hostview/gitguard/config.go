@@ -222,7 +222,8 @@ func optionLike(e *entry) bool {
 }
 
 // staysOutside reports whether an entry of git's configuration that the user wrote means the same in the
-// view: it names no file of the workspace, which the container may have changed, and no directory to work in.
+// view, the container's copy of the workspace on the host: it names no file of the workspace, which the
+// container may have changed, and no directory to work in.
 func (g *Guard) staysOutside(e *entry) bool {
 	if e.section == "core" && e.key == "worktree" || e.section == "extensions" {
 		return false

@@ -124,8 +124,9 @@ func (s *server) accept(l *fdsock.Conn) {
 	}
 }
 
-// answer serves the requests of one client of the view's control socket until the client closes the
-// connection. Other clients wait. If the client leaves the view without a directory, the view ends.
+// answer serves the requests of one client of the view, a container's directory on the host, by its control
+// socket, until the client closes the connection. Other clients wait. If the client leaves the view without a
+// directory, the view ends.
 func (s *server) answer(client *fdsock.Conn) {
 	for {
 		msg, files, err := client.Receive()
