@@ -149,7 +149,7 @@ func duplicate(f *os.File) (*os.File, error) {
 }
 
 // FUSETrees returns the targets (paths in the container) of the trees whose user and group ids FUSE processes
-// map, since the kernel cannot.
+// map, since the kernel cannot. The user is shown them, because they are slower.
 func (pl *Planner) FUSETrees() (targets []string) {
 	for _, s := range pl.fuseTrees {
 		targets = append(targets, s.target)

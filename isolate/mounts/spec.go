@@ -145,7 +145,8 @@ type IDs struct {
 	Further [MaxFurther]uint32
 }
 
-// MaxFurther is how many ids beyond the range 0 to Size-1 a container can have; see [IDs].
+// MaxFurther is how many ids beyond the range 0 to Size-1 a container can have; see [IDs]. Files of other
+// owners beyond the range appear as nobody's.
 const MaxFurther = 4
 
 // Same maps only the user and group of the calling process, to themselves; all other ids appear as nobody in

@@ -93,8 +93,8 @@ func (p *Pool) start() (*supervisor, error) {
 	return s, nil
 }
 
-// follow puts a process back each time it reports that its sandbox has ended, until the process ends or the
-// pool has ended it. Then it reaps the process.
+// follow puts a process back into the pool each time it reports that its sandbox has ended, until the process
+// ends or the pool has ended it. Then it reaps the process.
 func (p *Pool) follow(s *supervisor) {
 	report := make([]byte, 1)
 	for {
