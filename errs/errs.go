@@ -81,8 +81,8 @@ func (e *Error) Unwrap() []error {
 	return slices.DeleteFunc([]error{e.Kind, e.Err}, func(err error) bool { return err == nil })
 }
 
-// New returns an [*Error] for the operation op on path, with a cause given as text. With an empty text, the
-// kind is the cause.
+// New returns an [*Error] for the operation op on path, with a cause given as text, and hints, commands that
+// mend it. With an empty text, the kind is the cause.
 func New(op, path string, kind error, text string, hints ...string) error {
 	e := &Error{Op: op, Path: path, Kind: kind, Hints: hints}
 	if text != "" {
@@ -91,8 +91,8 @@ func New(op, path string, kind error, text string, hints ...string) error {
 	return e
 }
 
-// With returns err as an [*Error] for the operation op on path, of the kind that [KindOf] finds for err. A
-// nil err stays nil.
+// With returns err as an [*Error] for the operation op on path, of the kind that [KindOf] finds for err, with
+// hints, commands that mend it. A nil err stays nil.
 func With(op, path string, err error, hints ...string) error {
 	if err == nil {
 		return nil

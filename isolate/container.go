@@ -67,9 +67,9 @@ func (c *Command) duplicate() ([]int, error) {
 	return fds, nil
 }
 
-// letReopen allows everyone to open the anonymous pipes among the standard streams, for a command that writes
-// to /dev/stderr. The pipes belong to a user whom a container with ids of its own does not have, and only who
-// may inspect a process with the pipe can reach it.
+// letReopen allows everyone to open the anonymous pipes among the standard streams, for a command that opens
+// /dev/stderr. Such a pipe belongs to the supervisor's user, whom a container with ids of its own does not
+// have. Only processes that may inspect one with the pipe can reach it, so nobody else gains access.
 func (c *Command) letReopen(ids IDs) {
 	files, _ := c.files()
 	for _, f := range files {
@@ -117,7 +117,8 @@ func (c *Container) Exec(ctx context.Context, command Command) (*Process, error)
 }
 
 // nextRegion returns the part of the image, the memory shared with pid 1, into which the next request to pid
-// 1 is written. Of two parts it is the one that the last request did not use. The caller holds reqMu.
+// 1 is written. Of two parts it is the one that the last request did not use, because pid 1 may still execute
+// that request's last calls. The caller holds reqMu.
 func (c *Container) nextRegion() launch.Region {
 	c.current = 1 - c.current
 	return c.regions[c.current]

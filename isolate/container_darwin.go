@@ -42,8 +42,8 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 
 // Start creates the container, which runs its commands under sandbox-exec(1), and runs the command.
 // Protection is weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the
-// missing parts. A command runs in the copy itself, whose path differs from the real tree's. Errors:
-// [*errs.Error]; [*CommandError].
+// missing parts. macOS cannot mount the copy of a tree at the tree's path, so a command runs in the copy and
+// sees the copy's path. Errors: [*errs.Error]; [*CommandError].
 func (b *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
 	if err := spec.check(); err != nil {
 		return nil, nil, err

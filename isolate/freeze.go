@@ -51,8 +51,9 @@ func (c *Container) Freeze(ctx context.Context) error {
 	return launch.HostError("freezing", err)
 }
 
-// syncShown makes the FUSE mounts of the container whose ids a process maps write back changed mapped pages,
-// so that the trees are complete on the host. The caller has frozen all processes that could write.
+// syncShown makes the container's FUSE mounts, in which a process maps the user ids, write back the pages
+// that processes changed through a mapping, so that the trees are complete on the host. The caller has frozen
+// all processes that could write.
 func (c *Container) syncShown() error {
 	for _, root := range c.shown {
 		if err := unix.Syncfs(int(root.Fd())); err != nil {

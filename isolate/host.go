@@ -47,8 +47,8 @@ func landlockABI() int {
 }
 
 // commandLine returns the address and size of this program's arguments in memory, which the kernel stores
-// consecutively, so that they can be blanked. The strings of os.Args still point there, unless the program
-// changed them.
+// consecutively, so that pid 1 can blank its copy of them. The strings of os.Args still point there, unless
+// the program changed them.
 func commandLine() (start uintptr, size int) {
 	for i, a := range os.Args {
 		at := uintptr(unsafe.Pointer(unsafe.StringData(a)))

@@ -79,8 +79,8 @@ func (s Spec) profile() (string, error) {
 	return text, nil
 }
 
-// place returns the path on the host that stands for the path inside, as a command in a container means it:
-// in the copy of the innermost tree that contains it.
+// place returns the path on the host for the path inside, which a command in a container uses on Linux: there
+// is no mount on macOS, so it lies in the copy of the innermost tree that contains it.
 func (s Spec) place(inside string) string {
 	best := Mount{Target: "/", Source: "/"}
 	for _, m := range s.Mounts {

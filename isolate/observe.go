@@ -82,15 +82,17 @@ func (c *Container) observe(listener int) {
 	}()
 }
 
-// observeProgram reports the execution of a program at a path in the container with this root.
+// observeProgram reports to [Spec.Observe] that the process pid of the host executes the program at a path in
+// the container with this root, and the interpreters that the kernel starts for it.
 func (c *Container) observeProgram(root, pid int, path string) {
 	for _, program := range programsAt(root, path) {
 		c.builder.spec.Observe(Observed{PID: pid, Path: program, Exec: true})
 	}
 }
 
-// observeStart reports the program of a command that pid 1 has just started. The filter cannot: no other
-// process may read the memory of the one that became the command.
+// observeStart reports to [Spec.Observe] the program at path, relative to dir, of a command that pid 1 has
+// just started. The seccomp filter that reports other programs cannot report this one: no other process may
+// read the memory of the process that became the command.
 func (c *Container) observeStart(p *Process, path, dir string) {
 	if c.builder.spec.Observe == nil {
 		return

@@ -118,7 +118,7 @@ func (b *builder) allow(rules launch.Cell, path string, directory, file uint64) 
 }
 
 // rule adds the system calls that give the Landlock ruleset rules a rule with the rights access for path,
-// which is open as fd.
+// which is open as fd. It returns the first and the last of them.
 func (b *builder) rule(rules launch.Cell, path string, fd launch.Cell, access uint64) (first, last launch.Step) {
 	at := b.Take(16) // struct landlock_path_beneath_attr, packed: the rights, then the descriptor
 	b.Put64(at, access)

@@ -50,9 +50,9 @@ func (b *builder) command(c Command) (first launch.Step, l execResult) {
 	return first, l
 }
 
-// streams returns where pid 1 stores the descriptors of the command's three standard streams: those of
-// handed, in the order of files, for the streams that the command sets, slave (the terminal or /dev/null) for
-// the others.
+// streams returns the cells, places in pid 1's image, with the descriptors of the command's three standard
+// streams: those in handed, in the order of files, for the streams that the command sets, and slave, which
+// holds the terminal or /dev/null, for the others.
 func (c *Command) streams(slave launch.Cell, handed []launch.Cell) []launch.Cell {
 	list := []launch.Cell{slave, slave, slave}
 	_, places := c.files()
@@ -94,8 +94,9 @@ func (b *builder) terminal(c Command, master, slave launch.Cell) {
 	b.Stage = "starting the command"
 }
 
-// child adds the steps of the process that pid 1 forks for the command c. An error ends that process with
-// status 127; the supervisor reads the error from the image.
+// child adds the steps of the process that the step fork of pid 1 forks for the command c. slave and streams
+// are the cells with the descriptors of its terminal and its three standard streams. An error ends that
+// process with status 127; the supervisor reads the error from the image.
 func (b *builder) child(c Command, slave launch.Cell, streams []launch.Cell, fork launch.Step) execResult {
 	b.Last = 0
 	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(127))
@@ -162,7 +163,7 @@ func (b *builder) execute(c Command) execResult {
 }
 
 // outcome returns the path of the command that pid 1 was to start, if it runs, and otherwise the error of its
-// start. l says where in the image the results are.
+// start. l says where in pid 1's memory, which the supervisor shares, the results are.
 func (b *builder) outcome(l execResult) (path string, err error) {
 	if b.Get(l.reached) == 0 {
 		where, errno := b.Failure()

@@ -179,8 +179,9 @@ func rightsOf(control []byte) []int {
 	return fds
 }
 
-// sendRequest wakes pid 1, over its control socket ctl, to execute the request with this number, which is in
-// the image already. rights is the control message with the descriptors to pass.
+// sendRequest wakes pid 1, over its control socket ctl, to execute the request with this number, whose system
+// calls are in the memory that both share already. rights is the control message with the descriptors to
+// pass.
 func sendRequest(ctl, number int, rights []byte) syscall.Errno {
 	var data [4]byte
 	binary.NativeEndian.PutUint32(data[:], uint32(number))

@@ -14,8 +14,9 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// fork starts pid 1 with the first steps, up to those that equip adds. supervisor is the supervisor's end of
-// the control socket. The kernel kills pid 1 when this thread ends: see [launch.OnOwnThread].
+// fork forks pid 1, which executes the system calls that need nothing but the spec, up to a point at which it
+// waits for those that equip adds. supervisor is the supervisor's end of the control socket, which pid 1
+// closes. The kernel kills pid 1 when this thread ends: see [launch.OnOwnThread].
 func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
 	b.dying()
 	b.Stage = "starting pid 1"

@@ -134,7 +134,8 @@ func routeMessage(family byte, gateway netip.Addr) []byte {
 }
 
 // rtMessage returns an rtnetlink message, by which pid 1 configures the container's network interface. kind
-// is its type, and parts, each with a length that is a multiple of 4, are its body.
+// is its type, flags are NLM_F_* flags beside NLM_F_REQUEST, and parts, each with a length that is a multiple
+// of 4, are its body.
 func rtMessage(kind, flags uint16, parts ...[]byte) []byte {
 	body := slices.Concat(parts...)
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))

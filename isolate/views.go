@@ -129,8 +129,8 @@ func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 	return m, err
 }
 
-// mountAbove mounts the overlay ov with the layers o.Base, which a server process shows, as its lowest
-// layers; it mounts these first. It returns the detached mount, which the caller closes.
+// mountAbove mounts ov, the mount options of the overlay o, with o.Base, layers that a server process shows,
+// as its lowest layers; it mounts these first. It returns the detached mount, which the caller closes.
 func mountAbove(ctx context.Context, ov mount.Overlay, o *Overlay) (*os.File, error) {
 	base, err := mountBase(ctx, o)
 	defer mounts.CloseFiles(base)

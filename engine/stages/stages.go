@@ -51,7 +51,8 @@ const (
 
 // PipelineOptions are the options of `snapfs promote` that apply to every stage of a pipeline. A pipeline
 // promotes a result to one directory after another, its stages, which a profile (a snapfs.toml file) lists
-// with the checks before each.
+// with the checks before each. Only, Mine and Theirs are paths or patterns: Only limits what is promoted, and
+// conflicts end with the sandbox's version at Mine and the target's at Theirs.
 type PipelineOptions struct {
 	Only   []string       `json:"only,omitempty"`
 	Allow  approval.Allow `json:"allow,omitzero"`
@@ -155,7 +156,7 @@ func (p *Pipeline) Target(i int) string {
 func (s *StageRun) HasChanges() bool { return s.Deploy == nil }
 
 // Error returns an error that says that the promotion p of a sandbox failed because of err, of the given
-// kind.
+// kind. hints are the commands that the user may run then.
 func Error(p *Pipeline, kind, err error, hints ...string) error {
 	return &errs.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
 }

@@ -197,7 +197,7 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 }
 
 // OnlyOpen returns the id of the only promotion through stages that has not ended, for a command that names
-// none: of all, or of those of the named sandbox.
+// none: of the named sandbox, or of all for "".
 //
 // Errors: errs.ErrNotFound if there is none, ErrBusy if there are several.
 func (sg *Store) OnlyOpen(sandbox string) (string, error) {
@@ -248,7 +248,7 @@ func (sg *Store) ReadContent(id string) (map[string]string, error) {
 	return content, nil
 }
 
-// TryLock takes an exclusive flock on a directory without waiting. Closing the
+// TryLock takes an exclusive flock on the directory dir, such as a pipeline's, without waiting. Closing the
 // file releases it. Error: errs.ErrBusy if another process holds the lock.
 func TryLock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)

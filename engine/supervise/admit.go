@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Admission holds the conditions under which a new container of a sandbox may start: for how long it waits in the
-// queue, and with which priority. Its zero value starts at once unless the host is almost out of resources. Commands
-// in a sandbox that runs already need no slot.
+// Admission holds the conditions under which a new container of a sandbox may start: for how long it waits in
+// the queue, and with which priority. Its zero value starts at once unless the host is almost out of
+// resources. Commands in a sandbox that runs already do not wait.
 type Admission = admission.Options
 
 // Admit waits in the queue for an admission slot, a reserved share of the host, for a sandbox with the limits l; when
@@ -31,7 +31,8 @@ func (sv *Manager) ReleaseSlot(p *admission.Slot) {
 	}
 }
 
-// slotRequest returns the memory, disk space and CPUs that a slot reserves for a sandbox with these limits.
+// slotRequest returns the memory, disk space and CPUs of the host that admission reserves for a sandbox with
+// these limits.
 func slotRequest(l catalog.Limits) admission.Request {
 	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }

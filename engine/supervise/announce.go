@@ -9,14 +9,14 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Starting shows the start of a command in a sandbox to the witness of events, which stores evidence; its error
-// forbids the start. Without an error the caller starts the command, and then calls Started.
+// Starting shows a command that is about to start in a sandbox to the witness, which stores signed evidence of the
+// sandbox's events; an error forbids the start. Without one the caller starts the command and calls Started.
 func (sv *Manager) Starting(rec *catalog.Record, command *isolate.Command) (*events.Start, error) {
 	return sv.events.Starting(rec.Name, rec.ID, !rec.Policy.Evidence, command.Args, command.Env)
 }
 
-// StartIn starts a command in the container h of a sandbox, if the witness of events, which stores evidence, allows
-// it (see Starting). The caller passes the returned Start to Started.
+// StartIn starts a command in the container h of a sandbox, unless its start cannot be stored as evidence,
+// the signed log of a sandbox (see Starting). The caller passes the returned Start to Started.
 func (sv *Manager) StartIn(ctx context.Context, rec *catalog.Record, h *Supervisor, command isolate.Command) (*isolate.Process, *events.Start, error) {
 	start, err := sv.Starting(rec, &command)
 	if err != nil {
@@ -29,10 +29,10 @@ func (sv *Manager) StartIn(ctx context.Context, rec *catalog.Record, h *Supervis
 	return p, start, err
 }
 
-// Started writes the event that a command has started in a sandbox. The caller calls the returned function when the
-// command has ended, before it closes h, with the limit that the command hit or nil. That function writes the event
-// of the command's end with the resources that the sandbox's processes have used. Before that it writes an event for
-// the limit, or for another one that h knows. A spent budget has had its event when the sandbox was paused.
+// Started writes to the event log that a command has started in a sandbox. The caller calls ended once the command
+// has ended and before closing h, with the limit that the command hit or nil. ended writes the event of the command's
+// end with the resources that the sandbox's processes used, and before it one for the limit, or for a limit that h
+// has noted. For a spent budget it writes none: the pause of the sandbox wrote that event.
 func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Start) (ended func(isolate.Status, *catalog.LimitHit)) {
 	end := start.Started()
 	return func(st isolate.Status, hit *catalog.LimitHit) {
@@ -48,7 +48,7 @@ func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Sta
 	}
 }
 
-// announceLimit writes an event that a sandbox has reached a limit.
+// announceLimit writes to the event log that a sandbox has reached the limit hit.
 func (sv *Manager) announceLimit(rec *catalog.Record, hit *catalog.LimitHit) {
 	reached := events.Data{Limit: hit.Limit, Value: hit.Value, Reason: hit.Text}
 	sv.events.Append(events.Event{Type: events.LimitReached, Subject: rec.Name, SandboxID: rec.ID, Data: reached})

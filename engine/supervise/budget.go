@@ -11,11 +11,12 @@ import (
 	"github.com/snapfs/snapfs/network/budget"
 )
 
-// budgetLimit is the name of the limit for which a sandbox is paused whose request budget is spent.
+// budgetLimit is the name under which the catalogue and events show the limit "budget of network requests",
+// whose end pauses the sandbox.
 const budgetLimit = "budget"
 
-// spentHandler returns the function that pauses the sandbox when the budget of its requests is spent, or nil for a
-// sandbox that is not paused then. The proxy has answered the request already, so the client reads the reason when a
+// spentHandler returns the function that pauses the sandbox when the budget of its network requests is spent, or nil
+// if its policy asks for no pause. The proxy has refused the request already, so the client reads the refusal once a
 // higher limit has resumed the sandbox, and may try again. The pause is made in the background.
 func (sv *Manager) spentHandler(rec *catalog.Record, h *Supervisor) func(network.SpentLimit, string) {
 	if !egress.PausesWhenSpent(rec) {
@@ -45,9 +46,9 @@ func (sv *Manager) spentHandler(rec *catalog.Record, h *Supervisor) func(network
 	}
 }
 
-// pauseSpent pauses the sandbox because its budget is spent, announces that as an event, and notifies the clients. The
-// loop saves the pause. It does nothing if the sandbox is paused already, or if higher reports that the limit is
-// higher now.
+// pauseSpent pauses the sandbox because the budget hit of its network requests is spent, writes an event, and
+// notifies the clients; the goroutine loop saves the pause in the catalogue. It does nothing if the sandbox
+// is paused already, or if higher reports that the user has increased the limit since.
 func (w *deadlines) pauseSpent(hit catalog.LimitHit, higher func() bool) {
 	ctx, cancel := context.WithTimeout(w.quit, 10*time.Second)
 	defer cancel()
@@ -64,8 +65,8 @@ func (w *deadlines) pauseSpent(hit catalog.LimitHit, higher func() bool) {
 	w.wakeLoop()
 }
 
-// resumeSpent resumes the sandbox for a client that has increased its budget, if the sandbox is paused because the
-// budget was spent.
+// resumeSpent resumes a sandbox that is paused because its request budget was spent, for a client that has
+// increased it.
 func (h *Supervisor) resumeSpent(client *fdsock.Conn) {
 	resumed := h.deadlines.resumeWhenFrozen(budgetLimit)
 	h.deadlines.wakeLoop() // if the client ends before it has saved that

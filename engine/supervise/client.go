@@ -38,8 +38,7 @@ type Client interface {
 	// SignalGroup sends a signal to the command and to the processes that it has started in its process group, unless
 	// the command has ended.
 	SignalGroup(sig syscall.Signal) error
-	// Hit waits until the command has ended. It returns the limit that ended the command or that the command reached,
-	// or nil.
+	// Hit waits until the command has ended. It returns the limit that ended the command or that it reached, or nil.
 	Hit() *catalog.LimitHit
 }
 
@@ -179,7 +178,7 @@ type client struct {
 
 // requestExec sends the command c with the options of w to the supervisor of the sandbox name, and returns a handle
 // on the started command and the result of a requested self-test. While the command runs, note receives the
-// supervisor's notices for the user. Error: also errStopped.
+// supervisor's notices for the user. Error: also errStopped, if the sandbox was stopped since the request.
 func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Command, w execRequest, note func(string)) (*client, *catalog.Proof, error) {
 	w.Args, w.Env, w.Dir, w.TTY = c.Args, c.Env, c.Dir, c.TTY
 	var files []*os.File

@@ -50,7 +50,7 @@ type countdown struct {
 	then  func()
 }
 
-// begin calls then when the process of has run for the time left, in which pauses do not count.
+// begin calls then when of, the process of a command, has run for the time left, in which pauses do not count.
 func (s *countdowns) begin(of *isolate.Process, left time.Duration, then func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

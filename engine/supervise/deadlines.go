@@ -42,8 +42,7 @@ type deadlines struct {
 	listeners map[*fdsock.Conn]*listener
 }
 
-// A listener is a client of the supervisor that waits for its command to end, and meanwhile gets notices about the
-// sandbox, such as a pause.
+// A listener is a client of the supervisor that waits for its command to end, and gets notices such as a pause.
 type listener struct {
 	command  *isolate.Process
 	endAtTTL bool
@@ -184,8 +183,8 @@ func (w *deadlines) pausedFor(limit string) bool {
 	return why != nil && why.Limit == limit
 }
 
-// checkActivity enforces the idle limit: it pauses the sandbox when that was idle for so long, and resumes it when
-// input arrives. age is the sandbox's age. It returns the time until the next check.
+// checkActivity enforces the idle limit of l: it pauses a sandbox that has been idle for as long as the limit, and
+// resumes it when input arrives. age is the sandbox's age, for the notice. It returns the time until the next check.
 func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Duration {
 	every := activity.PollInterval(l.Idle)
 	paused := w.pausedFor("idle")
@@ -214,8 +213,8 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 }
 
 // pause pauses a persistent sandbox, and closes the container of an ephemeral one, because it has reached the limit
-// why. While no command can start, it calls unless, and does nothing if that returns true. It returns false if
-// pausing failed; the caller tries again.
+// why. l and age, for the notice to its clients, are its limits and its age. While no command can start, pause calls
+// unless, and does nothing if that returns true. It returns false if pausing failed; the caller tries again.
 func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Duration, unless func() bool) bool {
 	if !w.persistent {
 		w.supervisor.Resources.note(why)
@@ -379,7 +378,8 @@ func (w *deadlines) countActivity() (done func()) {
 	return func() { w.starting.Add(-1) }
 }
 
-// watchStreams counts reads and writes of a command's terminal and streams as activity, until leave is called.
+// watchStreams counts reads and writes of a command's terminal and streams as activity, which postpones the
+// idle limit, until leave is called.
 func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

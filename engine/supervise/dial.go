@@ -135,9 +135,9 @@ func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) 
 	return &t, nil
 }
 
-// RequestEnd sends the request a to end the sandbox, with Stop or Leave, to the sandbox's supervisor. It reports
-// whether nothing runs in the sandbox now. For Stop it also wakes a SIGSTOPped supervisor and kills one that takes
-// longer than stopTimeout.
+// RequestEnd sends the request a to end the sandbox to its supervisor: with Stop always, with Leave only if
+// nothing runs inside. It reports whether nothing runs in the sandbox now. For Stop it also wakes a
+// SIGSTOPped supervisor and kills one that takes longer than stopTimeout.
 func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Request) (bool, error) {
 	conn, err := sv.Dial(ctx, rec)
 	if err != nil || conn == nil {
@@ -162,12 +162,11 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 	return t.Ended, errors.Join(err, conn.Close())
 }
 
-// stopTimeout is how long a supervisor may take to end its sandbox, which includes a sync of all written data, before
-// it is killed.
+// stopTimeout is how long a supervisor may take to end its sandbox, including a sync of all data, before it is killed.
 const stopTimeout = 30 * time.Second
 
 // escalate makes sure that a supervisor which was requested to stop ends: it wakes a SIGSTOPped one with SIGCONT, and
-// kills it after stopTimeout. By calling enough, the caller prevents the kill.
+// kills it after stopTimeout. By calling enough, the caller prevents the kill; false means too late.
 func escalate(supervisor proc.Process) (enough func() bool) {
 	if proc.Stopped(supervisor) {
 		syscall.Kill(supervisor.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended

@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// SealAll takes a snapshot of every tree of a sandbox, under the ids, while the sandbox's processes are frozen, so
-// that all show the same instant. After an error some of the snapshots may exist.
+// SealAll takes a snapshot of every tree of a sandbox while its processes are frozen, so that all show the same
+// instant. ids holds the new snapshot's id for each tree, in order. After an error some of the snapshots may exist.
 func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapshot.ID) error {
 	use, thaw, err := sv.Freeze(ctx, h)
 	if err != nil {
@@ -39,7 +39,7 @@ func (sv *Manager) Freeze(ctx context.Context, h *catalog.Locked) (use snapshot.
 	return use, thaw, err
 }
 
-// FreezeWithReply freezes a sandbox as [Manager.Freeze] does, and also returns the supervisor's reply.
+// FreezeWithReply freezes a sandbox as [Manager.Freeze] does. The supervisor's reply lists trees served by id mappers.
 func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t Reply, use snapshot.Use, thaw func(), err error) {
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
 		return t, 0, nil, err

@@ -10,8 +10,7 @@ import (
 )
 
 // Hold locks a sandbox, so that no other command changes it. The caller releases the lock. op is the operation for
-// errors. Errors: errs.ErrBusy if the sandbox belongs to a running command; those of
-// [Manager.HoldAny].
+// errors. Errors: errs.ErrBusy if the sandbox belongs to a running command; those of [Manager.HoldAny].
 func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, error) {
 	h, err := sv.HoldAny(ctx, name)
 	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {
@@ -72,8 +71,8 @@ func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Locked) error 
 	return sv.UndoRollback(ctx, h, use, true)
 }
 
-// UndoRollback returns the trees of a sandbox to their contents before an unfinished live rollback. With finish, it
-// keeps the rollback instead if all trees were already rolled back.
+// UndoRollback returns the trees of a sandbox to their contents before an unfinished live rollback; use says whether
+// its processes are frozen or gone. With finish, it keeps the rollback instead if all trees were already rolled back.
 func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Locked, use snapshot.Use, finish bool) error {
 	if !h.LiveRollback.Saved {
 		return SaveRolledBack(h, h.At)

@@ -56,8 +56,7 @@ func (s *idMappers) wait() {
 	s.procs = nil
 }
 
-// idMappingNote returns a notice for the user that names the trees shown by a FUSE id mapper, which is slower, or
-// nothing if there are none.
+// idMappingNote returns a notice that names the trees shown by a FUSE id mapper, which is slower; nothing if none is.
 func idMappingNote(l isolate.Level) []string {
 	if len(l.FUSEMapped) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// beforeExec takes the automatic snapshot that the policy of a locked sandbox may ask for before a command.
+// beforeExec takes the automatic snapshot that a sandbox's policy may ask for before a command; a failure is a notice.
 func (sv *Manager) beforeExec(ctx context.Context, h *catalog.Locked, command isolate.Command) {
 	if h.Policy.KeyPoints == nil {
 		return

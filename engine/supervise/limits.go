@@ -29,8 +29,7 @@ type Resources struct {
 	startLock sync.RWMutex
 	// container is the sandbox's container, nil until it has started.
 	container *isolate.Container
-	// paused is the limit that the container is paused for, or nil. It changes only under
-	// startLock, held for writing.
+	// paused is the limit that the container is paused for, or nil. It changes only under startLock, held for writing.
 	paused atomic.Pointer[catalog.LimitHit]
 
 	clock countdowns
@@ -42,10 +41,10 @@ type Resources struct {
 	hit    *catalog.LimitHit
 }
 
-// startResources creates the control groups for a policy's limits; the caller closes the Resources. With count, usage
-// is counted even without a limit, and limits can be set later. It takes over the admission slot, or admits the
-// sandbox at once if slot is nil; after an error the slot is closed. Errors: those of limits.Start and
-// [Manager.Admit].
+// startResources creates the control groups for a policy's limits; the caller closes the Resources. With
+// count, usage is counted even without a limit, and limits can be set later. I/O limits apply to the disk of
+// workspace. It takes over the admission slot, or admits the sandbox at once if slot is nil; after an error
+// the slot is closed. Errors: those of limits.Start and [Manager.Admit].
 func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, slot *admission.Slot) (*Resources, error) {
 	if slot == nil {
 		var err error

@@ -78,8 +78,8 @@ func New(p Parts) *Manager {
 	}
 }
 
-// trySelfTest tests the isolation of a started sandbox with Parts.SelfTest, and writes an event with the result.
-// Errors: [ErrWall], also if the Manager has no self-test.
+// trySelfTest tests the isolation of a started sandbox with Parts.SelfTest, by the probes of program, and
+// writes an event with the result. Errors: [ErrWall], also if the Manager has no self-test.
 func (sv *Manager) trySelfTest(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
 	if sv.selfTest == nil {
 		return nil, errs.New("trying the walls", rec.Name, ErrWall, "this program was opened without a self-test")

@@ -195,8 +195,9 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 // are stored. Those not stored by then are stored when the container ends.
 const recordTimeout = 2 * time.Second
 
-// recordOriginals stores the original bytes, on a live base, of the files that a running sandbox has changed so far.
-// It returns after recordTimeout at the latest, also if another process holds the lock of the baseline.
+// recordOriginals stores the original bytes, on a live base, of the files that the running sandbox name, of
+// this id, has changed so far. It returns after recordTimeout at the latest, also while another process holds
+// the baseline's lock.
 func (sv *Manager) recordOriginals(ctx context.Context, name, id string) {
 	soon, cancel := context.WithTimeout(ctx, recordTimeout)
 	go func() {

@@ -19,9 +19,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Prepare creates the control groups of a policy and prepares a container in them, while the sandbox's trees are
-// still being made; the caller passes both to Start. It takes over the admission slot, also after an error; if slot
-// is nil, the sandbox is admitted at once.
+// Prepare creates the control groups of a policy, with I/O limits for the disk of workspace, and prepares a
+// container in them, while the sandbox's trees are still being made; the caller passes both to Start. It
+// takes over the admission slot, also after an error; if slot is nil, the sandbox is admitted at once.
 func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *Resources, error) {
 	if err := policy.BoundBySite(&p); err != nil {
 		return nil, nil, errors.Join(err, slot.Close())
@@ -244,9 +244,9 @@ func (sv *Manager) copyProbe() func() (*os.File, error) {
 	}
 }
 
-// newSupervisor completes the Supervisor of a container that has just started. It starts everything that serves the
-// running sandbox: limits, network proxy, maintenance, time limits and reports of drift. After an error the container
-// is closed.
+// newSupervisor completes the Supervisor of a container that has just started. It starts everything that
+// serves the running sandbox: limits, network proxy, maintenance, time limits and reports of drift, which
+// leave out the paths hide. p is the process of command, or nil. After an error the container is closed.
 func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
 	h.Hidden = hide
 	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended
@@ -273,8 +273,8 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	return h, p, nil
 }
 
-// ReportNotes reports as notices how a started sandbox differs from its state at creation, and limits that are not
-// enforced.
+// ReportNotes shows the user the notices of a sandbox's start: differences from its state at creation, trees
+// that a slower id mapper serves, and limits that are not enforced.
 func (sv *Manager) ReportNotes(h *Supervisor) {
 	for _, note := range h.notes {
 		sv.notice(note)

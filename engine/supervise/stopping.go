@@ -45,8 +45,8 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	return err
 }
 
-// supervised reports whether the process that supervised the sandbox of rec still does. After the sandbox it may
-// live on, for another one.
+// supervised reports whether the process that supervised the sandbox of rec still does. That process may be
+// alive and supervise another sandbox by now.
 func (sv *Manager) supervised(rec *catalog.Record) bool {
 	if !proc.Alive(*rec.Supervisor) {
 		return false

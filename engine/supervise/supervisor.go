@@ -258,7 +258,7 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 	return h.start(ctx, c, func(*isolate.Process) {})
 }
 
-// start runs another command in the container, and calls started before the sandbox can be paused.
+// start runs another command in the container, and calls started, to register its client, before a pause can begin.
 func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(*isolate.Process)) (*isolate.Process, error) {
 	defer h.deadlines.countActivity()()
 	h.Resources.startLock.RLock()
@@ -371,7 +371,8 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 
-// startWitnessed starts a command once its evidence is stored, and calls started with its process.
+// startWitnessed stores the start of a command as evidence, the signed log of the sandbox, if its policy asks
+// for that. Then it starts the command and calls started with its process.
 func (h *Supervisor) startWitnessed(c isolate.Command, started func(*isolate.Process)) (*isolate.Process, *events.Start, error) {
 	start, err := h.starting(&c)
 	if err != nil {

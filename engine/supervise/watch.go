@@ -33,11 +33,13 @@ const (
 	pollEvery = 10 * time.Second
 	// noticeEvery is how often the drift watch asks backends with FUSE servers which real files have changed.
 	noticeEvery = 2 * time.Second
-	// maxWatchedDirs is how many directories of a real workspace the drift watch watches at most.
+	// maxWatchedDirs is how many directories of a real workspace the drift watch watches at most. A workspace
+	// with more is compared every pollEvery instead.
 	maxWatchedDirs = 1 << 14
 	// maxReportPaths bounds the paths in a drift report that is sent, and maxReportBytes their total length.
+	// A report only counts the paths beyond.
 	maxReportPaths, maxReportBytes = 500, 64 << 10
-	// driftFile is the name of the drift report in /run/snapfs inside the sandbox.
+	// driftFile is the name of the drift report in /run/snapfs inside the sandbox, where its programs read it.
 	driftFile = "drift"
 )
 
@@ -329,7 +331,7 @@ func (sv *Manager) FollowDrift(ctx context.Context, name string, each func(compa
 	}
 }
 
-// unlessGone returns err, or nil if err says that the sandbox was removed.
+// unlessGone returns err, or nil if err says that the sandbox was removed, which ends FollowDrift without an error.
 func unlessGone(err error) error {
 	if errors.Is(err, errs.ErrNotFound) {
 		return nil

@@ -89,8 +89,8 @@ func MayLimit(fd int) error {
 // usually a subvolume's id.
 func Group(level uint16, id uint64) uint64 { return uint64(level)<<48 | id }
 
-// AddGroup creates the btrfs quota group with the id group; an existing one is no error. Only root may.
-// ENOTCONN: quotas are off.
+// AddGroup creates the btrfs quota group with the id group on the filesystem of fd; an existing one is no
+// error. Only root may. ENOTCONN: quotas are off.
 func AddGroup(fd int, group uint64) error {
 	err := btrfsGroup(fd, group, true)
 	if err == unix.EEXIST {
@@ -99,8 +99,8 @@ func AddGroup(fd int, group uint64) error {
 	return err
 }
 
-// DropGroup removes a btrfs quota group. EBUSY: it has members; ENOENT: it does not exist; ENOTCONN: quotas
-// are off. Only root may.
+// DropGroup removes a btrfs quota group of the filesystem of fd. EBUSY: it has members; ENOENT: it does not
+// exist; ENOTCONN: quotas are off. Only root may.
 func DropGroup(fd int, group uint64) error { return btrfsGroup(fd, group, false) }
 
 func btrfsGroup(fd int, group uint64, add bool) error {
@@ -111,8 +111,9 @@ func btrfsGroup(fd int, group uint64, add bool) error {
 	return btrfsIoctl(fd, IocWrite, btrfsQgroupCreate, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// JoinGroup makes a subvolume or quota group a member of the quota group, of a higher level, which is then
-// charged for the member's bytes too. A repeated call does no harm. Only root may.
+// JoinGroup makes member, a subvolume or quota group of the btrfs filesystem of fd, a member of the quota
+// group, of a higher level, which is then charged for the member's bytes too. A repeated call does no harm.
+// Only root may.
 func JoinGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, true)
 	if err == unix.EEXIST {
@@ -121,7 +122,8 @@ func JoinGroup(fd int, member, group uint64) error {
 	return err
 }
 
-// LeaveGroup ends the membership in a quota group that [JoinGroup] made. A repeated call does no harm.
+// LeaveGroup ends the membership of member in a quota group that [JoinGroup] made, on the btrfs filesystem of
+// fd. A repeated call does no harm.
 func LeaveGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, false)
 	if err == unix.ENOENT {
@@ -138,8 +140,8 @@ func btrfsMember(fd int, member, group uint64, join bool) error {
 	return btrfsIoctl(fd, IocWrite, btrfsQgroupAssign, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// Members returns the ids of a quota group's members, as of the last commit or later. Only
-// root may.
+// Members returns the ids of a quota group's members, on the btrfs filesystem of fd, as of the last commit or
+// later. Only root may.
 func Members(fd int, group uint64) ([]uint64, error) {
 	var members []uint64
 	key := Range{Tree: quotaTree, MinObject: group, MaxObject: group, MinType: groupRelation, MaxType: groupRelation}
@@ -172,9 +174,9 @@ func Groups(fd int, level uint16) ([]uint64, error) {
 	return groups, err
 }
 
-// Limit limits the bytes charged to a subvolume or quota group to n; a negative n removes the
-// limit. Writes beyond the limit fail with EDQUOT, also for root. Only root may; quotas must
-// be on.
+// Limit limits the bytes charged to a subvolume or quota group of the btrfs filesystem of fd to n; a negative
+// n removes the limit. Writes beyond the limit fail with EDQUOT, also for root. Only root may; quotas must be
+// on.
 func Limit(fd int, group uint64, n int64) error {
 	const maxReferenced = 1
 	args := struct {
@@ -184,8 +186,9 @@ func Limit(fd int, group uint64, n int64) error {
 	return btrfsIoctl(fd, IocRead, btrfsQgroupLimit, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// Usage returns the bytes charged to a subvolume or quota group: with simple quotas, the bytes
-// that it wrote itself. ENODATA: quotas are off, or there is no such group. Only root may.
+// Usage returns the bytes charged to the subvolume or quota group id of the btrfs filesystem of fd: with
+// simple quotas, the bytes that it wrote itself. ENODATA: quotas are off, or there is no such group. Only
+// root may.
 func Usage(fd int, id uint64) (int64, error) {
 	key := Range{Tree: quotaTree, MinType: groupInfo, MaxType: groupInfo, MinOffset: id, MaxOffset: id}
 	used := int64(-1)
@@ -202,8 +205,8 @@ func Usage(fd int, id uint64) (int64, error) {
 	return used, err
 }
 
-// IsThere reports whether the subvolume with this id exists under a name. A subvolume that the kernel is
-// still destroying has no name. Only root may.
+// IsThere reports whether the subvolume with this id exists under a name on the btrfs filesystem of fd. A
+// subvolume that the kernel is still destroying has no name. Only root may.
 func IsThere(fd int, id uint64) bool {
 	found := false
 	key := Range{Tree: rootTree, MinObject: id, MaxObject: id, MinType: rootBackref, MaxType: rootBackref}

@@ -72,9 +72,9 @@ func orMax[T uint32 | uint64](v, most T) T {
 	return v
 }
 
-// Search calls visit for each item of a btrfs tree in the range r, in key order, until visit returns false.
-// It does not see data and inodes that the kernel has not committed yet; call [unix.Syncfs] first. EPERM: not
-// root; ENOENT: no such subvolume.
+// Search calls visit for each item of a btrfs tree, of the filesystem of fd, in the range r, in key order,
+// until visit returns false. It does not see data and inodes that the kernel has not committed yet; call
+// [unix.Syncfs] first. EPERM: not root; ENOENT: no such subvolume.
 func Search(fd int, r Range, visit func(Item) bool) error {
 	key := btrfsSearchArgs{
 		tree:      r.Tree,

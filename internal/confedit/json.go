@@ -259,7 +259,8 @@ func commaAfter(text []byte, at int) int {
 	return -1
 }
 
-// lineLength returns the number of bytes of text before its first line break, or all of them if it has none.
+// lineLength returns the number of bytes of text before its first line break, or all of them if it has none:
+// the length of a // comment that begins there.
 func lineLength(text []byte) int {
 	n := bytes.IndexByte(text, '\n')
 	if n < 0 {
@@ -295,9 +296,9 @@ type document struct {
 	unit, newline string
 }
 
-// insert adds an element to an array, or a member to an object, after the last one. spans are the byte ranges
-// of the present ones, and depth is the number of levels that enclose them. item returns the text of the new
-// one, for lines with this indent or for one line.
+// insert adds an element to a JSON array, or a member to an object, after the last one. spans are the byte
+// ranges of the present ones, and depth is the number of levels that enclose them. item returns the text of
+// the new one, for lines with this indent or for one line.
 func (d *document) insert(container *hujson.Value, spans []span, depth int, item func(indent string, oneLine bool) ([]byte, error)) ([]byte, error) {
 	if len(spans) == 0 {
 		open := container.StartOffset + 1
@@ -355,7 +356,8 @@ func (d *document) indentOf(start, depth int) string {
 
 // nest returns the text of a new object member named by the first element of path. Its value is an object
 // with a member named by the next element, and so on; the last value is an array with value as its only
-// element.
+// element. indent is that of the member's line; with oneLine the text has only the line breaks by which
+// [Remove] recognises it.
 func (d *document) nest(path []string, value any, indent string, oneLine bool) ([]byte, error) {
 	name, err := encode(path[0])
 	if err != nil {

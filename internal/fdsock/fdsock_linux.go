@@ -17,12 +17,12 @@ import (
 // no such sockets, so there every function fails.
 type Conn struct{ fd int }
 
-// MaxMessage is the largest size of a message, in bytes. It holds a command's arguments and environment, and
-// fits in the kernel's default send buffer.
+// MaxMessage is the largest size of a message, in bytes; Send returns EMSGSIZE for a larger one. It holds a
+// command's arguments and environment, and fits in the kernel's default send buffer.
 const MaxMessage = 160 << 10
 
-// maxFDs is the largest number of file descriptors that a message may carry; a receiver has space for no
-// more.
+// maxFDs is the largest number of file descriptors that a message may carry. A receiver has space for no
+// more, so the kernel would drop the others.
 const maxFDs = 8
 
 // Listen makes a listening socket at path, which must not exist. path may have any length:
@@ -142,7 +142,8 @@ func (p *Conn) HungUp() bool {
 	return err == nil && n > 0 && fds[0].Revents&unix.POLLHUP != 0
 }
 
-// Send sends one message with file descriptors; the caller still owns files and closes them.
+// Send sends one message with file descriptors; the caller still owns files and closes them. EMSGSIZE: msg is
+// larger than MaxMessage.
 func (p *Conn) Send(msg []byte, files ...*os.File) error {
 	if len(msg) > MaxMessage {
 		return unix.EMSGSIZE

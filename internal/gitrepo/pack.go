@@ -274,8 +274,8 @@ func readBack(in io.ByteReader) (int64, error) {
 	return n, err
 }
 
-// applyDelta returns the object that results when a git delta is applied to the object base. limit bounds its
-// size in bytes.
+// applyDelta returns the object that results when a git delta is applied to the object base. Errors:
+// ErrTooLarge if the result has more than limit bytes; ErrDamaged.
 func applyDelta(base, delta []byte, limit int64) ([]byte, error) {
 	damaged := fmt.Errorf("delta: %w", ErrDamaged)
 	from, n := binary.Uvarint(delta)

@@ -16,7 +16,7 @@ const (
 
 // Refs returns the branches, tags and other refs of the repository by full name, such as "refs/heads/main",
 // and the object that each names. It leaves out symbolic refs, and files in refs that hold none. Errors:
-// ErrTooLarge for too many refs.
+// ErrTooLarge for over 200,000 refs, or too many levels of directories.
 func (r *Repo) Refs() (map[string]ID, error) {
 	all := map[string]ID{}
 	packed, err := r.Dir.Read("packed-refs", 64<<20)

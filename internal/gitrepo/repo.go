@@ -132,7 +132,7 @@ func knownExtension(key, value string) bool {
 
 // openAlternates opens the object directories that the file objects/info/alternates of a trusted repository
 // names. at is the absolute path of the store, from which relative alternates count; depth is the number of
-// alternates followed so far.
+// alternates followed so far, and more than five are an ErrFormat, as in git.
 func (s *store) openAlternates(at string, depth int) error {
 	data, err := s.dir.Read("info/alternates", 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -132,9 +132,10 @@ func (f *FUSE) flags() []string {
 	return flags
 }
 
-// mountInNamespace returns a detached mount of the FUSE filesystem made in a user namespace, for a user who
-// may not mount in this one. A child process makes it, which shares the table of open files and then exits.
-// The first call makes the namespace, and opens /dev/fuse there, as the kernel requires.
+// mountInNamespace returns a detached mount of the FUSE filesystem, with the MOUNT_ATTR_* flags attr, made in
+// a user namespace, for a user who may not mount in this one. A child process makes it, which shares the
+// table of open files and then exits. The first call makes the namespace, and opens /dev/fuse there, as the
+// kernel requires.
 func (f *FUSE) mountInNamespace(attr uint64) (*os.File, error) {
 	p, namespaces := &forkcall.Program{}, uintptr(unix.CLONE_NEWUSER|unix.CLONE_NEWNS)
 	first := f.userns < 0

@@ -85,7 +85,8 @@ func Unmount(path string) error {
 }
 
 // errOption marks the error of a mount option that the kernel refused when it was set. An error without it
-// means that the kernel accepted each option and refused the mount as a whole.
+// means that the kernel accepted each option and refused the mount as a whole, as an old kernel does for an
+// unknown overlay option.
 var errOption = errors.New("option")
 
 // refused wraps err, the error of a mount, with the filesystem type fs, the refused option as "key=value" or

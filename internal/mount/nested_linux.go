@@ -6,14 +6,14 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// wrapLower returns a detached, read-only overlay mount of the directory path alone. It can
-// serve as the lowest layer of another overlay where path itself may not: overlayfs refuses a
-// layer that contains another layer (ELOOP, ovl_check_layer in fs/overlayfs/super.c), as /
-// contains the upper layers in /var/lib.
+// wrapLower returns a detached, read-only overlay mount of the directory path alone. It can serve as the
+// lowest layer of another overlay where path itself may not: overlayfs refuses a layer that contains another
+// layer (ELOOP, ovl_check_layer in fs/overlayfs/super.c), as / contains the upper layers in /var/lib. With
+// userXattr, overlayfs's marks in path are user.overlay.* attributes, otherwise trusted.overlay.* ones.
 //
-// The kernel allows at most two stacked overlays, so an overlay on this layer cannot be a
-// layer itself. Before Linux 6.15 the caller must attach the mount before using it as a layer.
-// Cost: 0.1 ms, and one more layer for each uncached lookup. Errors wrap the error number.
+// The kernel allows at most two stacked overlays, so an overlay on this layer cannot be a layer itself.
+// Before Linux 6.15 the caller must attach the mount before using it as a layer. Cost: 0.1 ms, and one more
+// layer for each uncached lookup. Errors wrap the error number.
 func wrapLower(path string, userXattr bool) (*os.File, error) {
 	c, err := Fsopen("tmpfs")
 	if err != nil {

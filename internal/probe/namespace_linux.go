@@ -120,7 +120,8 @@ func hasRange(ranges, name, uid string) bool {
 	return false
 }
 
-// userName returns the name of this process's user in /etc/passwd, or the user id if there is none.
+// userName returns the name of this process's user in /etc/passwd, under which /etc/subuid lists the user's
+// subordinate ids, or the user id if there is none.
 func userName() string {
 	uid := strconv.Itoa(os.Getuid())
 	passwd, _ := os.ReadFile("/etc/passwd")

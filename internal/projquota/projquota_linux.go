@@ -52,9 +52,9 @@ func AllocatesAhead(fd int) (bool, error) {
 	return a.flags&(realtime|sized) != 0, err
 }
 
-// Set sets the project to which an open file or directory is charged from then on. With inherit, new entries
-// of a directory belong to the project too, and renaming a file into it from a directory of another project
-// fails (EXDEV). Only the owner, in the initial user namespace, may.
+// Set sets the project id to which the open file or directory fd is charged from then on. With inherit, new
+// entries of a directory belong to the project too, and renaming a file into it from a directory of another
+// project fails (EXDEV). Only the owner, in the initial user namespace, may.
 func Set(fd int, id uint32, inherit bool) error {
 	var a fsxattr
 	if err := fsxattrIoctl(fd, btrfs.IocRead, 31, &a); err != nil {
@@ -127,8 +127,8 @@ func Usage(fd int, id uint32) (Use, error) {
 	return q.use(), err
 }
 
-// NextProject returns the usage and limits of the first project with an id of at least id that has either.
-// ENOENT: there is none. Only root may.
+// NextProject returns the usage and limits of the first project on the filesystem of fd, with an id of at
+// least id, that has either. ENOENT: there is none. Only root may.
 func NextProject(fd int, id uint32) (Use, error) {
 	var q dqblk
 	err := quotactl(fd, quotaGetNext, id, unsafe.Pointer(&q))
@@ -145,9 +145,9 @@ func (q *dqblk) use() Use {
 	}
 }
 
-// Limit sets the limits of a project in bytes, rounded down to KiB, and in inodes; 0 means none. Writes
-// beyond fail with EDQUOT (ext4) or ENOSPC (xfs). On ext4 a process with CAP_SYS_RESOURCE is exempt, unless
-// it writes through an overlay. Only root may.
+// Limit sets the limits of the project id on the filesystem of fd in bytes, rounded down to KiB, and in
+// inodes; 0 means none. Writes beyond fail with EDQUOT (ext4) or ENOSPC (xfs). On ext4 a process with
+// CAP_SYS_RESOURCE is exempt, unless it writes through an overlay. Only root may.
 func Limit(fd int, id uint32, bytes, inodes int64) error {
 	const limits = 1 | 4 // QIF_BLIMITS, QIF_ILIMITS
 	q := dqblk{hardInodes: uint64(inodes), valid: limits}

@@ -37,8 +37,8 @@ import (
 // it.
 const Level = 0x5fa
 
-// All is the id of the quota group of all subvolumes of snapfs on a filesystem, one level
-// above the limited groups.
+// All is the id of the quota group of all subvolumes of snapfs on a filesystem, one level above the limited
+// groups. Its own limit leaves the host a reserve of free disk space.
 const All = (Level+1)<<48 | 1
 
 // shared is the bit in the number of a quota group that several subvolumes share. Groups of one subvolume
@@ -93,11 +93,11 @@ func Count(ctx context.Context, fd int) error {
 	return named("turn simple quotas on", btrfs.SetQuota(fd, btrfs.QuotaSimple))
 }
 
-// Hold limits a subvolume to n bytes, together with those nested in it. root is the subvolume's open root
-// directory. Hold puts the subvolumes into the quota group, which it makes if it does not exist, limits the
-// group, and removes them from other groups of [Level], those that snapfs makes. A repeated call adds nested
-// subvolumes that have escaped. After an error the old limit holds; a new, empty group may remain until
-// [Sweep].
+// Hold limits a subvolume of the btrfs filesystem of fd to n bytes, together with those nested in it. root is
+// the subvolume's open root directory. Hold puts the subvolumes into the quota group, which it makes if it
+// does not exist, limits the group, and removes them from other groups of [Level], those that snapfs makes. A
+// repeated call adds nested subvolumes that have escaped. After an error the old limit holds; a new, empty
+// group may remain until [Sweep].
 func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	if err := Join(ctx, fd, root, group); err != nil {
 		return err
@@ -108,8 +108,8 @@ func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	return named("limit", btrfs.Limit(fd, group, n))
 }
 
-// Join puts the subvolume whose root directory is open as root, and those nested in it, into a quota group as
-// [Hold] does, and sets no limit.
+// Join puts the subvolume whose root directory is open as root, and those nested in it, into a quota group of
+// the filesystem of fd, as [Hold] does, and sets no limit.
 func Join(ctx context.Context, fd, root int, group uint64) error {
 	for tries := 0; ; tries++ {
 		if err := fault.Point(ctx, "make a quota group"); err != nil {
@@ -127,7 +127,8 @@ func Join(ctx context.Context, fd, root int, group uint64) error {
 }
 
 // enroll makes the subvolume whose root directory is open as root, and those nested in it, members of a quota
-// group. A subvolume that another process creates in a member meanwhile is a member from the start.
+// group of the filesystem of fd. A subvolume that another process creates in a member meanwhile is a member
+// from the start.
 func enroll(ctx context.Context, fd, root int, group uint64) error {
 	if err := fault.Point(ctx, "put the subvolume into the group"); err != nil {
 		return err
@@ -149,8 +150,8 @@ func enroll(ctx context.Context, fd, root int, group uint64) error {
 }
 
 // Gather makes the subvolume whose root directory is open as root, and those nested in it, members of one
-// more quota group, such as [All]. They stay in the groups that limit them. It makes the group if it does not
-// exist. Cost if they are members already: one search.
+// more quota group of the filesystem of fd, such as [All]. They stay in the groups that limit them. It makes
+// the group if it does not exist. Cost if they are members already: one search.
 func Gather(ctx context.Context, fd, root int, group uint64) error {
 	info, err := btrfs.Info(root)
 	if err != nil {
@@ -209,8 +210,8 @@ func each(ctx context.Context, root int, do func(id uint64) error) error {
 	return nil
 }
 
-// Of returns the ids of the quota groups that limit the subvolume id: those of [Level] of which it is a
-// member.
+// Of returns the ids of the quota groups that limit the subvolume id of the filesystem of fd: those of
+// [Level] of which it is a member.
 func Of(fd int, id uint64) ([]uint64, error) {
 	all, err := btrfs.Members(fd, id) // btrfs stores a relation on both sides
 	if err != nil {
@@ -226,7 +227,7 @@ func Of(fd int, id uint64) ([]uint64, error) {
 }
 
 // Release removes the subvolume whose root directory is open as root, and those nested in it, from the quota
-// groups that limit them. It deletes groups that are then empty.
+// groups of the filesystem of fd that limit them. It deletes groups that are then empty.
 func Release(ctx context.Context, fd, root int) error {
 	return quiet(each(ctx, root, func(id uint64) error {
 		groups, err := Of(fd, id)
@@ -250,8 +251,9 @@ func leave(fd int, id, group uint64) error {
 	return named("leave a group", err)
 }
 
-// Dissolve deletes a quota group and its memberships; a missing group is no error. Its members may be
-// subvolumes that are about to be destroyed, or destroyed ones whose data snapshots still share.
+// Dissolve deletes a quota group of the filesystem of fd and its memberships; a missing group is no error.
+// Its members may be subvolumes that are about to be destroyed, or destroyed ones whose data snapshots still
+// share.
 func Dissolve(fd int, group uint64) error {
 	err := btrfs.DropGroup(fd, group)
 	for range 3 { // a subvolume may join meanwhile
@@ -300,8 +302,9 @@ func Sweep(fd int) error {
 	return nil
 }
 
-// forget deletes a quota group whose members, subvolumes, no longer exist. If an existing subvolume has
-// joined since, the group stays. That can happen because no lock separates [Sweep] from a new limit.
+// forget deletes a quota group, on the filesystem of fd, whose members, subvolumes, no longer exist. If an
+// existing subvolume has joined since, the group stays. That can happen because no lock separates [Sweep]
+// from a new limit.
 func forget(fd int, group uint64, members []uint64) error {
 	for _, m := range members {
 		if m>>48 >= Level {
@@ -318,8 +321,8 @@ func forget(fd int, group uint64, members []uint64) error {
 	return quiet(named("drop a group", err))
 }
 
-// Used returns the bytes charged to a quota group, including reservations not yet on disk, which the kernel
-// compares with the limit. fs.ErrNotExist: no such group.
+// Used returns the bytes charged to a quota group of the filesystem of fd, including reservations not yet on
+// disk, which the kernel compares with the limit. fs.ErrNotExist: no such group.
 func Used(fd int, group uint64) (int64, error) {
 	id, err := btrfs.FilesystemUUID(fd)
 	if err != nil {

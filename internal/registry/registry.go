@@ -27,7 +27,8 @@ import (
 // Programs are the names of the package managers whose registries [Hosts] can find.
 var Programs = []string{"cargo", "go", "npm", "pip"}
 
-// timeout is how long a package manager may take to print its settings: npm and pip need about a second.
+// timeout is how long a package manager may take to print its settings before it is killed and [Hosts] fails:
+// npm and pip need about a second.
 const timeout = 30 * time.Second
 
 // Hosts returns the servers that a program of [Programs] fetches packages from, each as "HOST:PORT", sorted.
@@ -85,8 +86,8 @@ func hostOf(text string) (string, error) {
 	return net.JoinHostPort(u.Hostname(), port), nil
 }
 
-// settingsOf runs a program, which prints settings, in the root directory, and returns its output. Errors:
-// errs.ErrNotFound if there is no such program outside the workspace.
+// settingsOf runs the program called name with args, so that it prints settings, in the root directory, and
+// returns its output. Errors: errs.ErrNotFound if there is no such program outside the workspace.
 func settingsOf(ctx context.Context, workspace, name string, args ...string) ([]byte, error) {
 	path, err := find(name, workspace)
 	if err != nil {
@@ -121,7 +122,7 @@ func outside(workspace string) []string {
 	})
 }
 
-// within reports whether a path is the workspace or lies in it.
+// within reports whether a path is the workspace or lies in it, where a sandbox may have written a program.
 func within(path, workspace string) bool {
 	if real, err := filepath.EvalSymlinks(workspace); err == nil && real != workspace && within(path, real) {
 		return true
@@ -130,8 +131,9 @@ func within(path, workspace string) bool {
 	return workspace != "" && err == nil && filepath.IsLocal(rel)
 }
 
-// environ returns the environment for a program that prints settings: without the variables of a virtual
-// environment of Python, and of a script that npm runs, which has the settings of its project.
+// environ returns the environment for a program that prints settings: without the directories of PATH in the
+// workspace, the variables of a virtual environment of Python, and those of a script that npm runs, which has
+// the settings of its project.
 func environ(workspace string) []string {
 	_, script := os.LookupEnv("npm_lifecycle_event")
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
@@ -143,7 +145,7 @@ func environ(workspace string) []string {
 }
 
 // npm returns the URLs of the registries in npm's settings: the general one, and those of single scopes
-// (@NAME).
+// (@NAME). It runs an npm outside the workspace.
 func npm(ctx context.Context, workspace string) (urls []string, err error) {
 	out, err := settingsOf(ctx, workspace, "npm", "config", "list", "--json", "--logs-max=0") // it writes no log
 	if err != nil {
@@ -165,8 +167,9 @@ func npm(ctx context.Context, workspace string) (urls []string, err error) {
 // the server with the files of that index.
 const pipDefault = "from pip._internal.models.index import PyPI; print(PyPI.simple_url, PyPI.file_storage_domain)"
 
-// pip returns the URLs of the package indexes in pip's settings. An index that the user has configured is
-// taken to serve the files itself; the built-in one has another server for them.
+// pip returns the URLs of the package indexes in pip's settings, from a pip outside the workspace. An index
+// that the user has configured is taken to serve the files itself; the built-in one has another server for
+// them.
 func pip(ctx context.Context, workspace string) (urls []string, err error) {
 	out, err := settingsOf(ctx, workspace, "python3", "-I", "-m", "pip", "config", "list")
 	if err != nil {
@@ -201,8 +204,8 @@ func pip(ctx context.Context, workspace string) (urls []string, err error) {
 	return urls, nil
 }
 
-// golang returns the URLs of the module proxies (GOPROXY) and of the checksum database (GOSUMDB) that the go
-// command uses.
+// golang returns the URLs of the servers from which the go command fetches modules (GOPROXY) and checksums
+// (GOSUMDB). It runs a go outside the workspace.
 func golang(ctx context.Context, workspace string) (urls []string, err error) {
 	out, err := settingsOf(ctx, workspace, "go", "env", "-json", "GOPROXY", "GOSUMDB")
 	if err != nil {

@@ -101,7 +101,7 @@ func (r *Relay) Start() {
 }
 
 // settling is how long [Relay.End] waits, after a command has ended, until the copying of its input has
-// stopped.
+// stopped. After that End returns although the copying may go on.
 const settling = time.Second
 
 // End ends the relay after the command has ended. It first copies the output that the command has written,

@@ -25,7 +25,7 @@ const tailSize = 4096
 // states change.
 func NewScreen(tty *os.File) *Screen { return &Screen{f: tty} }
 
-// Write writes output to the terminal, and notes the control sequences in it.
+// Write writes output to the terminal, and notes the control sequences in it, so that Reset can undo them.
 func (s *Screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	s.parser.note(p)
@@ -34,7 +34,8 @@ func (s *Screen) Write(p []byte) (int, error) {
 	return len(p), writeAll(s.f, p)
 }
 
-// keep appends p to the tail of the output.
+// keep appends p to the last output, which [Screen.Tail] returns, and drops what is older than 4 KiB when
+// that has doubled.
 func (s *Screen) keep(p []byte) {
 	p = p[max(0, len(p)-tailSize):]
 	if len(s.tail)+len(p) > 2*tailSize {

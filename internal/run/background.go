@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// Background starts a program in a session of its own, so that it outlives this process and its terminal. It
-// runs in the root directory; its standard streams are /dev/null, except stderr unless that is nil; each of
-// extra becomes a descriptor from 3 on. The caller waits for it, or uses [Detached]; after this process has
-// ended, init reaps it.
+// Background starts the command line args in a session of its own, so that the program outlives this process
+// and its terminal. It runs in the root directory; its standard streams are /dev/null, except stderr unless
+// that is nil; each of extra becomes a descriptor from 3 on. The caller waits for it, or uses [Detached];
+// after this process has ended, init reaps it.
 func Background(args []string, stderr *os.File, extra ...*os.File) (*os.Process, error) {
 	return BackgroundIn(nil, args, stderr, extra...)
 }

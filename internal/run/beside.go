@@ -52,9 +52,9 @@ func Beside(name string, notice func(text string)) ([]string, error) {
 	return nil, missing(name, hint)
 }
 
-// checkout returns the directory of the source from which this program was compiled. It returns "" if that is
-// unknown (go build -trimpath), no longer exists, or belongs to a user other than this one and root, who
-// could have changed it since.
+// checkout returns the directory of the source from which this program was compiled, in which [Beside] builds
+// a missing program. It returns "" if that is unknown (go build -trimpath), no longer exists, or belongs to a
+// user other than this one and root, who could have changed it since.
 func checkout() string {
 	_, file, _, _ := runtime.Caller(0) // in internal/run
 	if !filepath.IsAbs(file) {

@@ -210,7 +210,7 @@ func (a *applier) apply(c *command) error {
 }
 
 // A spot is the place of a file that a command of a send stream makes or changes: its name, and the open
-// directory that holds it.
+// directory that holds it. own is set if closing the spot closes the directory.
 type spot struct {
 	dir  int
 	name string

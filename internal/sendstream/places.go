@@ -10,7 +10,8 @@ import (
 )
 
 // A place is a mount point, from Options.Places, in the tree to which a send stream is applied. Its empty
-// file or directory may be in the way of the stream's own entries.
+// file or directory may be in the way of the stream's own entries. unknown is set if the base of the stream
+// lacks it too.
 type place struct {
 	// path is the place's present path, or "" if the stream has removed or replaced it; was is
 	// its first path.

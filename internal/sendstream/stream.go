@@ -13,8 +13,9 @@ import (
 const (
 	magic   = "btrfs-stream\x00"
 	version = 1
-	// most is the longest accepted command of a send stream in bytes, twice the size of the kernel's buffer.
-	// It bounds the memory that a hostile stream can claim.
+	// most is the longest accepted command of a send stream in bytes, twice the size of the kernel's buffer;
+	// a stream with a longer one is invalid (ErrCorrupt). It bounds the memory that a hostile stream can
+	// claim.
 	most = 128 << 10
 	head = 10
 )

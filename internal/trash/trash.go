@@ -105,7 +105,8 @@ type deleter struct {
 }
 
 // remove deletes name in the directory dir, with all its content. A missing entry is no error: another
-// process has deleted it. depth is the number of directories above it in the trash.
+// process has deleted it. depth is the number of directories above it in the trash; from 200 on, remove moves
+// a directory to the top of the trash instead, which bounds the open files.
 func (d *deleter) remove(dir int, name string, depth int) error {
 	if err := d.pace(); err != nil {
 		return err

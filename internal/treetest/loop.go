@@ -33,8 +33,8 @@ func Ext4(t testing.TB, size int64, options ...string) string {
 	return Small(t, "ext4", size, options...)
 }
 
-// Small mounts a fresh filesystem of the type fs ("btrfs", "ext4", "xfs", "tmpfs") and size
-// bytes, for tests that fill it up. Least sizes: btrfs 16 MiB, ext4 1 MiB, xfs 300 MiB.
+// Small mounts a fresh filesystem of the type fs ("btrfs", "ext4", "xfs", "tmpfs") and size bytes, with
+// options as mount options, for tests that fill it up. Least sizes: btrfs 16 MiB, ext4 1 MiB, xfs 300 MiB.
 func Small(t testing.TB, fs string, size int64, options ...string) string {
 	t.Helper()
 	NeedRoot(t)

@@ -34,7 +34,8 @@ func SkipUnreachable(t testing.TB, need, why string) {
 	t.Skipf("needs %s: %s", need, why)
 }
 
-// logSkip adds a line about a skipped test to the file that SNAPFS_SKIP_LOG names, if it is set.
+// logSkip adds a line about a skipped test, with need and why as for [Skip], to the file that SNAPFS_SKIP_LOG
+// names, if it is set.
 func logSkip(t testing.TB, need, why string) {
 	t.Helper()
 	if path := os.Getenv("SNAPFS_SKIP_LOG"); path != "" {

@@ -22,7 +22,7 @@ import (
 
 // Dir makes an empty directory for a test on a disk filesystem (/tmp may be a tmpfs), which any user may
 // enter, and removes it when the test ends. Mounts in it must be unmounted by then. Dir waits up to ten
-// seconds for a background process that still works in the directory.
+// seconds for a background process that still works in the directory, and then fails the test.
 func Dir(t testing.TB) string {
 	t.Helper()
 	reapOnce()

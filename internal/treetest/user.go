@@ -139,7 +139,8 @@ func locked(ctx context.Context, name string, args ...string) error {
 	}
 }
 
-// userNames returns the names of the users in /etc/passwd that tests made.
+// userNames returns the names of the users in /etc/passwd that tests made, so that those of killed tests are
+// removed.
 func userNames() []string {
 	passwd, err := os.ReadFile("/etc/passwd")
 	if err != nil {
@@ -154,7 +155,8 @@ func userNames() []string {
 	return names
 }
 
-// killAll kills every process of a test's user, and waits until all have ended.
+// killAll kills every process of a test's user, and waits until all have ended, for at most ten seconds;
+// after that it logs how many are left.
 func killAll(t testing.TB, uid int) {
 	t.Helper()
 	if uid == 0 {
@@ -181,8 +183,8 @@ func killAll(t testing.TB, uid int) {
 	}
 }
 
-// isZombie reports whether a process has ended and waits for its parent to reap it. dir is its directory in
-// /proc.
+// isZombie reports whether a process has ended and waits for its parent to reap it, so that nothing is left
+// to kill. dir is its directory in /proc.
 func isZombie(dir string) bool {
 	stat, err := os.ReadFile(dir + "/stat")
 	_, state, _ := strings.Cut(string(stat), ") ")

@@ -43,7 +43,8 @@ func OpenDir(dirfd int, name string) (*os.File, error) {
 	return OpenAt(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// OpenAt opens name in dirfd by openat(2) with close-on-exec, and repeats the call after EINTR.
+// OpenAt opens name in dirfd by openat(2) with close-on-exec, and repeats the call after EINTR. flags and
+// mode are those of open(2).
 func OpenAt(dirfd int, name string, flags int, mode uint32) (*os.File, error) {
 	for {
 		fd, err := unix.Openat(dirfd, name, flags|unix.O_CLOEXEC, mode)
@@ -57,9 +58,9 @@ func OpenAt(dirfd int, name string, flags int, mode uint32) (*os.File, error) {
 }
 
 // OpenBeneath opens path, relative to the directory dirfd, without following any symbolic link and without
-// leaving the directory. It uses openat2 (Linux 5.6), and on other systems one call for each element. The
-// path may be longer than the kernel takes in one call. Mounts are crossed. Errors are *os.PathError: ELOOP
-// for a symbolic link on the way, EXDEV for leaving the directory.
+// leaving the directory. flags and mode are those of open(2). It uses openat2 (Linux 5.6), and on other
+// systems one call for each element. The path may be longer than the kernel takes in one call. Mounts are
+// crossed. Errors are *os.PathError: ELOOP for a symbolic link on the way, EXDEV for leaving the directory.
 func OpenBeneath(dirfd int, path string, flags int, mode uint32) (*os.File, error) {
 	fd, err := OpenBeneathFD(dirfd, path, flags, mode)
 	if err != nil {

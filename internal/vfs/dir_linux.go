@@ -26,8 +26,8 @@ func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) erro
 	})
 }
 
-// EntriesFrom calls f for the entries of the open directory dirfd, "." and ".." included, starting at a
-// position of an earlier listing (0 is the beginning), until f returns false for more. next is the position
+// EntriesFrom calls f for the entries of the open directory dirfd, "." and ".." included, starting at place,
+// a position of an earlier listing (0 is the beginning), until f returns false for more. next is the position
 // after the entry e, from which a later call continues. Filesystems keep positions stable while names are
 // added and removed. An error of f is returned unchanged; others are *os.PathError.
 func EntriesFrom(dirfd int, place int64, f func(e Entry, next int64) (more bool, err error)) error {

@@ -8,8 +8,8 @@ import (
 
 // What is done to a node that is named by its directory, or that is open.
 
-// MakeNode makes a fifo or device named name in the directory dirfd; mode holds its type and permissions.
-// macOS has no mknodat(2), so MakeNode uses the directory's present path.
+// MakeNode makes a fifo or device named name in the directory dirfd; mode holds its type and permissions, dev
+// the number of a device. macOS has no mknodat(2), so MakeNode uses the directory's present path.
 func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 	path := pathOf(dirfd)
 	switch {

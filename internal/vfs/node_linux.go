@@ -12,7 +12,7 @@ import (
 // What is done to a node that is named by its directory, or that is open; OPath will do.
 
 // MakeNode makes a fifo, socket or device named name in the directory dirfd (mknodat(2)). mode holds its type
-// and permissions.
+// and permissions, dev the number of a device.
 func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 	return unix.Mknodat(dirfd, name, mode, int(dev))
 }

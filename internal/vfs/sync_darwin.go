@@ -15,8 +15,8 @@ func Text(field []byte) string {
 	return string(head)
 }
 
-// SyncFS starts to write all buffered data to disk (sync(2)), and unlike on Linux does not
-// wait.
+// SyncFS starts to write the buffered data of all filesystems to disk (sync(2)), whichever descriptor it
+// gets, and unlike on Linux does not wait.
 func SyncFS(int) error { return unix.Sync() }
 
 // FDPath returns the present path of the open file f, for system calls that take no

@@ -16,8 +16,8 @@ import (
 )
 
 // A Source is a directory of a container to show on the host, with the pipes that tie the view's life to the
-// container's. Its fields are descriptors that the view's process gets: TreeFD, EndedFD and HoldFD of this
-// package.
+// container's. Its files become the descriptors TreeFD, EndedFD and HoldFD of the view's process. Base is the
+// first of the container's ids on the host, which the view shows as 0; or 0 for ids that stay.
 type Source struct {
 	Tree, Ended, Hold *os.File
 	Base              uint32
@@ -25,8 +25,8 @@ type Source struct {
 	ReadOnly bool
 }
 
-// Close closes the descriptors of s in this process. Errors do not matter: the process that serves the view
-// has its own descriptors.
+// Close closes the descriptors of s in this process. Errors do not matter: the process that serves the view,
+// the container's directory on the host, has its own descriptors.
 func (s *Source) Close() {
 	for _, f := range []*os.File{s.Tree, s.Ended, s.Hold} {
 		if f != nil {
@@ -70,8 +70,8 @@ func Start(ctx context.Context, program []string, at, control, workspace string,
 	return err
 }
 
-// openOwner returns a pidfd of the process for which a view exists, whose end then ends the view, or
-// /dev/null for pid 0, which means none.
+// openOwner returns a pidfd of the process for which a view, a container's directory on the host, exists, and
+// whose end then ends the view; or /dev/null for pid 0, which means none.
 func openOwner(pid int) (*os.File, error) {
 	if pid == 0 {
 		return os.Open(os.DevNull)
@@ -97,21 +97,22 @@ func Dial(control string) (*Conn, error) {
 	return &Conn{c}, nil
 }
 
-// Close closes the connection to the process that serves the view. If the view was made to leave its
-// directory and has not entered another, the process ends.
+// Close closes the connection to the process that serves the view, a container's directory on the host. If
+// the view was made to leave its directory and has not entered another, the process ends.
 func (c *Conn) Close() error { return c.c.Close() }
 
-// Leave makes the view's process close everything of the container, so that the container can end. The view
-// stays mounted, and programs that use it wait for Enter.
+// Leave makes the process that serves a view, a container's directory on the host, close everything of the
+// container, so that the container can end. The view stays mounted, and programs that use it wait for Enter.
 func (c *Conn) Leave() error { return c.do(Request{Leave: true}) }
 
-// Enter makes the view show the container's directory s, after Leave has made it close another. The caller
-// closes s.
+// Enter makes the view, a mount on the host, show the container's directory s, after Leave has made it close
+// another. The caller closes s.
 func (c *Conn) Enter(s *Source) error {
 	return c.do(Request{Enter: &Enter{Base: s.Base}}, s.Tree, s.Ended, s.Hold)
 }
 
-// endTime is how long [Conn.End] waits for the process of a view to unmount the view and end.
+// endTime is how long [Conn.End] waits for the process of a view to unmount the view and end, before it
+// returns an error.
 const endTime = 30 * time.Second
 
 // End makes the view's process unmount the view, and returns when the process has ended: until then it can remove the
@@ -138,8 +139,8 @@ func (c *Conn) End() error {
 	return errors.New("its process does not end")
 }
 
-// EndAt ends the process that serves the view with this control socket, as [Conn.End] does. It is no error if
-// there is no process.
+// EndAt ends the process that serves the view (a container's directory on the host) with this control socket,
+// as [Conn.End] does. It is no error if there is no process.
 func EndAt(control string) error {
 	c, err := Dial(control)
 	if err != nil {

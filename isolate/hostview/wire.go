@@ -1,6 +1,7 @@
 package hostview
 
-// The descriptor numbers under which the process that serves a view gets its files from [Start].
+// The descriptor numbers under which the process that serves a view, a container's directory on the host,
+// gets its files from [Start].
 const (
 	ReadyFD = 3 // a pipe: the process writes "ready" or an error to it
 	TreeFD  = 4 // the directory
@@ -12,7 +13,8 @@ const (
 // Ready is the text that the process that serves a view writes to ReadyFD when the view is mounted.
 const Ready = "ready"
 
-// A Request is a message of a [Conn] to the process that serves a view. Exactly one of its fields is set.
+// A Request is a message of a [Conn] to the process that serves a view, a container's directory on the host.
+// Exactly one of its fields is set.
 type Request struct {
 	// Leave requests that the process close everything of the container, so that it can end. The mount stays.
 	Leave bool `json:"leave,omitempty"`
@@ -29,7 +31,8 @@ type Enter struct {
 	Base uint32 `json:"base"`
 }
 
-// A Reply is what the process that serves a view answers to a [Request]: Error is empty after success.
+// A Reply is the answer of the process that serves a view, a container's directory on the host, to a
+// [Request]: Error is empty after success.
 type Reply struct {
 	Error string `json:"error,omitempty"`
 }

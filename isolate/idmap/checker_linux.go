@@ -40,9 +40,9 @@ func (s *server) checkedName(name string) string {
 	return name
 }
 
-// openChecked opens a file that a [Checker] checks: for reading, a copy of the content that the Checker
-// returns, which no process of the sandbox can change. A file that is opened for reading and writing must be
-// emptied first.
+// openChecked opens, with the flags of open(2), the file n, open as fd, that a [Checker] checks: for reading,
+// a copy of the content that the Checker returns, which no process of the sandbox can change. A file that is
+// opened for reading and writing must be emptied first.
 func (s *server) openChecked(n *inode, fd, flags int) (int, error) {
 	switch {
 	case n.kind != unix.S_IFREG:
@@ -71,8 +71,8 @@ func (s *server) openChecked(n *inode, fd, flags int) (int, error) {
 	return mem, nil
 }
 
-// checkedText returns the content of a file, open as fd, that the [Checker] lets the host read. EACCES:
-// nothing.
+// checkedText returns the content that the [Checker] lets the host read of a file, open as fd. Error EACCES:
+// the Checker refuses the file, or the file is larger than maxChecked.
 func (s *server) checkedText(n *inode, fd int) ([]byte, error) {
 	f, err := reopen(fd, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
@@ -113,8 +113,8 @@ func readAll(fd int, size int64) ([]byte, error) {
 	return buf, nil
 }
 
-// pathOf returns the path, in the view, of the file behind the O_PATH descriptor fd, for the [Checker]; "" if
-// the file has no path there.
+// pathOf returns the path, in the view that shows the directory on the host, of the file behind the O_PATH
+// descriptor fd, for the [Checker]; "" if the file has no path there.
 func (s *server) pathOf(fd int) string {
 	root, err := os.Readlink(procPath(int(s.t.root.Fd())))
 	if err != nil {

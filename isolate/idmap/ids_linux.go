@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An idMap maps a range of user or group ids on disk to the range of the same size in which the mount shows
-// them.
+// An idMap maps the size user or group ids on disk from disk on to the ids from shown on, which a FUSE mount
+// of this package shows in their place.
 type idMap struct{ disk, shown, size uint32 }
 
 // Size is how many user ids, and how many group ids, a FUSE mount of this package can map to other ids: those
@@ -50,7 +50,8 @@ func (s idMap) toDisk(id uint32) (uint32, error) {
 }
 
 // toShownStrict returns the id that the mount shows for an id on disk as toShown does, but EOVERFLOW for one
-// that is not mapped.
+// that is not mapped. It serves ids in extended attributes, such as access control lists: their reading then
+// fails.
 func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	if id = s.toShown(id); id == nobody {
 		return 0, unix.EOVERFLOW

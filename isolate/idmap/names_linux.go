@@ -5,8 +5,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// create creates name in the directory of the request h by calling do with the ids of the requesting process,
-// and fills out with the new inode.
+// create creates name in the directory of the request h by calling do with the ids and the umask of the
+// requesting process, and fills out with the new inode.
 func (s *server) create(h *fuse.InHeader, name string, umask uint32, do func(dir int) error, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		if err := s.as(h.Owner, umask, func() error { return do(dir) }); err != nil {

@@ -128,8 +128,8 @@ func (s *server) confine(fd int, target []byte) ([]byte, error) {
 	return []byte(to), nil
 }
 
-// restIn returns the rest of path inside of the directory dir, with its first slash; false if path is
-// elsewhere.
+// restIn returns the rest of path inside of the directory dir, with its first slash, for paths that must stay
+// in a view; false if path is elsewhere.
 func restIn(path, dir string) (rest string, ok bool) {
 	if dir == "/" {
 		dir = ""
@@ -148,7 +148,8 @@ type gate struct {
 }
 
 // enter waits, at most 10 seconds, until the gate is open, so that the view has a directory to answer a FUSE
-// request from. It counts the request that calls it as inside.
+// request from; after that the request fails because its inode is gone. enter counts the request that calls
+// it as inside.
 func (g *gate) enter() {
 	const staleTime = 10 * time.Second
 	g.mu.Lock()
@@ -214,8 +215,8 @@ type handles struct {
 func (h *handles) add(fd int)  { h.mu.Lock(); h.open[fd] = true; h.mu.Unlock() }
 func (h *handles) drop(fd int) { h.mu.Lock(); delete(h.open, fd); h.mu.Unlock() }
 
-// clear replaces each open file by the null device, under the same descriptor, so that the files' filesystem
-// can be unmounted.
+// clear replaces each file that a process of the host has open through the view by the null device, under the
+// same descriptor, so that the files' filesystem can be unmounted.
 func (h *handles) clear() {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -19,8 +19,8 @@ type cloneArgs struct {
 	group        uint64 // descriptor of the cgroup
 }
 
-// fork calls clone3 and, in the child, executes the image from step first on; it is
-// implemented in run_*.s.
+// fork calls clone3 with args, size bytes long. In the child it executes the image, whose first byte is at the
+// address head, from the step at the address first on. It is implemented in run_*.s.
 //
 //go:noescape
 func fork(args *cloneArgs, size, first, head uintptr) (pid, thread int)

@@ -33,8 +33,8 @@ type Image struct {
 	Err   error
 }
 
-// A Purpose says in an error what a failed system call of an image was for: the stage, such as "mounting
-// /proc", and a file or "".
+// A Purpose says in an error what a failed system call of an [Image], a prepared list of system calls, was
+// for: the stage, such as "mounting /proc", and a file or "".
 type Purpose struct {
 	at          int
 	Stage, Path string
@@ -131,8 +131,8 @@ func (im *Image) Addr(off int) uint64 {
 // for more, because a command's arguments are too long.
 var ErrImageFull = errors.New("arguments and environment are too long")
 
-// Take reserves n zero bytes of the image, aligned to 8, for data that a system call in it reads or writes,
-// and returns their offset. Without space it sets im.Err to ErrImageFull.
+// Take reserves n zero bytes of the image, the memory with prepared system calls, aligned to 8, for data that
+// one of them reads or writes, and returns their offset. Without space it sets im.Err to ErrImageFull.
 func (im *Image) Take(n int) int {
 	at := im.used
 	if n > im.end-at-8 {
@@ -144,10 +144,12 @@ func (im *Image) Take(n int) int {
 	return at
 }
 
-// Put64 stores the 64-bit number v in the image at the offset off: a part of a system call, or data for one.
+// Put64 stores the 64-bit number v in the image, the memory with prepared system calls, at the offset off: a
+// part of a call, or data for one.
 func (im *Image) Put64(off int, v uint64) { binary.NativeEndian.PutUint64(im.mem[off:], v) }
 
-// Put32 stores the 32-bit number v in the image at the offset off: a part of a system call, or data for one.
+// Put32 stores the 32-bit number v in the image, the memory with prepared system calls, at the offset off: a
+// part of a call, or data for one.
 func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem[off:], v) }
 
 // Get returns the present value of the cell c, such as the result of a system call that the executing process
@@ -165,12 +167,12 @@ type Arg struct {
 // system calls. v may be a negative number such as AT_FDCWD.
 func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) Arg { return Arg{V: uint64(v)} }
 
-// Of returns an argument of a system call in the image. Its value is the content of the cell c, such as an
-// earlier result, when the executing process makes the call.
+// Of returns an argument of a prepared system call of the image. Its value is the content of the cell c, an
+// int32 such as an earlier result, when the executing process makes the call.
 func (im *Image) Of(c Cell) Arg { return Arg{V: im.Addr(int(c)), cell: true} }
 
-// At returns an argument of a system call whose value is the address of the cell c, for the kernel to read or
-// write it.
+// At returns an argument of a prepared system call whose value is the address of the cell c, an int32 in the
+// image, for the kernel to read or write it.
 func (im *Image) At(c Cell) Arg { return Arg{V: im.Addr(int(c))} }
 
 // NewCell reserves a cell, an int32 in the image for the result of a system call, with the initial value v.
@@ -180,23 +182,24 @@ func (im *Image) NewCell(v int32) Cell {
 	return Cell(c)
 }
 
-// Bytes appends data to the image and returns its address, as an argument of a system call that reads or
-// writes memory.
+// Bytes appends data to the image, the memory with prepared system calls, and returns its address, as an
+// argument of a system call that reads or writes memory.
 func (im *Image) Bytes(data ...byte) Arg {
 	at := im.Take(len(data))
 	copy(im.mem[at:], data)
 	return Num(im.Addr(at))
 }
 
-// Str appends s, NUL-terminated, to the image and returns its address, as an argument of a system call.
+// Str appends s, NUL-terminated, to the image, the memory with prepared system calls, and returns its
+// address, as an argument of a system call.
 func (im *Image) Str(s string) Arg {
 	at := im.Take(len(s) + 1)
 	copy(im.mem[at:], s)
 	return Num(im.Addr(at))
 }
 
-// Words appends 64-bit numbers, such as the fields of a structure, to the image and returns their address, as
-// an argument of a system call.
+// Words appends 64-bit numbers, such as the fields of a structure, to the image, the memory with prepared
+// system calls, and returns their address, as an argument of a system call.
 func (im *Image) Words(vs ...uint64) Arg {
 	at := im.Take(8 * len(vs))
 	if im.Err == nil {
@@ -207,8 +210,8 @@ func (im *Image) Words(vs ...uint64) Arg {
 	return Num(im.Addr(at))
 }
 
-// Strs appends a nil-terminated array of strings, such as execve's, to the image and returns its address, as
-// an argument of a system call.
+// Strs appends a nil-terminated array of strings, such as execve's, to the image, the memory with prepared
+// system calls, and returns its address, as an argument of a system call.
 func (im *Image) Strs(list []string) Arg {
 	vs := make([]uint64, len(list)+1)
 	for i, s := range list {
@@ -224,8 +227,9 @@ type Step struct {
 	At int
 }
 
-// Do appends a system call with its arguments to the image. The executing process makes it after the one
-// appended before, unless [Step.Next] and the like say otherwise.
+// Do appends a system call with its arguments to the image, the list of system calls that another process
+// executes. That process makes it after the one appended before, unless [Step.Next] and the like say
+// otherwise.
 func (im *Image) Do(call uint64, args ...Arg) Step {
 	at := im.Take(stepSize)
 	if im.Err != nil {
@@ -320,7 +324,7 @@ func (s Step) Expect(to Step) Step {
 func (im *Image) Jump() Step { return im.Do(Load, Num(1)) }
 
 // Failure returns the purpose of the system call that failed, and its error, once the process that executes
-// the image has ended. errno is 0 if none failed.
+// the image's list of system calls has ended. errno is 0 if none failed.
 func (im *Image) Failure() (where Purpose, errno syscall.Errno) {
 	at := binary.NativeEndian.Uint64(im.mem[headFailed:])
 	if at == 0 {
@@ -338,9 +342,9 @@ func (im *Image) Failure() (where Purpose, errno syscall.Errno) {
 // ReportSize is the size in bytes of a report that pid 1 sends its supervisor: four int32.
 const ReportSize = 16
 
-// Message appends a report of pid 1 to its supervisor, with n descriptors, to the image. It returns the
-// msghdr for sendmsg(2), and the cells of the report's fields and descriptors, to be filled before it is
-// sent.
+// Message appends a report of pid 1 to its supervisor, of this kind and with n descriptors, to the image. It
+// returns the msghdr for sendmsg(2), and the cells of the report's fields and descriptors, to be filled
+// before it is sent.
 func (im *Image) Message(kind, n int) (msg Arg, pid, status, request Cell, fds []Cell) {
 	data := im.Take(ReportSize)
 	im.Put32(data, uint32(kind))

@@ -36,8 +36,8 @@ type layerKey struct {
 const maxFUSERead = 1 << 20
 
 // mapByFUSE mounts the directory path with mapped ids through [Spec.MapIDs], a FUSE process, for the mount at
-// target; the caller closes the detached mount. why is the reason that path cannot be id-mapped, and the
-// error if MapIDs is nil.
+// target, with the MOUNT_ATTR_* flags attr; the caller closes the detached mount. why is the reason that path
+// cannot be id-mapped, and the error if MapIDs is nil.
 func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
 	if pl.Spec.MapIDs == nil {
 		return nil, why
@@ -50,8 +50,9 @@ func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint
 	return pl.serveMapped(ctx, target, tree, attr, why)
 }
 
-// serveMapped starts a FUSE process that shows tree, the root of a mount, with mapped ids, and returns its
-// detached mount, which the caller closes. why is part of the error if FUSE is not available.
+// serveMapped starts a FUSE process that shows tree, the root of a mount for the container's path target,
+// with mapped ids. It returns its detached mount, with the MOUNT_ATTR_* flags attr, which the caller closes.
+// why is part of the error if FUSE is not available.
 func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
 	fuse, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxFUSERead}, attr)
 	if err != nil {
@@ -107,9 +108,9 @@ func (pl *Planner) fuseLayer(key layerKey) *os.File {
 	return nil
 }
 
-// served mounts the Served tree of m, which a FUSE process shows, with the ids of userns, detached; the
-// caller closes it. If FUSE does not support id-mapped mounts (before Linux 6.12), a second FUSE process maps
-// them.
+// served mounts the Served tree of m, which a FUSE process shows, with the MOUNT_ATTR_* flags attr and the
+// ids of userns, detached; the caller closes it. If FUSE does not support id-mapped mounts (before Linux
+// 6.12), a second FUSE process maps them.
 func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	tree, err := MountServed(ctx, m, attr, userns)
 	if !errors.Is(err, errUnmappable) || pl.Spec.MapIDs == nil {
@@ -148,7 +149,7 @@ func duplicate(f *os.File) (*os.File, error) {
 }
 
 // FUSETrees returns the targets (paths in the container) of the trees whose user and group ids FUSE processes
-// map, since the kernel cannot.
+// map, since the kernel cannot. The user is shown them, because they are slower.
 func (pl *Planner) FUSETrees() (targets []string) {
 	for _, s := range pl.fuseTrees {
 		targets = append(targets, s.target)

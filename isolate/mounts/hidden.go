@@ -128,9 +128,10 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File,
 	}
 }
 
-// fillLayer makes an overlay layer, a tmpfs, that hides entries of tree. Without opaque it holds the
-// whiteouts of absent entries alone. The caller closes the detached mount. Cost: 2 µs for each entry, 10 µs
-// for each directory.
+// fillLayer makes an overlay layer, a tmpfs, that hides entries of tree: whiteouts and, with opaque,
+// stand-ins. opaque is for an overlay with an upper layer and trusted.overlay.* marks, which understands
+// opaque directories. The caller closes the detached mount. Cost: 2 µs for each entry, 10 µs for each
+// directory.
 func fillLayer(tree string, hidden []Hidden, opaque bool) (*os.File, []parent, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
@@ -241,8 +242,8 @@ func fillDir(root int, h Hidden, opaque bool) error {
 	return nil
 }
 
-// shiftOwners gives the directories parents, copies in a layer that cannot be id-mapped, the owners to which
-// ids maps those of the originals. Others become nobody.
+// shiftOwners gives the directories parents, copies in the layer with the directory root that cannot be
+// id-mapped, the owners to which ids maps those of the originals. Others become nobody.
 func shiftOwners(root int, parents []parent, ids IDs) error {
 	const nobody = 65534
 	shift := func(id uint32) int {
@@ -295,8 +296,8 @@ func (pl *Planner) hiddenByPID1(m Mount) string {
 	return name
 }
 
-// ownMode returns the mode for a copy of the directory p, which the caller owns. If p is somebody else's, the
-// owner of the copy gets the rights that the caller has to p.
+// ownMode returns the mode for a copy of the directory p of tree, which the caller owns. If p is somebody
+// else's, the owner of the copy gets the rights that the caller has to p.
 func ownMode(tree string, p parent) uint32 {
 	mode := p.st.Mode & 0o7777
 	if int(p.st.UID) == os.Geteuid() {

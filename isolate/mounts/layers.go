@@ -43,8 +43,8 @@ func (pl *Planner) overlayOf(ctx context.Context, m Mount, attr uint64, userns *
 	return pl.mountLayers(l, o, attr)
 }
 
-// mountLayers mounts the overlay o of the id-mapped layers that l makes. The caller closes the detached
-// mount, the planner those of the layers.
+// mountLayers mounts the overlay o of the id-mapped layers that l makes, with the MOUNT_ATTR_* flags attr.
+// The caller closes the detached mount, the planner those of the layers.
 func (pl *Planner) mountLayers(l *Layers, o Overlay, attr uint64) (*os.File, error) {
 	base := int(pl.Spec.IDs.Base)
 	m, err := l.overlay(o, attr, base)
@@ -59,9 +59,9 @@ func (pl *Planner) mountLayers(l *Layers, o Overlay, attr uint64) (*os.File, err
 	return placed, nil
 }
 
-// OverlayInScratch mounts the overlay o of id-mapped layers on kernels that require each layer to be attached
-// somewhere, by a thread with a mount namespace of its own. like says how to map the layers; base is the
-// host's id of the container's root.
+// OverlayInScratch mounts the overlay o of id-mapped layers, with the MOUNT_ATTR_* flags attr, on kernels
+// that require each layer to be attached somewhere, by a thread with a mount namespace of its own. like says
+// how to map the layers; base is the host's id of the container's root.
 func OverlayInScratch(o Overlay, attr uint64, like *Layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &Layers{Userns: like.Userns, mapByFUSE: like.mapByFUSE, base: like.base, hidden: like.hidden, attached: true}
@@ -173,8 +173,9 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	return writable(ov, base)
 }
 
-// xino returns the value of the overlay's mount option of that name, or "". hidden is set if a layer hides entries
-// of the host's tree.
+// xino returns the value of the overlay's mount option xino, or "" for none. The option makes inode numbers
+// of files on several filesystems consistent. hidden is set if a layer hides entries of the host's tree,
+// which adds such a filesystem.
 func (o *Overlay) xino(hidden bool) string {
 	switch {
 	case hidden && o.OneFilesystem:
@@ -275,13 +276,14 @@ func (l *Layers) add(m *os.File, err error) (string, error) {
 }
 
 // wrap mounts an overlay of the single layer name, as [mount.WrapLower] does, so that it can be a layer
-// together with directories inside it. It returns a path to the overlay, which l closes later.
+// together with directories inside it. userXattr says that its marks are in user.overlay.* attributes. It
+// returns a path to the overlay, which l closes later.
 func (l *Layers) wrap(name string, userXattr bool) (string, error) {
 	return l.add(l.alone(name, userXattr, 0))
 }
 
-// alone mounts a read-only overlay of the layer name above an empty one, because overlayfs demands two. The
-// caller closes the mount.
+// alone mounts a read-only overlay of the layer name above an empty one, because overlayfs demands two.
+// userXattr is as in wrap, and attr are MOUNT_ATTR_* flags. The caller closes the mount.
 func (l *Layers) alone(name string, userXattr bool, attr uint64) (*os.File, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {

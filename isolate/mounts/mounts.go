@@ -39,14 +39,15 @@ func (pl *Planner) Filesystem(kind string, attr int, options ...string) launch.C
 }
 
 // clone adds the system call by which pid 1 clones the mount at path, relative to the directory dir, as a
-// detached mount, which it can attach elsewhere.
+// detached mount, which it can attach elsewhere. flags are further ones of open_tree(2), such as
+// AT_RECURSIVE.
 func (pl *Planner) clone(dir launch.Arg, path string, flags int) launch.Step {
 	return pl.Do(unix.SYS_OPEN_TREE, dir, pl.Str(path),
 		launch.Num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_NO_AUTOMOUNT|flags)).Path(path)
 }
 
 // restrict adds the system call by which pid 1 sets the MOUNT_ATTR_* flags attr, such as read-only, on a
-// detached mount.
+// detached mount; with AT_RECURSIVE in flags also on those below it.
 func (pl *Planner) restrict(mount launch.Cell, attr uint64, flags int) launch.Step {
 	return pl.Do(unix.SYS_MOUNT_SETATTR, pl.Of(mount), pl.Str(""), launch.Num(unix.AT_EMPTY_PATH|flags),
 		pl.Words(attr, 0, 0, 0), launch.Num(unix.MOUNT_ATTR_SIZE_VER0))
@@ -100,8 +101,8 @@ func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 	return pl.Filesystem("overlay", int(attr), pl.OverlayOptions(m.Overlay, pl.hiddenByPID1(m), base)...)
 }
 
-// makeIfThere adds the system calls by which pid 1 makes the mount m of a directory that may vanish. If the
-// directory does not exist, the cell holds no descriptor.
+// makeIfThere adds the system calls by which pid 1 makes the mount m, with the MOUNT_ATTR_* flags attr, of a
+// directory that may vanish. If the directory does not exist, the cell holds no descriptor.
 func (pl *Planner) makeIfThere(m Mount, attr uint64) (tree launch.Cell) {
 	path := m.Source
 	if m.Overlay != nil {
@@ -194,7 +195,7 @@ func (pl *Planner) empty() string {
 }
 
 // withoutSockets adds the system calls by which pid 1 mounts a read-only overlay of m above the layer name,
-// in which sockets cannot be connected to ([Mount.NoSockets]).
+// with the MOUNT_ATTR_* flags attr, in which sockets cannot be connected to ([Mount.NoSockets]).
 func (pl *Planner) withoutSockets(name string, m Mount, attr uint64) launch.Cell {
 	names := []string{name, pl.below}
 	if hidden := pl.hiddenByPID1(m); hidden != "" {
@@ -215,8 +216,8 @@ func (pl *Planner) place(m launch.Cell) {
 	done.Next(pl.Jump())
 }
 
-// placeDir is the directory at which [Planner.place] attaches overlay layers. It exists on every host, and no
-// path is looked up in it.
+// placeDir is the directory at which [Planner.place] attaches overlay layers, for kernels that demand
+// attached ones. It exists on every host, and no path is looked up in it.
 const placeDir = "/proc/fs"
 
 // lowers returns the mount options for the lower layers names of an overlay: one lowerdir, which every kernel

@@ -30,8 +30,8 @@ func (pl *Planner) pin(dirs []string) {
 	pl.Stage = stage
 }
 
-// pins returns for each tree of s the parents of hidden paths that lie in it, outermost first, which must not
-// be renamed.
+// pins returns for each tree of s the parents of hidden paths that lie in it, outermost first. They must not
+// be renamed: under another name nothing would be hidden in them.
 func pins(s Spec) [][]string {
 	list := make([][]string, len(s.Mounts))
 	seen := map[string]bool{}
@@ -68,7 +68,8 @@ func servedHidden(s Spec) (paths []string) {
 }
 
 // renames reports whether a command in the container can rename directories of the tree m that come from its
-// base. An overlay without redirect_dir refuses that (EXDEV).
+// base, so that those with hidden entries must be pinned. An overlay without redirect_dir refuses that
+// (EXDEV).
 func renames(m Mount) bool {
 	return !m.ReadOnly && m.Skeleton == "" && (m.Overlay == nil || m.Overlay.Upper != "" && !m.Overlay.UserXattr)
 }

@@ -29,7 +29,7 @@ type premount struct {
 }
 
 // maxPremounts is how many mounts the supervisor can send pid 1: the kernel's limit of descriptors in one
-// message (SCM_MAX_FD).
+// message (SCM_MAX_FD). A container that needs more does not start.
 const maxPremounts = 253
 
 // PremountMessage returns the msghdr for recvmsg(2) with which pid 1 receives the mounts that the supervisor
@@ -41,8 +41,8 @@ func (pl *Planner) PremountMessage() launch.Arg {
 	return pl.Words(0, 0, iov.V, 1, pl.Addr(pl.premountFDs), uint64(space), 0)
 }
 
-// PlanPremounts lists the mounts that the supervisor must make, since pid 1 cannot, and the cells in which
-// pid 1 receives them.
+// PlanPremounts lists the mounts that the supervisor must make, since pid 1 cannot, and the cells, places in
+// pid 1's memory, in which pid 1 receives their descriptors.
 func (pl *Planner) PlanPremounts() {
 	pl.trees, pl.bases = make([]launch.Cell, len(pl.Spec.Mounts)), make([][]launch.Cell, len(pl.Spec.Mounts))
 	own := pl.Spec.IDs != Same
@@ -170,9 +170,9 @@ func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	return m, nil
 }
 
-// MountServed mounts the Served tree of m, which a FUSE process shows, with the ids of userns, detached; the
-// caller closes it. Devices and set-id bits have no effect in it. A mount that an ordinary user made cannot
-// get other flags or ids afterwards.
+// MountServed mounts the Served tree of m, which a FUSE process shows, with the MOUNT_ATTR_* flags attr and
+// the ids of userns, detached; the caller closes it. Devices and set-id bits have no effect in it. A mount
+// that an ordinary user made cannot get other flags or ids afterwards.
 func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	fd, err := m.Served.Mount(ctx, attr&unix.MOUNT_ATTR_RDONLY != 0)
 	if err != nil {

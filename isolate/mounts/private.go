@@ -91,7 +91,8 @@ const (
 )
 
 // tmpfs adds the system calls by which pid 1 makes a tmpfs that commands can write to, detached, within the
-// spec's limits and share percent of the host's memory.
+// spec's limits and share percent of the host's memory. attr holds MOUNT_ATTR_* flags; mode is a mount option
+// such as "mode=755".
 func (pl *Planner) tmpfs(attr int, mode string, share int64) launch.Cell {
 	size := pl.around.memory / 100 * share
 	options := []string{mode}

@@ -98,8 +98,8 @@ const (
 // A Served is a directory tree that a FUSE server process shows. The backend provides it; the planner mounts
 // it in a container.
 type Served interface {
-	// Mount mounts the tree that the FUSE server shows, detached, and returns a descriptor of its root, which
-	// the caller closes.
+	// Mount mounts the tree that the FUSE server shows, detached and read-only if readOnly is set, and
+	// returns a descriptor of its root, which the caller closes.
 	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
@@ -145,7 +145,8 @@ type IDs struct {
 	Further [MaxFurther]uint32
 }
 
-// MaxFurther is how many ids beyond the range 0 to Size-1 a container can have; see [IDs].
+// MaxFurther is how many ids beyond the range 0 to Size-1 a container can have; see [IDs]. Files of other
+// owners beyond the range appear as nobody's.
 const MaxFurther = 4
 
 // Same maps only the user and group of the calling process, to themselves; all other ids appear as nobody in

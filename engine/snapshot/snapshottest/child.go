@@ -20,8 +20,8 @@ import (
 
 const childEnv = "SNAPFS_SNAPSHOTTEST_CHILD"
 
-// A task is the work of a child process of the conformance tests: it calls one method of the backend for each
-// of some ids. If KillAt is not zero, the process kills itself at the fault point of that number, a place
+// A task is the work of a child process of the conformance tests: it calls one method of the backend, Verb,
+// for each of IDs. If KillAt is not zero, the process kills itself at the fault point of that number, a place
 // before a change on disk.
 type task struct {
 	Place  snapshot.Place

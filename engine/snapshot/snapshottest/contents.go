@@ -105,8 +105,8 @@ func (x *workbench) playBoth(w *treetest.Writer, n int, fork *os.File, oracle st
 	return w
 }
 
-// equals checks that a view shows the same content and metadata as the directory plain. what describes the
-// view in failures.
+// equals checks that a view, a snapshot or a fork of the backend, shows the same content and metadata as the
+// directory plain. what describes the view in failures.
 func (x *workbench) equals(v snapshot.View, plain, what string) {
 	x.Helper()
 	want, err := os.Open(plain)

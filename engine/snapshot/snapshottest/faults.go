@@ -72,8 +72,8 @@ func (s *Steps) point(step string) error {
 	return s.err
 }
 
-// Names returns the names of the points at which a backend could be made to fail and that it has passed so
-// far, in order.
+// Names returns the names of the fault points that the operation under test has passed so far, in order: the
+// places at which the test could make it fail.
 func (s *Steps) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,9 +163,10 @@ func (r *reached) check(x *workbench) {
 	}
 }
 
-// checkAfter reopens the backend and checks that nothing is damaged after a call of its method called name.
-// err is the result of the call; nil means that it succeeded, or that the process was killed and the outcome
-// is unknown.
+// checkAfter reopens the backend and checks that nothing is damaged after a call of its method called name
+// for id, and that the call succeeds when repeated. err is the result of the call; nil means that it
+// succeeded, or that the process was killed and the outcome is unknown. when describes the moment in
+// failures.
 func (x *workbench) checkAfter(name, id, when string, err error) {
 	x.Helper()
 	x.reopen()

@@ -87,7 +87,7 @@ func noise(n int) string {
 	return longest.text[:n]
 }
 
-// longest is the longest text that noise has made.
+// longest is the longest text that noise has made. Shorter texts are its beginning.
 var longest struct {
 	sync.Mutex
 	text string

@@ -45,7 +45,8 @@ func inodesStay(x *workbench) {
 	x.clean()
 }
 
-// inode returns the inode number, size and ctime of the file at path in a view.
+// inode returns the inode number, size and ctime of the file at path in a view, a snapshot or a fork of the
+// backend.
 func (x *workbench) inode(v snapshot.View, path string) (found inode) {
 	x.Helper()
 	x.in(v, func(dir string) {

@@ -37,7 +37,7 @@ func (x *workbench) limitBytes() int64 {
 	return int64(treetest.Budget(x, 8, 16)) << 20
 }
 
-// slack returns how many bytes of a limit a fork may leave unused.
+// slack returns how many bytes of a limit a fork may leave unused before a write fails: 1 % and 1 MiB.
 func slack(limit int64) int64 { return limit/100 + 1<<20 }
 
 func limitsBytes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLimit{Bytes: 1}) }
@@ -94,7 +94,8 @@ func limitsHonestly(x *workbench) {
 }
 
 // fillUntil calls add, which writes some bytes and returns how many, until it fails with ENOSPC or EDQUOT. It
-// returns the number of bytes added. More than enough bytes fail the test.
+// returns the number of bytes added. If that exceeds enough, no limit holds and the test fails; what
+// describes the writes in failures.
 func (x *workbench) fillUntil(what string, enough int64, add func(i int) (int64, error)) (sum int64) {
 	x.Helper()
 	for i := 0; ; i++ {
@@ -112,7 +113,8 @@ func (x *workbench) fillUntil(what string, enough int64, add func(i int) (int64,
 }
 
 // nearLimit checks that got, the bytes that a fork accepted, is near its limit want: at most 1 % and 1 MiB
-// less, and at most 64 KiB more, for directories of the backend's own.
+// less, and at most 64 KiB more, for directories of the backend's own. what names the written files in
+// failures.
 func (x *workbench) nearLimit(what string, got, want int64) {
 	x.Helper()
 	if got > want+64<<10 || got < want-slack(want) {

@@ -36,8 +36,8 @@ func powers() []promise {
 	}
 }
 
-// nodes returns the metadata and content hash of each file in a view, as text by path, for comparing two
-// views.
+// nodes returns the metadata and content hash of each file in a view, a snapshot or a fork of the backend, as
+// text by path, for comparing two views.
 func (x *workbench) nodes(v snapshot.View) map[string]string {
 	x.Helper()
 	root := x.reach(v)
@@ -56,7 +56,7 @@ func (x *workbench) nodes(v snapshot.View) map[string]string {
 
 // covered checks that touched, the candidates that a backend lists, include each difference between the trees
 // a and b, given as by nodes. A listed directory covers its set of names, and a name that only one side has
-// covers its subtree.
+// covers its subtree. what describes the list in failures.
 func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.Candidate, error], what string) {
 	x.Helper()
 	at, whole := map[string]bool{}, map[string]bool{}
@@ -107,8 +107,9 @@ func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.C
 	}
 }
 
-// changeAndSeal executes a random script in a fork, seals it, executes another script, and calls check with
-// the three states: base, sealed snapshot, and fork.
+// changeAndSeal executes a random script, made from seed, in a fork, seals it, executes another script, and
+// calls check with the workbench y that it used and the three states: base, sealed snapshot, and fork, as by
+// nodes.
 func changeAndSeal(x *workbench, seed int, check func(y *workbench, base, sealed, now map[string]string)) {
 	x.Helper()
 	y := x.at(seed)

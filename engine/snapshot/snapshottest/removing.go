@@ -61,7 +61,8 @@ func forksOutlive(x *workbench) {
 	x.clean()
 }
 
-// data returns the directories in which the backend under test stores its data.
+// data returns the directories in which the backend under test stores its data, to search them for what a
+// removal has left.
 func (x *workbench) data() []string {
 	if x.subject.Data != nil {
 		return x.subject.Data(x.place)

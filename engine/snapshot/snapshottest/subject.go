@@ -70,7 +70,8 @@ type promise struct {
 	small bool
 }
 
-// workbench returns a workbench for the promise's test, with a place of the kind that the test needs.
+// workbench returns a workbench for the promise's test: the backend with an empty tree, on a small disk if
+// the test fills it.
 func (p promise) workbench(t testing.TB, s Subject) *workbench {
 	t.Helper()
 	if p.small {

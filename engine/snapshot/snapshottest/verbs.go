@@ -199,7 +199,8 @@ func (x *workbench) look(name string, id, when string) bool {
 	return true
 }
 
-// removeBoth removes the snapshot and the fork with this id, and checks that the backend lists neither.
+// removeBoth removes the snapshot and the fork with this id, and checks that the backend lists neither. when
+// describes the moment in failures.
 func (x *workbench) removeBoth(id, when string) {
 	x.Helper()
 	x.must(x.b.RemoveFork(x.Context(), snapshot.ForkID(id)))

@@ -85,7 +85,8 @@ func (x *workbench) capture(id snapshot.ID) snapshot.Snapshot {
 	return s
 }
 
-// stamp changes a file of the real tree, so that the backend must make a new snapshot at the next capture.
+// stamp writes id, a text that no earlier call wrote, to a file of the real tree, so that the backend must
+// make a new snapshot at the next capture.
 func (x *workbench) stamp(id string) {
 	x.Helper()
 	x.write("captured-for", id)
@@ -175,7 +176,8 @@ func (x *workbench) put(dir, name, text string) {
 	x.must(os.WriteFile(path, []byte(text), 0o644))
 }
 
-// read returns the text of the file name in a view, or "" if it does not exist.
+// read returns the text of the file name in a view, a snapshot or a fork of the backend, or "" if it does not
+// exist.
 func (x *workbench) read(v snapshot.View, name string) (text string) {
 	x.Helper()
 	x.in(v, func(dir string) {
@@ -188,7 +190,8 @@ func (x *workbench) read(v snapshot.View, name string) (text string) {
 	return text
 }
 
-// has checks that the file name in a view has the text want. when describes the moment in failures.
+// has checks that the file name in a view, a snapshot or a fork of the backend, has the text want. when
+// describes the moment in failures.
 func (x *workbench) has(v snapshot.View, name, want, when string) {
 	x.Helper()
 	if got := x.read(v, name); got != want {

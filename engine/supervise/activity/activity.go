@@ -56,8 +56,9 @@ const (
 	noiseTick  = 10 * time.Millisecond
 )
 
-// coarse is the resolution of a terminal's timestamps in Linux: reads and writes within 8 seconds of the last change
-// are not visible in them.
+// coarse is the resolution of a terminal's timestamps in Linux: reads and writes within 8 seconds of the last
+// change are not visible in them. A [Meter] therefore takes a terminal that was used to be in use for that
+// much longer.
 const coarse = 8 * time.Second
 
 // PollInterval returns how often to check whether a sandbox has been idle for limit: ten times in that period, but
@@ -113,8 +114,9 @@ func (q *Meter) Remember() {
 	}
 }
 
-// AddStreams adds a command's terminal and streams to those whose use counts as activity, until the caller calls
-// leave. Streams that cannot be observed are left out. The caller holds mu, which leave locks.
+// AddStreams adds a command's terminal and streams to those whose use counts as activity, until the caller
+// calls leave. Streams that cannot be observed are left out. mu is the caller's lock for the Meter: the
+// caller holds it now, and leave locks it.
 func (q *Meter) AddStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (leave func()) {
 	var mine []*stream
 	for i, f := range append([]*os.File{pty}, files...) {

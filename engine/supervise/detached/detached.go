@@ -73,8 +73,8 @@ type Log struct {
 	stored chan struct{} // closed when all output is stored
 }
 
-// New makes the files for a detached command in dir and returns its log, and the end of a pipe that the
-// caller makes the command's output and closes. It removes the logs of the oldest commands beyond
+// New makes the files for the detached command args in dir and returns its log, and the end of a pipe that
+// the caller makes the command's output and closes. It removes the logs of the oldest commands beyond
 // maxDetached.
 func New(dir string, args []string) (*Log, *os.File, error) {
 	all, err := In(dir)

@@ -31,7 +31,7 @@ type Port struct {
 }
 
 // MaxProxied is how many ports of one sandbox may be forwarded at the request of proxies, whose clients
-// choose the ports, so that these cannot use up the host's ports.
+// choose the ports, so that these cannot use up the host's ports. A proxy gets errs.ErrNoSpace for one more.
 const MaxProxied = 64
 
 // Forwards are the port forwards of one sandbox: ports of the host's loopback whose connections reach ports

@@ -93,8 +93,8 @@ func (p *Pool) start() (*supervisor, error) {
 	return s, nil
 }
 
-// follow puts a process back each time it reports that its sandbox has ended, until the process ends or the
-// pool has ended it. Then it reaps the process.
+// follow puts a process back into the pool each time it reports that its sandbox has ended, until the process
+// ends or the pool has ended it. Then it reaps the process.
 func (p *Pool) follow(s *supervisor) {
 	report := make([]byte, 1)
 	for {
@@ -140,7 +140,8 @@ func (p *Pool) put(s *supervisor) {
 	})
 }
 
-// drop removes a process from those that wait, and reports whether it was one of them.
+// drop removes a process from those that wait, and reports whether it was one of them: only then may the
+// caller end it, because no sandbox has taken it meanwhile.
 func (p *Pool) drop(s *supervisor) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +154,8 @@ func (p *Pool) drop(s *supervisor) bool {
 	return true
 }
 
-// endTime bounds how long [Pool.Close] waits for the end of the processes, which takes some milliseconds unless
-// one is stopped by a signal.
+// endTime bounds how long [Pool.Close] waits for the end of the processes, which takes some milliseconds
+// unless one is stopped by a signal. That one ends when it continues.
 const endTime = time.Second
 
 // Close ends the processes that wait. Those with a sandbox end after it. The caller starts no more.

@@ -21,7 +21,8 @@ type Job struct {
 // poolFD is the descriptor of the connection to the [Pool] that a process of the pool inherits.
 const poolFD = 3
 
-// jobFiles is how many files come with a [Job].
+// jobFiles is how many files come with a [Job]: the log, the pipe to report to, the sandbox's lock and its
+// admission slot. A message with another number is refused.
 const jobFiles = 4
 
 // errNoJob means that a message to a process of a [Pool] was not a [Job], as if another program had started it.
@@ -88,7 +89,8 @@ func logTo(log *os.File) error {
 	return redirect(int(log.Fd()), syscall.Stderr)
 }
 
-// duplicate returns a new descriptor of a file, which a program that this process starts does not inherit.
+// duplicate returns a new descriptor of a file that came with a [Job], for the process to keep. A program
+// that this process starts does not inherit it.
 func duplicate(f *os.File) (int, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

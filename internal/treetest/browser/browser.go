@@ -119,7 +119,8 @@ func (b *Browser) Fresh(t testing.TB) *Browser {
 	return page
 }
 
-// attach makes a page in a browser context, or in the first one if that is "", and directs calls to it.
+// attach makes a page and directs calls to it. context is the id of the browser context, with cookies and
+// storage of its own, in which the page is; "" is the browser's first one.
 func (b *Browser) attach(context string) {
 	b.T.Helper()
 	params := map[string]any{"url": "about:blank"}

@@ -198,7 +198,8 @@ func scan(text []byte, do func(at int, e *entry)) {
 	}
 }
 
-// printable reports whether a line of git's configuration has no control characters but tabs.
+// printable reports whether a line of git's configuration has no control characters but tabs. A line with
+// others is not parsed, and the host does not read it.
 func printable(line string) bool {
 	return !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
@@ -221,7 +222,8 @@ func optionLike(e *entry) bool {
 }
 
 // staysOutside reports whether an entry of git's configuration that the user wrote means the same in the
-// view: it names no file of the workspace, which the container may have changed, and no directory to work in.
+// view, the container's copy of the workspace on the host: it names no file of the workspace, which the
+// container may have changed, and no directory to work in.
 func (g *Guard) staysOutside(e *entry) bool {
 	if e.section == "core" && e.key == "worktree" || e.section == "extensions" {
 		return false
@@ -241,7 +243,7 @@ func (g *Guard) staysOutside(e *entry) bool {
 }
 
 // notInPath reports whether a rune separates the words of a shell command, so that it cannot be in the path
-// of a program in one.
+// of a program in one. By it [Guard] finds the paths in a command of git's configuration.
 func notInPath(r rune) bool { return strings.ContainsRune(" \t\"'`$(){}<>|&;=,\\", r) }
 
 func exists(path string) bool {

@@ -19,8 +19,8 @@ import (
 // not read. Git's index has a limit of its own, [MaxIndex].
 const MaxSize = 1 << 20
 
-// errRefused means that a file of git's names a path outside of the view, or that nobody can know where it
-// leads.
+// errRefused means that a file of git's names a path outside of the view, the container's directory on the
+// host, or that nobody can know where it leads.
 var errRefused = errors.New("it leads out of the view")
 
 // errProgram means that a file makes git execute a program, or write a file, that only the file's writer
@@ -117,8 +117,8 @@ func (g *Guard) pointer(path string, text []byte, prefix string) ([]byte, error)
 	return []byte(to + "\n"), nil
 }
 
-// rest returns the path, relative to the view, of the target to, which the file of git's at path names; false
-// if the target is outside of the view.
+// rest returns the path, relative to the view (a container's directory on the host), of the target to, which
+// the file of git's at path names; false if the target is outside of the view.
 func (g *Guard) rest(path, to string) (string, bool) {
 	if !filepath.IsAbs(to) {
 		to = filepath.Join(g.View, filepath.Dir(path), to)

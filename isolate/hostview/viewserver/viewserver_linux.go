@@ -73,7 +73,8 @@ func Serve(ctx context.Context, at, control, workspace string, base uint32, read
 }
 
 // awaitEnd waits until the pipe ended closes, because the container has ended, and then ends the view, unless
-// the view has left that container's directory. hold is the pipe that came with the directory.
+// the view has left that container's directory. hold is the pipe that came with the directory; the view still
+// shows it if the server holds the same pipe.
 func (s *server) awaitEnd(ended, hold *os.File) {
 	_, _ = io.Copy(io.Discard, ended) // its end is all that matters
 	ended.Close()
@@ -123,8 +124,9 @@ func (s *server) accept(l *fdsock.Conn) {
 	}
 }
 
-// answer serves the requests of one client of the view's control socket until the client closes the
-// connection. Other clients wait. If the client leaves the view without a directory, the view ends.
+// answer serves the requests of one client of the view, a container's directory on the host, by its control
+// socket, until the client closes the connection. Other clients wait. If the client leaves the view without a
+// directory, the view ends.
 func (s *server) answer(client *fdsock.Conn) {
 	for {
 		msg, files, err := client.Receive()

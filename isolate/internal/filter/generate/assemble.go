@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capabilities are the capabilities of root in a container, which the seccomp profile assumes.
+// capabilities are the capabilities of root in a container. By them the seccomp profile, whose rules depend
+// on capabilities, decides which system calls it allows.
 var capabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SYS_CHROOT", "CAP_MKNOD", "CAP_AUDIT_WRITE", "CAP_SETFCAP",
