@@ -111,7 +111,8 @@ func threadsIn(pid int) (list []int) {
 	return list
 }
 
-// maxCompared bounds the work of fileTables for a process with a great many tables of open files.
+// maxCompared is with how many of the tables of open files found so far fileTables compares that of a thread.
+// It bounds the work for a process with a great many tables, of which later ones may then be listed twice.
 const maxCompared = 16
 
 // fileTables lists threads of the process pid that have all its tables of open files among them. There is

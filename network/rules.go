@@ -68,7 +68,7 @@ multicast) need a rule that lies within their range, and a public address of thi
 `
 
 // Bounds of network rules, in number and bytes of text, which keep matching fast: every packet that opens a
-// connection is matched against all rules.
+// connection is matched against all rules. [Parse] refuses more.
 const (
 	maxRules = 4096
 	maxText  = 1 << 18

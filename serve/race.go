@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// mostAttempts is the largest number of commands that a coding agent may try in one race. Each runs in a
-// sandbox of its own.
+// mostAttempts is the largest number of commands that a coding agent may try in one race, each in a sandbox
+// of its own; a request with more is invalid.
 const mostAttempts = 16
 
 // A RaceRequest is a coding agent's request to try several commands for one purpose, each in a sandbox of its

@@ -23,7 +23,7 @@ import (
 const quicPort = 443
 
 // datagram handles the first UDP datagram between two ports. It blocks other packets, so it decides without
-// DNS lookups. A refused datagram is answered with "port unreachable".
+// DNS lookups. It returns false for a refused datagram, which the stack answers with "port unreachable".
 func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	t, why := e.aim(destination(r.ID()))
 	if why == "" && t.port == quicPort && !e.quic(t) {

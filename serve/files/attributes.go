@@ -14,7 +14,7 @@ const (
 )
 
 // Bounds of the extended attributes that a client may read or set on one file: their number, and the bytes of
-// a value.
+// a value. A reply leaves out what exceeds them; a request to set more is invalid.
 const (
 	maxAttributes = 256
 	maxAttribute  = 4096 // bytes of a value; a longer one is left out

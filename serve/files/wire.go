@@ -76,8 +76,9 @@ func (r *refusal) err() error {
 	return &errs.Error{Op: r.Op, Path: string(r.Path), Kind: errs.KindNamed(r.Kind), Err: errors.New(r.Text)}
 }
 
-// Bounds of a message between a [Session] and its process. The sandbox may have taken the process over, so
-// its messages are not trusted.
+// Bounds in bytes of a message between a [Session] and its process: the line of JSON, and the data after it.
+// The sandbox may have taken the process over, so its messages are not trusted, and a larger one ends the
+// Session's call with an error.
 const (
 	maxLine  = 4 << 20 // a list of MaxList entries has less
 	maxPiece = 256 << 10

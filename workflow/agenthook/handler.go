@@ -73,7 +73,7 @@ var errBlock = errors.New("the call cannot run in its sandbox")
 func Blocks(err error) bool { return errors.Is(err, errBlock) }
 
 // keepTime is how long a sandbox with changes stays after the end of the coding agent that worked in it,
-// unless the request for it says otherwise.
+// unless its policy sets another time (remove-after).
 const keepTime = 7 * 24 * time.Hour
 
 // worktreeCreate answers a coding agent's request for a git worktree to work in: it makes a sandbox instead,

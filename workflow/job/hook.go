@@ -19,8 +19,9 @@ const (
 	// skew is how far the time in a request to a webhook may be from this host's time. An older request may
 	// be a repetition by somebody else.
 	skew = 5 * time.Minute
-	// mostUsed is how many requests a webhook accepts within the time skew. mostOpen is how many jobs that it
-	// submitted may be unfinished at the same time.
+	// mostUsed is how many requests a webhook accepts within twice the time skew, in which they could be
+	// repeated. mostOpen is how many jobs that it submitted may be unfinished at the same time. Beyond
+	// either, a request fails with ErrBusy.
 	mostUsed = 1000
 	mostOpen = 100
 )
