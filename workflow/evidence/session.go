@@ -147,7 +147,8 @@ func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) erro
 	return l.Append(bundle.Counted, map[string]any{"destinations": list, "all": int64(len(order))}, false)
 }
 
-// maxDestinations is how many network destinations one log entry counts at most, so that it stays small.
+// maxDestinations is how many network destinations one log entry lists at most, so that it stays small. Of
+// further ones it has only the number.
 const maxDestinations = 1000
 
 // An Exported is the evidence bundle of a sandbox as the bytes of a file, with the number of records and the

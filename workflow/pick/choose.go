@@ -56,8 +56,9 @@ func Hunks(ctx context.Context, e *engine.Engine, name string, only []string) (l
 	return list, err
 }
 
-// asker returns an Asker that answers by the choice, and takes all that the choice does not name. missing
-// returns an error if the sandbox called name has not each chosen hunk, or no hunk of a named file, any more.
+// asker returns an Asker that answers the questions which changes to promote by the choice, and takes all
+// that the choice does not name. missing, called after the last question, returns an error if the sandbox
+// called name has not each chosen hunk, or no hunk of a named file, any more.
 func (c Choice) asker(name string) (ask Asker, missing func() error) {
 	open, asked := map[string]map[string]bool{}, map[string]bool{}
 	for path, ids := range c {

@@ -148,8 +148,9 @@ func picking(ctx context.Context, e *engine.Engine, name string, selected []stri
 	return do(p)
 }
 
-// forkOf makes a fork of the sandbox called name, from which the picked changes are promoted, and returns
-// both records. It first records the originals of the sandbox's changes.
+// forkOf makes a fork of the sandbox called name, from which the picked changes are promoted, and returns the
+// catalogue's records of both. It first stores the originals, the contents before the sandbox's changes, so
+// that hunks can be shown.
 func forkOf(ctx context.Context, e *engine.Engine, name string) (rec, fork *catalog.Record, err error) {
 	h, err := e.Supervise.HoldAny(ctx, name)
 	if err != nil {
@@ -421,9 +422,9 @@ func (p *picker) recognise(ctx context.Context) error {
 	})
 }
 
-// textOf returns the line-by-line comparison of a changed text file with its original. It returns nil for a
-// change about which there is one question: one that is not only of the content of a text, or of a file with
-// several names.
+// textOf returns the line-by-line comparison of a changed text file, in tree, with the version in base, so
+// that a person can pick hunks. It returns nil for a change about which there is one question: one that is
+// not only of the content of a text, or of a file with several names.
 func textOf(c *diff.Change, base *baseline.MergeBase, tree *os.File) *patch.Text {
 	if c.Kind != diff.Modified || c.What&diff.Content == 0 || c.What&diff.Type != 0 || !c.New.Mode.IsRegular() ||
 		c.New.NLink > 1 || c.Old.Size > patch.TextMax || c.New.Size > patch.TextMax {

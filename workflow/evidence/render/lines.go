@@ -133,7 +133,8 @@ func ocsf(r audit.Record, name string) map[string]any {
 	return e
 }
 
-// failedAct reports whether a record is of a refusal, a reached limit or a command that failed.
+// failedAct reports whether a record of an evidence log is about a refusal, a reached limit, a request for
+// approval or a command that failed. The event made from it then has the status of a failure.
 func failedAct(r audit.Record) bool {
 	return number(r.Data, "status") != 0 || strings.HasSuffix(r.Type, ".refused") || r.Type == events.LimitReached || r.Type == events.ApprovalAsked
 }

@@ -95,7 +95,7 @@ func Page(r *Record) []byte {
 	return []byte(p.String())
 }
 
-// created writes who created the sandbox, and under which policy.
+// created writes to the evidence page who created the sandbox, and under which policy.
 func (p *page) created(r *Record) {
 	first := r.Records[0]
 	policy := object(first.Data, "policy")

@@ -51,7 +51,7 @@ func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.
 }
 
 // recreated reports whether the change c, of a path that existed, is sent in the stream as removing the old
-// file and creating a new one.
+// file and creating a new one: its type, link target, device number or number of names changed.
 func recreated(c *diff.Change) bool {
 	return c.Kind == diff.Modified && c.What&(diff.Type|diff.Target|diff.Device|diff.Links) != 0 &&
 		(c.What&diff.Type != 0 || !c.New.Mode.IsDir())
