@@ -205,7 +205,7 @@ func linesOf(pid int, file string, names ...string) (sum int64, ok bool) {
 	return 0, false
 }
 
-// linesIn is [linesOf] for the thread tid alone.
+// linesIn is [linesOf] for the thread tid alone: it adds up the lines called names of file, in bytes.
 func linesIn(tid int, file string, names []string) (sum int64, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/" + file)
 	if err != nil {

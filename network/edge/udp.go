@@ -172,7 +172,7 @@ func (q *quicWatch) inward(b []byte) bool {
 }
 
 // longHeader parses the start of a datagram that all versions of QUIC have in common (RFC 8999, 5.1): the
-// version, and the ids of receiver and sender.
+// version, and the ids of receiver (target) and sender (source). ok is false for another datagram.
 func longHeader(b []byte) (version, target, source []byte, ok bool) {
 	c := &cursor{b: b}
 	first := c.number(1)

@@ -322,8 +322,8 @@ func (a *API) authorize(ctx context.Context, header string, scope token.Scope) e
 	return nil
 }
 
-// endWithToken ends a long stream when its client loses its rights: it calls stop once the token has expired
-// or was removed. It returns when ctx ends.
+// endWithToken ends a long stream when its client loses its rights: it calls stop once the token in the
+// header Authorization has expired or was removed. It returns when ctx ends.
 func (a *API) endWithToken(ctx context.Context, stop func(), header string, scope token.Scope) {
 	tick := time.NewTicker(a.recheck)
 	defer tick.Stop()

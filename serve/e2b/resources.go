@@ -148,7 +148,8 @@ const (
 	mostFiles = 16
 )
 
-// A lease is a process in a sandbox that reads and writes files, while one request uses it.
+// A lease is a helper process in a sandbox, on the server's behalf, that reads and writes files there, while
+// one request uses it. Other requests use other processes.
 type lease struct {
 	*files.Session
 	end context.CancelFunc

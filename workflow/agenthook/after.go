@@ -118,8 +118,8 @@ func (h *Handler) driftText(ctx context.Context, e *engine.Engine, l *Lease) (st
 		"The user can bring the new content in with `snapfs refresh %s`.", l.Workspace, l.Sandbox, strings.Join(names, ", "), l.Sandbox), l.update(ctx, e, func(l *Lease) { l.Drift = found })
 }
 
-// fingerprint returns a digest of the paths in a drift report. If it is the same as after the last call, the
-// coding agent already knows the drift.
+// fingerprint returns a digest of the paths in r, which says how the real workspace has changed. If it is the
+// same as after the last call, the coding agent already knows these changes.
 func fingerprint(r compare.DriftReport) string {
 	var b strings.Builder
 	for _, p := range r.Paths {

@@ -86,9 +86,10 @@ func (h *Handler) worktreeCreate(ctx context.Context, ev *event) ([]byte, error)
 	return []byte(l.View + "\n"), nil
 }
 
-// clone makes a sandbox for a coding agent, with a lease and a view, a host directory that shows its files.
-// It is a fork of the sandbox that the session works in, or else a new one of the workspace around the
-// event's directory. worktree is the agent's name for it, or "". After an error there is no sandbox.
+// clone makes a sandbox for a coding agent, with a lease, which ties it to the agent's session, and a view, a
+// host directory that shows its files. It is a fork of the sandbox that the session works in, or else a new
+// one of the workspace around the event's directory. worktree is the agent's name for it, or "". After an
+// error there is no sandbox.
 func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease, error) {
 	owner, err := agentProcess()
 	if err != nil {

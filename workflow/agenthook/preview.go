@@ -162,8 +162,8 @@ func (h *Handler) pendingPreview(ev *event) (string, error) {
 	return readPreview(h.previewPath(ev, command))
 }
 
-// preview runs command in a throw-away clone and returns a text about its effects. l is the lease of the sandbox in
-// which the event's session works, or nil.
+// preview runs command in a throw-away clone and returns a text about its effects. l ties the sandbox in
+// which the event's session works to the agent; nil for a session without a sandbox.
 func (h *Handler) preview(ctx context.Context, ev *event, l *Lease, command string) (text string, err error) {
 	e, err := h.Open(ctx)
 	if err != nil {

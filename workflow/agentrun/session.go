@@ -81,10 +81,10 @@ func (s *Session) place(workspace string) {
 	s.inside = filepath.Join(base, copies, s.Agent)
 }
 
-// Owns reports whether a file in the sandbox is the agent's alone: a copied setting, or what the agent stores
-// beside the settings. Data of other programs is not, though a variable such as XDG_DATA_HOME leads them to a
-// directory next to the settings; link says that the file is a symbolic link, as those to their real data are.
-// Call Owns after [Session.Confine].
+// Owns reports whether the file at path in the sandbox is the agent's alone: a copied setting, or a file that
+// the agent stores beside the settings. Data of other programs is not, though a variable such as
+// XDG_DATA_HOME leads them to a directory next to the settings; link says that the file is a symbolic link,
+// as those to their real data are. Call Owns after [Session.Confine].
 func (s *Session) Owns(path string, link bool) bool {
 	shared := []string{s.inside} // directories in which other programs have theirs
 	for _, name := range s.kit.programs {

@@ -208,9 +208,9 @@ func (s *Store) Export(id string) (*Exported, error) {
 	return &Exported{text, len(lines), fmt.Sprintf("%x", root[:])}, err
 }
 
-// Reveal returns the digests in the evidence log of a sandbox that stand for text, such as an argument that
-// the log must not show, with their salts. With these, others can check that the log is about text. Errors:
-// errs.ErrNotFound.
+// Reveal returns the digests in the evidence log of the sandbox with this name or id that stand for text,
+// such as an argument that the log must not show, with their salts. With these, others can check that the log
+// is about text. Errors: errs.ErrNotFound.
 func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 	id, err := s.Find(name)
 	if err != nil {

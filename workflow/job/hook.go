@@ -101,8 +101,8 @@ func (s *Store) use(t *storedTrigger, id string) error {
 	return nil
 }
 
-// verify reports whether signature is valid for a webhook's request with this body at now. Its duration does
-// not depend on how much of the signature is right. id is the valid signature.
+// verify reports whether signature is valid for a webhook's request with this body at now, by the webhook's
+// secret. Its duration does not depend on how much of the signature is right. id is the valid signature.
 func verify(secret, signature string, body []byte, now time.Time) (id string, ok bool) {
 	stamp, given, found := strings.Cut(strings.TrimPrefix(signature, "t="), ",v1=")
 	mac := hmac.New(sha256.New, []byte(secret))

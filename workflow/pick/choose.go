@@ -93,13 +93,15 @@ func (c Choice) asker(name string) (ask Asker, missing func() error) {
 // errChanged is the cause of an error about a hunk that a person chose and that the sandbox no longer has.
 var errChanged = errors.New("the sandbox has not all chosen hunks any more; list the hunks again")
 
-// errNothing is the error of a promotion of hunks for which the person chose none.
+// errNothing is the error of a promotion of hunks from the sandbox called name for which the person chose
+// none.
 func errNothing(name string) error {
 	return errs.New("picking hunks", name, errs.ErrInvalid, "nothing is chosen")
 }
 
-// Plan returns the plan of the promotion that [PromoteChosen] carries out. It changes nothing. Errors:
-// ErrDrifted if a chosen hunk is not there any more; those of [reconcile.Reconciler.PlanOf].
+// Plan returns the plan of the promotion, from the sandbox called name, that [PromoteChosen] carries out. It
+// changes nothing. Errors: ErrDrifted if a chosen hunk is not there any more; those of
+// [reconcile.Reconciler.PlanOf].
 func Plan(ctx context.Context, e *engine.Engine, name string, o reconcile.PlanOptions, c Choice) (plan *reconcile.Plan, err error) {
 	ask, missing := c.asker(name)
 	err = picking(ctx, e, name, o.Only, ask, func(p *picker) error {

@@ -284,8 +284,8 @@ func sinceBase(ctx context.Context, c *diff.Change, base *baseline.MergeBase, tr
 	return base.Between(ctx, c.Path, old, c.New, tree)
 }
 
-// file asks about one changed file, or the hunks of its text. It returns whether anything of it was picked,
-// and the new text of the file if only some hunks were.
+// file asks about one changed file, or the hunks of its text, in the tree root. It returns whether anything
+// of it was picked, and as partly the new text of the file if only some hunks were.
 func (p *picker) file(root string, c *diff.Change, move *diff.Rename, text *patch.Text) (taken bool, partly []byte, err error) {
 	if text != nil {
 		some, all, err := p.hunks(root, c, text)
@@ -302,8 +302,8 @@ func (p *picker) file(root string, c *diff.Change, move *diff.Rename, text *patc
 	return taken, nil, err
 }
 
-// hunks asks a person about the hunks of a changed text. It returns the picked changes of lines, by their
-// index, and whether these are all.
+// hunks asks a person about the hunks of a changed text in the tree root. It returns the picked changes of
+// lines, by their index, and whether these are all.
 func (p *picker) hunks(root string, c *diff.Change, text *patch.Text) (taken map[int]bool, all bool, err error) {
 	abs := filepath.Join(root, c.Path)
 	taken, all = map[int]bool{}, true
@@ -394,9 +394,9 @@ func (p *picker) write(ctx context.Context, part compare.Part, texts map[string]
 	return fork.Sync(ctx)
 }
 
-// recognise updates the baseline of the sandbox after a promotion from its fork: it replaces the fork's
-// copies by the sandbox's own files as those that were promoted. The baseline recognises files that are not
-// small texts by their inode and change time.
+// recognise updates the baseline of the sandbox (what is known of the real files it started from) after a
+// promotion from its fork: it replaces the fork's copies by the sandbox's own files as those that were
+// promoted. The baseline recognises files that are not small texts by their inode and change time.
 func (p *picker) recognise(ctx context.Context) error {
 	changes, err := p.e.Compare.Changes(ctx, p.rec)
 	if err != nil {

@@ -177,8 +177,8 @@ func pathOf(state string, p Conditions) string {
 	return filepath.Join(evidence.Dir(state), "ready-"+hex.EncodeToString(sum[:12])+".json")
 }
 
-// open verifies line, a stored readiness measurement, with the public key of this host, and returns its
-// result.
+// open verifies line, a stored readiness measurement, with the public key of this host in the state directory
+// state, and returns its result.
 func open(state string, line []byte) (*Result, error) {
 	key, err := statement.ReadPublic(filepath.Join(evidence.Dir(state), statement.PublicName))
 	if err != nil {

@@ -51,8 +51,8 @@ func Dir(state string) string {
 	return filepath.Join("/tmp", "snapfs-"+strconv.Itoa(os.Geteuid()), id)
 }
 
-// makeDir creates the directory for the views of sandboxes, which only this user can enter, and returns its
-// path. Errors: errs.ErrDenied if it belongs to another user.
+// makeDir creates the directory for the views of sandboxes of the state directory state, which only this user
+// can enter, and returns its path. Errors: errs.ErrDenied if it belongs to another user.
 func makeDir(state string) (dir string, err error) {
 	const tries = 10 // the end of another view may take an empty directory away
 	for range tries {
@@ -75,8 +75,8 @@ func tryDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// SandboxAt returns the name of the sandbox whose view, the host directory that shows it, contains path; "" if
-// none does.
+// SandboxAt returns the name of the sandbox, in the state directory state, whose view, the host directory
+// that shows it, contains path; "" if none does.
 func SandboxAt(state, path string) string {
 	rest, ok := strings.CutPrefix(path, Dir(state)+"/")
 	if !ok {
@@ -102,7 +102,8 @@ func Of(e *engine.Engine, sandbox string) (View, error) {
 	return View{Sandbox: rec.Name, Workspace: rec.Workspace, At: At(e.StateDir(), rec.Name)}, nil
 }
 
-// At returns the directory of the host for the view of a sandbox.
+// At returns the path of the host directory for the view of a sandbox of the state directory state. Programs
+// outside see the sandbox's workspace there.
 func At(state, sandbox string) string { return filepath.Join(Dir(state), sandbox) }
 
 // Open shows the workspace of a sandbox at the directory v.At of the host, and starts the sandbox if it does
@@ -125,7 +126,8 @@ func Open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error)
 	return true, open(ctx, e, viewer, v)
 }
 
-// open is Open for a view that is not open and that this process has locked.
+// open is Open for a view, a host directory that shows a sandbox, that is not open and that this process has
+// locked.
 func open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), v View) error {
 	program, err := viewer()
 	if err != nil {

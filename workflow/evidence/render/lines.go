@@ -24,8 +24,8 @@ func Formats() []string { return []string{OCSF, CloudEvents, OTLP} }
 // ocsfVersion is the version of the OCSF schema (events of security products) that the written events name.
 const ocsfVersion = "1.8.0"
 
-// Lines writes the records of a sandbox's evidence log as lines of JSON in one of the formats: one line for
-// each record, in OTLP a single line for all.
+// Lines writes the records of r, a sandbox's verified evidence, to w as lines of JSON in the format, one of
+// [Formats]: one line for each record, in OTLP a single line for all.
 func Lines(w io.Writer, r *Record, format string) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

@@ -145,9 +145,9 @@ func (e *encoder) change(c *diff.Change) error {
 	return e.s.Err()
 }
 
-// meta writes all metadata of the changed file c to the stream. It writes all, because a write clears
-// capabilities, and a change of mode changes an access control list. made is set if the receiver has just
-// created the file.
+// meta writes all metadata of the changed file c, whose inode's is st, to the stream. It writes all, because
+// a write clears capabilities, and a change of mode changes an access control list. made is set if the
+// receiver has just created the file.
 func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Own(c.Path, st)
 	if !made {

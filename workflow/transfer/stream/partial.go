@@ -50,8 +50,8 @@ func validSum(text string) bool {
 	return err == nil && len(b) == sha256.Size
 }
 
-// A PartialFile stores the received part of a stream on disk, in the stream format, so that an
-// interrupted transfer can resume. Each frame has a checksum, so that the complete frames are
+// A PartialFile stores the received part of a stream on disk, in the stream format, so that an interrupted
+// transfer can resume. Each frame, a piece of the stream, has a checksum, so that the complete frames are
 // usable after any crash.
 type PartialFile struct {
 	f *os.File
@@ -113,8 +113,8 @@ func failPartial(path string, err error) error {
 	return &errs.Error{Op: "storing the partial stream", Path: path, Kind: errs.KindOfFile(err), Err: err}
 }
 
-// locked opens the file at path, which stores the received part of a stream, and locks it until the caller
-// closes it. ErrBusy: another process has the lock, or has just removed the file.
+// locked opens the file at path, which stores the received part of a stream, with flags of open(2), and locks
+// it until the caller closes it. ErrBusy: another process has the lock, or has just removed the file.
 func locked(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -154,7 +154,7 @@ func cannotResume(l Header) error {
 }
 
 // prepare sets up the opened file to store a stream with the header l: after the part that l resumes from, or
-// from the beginning.
+// from the beginning. It returns an error if the file does not have that part.
 func (k *PartialFile) prepare(l Header) error {
 	if l.From == 0 {
 		return k.restart(l)
@@ -291,8 +291,8 @@ func (k *PartialFile) Drop() error {
 	return os.Remove(k.f.Name())
 }
 
-// scan reads the complete frames of f, a file with the received part of a stream. It returns the
-// identification of the part, and the offset of its end. Errors: ErrCorrupt.
+// scan reads the complete frames (pieces with a checksum each) of f, a file with the received part of a
+// stream. It returns the identification of the part, and the offset of its end. Errors: ErrCorrupt.
 func scan(f *os.File) (b Partial, end int64, err error) {
 	r, l, err := Open(io.NewSectionReader(f, 0, 1<<62))
 	if err != nil {
