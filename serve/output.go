@@ -185,7 +185,7 @@ type Piece struct {
 }
 
 // maxPiece is the largest number of bytes of a command's stored output that one reply to an agent holds, 16
-// KiB.
+// KiB. The reply has the offset at which the next one can continue.
 const maxPiece = 16 << 10
 
 // Output returns a part of the stored output of a command. The output of [Service.Exec] is both streams

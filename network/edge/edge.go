@@ -60,7 +60,7 @@ type Options struct {
 const (
 	connectTime = 20 * time.Second // to resolve a name and connect to one of its addresses
 	idleFlow    = 60 * time.Second // without datagrams, until a flow is forgotten
-	patience    = 100 * time.Millisecond
+	patience    = 100 * time.Millisecond // for the rest of a first line that may be HTTP
 	lastWord    = 500 * time.Millisecond // for replies to the sandbox when the proxy closes
 )
 

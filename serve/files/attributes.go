@@ -7,7 +7,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The names of the requests about extended attributes that a [Session] sends to its process in the sandbox.
+// The names of the requests about extended attributes that a [Session], which gives a server access to a
+// sandbox's files, sends to its process in the sandbox.
 const (
 	opAttributes    = "attributes"
 	opSetAttributes = "setattributes"

@@ -14,7 +14,7 @@ import (
 )
 
 // Bounds of a request that is passed on to a sandbox: how long a client may send or read nothing, how long
-// connecting may take, and the size of the response's headers.
+// connecting may take, and the size of the response's headers. Beyond one the request fails.
 const (
 	stallTime  = 30 * time.Second // for which a caller may send or read nothing
 	dialTime   = 10 * time.Second

@@ -28,7 +28,7 @@ func Wanted() bool {
 }
 
 // flushing is how long [Trace] waits at its end until the collector, a monitoring program, has taken the last
-// spans.
+// spans (timed operations). Then they are lost.
 const flushing = 5 * time.Second
 
 // Trace sends spans about the events of the state directory state to the collector that the environment

@@ -213,8 +213,9 @@ func (h *Handler) presentLease(ev *event) (*Lease, error) {
 // leads to the workspace, and so it does in the fork.
 const inFork = `mkdir -p "${1%/*}" && ln -sfn "$2" "$1" && cd "$3" && shift 3 && exec "$@"`
 
-// startPreview starts command in a throw-away clone without a network: a fork of the sandbox of l, or a new
-// sandbox of the workspace around the event's directory if l is nil. The command has no input, and its output goes nowhere.
+// startPreview starts command in a throw-away clone without a network: a fork of the sandbox to which the
+// lease l ties the session, or a new sandbox of the workspace around the event's directory if l is nil. The
+// command has no input, and its output goes nowhere.
 func (h *Handler) startPreview(ctx context.Context, e *engine.Engine, ev *event, l *Lease, command string) (*engine.Session, error) {
 	// What a command does in a network cannot be thrown away, and nobody has permitted it yet.
 	bound := func(p *catalog.Policy) {

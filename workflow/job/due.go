@@ -123,8 +123,8 @@ func stateOf(workspace, pattern string) (state string, newest time.Time, err err
 	return hex.EncodeToString(hash.Sum(nil)), newest, err
 }
 
-// startOf returns the deepest directory, or the file, that contains everything that pattern, relative to
-// workspace, matches. A trigger, which submits a job when such files change, searches only that.
+// startOf returns the deepest directory, or the file, that contains everything in workspace that pattern
+// matches. A trigger, which submits a job when such files change, searches only that.
 func startOf(workspace, pattern string) string {
 	if !filepath.IsAbs(pattern) {
 		if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {

@@ -37,7 +37,8 @@ func hunkOf(q Question) (h Hunk, ok bool, err error) {
 	return Hunk{ID: hex.EncodeToString(sum[:12]), Path: q.Path, Text: text.String()}, true, nil
 }
 
-// maxHunks is how many hunks [Hunks] lists at most.
+// maxHunks is how many hunks, parts of the changes of text files, [Hunks] lists at most. With more it returns
+// ErrInvalid.
 const maxHunks = 10_000
 
 // Hunks lists the hunks of the changed text files of the sandbox called name, or of those that the patterns of

@@ -125,9 +125,9 @@ func (ts *Tester) ownPlaces(ctx context.Context, rec *catalog.Record) []string {
 	return some(paths, isThere)
 }
 
-// asTheyAre returns host paths that the sandbox's mounts show read-only, for a probe that tries to write to
-// them: the regular files of a skeleton; a read-only directory; and, if this user may not write to that
-// directory, entries in it that the user may write to.
+// asTheyAre returns host paths that the sandbox's mounts show read-only, for a self-test's program that tries
+// to write to them: the regular files of a skeleton (a copy of a host directory's first level); a read-only
+// directory; and, if this user may not write to that directory, entries in it that the user may write to.
 func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	for _, m := range mounts {
 		switch {

@@ -75,7 +75,8 @@ type PartialFile struct {
 	first     []byte
 }
 
-// spaceStep is how many bytes of a received stream are stored between two checks of the free disk space.
+// spaceStep is how many bytes of a received stream are stored between two checks of the free disk space, so
+// that not every write costs a check.
 const spaceStep = 16 << 20
 
 // OpenPartial opens the file, in the directory dir, that stores the received part of the stream with the
