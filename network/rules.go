@@ -80,7 +80,8 @@ type Rules struct {
 	list []rule
 }
 
-// A rule is one network rule, parsed. Either name or prefix is set.
+// A rule is one parsed network rule, which lets a sandbox reach a name or a range of addresses. Either name
+// or prefix is set.
 type rule struct {
 	name     string // in lower case, in DNS's form, without a final dot
 	wildcard bool   // allows the subdomains of name instead of name itself

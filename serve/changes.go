@@ -164,7 +164,8 @@ func (s *Service) Drift(ctx context.Context, q Named) (Drift, error) {
 	return r, nil
 }
 
-// relative returns path relative to the workspace if it lies there, and otherwise unchanged.
+// relative returns path relative to the workspace if it lies there, and otherwise unchanged, for the reply to
+// an agent.
 func (s *Service) relative(path string) string {
 	if rel, err := filepath.Rel(s.Rules.Workspace, path); err == nil && filepath.IsLocal(rel) {
 		return rel

@@ -19,7 +19,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// quicPort is the UDP port on which clients try QUIC before TCP.
+// quicPort is the UDP port on which clients try QUIC before TCP. The proxy refuses each datagram to it unless
+// QUIC is allowed.
 const quicPort = 443
 
 // datagram handles the first UDP datagram between two ports. It blocks other packets, so it decides without

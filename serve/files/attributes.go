@@ -39,7 +39,8 @@ var (
 	_ Attributer = (*Session)(nil)
 )
 
-// checkAttributes returns errs.ErrInvalid for names that no extended attribute of an ordinary user can have.
+// checkAttributes returns errs.ErrInvalid if prefix, a name in values or a value is one that no extended
+// attribute of an ordinary user can have, or if there are too many.
 func checkAttributes(prefix string, values map[string]string) error {
 	const op = "setting attributes"
 	if !strings.HasPrefix(prefix, "user.") || len(values) > maxAttributes {

@@ -22,10 +22,11 @@ import (
 	"github.com/snapfs/snapfs/workflow/selftest"
 )
 
-// pointNames are the names of the five points of the readiness checklist. start is that a command runs with
-// the backend, kernel and runtime that the profile will use. The next three are the groups of self-tests:
-// host files, processes, secrets and other sandboxes; network destinations; limits. log is that the evidence
-// log has a run that succeeded and one that was refused.
+// pointNames are the names of the five points of the readiness checklist, which says whether this host can
+// run a profile's sandboxes. start is that a command runs with the backend, kernel and runtime that the
+// profile will use. The next three are the groups of self-tests: host files, processes, secrets and other
+// sandboxes; network destinations; limits. log is that the evidence log has a run that succeeded and one that
+// was refused.
 var pointNames = []string{"start", selftest.KindIsolation, selftest.KindNetwork, selftest.KindLimit, "log"}
 
 // A Measurement checks the five points of the readiness checklist, which say whether this host can run

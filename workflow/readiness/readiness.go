@@ -74,7 +74,8 @@ func ConditionsOf(req hostfs.Request, version string) (Conditions, error) {
 	return p, err
 }
 
-// A Point is the result of one of the five points of the readiness checklist.
+// A Point is the result of one of the five points of the readiness checklist, which says whether this host
+// can run a profile's sandboxes.
 type Point struct {
 	Name string `json:"name"`
 	// Result is "held", "not held" or "untried".
@@ -105,7 +106,8 @@ type Result struct {
 	Root    string `json:"root"`
 }
 
-// Ready reports whether every point of the readiness checklist held.
+// Ready reports whether every point of the readiness checklist held, so that this host can run the profile's
+// sandboxes.
 func (r *Result) Ready() bool {
 	for _, p := range r.Points {
 		if p.Result != Held {

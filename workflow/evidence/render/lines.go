@@ -59,7 +59,8 @@ func cloudEvent(r audit.Record, name string) map[string]any {
 	}
 }
 
-// Numbers that the OCSF schema gives to classes of events, their categories, and activities.
+// Numbers that the schema OCSF, a format for security events, gives to classes of events, their categories,
+// and activities. [Lines] writes them for other systems.
 const (
 	categorySystem, categoryNetwork, categoryApplication = 1, 4, 6
 
