@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// skew is how far the time in a request to a webhook may be from this host's time. An older request may
-	// be a repetition by somebody else.
+	// skew is how far the time in a request to a webhook may be from this host's time. An older request is
+	// refused, because it may be a repetition by somebody else.
 	skew = 5 * time.Minute
 	// mostUsed is how many requests a webhook accepts within twice the time skew, in which they could be
 	// repeated. mostOpen is how many jobs that it submitted may be unfinished at the same time. Beyond

@@ -104,9 +104,9 @@ func promotePicked(ctx context.Context, e *engine.Engine, name string, o reconci
 	return r, err
 }
 
-// picking asks about each change of the sandbox called name that the patterns of selected select, and calls do
-// with the answers. Meanwhile the picked changes are in a fork of the sandbox, which it removes. Errors: those
-// of ask and of do.
+// picking asks the person about each change of the sandbox called name that the patterns of selected select,
+// and calls do with the answers. Meanwhile the picked changes are in a fork of the sandbox, which it removes.
+// Errors: those of ask and of do.
 func picking(ctx context.Context, e *engine.Engine, name string, selected []string, ask Asker, do func(p *picker) error) (err error) {
 	rec, fork, err := forkOf(ctx, e, name)
 	if err != nil {
@@ -188,8 +188,8 @@ type picker struct {
 	over   bool // the answer was Quit
 }
 
-// part asks about the changes in one directory tree of the sandbox, such as the workspace. It writes texts of
-// which the user picked only some hunks to the fork.
+// part asks the person about the changes in one directory tree of the sandbox, such as the workspace. It
+// writes texts of which the person picked only some hunks to the fork.
 func (p *picker) part(ctx context.Context, part compare.Part) error {
 	base, err := p.mergeBase(part)
 	if err != nil {
@@ -284,8 +284,8 @@ func sinceBase(ctx context.Context, c *diff.Change, base *baseline.MergeBase, tr
 	return base.Between(ctx, c.Path, old, c.New, tree)
 }
 
-// file asks about one changed file, or the hunks of its text, in the tree root. It returns whether anything
-// of it was picked, and as partly the new text of the file if only some hunks were.
+// file asks the person about one changed file, or the hunks of its text, in the tree root. It returns whether
+// anything of it was picked, and as partly the new text of the file if only some hunks were.
 func (p *picker) file(root string, c *diff.Change, move *diff.Rename, text *patch.Text) (taken bool, partly []byte, err error) {
 	if text != nil {
 		some, all, err := p.hunks(root, c, text)

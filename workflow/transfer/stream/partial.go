@@ -208,8 +208,8 @@ func (c spaceChecked) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// checkSpace returns ENOSPC if the disk has less free space than the file takes. It checks at intervals;
-// bytes is the number stored so far.
+// checkSpace returns ENOSPC if the disk has less free space than the file takes, so that the transfer itself
+// has space. It checks at intervals; bytes is the number stored so far.
 func (k *PartialFile) checkSpace(bytes int64) error {
 	if bytes < k.checkAt {
 		return nil
