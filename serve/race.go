@@ -147,7 +147,7 @@ func (s *Service) settle(ctx context.Context, e *engine.Engine, contest *race.Ra
 }
 
 // attemptTail is how many bytes from the end of the output of each command of a race the reply to a coding
-// agent holds at most. What precedes them is left out.
+// agent holds at most. The output before them is left out.
 const attemptTail = 600
 
 // endOf returns the end of the output of a race's command, stored in the file path, safe on a terminal, or ""
