@@ -138,7 +138,8 @@ type Drift struct {
 	Paths   []DriftPath `json:"paths" jsonschema:"the first 100"`
 }
 
-// A DriftPath is a path of the real tree that changed since a sandbox was made, in a [Drift].
+// A DriftPath is a path of the real tree that changed since a sandbox was made, in a [Drift], the reply to an
+// agent about such changes.
 type DriftPath struct {
 	Path string `json:"path"`
 	Kind string `json:"kind"`

@@ -230,8 +230,8 @@ func foreign(j *inspector) bool {
 	return false
 }
 
-// A firstLine finds the end of the first line that is not empty in what a client in the sandbox sends, and
-// keeps only the end of it.
+// A firstLine finds the end of the first line that is not empty in the bytes that a client in the sandbox
+// sends, and stores only that end, by which a request line of HTTP is recognised.
 type firstLine struct {
 	end  []byte // with one blank for several
 	seen int
