@@ -15,8 +15,8 @@ func closed(op string) error {
 	return errs.New(op, "", errs.ErrClosed, "the group is closed")
 }
 
-// failed returns the error for a system call on a control group's file. ENOENT and EINVAL mean that the
-// kernel has no such limit or does not accept the value.
+// failed returns the error of the operation op for err, a failed system call on the control group's file at
+// path. ENOENT and EINVAL mean that the kernel has no such limit or does not accept the value.
 func failed(op, path string, err error) *errs.Error {
 	var inner *fs.PathError
 	if errors.As(err, &inner) {

@@ -325,7 +325,7 @@ func (g *Group) Close(ctx context.Context) error {
 }
 
 // maxWait bounds the wait until the killed processes of a container have ended and its control groups are
-// removed, which normally takes milliseconds.
+// removed, which normally takes milliseconds. After it, kill and Close return an error.
 const maxWait = 5 * time.Second
 
 func validID(id string) bool {

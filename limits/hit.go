@@ -125,8 +125,9 @@ func (g *Group) outOfMemory(m *member) bool {
 	return own && more
 }
 
-// reached reports whether a counter of cgroup version 1, called counter, was ever at its limit. The kernel's
-// counter of refusals, failcnt, does not work on some kernels.
+// reached reports whether a memory counter of cgroup version 1, whose files begin with counter (such as
+// "memory."), was ever at limit, its limit in bytes. The kernel's counter of refusals, failcnt, does not work
+// on some kernels.
 func (m *member) reached(counter string, limit int64) bool {
 	const slack = 1 << 20 // the kernel charges in batches
 	peak, ok := m.number(counter + "max_usage_in_bytes")

@@ -76,8 +76,8 @@ const (
 	noteFiles     = "more than the host allows one process: no effect here"
 )
 
-// plan decides how each limit of l is enforced. It returns an error for the first limit that this host cannot
-// enforce.
+// plan decides how each limit of l is enforced, and returns the list in the order of [Limits]. It returns an
+// error for the first limit that this host cannot enforce, unless [Options.BestEffort] omits such limits.
 func (g *Group) plan(l Limits) ([]Enforcement, error) {
 	var list []Enforcement
 	for _, a := range l.entries() {

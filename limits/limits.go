@@ -46,7 +46,8 @@ const (
 	PartFiles     Part = "files"
 )
 
-// The lowest limits, of bytes, processes and open files, with which a container can start.
+// The lowest limits, of bytes, processes and open files, with which a container can start. Check refuses
+// lower ones.
 const (
 	minMemory = 1 << 20
 	minPIDs   = 2 // pid 1 and a command
@@ -85,9 +86,9 @@ func (l Limits) checkRates(bad func(Part, string) error) error {
 	return nil
 }
 
-// A rate is one of the four limits of reading and writing disks, with its file or key in cgroup version 1
-// (Documentation/admin-guide/cgroup-v1/blkio-controller.rst) and version 2
-// (Documentation/admin-guide/cgroup-v2.rst, io.max).
+// A rate is one of the four limits of reading and writing disks, in bytes or operations a second (0 for
+// none), with its file or key in cgroup version 1 (Documentation/admin-guide/cgroup-v1/blkio-controller.rst)
+// and version 2 (Documentation/admin-guide/cgroup-v2.rst, io.max).
 type rate struct {
 	part   Part
 	value  int64

@@ -35,8 +35,8 @@ type member struct {
 // it has all the wanted controllers, else the first at all, which can still kill and count. why is the reason
 // that a controller is missing.
 //
-// After an error nothing is left except enabled controllers. The error's kind is errs.ErrInterrupted if ctx's
-// fault plan caused it.
+// After an error nothing is left except enabled controllers. The error's kind is errs.ErrInterrupted if a
+// test made the step fail, by ctx.
 func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (m *member, why error) {
 	places := h.candidates(len(wanted) > 0)
 	if len(places) == 0 {
@@ -61,8 +61,8 @@ func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (
 
 // makeIn creates a container's control group called name. chain lists the directories above the group,
 // outermost first; makeIn creates those that are missing. Another supervisor may remove one of them as soon
-// as it is empty; then makeIn starts over. With all, a missing controller is an error; otherwise lacks is the
-// reason that a controller is missing from m.
+// as it is empty; then makeIn starts over. wanted are the controllers that the group should have. With all, a
+// missing controller is an error; otherwise lacks is the reason that a controller is missing from m.
 func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, wanted []string, all bool) (m *member, lacks error) {
 	last := len(chain) - 1
 	m = &member{version: h.version, controllers: h.controllers, path: filepath.Join(chain[last], name)}

@@ -111,7 +111,8 @@ func threadsIn(pid int) (list []int) {
 	return list
 }
 
-// maxCompared bounds the work of fileTables for a process with a great many tables of open files.
+// maxCompared is with how many of the tables of open files found so far fileTables compares that of a thread.
+// It bounds the work for a process with a great many tables, of which later ones may then be listed twice.
 const maxCompared = 16
 
 // fileTables lists threads of the process pid that have all its tables of open files among them. There is
@@ -204,7 +205,7 @@ func linesOf(pid int, file string, names ...string) (sum int64, ok bool) {
 	return 0, false
 }
 
-// linesIn is [linesOf] for the thread tid alone.
+// linesIn is [linesOf] for the thread tid alone: it adds up the lines called names of file, in bytes.
 func linesIn(tid int, file string, names []string) (sum int64, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/" + file)
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 const ownGroup = "keeper"
 
 // scopeTime bounds the wait for the user's systemd to create a scope (a control group in which snapfs may
-// create others), which normally takes some milliseconds.
+// create others), which normally takes some milliseconds. Then the request for the scope fails.
 const scopeTime = 5 * time.Second
 
 // wants lists the cgroup controllers that are needed to enforce the limits, such as "memory" for a memory

@@ -93,11 +93,11 @@ func memorySettings(m *member, bytes int64) []setting {
 }
 
 // mostPIDs is the largest number of processes and threads that the kernel accepts in pids.max (PID_MAX_LIMIT,
-// include/linux/threads.h).
+// include/linux/threads.h). A higher limit is written as no limit.
 const mostPIDs = 4 << 20
 
-// capped returns n, or 0 for no limit if n exceeds the kernel's maximum most. The kernel would
-// refuse such a value, or truncate it to 32 bits.
+// capped returns n, a limit to be written to a control group's file, or 0 for no limit if n exceeds the
+// kernel's maximum most. The kernel would refuse such a value, or truncate it to 32 bits.
 func capped(n, most int64) int64 {
 	if n > most {
 		return 0

@@ -110,8 +110,9 @@ func ours(path string) bool {
 	return unix.Lstat(path, &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// sweepOne kills and removes members, the control groups k, whose supervisor does not run in this pid
-// namespace. It does nothing if the supervisor may run in another one.
+// sweepOne kills the processes in members, the control groups that have the name k, and removes these groups,
+// if their supervisor does not run in this pid namespace. It does nothing if the supervisor may run in
+// another one.
 func sweepOne(ctx context.Context, k groupName, members []*member) error {
 	defer func() {
 		for _, m := range members {

@@ -23,7 +23,7 @@ func Inside4() netip.Prefix { return v4(198, 18, 0, 2) }
 func Inside6() netip.Prefix { return v6(0, 2) }
 
 // MaxNames is how many host names the proxy of a sandbox can give an address at once: one for each 16-bit
-// number but two.
+// number but two. A further name takes the address of the one that was used least recently.
 const MaxNames = 1<<16 - 2
 
 // NameAddrs returns the two addresses that stand inside the sandbox for the host name with the number n, from
@@ -60,7 +60,7 @@ func v4(a, b, c, d byte) netip.Prefix {
 }
 
 // v6 returns an address in fd73:6e61:7066:73::/64, the IPv6 network of every sandbox, whose bytes spell the
-// program's name. The last 32 bits are group and n.
+// program's name. The last 32 bits are group (0 for the proxy and the interface, 1 for host names) and n.
 func v6(group, n uint16) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16([16]byte{
 		0xfd, 0x73, 0x6e, 0x61, 0x70, 0x66, 0, 0x73, 8: 0, 12: byte(group >> 8), 13: byte(group), 14: byte(n >> 8), 15: byte(n),

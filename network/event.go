@@ -57,7 +57,8 @@ type Event struct {
 	BytesOut int64 `json:"bytes_out,omitzero"`
 }
 
-// A SpentLimit is a limit of a sandbox's budget, by its name in a profile, such as tokens.
+// A SpentLimit is a limit of a sandbox's budget, by its name in a profile, such as tokens, that has no room
+// for a request. The [Event] of the refusal has it.
 type SpentLimit struct {
 	Limit string `json:"limit"`
 	Value int64  `json:"value"`

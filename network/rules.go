@@ -68,7 +68,7 @@ multicast) need a rule that lies within their range, and a public address of thi
 `
 
 // Bounds of network rules, in number and bytes of text, which keep matching fast: every packet that opens a
-// connection is matched against all rules.
+// connection is matched against all rules. [Parse] refuses more.
 const (
 	maxRules = 4096
 	maxText  = 1 << 18
@@ -80,7 +80,8 @@ type Rules struct {
 	list []rule
 }
 
-// A rule is one network rule, parsed. Either name or prefix is set.
+// A rule is one parsed network rule, which lets a sandbox reach a name or a range of addresses. Either name
+// or prefix is set.
 type rule struct {
 	name     string // in lower case, in DNS's form, without a final dot
 	wildcard bool   // allows the subdomains of name instead of name itself

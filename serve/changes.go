@@ -138,7 +138,8 @@ type Drift struct {
 	Paths   []DriftPath `json:"paths" jsonschema:"the first 100"`
 }
 
-// A DriftPath is a path of the real tree that changed since a sandbox was made, in a [Drift].
+// A DriftPath is a path of the real tree that changed since a sandbox was made, in a [Drift], the reply to an
+// agent about such changes.
 type DriftPath struct {
 	Path string `json:"path"`
 	Kind string `json:"kind"`
@@ -164,7 +165,8 @@ func (s *Service) Drift(ctx context.Context, q Named) (Drift, error) {
 	return r, nil
 }
 
-// relative returns path relative to the workspace if it lies there, and otherwise unchanged.
+// relative returns path relative to the workspace if it lies there, and otherwise unchanged, for the reply to
+// an agent.
 func (s *Service) relative(path string) string {
 	if rel, err := filepath.Rel(s.Rules.Workspace, path); err == nil && filepath.IsLocal(rel) {
 		return rel

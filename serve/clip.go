@@ -101,7 +101,8 @@ func tame(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// count returns a number and a noun as text, such as "2 sandboxes", in the plural unless the number is one.
+// count returns a number and a noun as text, such as "2 sandboxes", in the plural (with an s) unless the
+// number is one.
 func count(n int, noun string) string {
 	if n != 1 {
 		noun += "s"

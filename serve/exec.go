@@ -17,7 +17,7 @@ import (
 )
 
 // How long a command that an agent runs by [Service.Exec] may take, without a timeout in the request and at
-// most. Most clients give up a call after a minute.
+// most. Then the command is ended. Most clients give up a call after a minute.
 const (
 	usualTimeout = 50 * time.Second
 	maxTimeout   = 30 * time.Minute

@@ -185,7 +185,7 @@ type Piece struct {
 }
 
 // maxPiece is the largest number of bytes of a command's stored output that one reply to an agent holds, 16
-// KiB.
+// KiB. The reply has the offset at which the next one can continue.
 const maxPiece = 16 << 10
 
 // Output returns a part of the stored output of a command. The output of [Service.Exec] is both streams
@@ -215,7 +215,8 @@ func (s *Service) Output(ctx context.Context, q OutputRequest) (Piece, error) {
 	return p, nil
 }
 
-// copyOutput writes the stored output called name of a sandbox's command to w.
+// copyOutput writes the stored output called name, such as exec-3 or start-1, of a sandbox's command to w.
+// Errors: ErrNotFound.
 func copyOutput(ctx context.Context, e *engine.Engine, sandbox, name string, w io.Writer) error {
 	kind, number, _ := strings.Cut(name, "-")
 	id, err := strconv.Atoi(number)

@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// mostAttempts is the largest number of commands that a coding agent may try in one race. Each runs in a
-// sandbox of its own.
+// mostAttempts is the largest number of commands that a coding agent may try in one race, each in a sandbox
+// of its own; a request with more is invalid.
 const mostAttempts = 16
 
 // A RaceRequest is a coding agent's request to try several commands for one purpose, each in a sandbox of its
@@ -147,7 +147,7 @@ func (s *Service) settle(ctx context.Context, e *engine.Engine, contest *race.Ra
 }
 
 // attemptTail is how many bytes from the end of the output of each command of a race the reply to a coding
-// agent holds at most.
+// agent holds at most. The output before them is left out.
 const attemptTail = 600
 
 // endOf returns the end of the output of a race's command, stored in the file path, safe on a terminal, or ""

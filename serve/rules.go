@@ -33,8 +33,8 @@ type Rules struct {
 	IfRoom bool          `json:"if_room,omitempty"`
 }
 
-// request returns the request to the engine for a new sandbox within the limits that the server's rules set.
-// less holds the further restrictions that the agent asked for.
+// request returns the request to the engine for a new sandbox called name within the limits that the server's
+// rules set. less holds the further restrictions that the agent asked for. Errors: those of [Rules.tighten].
 func (r *Rules) request(name string, less Less) (hostfs.Request, error) {
 	p, err := r.tighten(less)
 	if err != nil {

@@ -34,7 +34,8 @@ func New(r Rules, open func(ctx context.Context) (*engine.Engine, error)) *Servi
 	return &Service{Rules: r, open: open}
 }
 
-// mostSandboxes is the largest number of sandboxes that agents may have in one workspace.
+// mostSandboxes is the largest number of sandboxes that agents may have in one workspace. A request to make
+// more fails with ErrNoSpace until an agent removes some.
 const mostSandboxes = 64
 
 // markFile is the file in a sandbox's directory in the catalogue that shows that an agent made the sandbox. A
@@ -207,7 +208,7 @@ func (s *Service) fork(ctx context.Context, q NewRequest) (Sandbox, error) {
 	return s.adopt(ctx, e, rec)
 }
 
-// reserve lets the caller make this many more sandboxes, or returns an error if agents would then have more
+// reserve lets the caller make this many more sandboxes, or returns ErrNoSpace if agents would then have more
 // than mostSandboxes. Calls at the same time count each other's reservations until they call done. Sandboxes
 // of another server count once they exist.
 func (s *Service) reserve(ctx context.Context, e *engine.Engine, more int) (done func(), err error) {

@@ -69,7 +69,8 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 	return one, nil
 }
 
-// uncounted returns the refusal of a request whose cost the files of the budget, by the error err, do not take.
+// uncounted returns the refusal of a request whose cost could not be written to the files of the sandbox's
+// budget, because of err.
 func uncounted(err error) *refusal {
 	return &refusal{status: http.StatusTooManyRequests, why: "the budget cannot be counted: " + err.Error()}
 }

@@ -22,7 +22,8 @@ import (
 )
 
 // Bounds of one connection from a sandbox whose HTTP requests the proxy reads: times, bytes, and connections
-// to the server.
+// to the server. At a limit of time the connection is closed, a longer head or body is refused, and a request
+// waits for one of the connections to the server.
 const (
 	handshakeTime = 30 * time.Second
 	headTime      = 60 * time.Second

@@ -23,7 +23,8 @@ type secret struct {
 	forms [][]byte      // of the value, see placeholder.Forms
 }
 
-// maxValue is the maximum length of a secret in bytes. It must fit into a header of a request.
+// maxValue is the maximum length of a secret in bytes; the proxy does not start with a longer one. A secret
+// must fit into a header of a request.
 const maxValue = 16 << 10
 
 func newSecret(s network.BrokerSecret, value []byte) (*secret, error) {

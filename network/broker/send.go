@@ -246,5 +246,5 @@ func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
 }
 
 // drainTime is how long a response is read on for the model tokens that it reports at its end, after its
-// client has closed the connection.
+// client has closed the connection. Then the request is cancelled.
 const drainTime = 30 * time.Second

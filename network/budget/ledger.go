@@ -267,8 +267,9 @@ func (e *Exceeded) Why() string {
 	return fmt.Sprintf("the budget %s of %d has no room for this request: %d used, %d reserved by open requests, %d needed", e.What, e.Limit, e.Used, e.Reserved, e.Asked)
 }
 
-// Reserve sets aside worst, the greatest cost of a request, in the budget. If that exceeds a limit, or with
-// an error, it reserves nothing. Before it refuses, it reads the limits again, as they may have been changed.
+// Reserve sets aside worst, the greatest cost of a request, in the budget. If that exceeds a limit, it
+// returns the limit as an Exceeded; then, or with an error, it reserves nothing. Before it refuses, it reads
+// the limits again, as they may have been changed.
 func (l *Ledger) Reserve(worst Count) (*Reservation, *Exceeded, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

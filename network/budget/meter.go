@@ -179,7 +179,7 @@ func (m *Meter) add(r reply) {
 }
 
 // maxReported is the largest number of tokens that is believed when a server reports it, so that sums do not
-// overflow.
+// overflow. A larger number counts as this one.
 const maxReported = 1 << 40
 
 // sum adds numbers of tokens that a server reported, each limited to the range from 0 to maxReported.

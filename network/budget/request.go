@@ -13,7 +13,7 @@ import (
 const noLimit = 4096
 
 // Bounds of the output tokens and the number of answers that a request may ask for, so that products do not
-// overflow.
+// overflow. A request for more is refused.
 const (
 	maxOutput  = 1 << 32
 	maxAnswers = 1 << 16
@@ -124,8 +124,8 @@ func readRequest(body []byte) (r request, err error) {
 }
 
 // Worst returns the greatest cost expected of a request to a provider of AI models, by its path and body, and
-// the body to send. That differs for a stream of OpenAI's Chat, which reports its usage only when asked to.
-// It returns an error for a body whose cost cannot be bounded.
+// as send the body to send instead. send differs from body for a stream of OpenAI's Chat, which reports its
+// usage only when asked to. It returns an error for a body whose cost cannot be bounded.
 func Worst(path string, body []byte) (worst Count, send []byte, err error) {
 	r, err := readRequest(body)
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/network/broker"
 )
 
-// takes reports whether the proxy must read the requests on connections to the destination t, for a secret, a
-// rule with methods or a budget.
+// takes reports whether the proxy must read the HTTP requests on connections to the destination t, because a
+// secret is for that server, a rule allows only some methods there, or a budget counts them.
 func (e *Edge) takes(t target) bool {
 	return e.options.Broker != nil && e.options.Broker.Takes(t.name, t.port)
 }
@@ -47,8 +47,8 @@ func (f *flow) broker(inside *inner, outside net.Conn, t target) {
 	drop(outside)
 }
 
-// A countedConn is a connection from inside the sandbox whose bytes are counted. Reading and writing fail
-// when a limit of bytes is reached.
+// A countedConn is a connection from inside the sandbox whose bytes are counted, while the proxy reads its
+// HTTP requests. Reading and writing fail with net.ErrClosed when the rules' limit of bytes is reached.
 type countedConn struct {
 	*inner
 	flow *flow

@@ -22,11 +22,13 @@ type brokering struct {
 	edge   atomic.Pointer[Edge] // once it exists
 }
 
-// maxValue is how many bytes of a secret's value the proxy reads at most from its descriptor.
+// maxValue is how many bytes of a secret's value the proxy reads at most from its descriptor, which bounds
+// its memory. Package broker refuses every secret of more than 16 KiB, and so one that is cut off here.
 const maxValue = 64 << 10
 
-// newBrokering reads the values of the sandbox's secrets from file descriptors, in the order of c.Secrets.
-// Before that it forbids other processes of this user to read the memory of this one, and core files.
+// newBrokering reads the values of the sandbox's secrets from files, one descriptor for each of c.Secrets in
+// their order, which the caller closes. Before that it forbids other processes of this user to read the
+// memory of this one, and core files.
 func newBrokering(c *network.BrokerConfig, files []*os.File) (*brokering, error) {
 	if err := hideMemory(); err != nil {
 		return nil, err

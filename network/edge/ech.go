@@ -44,8 +44,8 @@ type echAnswer struct {
 	until time.Time
 }
 
-// An echServers remembers for which servers an encrypted ClientHello (ECH) is refused, because they have keys
-// for it. The zero value is empty.
+// An echServers remembers for which servers an encrypted ClientHello (ECH) is refused: those that have keys
+// for it, or that did not reply whether they have. The zero value is empty.
 type echServers struct {
 	mu    sync.Mutex
 	known map[echServer]*echAnswer
@@ -91,7 +91,7 @@ func (e *Edge) echRefusal(t target) string {
 }
 
 // hasKeys reports whether the server t has keys for encrypted ClientHellos. It connects to the server with a
-// wrong key; a server with keys then replies with them.
+// wrong key; a server with keys then replies with them. An error means that the reply shows neither.
 func (e *Edge) hasKeys(ctx context.Context, t target) (bool, error) {
 	imitation, _, err := echImitation(t.name)
 	if err != nil {
@@ -131,7 +131,8 @@ func (e *Edge) handshake(ctx context.Context, t target, c *tls.Config) (uint16, 
 }
 
 // echImitation returns an ECH configuration list (RFC 9849, 4) for the server name with one fresh key, which
-// the server does not have, and the private half of the key.
+// the server does not have, and as other the private half of the key. With the list the proxy finds out how
+// the server replies to an unknown key.
 func echImitation(name string) (list []byte, other *ecdh.PrivateKey, err error) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {

@@ -58,9 +58,9 @@ type Options struct {
 
 // Time limits of a proxy: how long it waits for servers and for silent connections.
 const (
-	connectTime = 20 * time.Second // to resolve a name and connect to one of its addresses
-	idleFlow    = 60 * time.Second // without datagrams, until a flow is forgotten
-	patience    = 100 * time.Millisecond
+	connectTime = 20 * time.Second       // to resolve a name and connect to one of its addresses
+	idleFlow    = 60 * time.Second       // without datagrams, until a flow is forgotten
+	patience    = 100 * time.Millisecond // for the rest of a first line that may be HTTP
 	lastWord    = 500 * time.Millisecond // for replies to the sandbox when the proxy closes
 )
 
@@ -168,7 +168,8 @@ func (e *Edge) shutDown() {
 	}
 }
 
-// openFlows returns the open connections and datagram flows. The caller holds e.mu.
+// openFlows returns the open connections and datagram flows, which the caller then checks or cuts. The caller
+// holds e.mu.
 func (e *Edge) openFlows() []*flow {
 	open := make([]*flow, 0, len(e.flows))
 	for f := range e.flows {

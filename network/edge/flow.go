@@ -30,7 +30,8 @@ type flow struct {
 	shut   []func()
 }
 
-// afterDone calls f in a goroutine when ctx is done, unless stop is called before.
+// afterDone calls f in a goroutine when ctx is done, unless stop is called before. stop returns true if it
+// prevented the call.
 func afterDone(ctx context.Context, f func()) (stop func() bool) { return context.AfterFunc(ctx, f) }
 
 // open adds a connection (kind TCP) or datagram flow (UDP) to the destination t to those that are open. If a

@@ -16,6 +16,7 @@ import (
 const hostsFile = "/etc/hosts"
 
 // maxHosts is how many bytes of /etc/hosts are read, for each connection that no rule allows by address.
+// Names after them are not found.
 const maxHosts = 256 << 10
 
 // hostsName returns the first name that the host's /etc/hosts maps to addr and that rules

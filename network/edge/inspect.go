@@ -13,11 +13,11 @@ import (
 )
 
 // maxHeld is how many bytes of a connection wait in the proxy at most until they can be inspected: a first
-// line, an HTTP head, or a ClientHello.
+// line, an HTTP head, or a ClientHello. A connection with a longer one is refused.
 const maxHeld = 64 << 10
 
 // maxBlank is how many bytes of empty lines the proxy accepts before the first line of a sandbox's HTTP
-// request.
+// request. After more the connection is refused.
 const maxBlank = 1 << 10
 
 // An inspector reads the bytes that a process in the sandbox sends to a named server, and releases those that
@@ -101,7 +101,7 @@ func (j *inspector) refuse(why string) bool {
 func (j *inspector) rest() []byte { return j.buf[j.ok:] }
 
 // opaque is a state of an inspector, which checks the bytes that the sandbox sends on one connection: all
-// bytes pass unchecked.
+// bytes pass unchecked. It returns false, since nothing remains to be checked.
 func opaque(j *inspector) bool {
 	j.http.phase = phaseOpaque
 	j.ok = len(j.buf)
@@ -131,7 +131,8 @@ func (j *inspector) release() []byte {
 func webPort(port uint16) bool { return port == 80 || port == 443 || port == 8080 || port == 8443 }
 
 // sniff is the first state of an inspector, which checks the bytes that the sandbox sends on one connection.
-// It detects the protocol by the first bytes.
+// It detects the protocol by the first bytes, and returns true if the next state can go on with them, false
+// if it needs more bytes or refuses the connection.
 func sniff(j *inspector) bool {
 	b := j.rest()
 	switch {
@@ -154,7 +155,8 @@ func sniff(j *inspector) bool {
 }
 
 // other is the state in which an inspector checks a connection's bytes if the protocol is neither TLS nor
-// HTTP: it lets everything pass, except on a port of the web.
+// HTTP: it lets everything pass and returns true, except on a port of the web, where it refuses the
+// connection and returns false.
 func other(j *inspector) bool {
 	if j.web {
 		return j.refuse(otherWhy)
@@ -168,7 +170,8 @@ func other(j *inspector) bool {
 const otherWhy = "neither TLS nor HTTP, on a port of the web; a rule with +tcp lets it pass"
 
 // sniffLine detects an HTTP request in b, the client's first bytes, by the first line that is not empty. A
-// line whose first word is not an HTTP token is no request.
+// line whose first word is not an HTTP token is no request. The result is false if the inspector needs more
+// bytes or refuses the connection.
 func sniffLine(j *inspector, b []byte) bool {
 	if len(b) > maxBlank && len(b) <= maxHeld && len(b) < 2*j.searched && bytes.IndexByte(b[j.searched:], '\n') < 0 {
 		return false // avoids quadratic time for single bytes
@@ -211,9 +214,10 @@ func sniffLine(j *inspector, b []byte) bool {
 	return other(j)
 }
 
-// foreign is the state of an inspector for the first line of another protocol than TLS and HTTP. Its bytes pass
-// as they come, but a line that ends as a request line of HTTP does ends the connection: some servers, such as
-// Python's, accept any bytes as the method, and would answer for any Host.
+// foreign is the state of an inspector for the first line of another protocol than TLS and HTTP. Its bytes
+// pass as they come, but a line that ends like a request line of HTTP ends the connection: some servers, such
+// as Python's, accept any bytes as the method, and would answer for any Host. It returns true after a
+// harmless line.
 func foreign(j *inspector) bool {
 	switch done, request := j.first.add(j.rest()); {
 	case request:
@@ -226,8 +230,8 @@ func foreign(j *inspector) bool {
 	return false
 }
 
-// A firstLine finds the end of the first line that is not empty in what a client in the sandbox sends, and
-// keeps only the end of it.
+// A firstLine finds the end of the first line that is not empty in the bytes that a client in the sandbox
+// sends, and stores only that end, by which a request line of HTTP is recognised.
 type firstLine struct {
 	end  []byte // with one blank for several
 	seen int

@@ -48,7 +48,7 @@ type request struct {
 
 // head is the state in which a connection's inspector collects and checks the head of the sandbox's HTTP
 // request. It refuses ambiguous syntax: line ends and body lengths that two readers could understand
-// differently.
+// differently. It returns true if bytes after the head can be checked next.
 func head(j *inspector) bool {
 	b := j.rest()
 	skip := 0
@@ -73,7 +73,8 @@ func head(j *inspector) bool {
 }
 
 // inspectHead checks b, the complete head of a sandbox's HTTP request after skip bytes of empty lines, and
-// lets it pass to the server if it names the right one.
+// lets it pass to the server if it names the right one. It returns false if it refuses the connection, or if
+// no further bytes can be checked yet.
 func inspectHead(j *inspector, b []byte, skip int) bool {
 	r := readRequest(string(b[skip : len(b)-2]))
 	switch {
@@ -100,8 +101,8 @@ func (j *inspector) askedHost() string {
 	return ""
 }
 
-// begin selects how the inspector checks the bytes that follow the head of the HTTP request r: as a body,
-// chunks or the next head, or only after the reply to an upgrade.
+// begin selects how the inspector j checks the bytes that follow the head of the HTTP request r: as a body,
+// chunks or the next head, or only after the reply to an upgrade. It returns true if such bytes are there.
 func (h *requestReader) begin(j *inspector, r request) bool {
 	if r.upgrade || r.connect {
 		if h.later || r.length > 0 || r.chunked {
@@ -127,8 +128,9 @@ func (h *requestReader) begin(j *inspector, r request) bool {
 	return len(j.rest()) > 0
 }
 
-// answered selects how the inspector checks the client's next bytes after the server's reply to an upgrade or
-// CONNECT, by the reply's status code.
+// answered selects how the inspector j checks the client's next bytes after the server's reply to an upgrade
+// or CONNECT, by the reply's status code: unchecked after an accepted upgrade, as a new connection in a
+// tunnel, or else as the next request.
 func (h *requestReader) answered(j *inspector, code int) {
 	h.later = true
 	switch {
@@ -251,7 +253,7 @@ func hostOf(host string) string {
 }
 
 // body is the state in which a connection's inspector lets an HTTP body, or a chunk of one, of known length
-// pass from the sandbox to the server.
+// pass from the sandbox to the server. It returns true if bytes after the body can be checked next.
 func body(j *inspector) bool {
 	h := &j.http
 	n := min(h.left, int64(len(j.rest())))
@@ -286,7 +288,7 @@ func (j *inspector) line() (line []byte, ok bool) {
 }
 
 // chunk is the state in which a connection's inspector parses the length of a chunk of the sandbox's HTTP
-// body.
+// body. It returns false if it needs more bytes or refuses a malformed length.
 func chunk(j *inspector) bool {
 	line, ok := j.line()
 	if !ok {
@@ -306,7 +308,7 @@ func chunk(j *inspector) bool {
 }
 
 // chunkEnd is the state in which a connection's inspector parses the empty line after a chunk of the
-// sandbox's HTTP body.
+// sandbox's HTTP body. It returns false if it needs more bytes, or refuses a line that is not empty.
 func chunkEnd(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) > 0 {
@@ -319,7 +321,7 @@ func chunkEnd(j *inspector) bool {
 }
 
 // trailer is the state in which a connection's inspector lets the trailer after the last chunk of an HTTP
-// body pass to the server, up to an empty line.
+// body pass to the server, up to an empty line. It returns false if it needs more bytes.
 func trailer(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) == 0 {

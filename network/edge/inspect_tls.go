@@ -37,7 +37,8 @@ type helloReader struct {
 
 // sniffRecord detects a ClientHello in b, a client's first bytes, that look like a record of TLS. Some
 // servers ignore the record's version, or skip alerts before the ClientHello, so such bytes are refused. No
-// server of TLS takes a version of 16 or more, nor a record after bytes of its own.
+// server of TLS takes a version of 16 or more, nor a record after bytes of its own. The result is false if
+// the inspector needs more bytes or refuses these.
 func sniffRecord(j *inspector, b []byte) bool {
 	switch {
 	case len(b) < 3 && (len(b) < 2 || b[1] < 16):
@@ -83,7 +84,7 @@ func (j *inspector) askedName() string {
 }
 
 // hello is the state in which a connection's inspector assembles the sandbox's ClientHello of TLS, and checks
-// its server name when it is complete.
+// its server name when it is complete. It returns false if it needs more bytes or refuses the connection.
 func hello(j *inspector) bool {
 	t := &j.tls
 	b := j.rest()[t.scan:]
@@ -123,7 +124,8 @@ func hello(j *inspector) bool {
 }
 
 // afterHello is the state of a connection's inspector after a ClientHello of TLS: it checks a second one,
-// which a server may request (RFC 8446, 4.1.4) and which could have another server name.
+// which a server may request (RFC 8446, 4.1.4) and which could have another server name. It returns true if
+// more of the bytes at hand can be checked.
 func afterHello(j *inspector) bool {
 	t := &j.tls
 	if t.skip > 0 {

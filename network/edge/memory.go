@@ -37,8 +37,8 @@ func limitMemory() error {
 	return os.NewSyscallError("setrlimit", err)
 }
 
-// bound makes the buffers small if the connection is beyond the first maxFast: those of the TCP/IP stack at
-// inside, and those of the kernel at outside.
+// bound makes the buffers of a connection small if it is one beyond the first maxFast of the sandbox: those
+// of the TCP/IP stack at inside, and those of the kernel at outside. So the proxy's memory stays bounded.
 func (f *flow) bound(inside tcpip.Endpoint, outside net.Conn) {
 	if !f.small {
 		return

@@ -22,8 +22,8 @@ const (
 	// long as the proxy runs, unless the table of names is full. A client that caches an address longer does
 	// no harm: the proxy checks the rules and the server name of each connection.
 	dnsTTL = 60
-	// dnsConns is how many TCP connections to the proxy's name server are served at once, and dnsTime how
-	// long each may wait for data.
+	// dnsConns is how many TCP connections to the proxy's name server are served at once, further ones are
+	// closed; dnsTime is how long each may wait for data.
 	dnsConns = 64
 	dnsTime  = 10 * time.Second
 )

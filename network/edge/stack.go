@@ -104,7 +104,7 @@ func newStack() *stack.Stack {
 }
 
 // setUp makes the TCP/IP stack accept every packet of the sandbox, whatever its destination, and reply from
-// every address.
+// every address, because the proxy stands for all hosts outside.
 func (e *Edge) setUp(link stack.LinkEndpoint) error {
 	s := e.stack
 	first := func(errs ...tcpip.Error) error {

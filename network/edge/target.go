@@ -97,7 +97,8 @@ func (t target) inspectedName() string {
 var errUnfit = errors.New("unfit address")
 
 // reach connects to the destination t outside and stores the address that answered in t; the caller closes
-// the connection. It dials only addresses that lookup has checked, or the one that a rule names.
+// the connection. network is "tcp" or "udp". It dials only addresses that lookup has checked, or the one that
+// a rule names.
 func (e *Edge) reach(ctx context.Context, network string, t *target) (net.Conn, error) {
 	addrs := []netip.Addr{t.addr}
 	if t.name != "" {
@@ -132,8 +133,8 @@ func (e *Edge) dialOne(ctx context.Context, network string, to netip.AddrPort, l
 	return (&net.Dialer{}).DialContext(ctx, network, to.String())
 }
 
-// lookup resolves the name of the destination t and returns its addresses without those that a public name
-// must not have.
+// lookup resolves the name of the destination t and returns at most eight of its addresses, without those
+// that a public name must not have, such as private ones. Errors: errUnfit if all are such.
 func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
 	if t.name == network.HostName {
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil

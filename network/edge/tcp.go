@@ -52,7 +52,7 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 }
 
 // enter adds the present goroutine to those that Close waits for; the goroutine must call e.work.Done at its
-// end. It returns false if the proxy is closed.
+// end. It returns false if the proxy is closed: then the goroutine must return without Done.
 func (e *Edge) enter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -195,8 +195,8 @@ func (f *flow) outward(inside *inner, outside net.Conn, j *inspector) {
 	}
 }
 
-// timed reports whether err means that a read reached its deadline. The error of the TCP/IP stack is not one
-// of package os.
+// timed reports whether err means that a read reached its deadline. It asks for a net.Error, since the error
+// of the TCP/IP stack at the inner end is not one of package os.
 func timed(err error) bool {
 	var late net.Error
 	return errors.As(err, &late) && late.Timeout()

@@ -19,11 +19,12 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// quicPort is the UDP port on which clients try QUIC before TCP.
+// quicPort is the UDP port on which clients try QUIC before TCP. The proxy refuses each datagram to it unless
+// QUIC is allowed.
 const quicPort = 443
 
 // datagram handles the first UDP datagram between two ports. It blocks other packets, so it decides without
-// DNS lookups. A refused datagram is answered with "port unreachable".
+// DNS lookups. It returns false for a refused datagram, which the stack answers with "port unreachable".
 func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	t, why := e.aim(destination(r.ID()))
 	if why == "" && t.port == quicPort && !e.quic(t) {
@@ -172,7 +173,7 @@ func (q *quicWatch) inward(b []byte) bool {
 }
 
 // longHeader parses the start of a datagram that all versions of QUIC have in common (RFC 8999, 5.1): the
-// version, and the ids of receiver and sender.
+// version, and the ids of receiver (target) and sender (source). ok is false for another datagram.
 func longHeader(b []byte) (version, target, source []byte, ok bool) {
 	c := &cursor{b: b}
 	first := c.number(1)

@@ -49,7 +49,8 @@ func (u *usage) full(rule string, terms network.Terms) string {
 
 func spentBy(rule string) string { return spentWhy + " by " + rule }
 
-// restore sets the traffic counters to those of an earlier proxy of the same sandbox.
+// restore sets the traffic counters to those of an earlier proxy of the same sandbox, so that the limits of
+// rules also hold across a restart of the proxy.
 func (e *Edge) restore(c network.Counters) {
 	e.queries.Store(c.Queries)
 	e.refusals.Store(c.Refused)

@@ -64,7 +64,8 @@ type Drift struct {
 	Paths []DriftPath `json:"paths" nullable:"false" doc:"the first 10,000"`
 }
 
-// maxDrift is how many changed paths of the real tree a [Drift], a reply of the API, lists at most.
+// maxDrift is how many changed paths of the real tree a [Drift], a reply of the API, lists at most. Further
+// ones are only counted.
 const maxDrift = 10_000
 
 type driftOutput struct{ Body Drift }
@@ -125,7 +126,7 @@ func writePatch(ctx context.Context, w *writer, changes *compare.Changes) {
 }
 
 // limitTo removes all changes but those at or below the paths, which are absolute or relative to the
-// workspace. Without paths it removes none.
+// workspace and which it makes absolute in place. Without paths it removes none.
 func limitTo(changes *compare.Changes, workspace string, paths []string) {
 	if len(paths) == 0 {
 		return

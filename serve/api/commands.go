@@ -60,7 +60,7 @@ type outputInput struct {
 	Follow bool `query:"follow" doc:"go on until the command ends or the caller goes"`
 }
 
-// maxWait is the longest time that a request may wait for the end of a background command.
+// maxWait is the longest wait for a background command's end that a request may ask for; more is invalid.
 const maxWait = time.Hour
 
 func (a *API) addCommands() {

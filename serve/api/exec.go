@@ -120,7 +120,7 @@ func (c CommandLine) in(workspace string, env []string) (engine.Command, error) 
 	return engine.Command{Args: args, Env: env, Dir: within(workspace, c.Dir)}, nil
 }
 
-// within returns a client's path in a sandbox as an absolute path; a relative one begins at workspace.
+// within returns path, a client's path in a sandbox, as an absolute path; a relative one begins at workspace.
 func within(workspace, path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -213,7 +213,7 @@ func timeoutOf(sandbox, text string) (time.Duration, error) {
 	return limit, nil
 }
 
-// maxCollected is how many bytes of each stream of a command a reply holds, 4 MiB.
+// maxCollected is how many bytes of each stream of a command a reply holds, 4 MiB; the rest is counted only.
 const maxCollected = 4 << 20
 
 // A collected is the beginning of a command's stream, for the reply, and the length of the whole.

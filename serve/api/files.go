@@ -21,7 +21,7 @@ import (
 
 const (
 	fileType = "application/octet-stream"
-	// maxFile is the largest file in bytes that a client may write to a sandbox, 16 GiB.
+	// maxFile is the largest file in bytes that a client may write to a sandbox, 16 GiB; more fails.
 	maxFile = 16 << 30
 )
 

@@ -282,8 +282,8 @@ func (a *API) approveJob(ctx context.Context, in *approveInput) (*jobOutput, err
 	return &jobOutput{jobOf(j)}, nil
 }
 
-// shortPlan is how many digits of a plan's fingerprint, its hash, a client must give at least to name the
-// plan of a promotion.
+// shortPlan is how many digits of a promotion plan's fingerprint, its hash, a client that approves a job's
+// plan must give at least.
 const shortPlan = 12
 
 func (a *API) jobOutput(ctx context.Context, in *JobNumber) (*jobOutputOutput, error) {

@@ -144,7 +144,7 @@ func (a *API) listPorts(ctx context.Context, in *Named) (*portsOutput, error) {
 // onHost reports whether the sandbox of rec uses the host's network, and so has no ports of its own.
 func onHost(rec *catalog.Record) bool { return rec.Policy.Network == "host" }
 
-// listTime bounds how long the command may take that lists a sandbox's listening sockets from inside.
+// listTime bounds how long the command may run that lists a sandbox's listening sockets from inside.
 const listTime = 10 * time.Second
 
 // listeningIn returns the addresses at which servers in a running sandbox listen. A command inside the

@@ -119,7 +119,7 @@ const (
 )
 
 // refused returns the Problem, the error document for the client, of a request that the server itself
-// refuses. kind is the kind of the error, or nil.
+// refuses. kind is the kind of the error, or nil; text is the message.
 func refused(status int, kind error, text string) *Problem {
 	p := &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: text}
 	if kind != nil {

@@ -83,7 +83,7 @@ type Plan struct {
 	Commits     []string   `json:"commits,omitempty" doc:"the branches and tags that it moves or stores"`
 }
 
-// A Step is one change of the real tree in a [Plan].
+// A Step is one change that a promotion would make to the real tree, in the [Plan] of the promotion.
 type Step struct {
 	Path   string   `json:"path" doc:"absolute"`
 	Do     string   `json:"do" enum:"add,change,delete"`
@@ -93,7 +93,7 @@ type Step struct {
 	From   string   `json:"from,omitempty" doc:"its path in the sandbox, where that is another one"`
 }
 
-// A Held is a change in a [Plan] that is not promoted until the client approves it.
+// A Held is a change, in the [Plan] of a promotion, that is not promoted until the client approves it.
 type Held struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`

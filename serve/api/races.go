@@ -211,7 +211,8 @@ func attemptOf(one race.Attempt) RaceAttempt {
 }
 
 // streamRace runs a race, which tries several commands in sandboxes of their own. It sends the client an
-// event for each change of an attempt's state, and the result. keepPassed is that of [runRace].
+// event for each change of an attempt's state, and the result. With keepPassed all passed attempts' sandboxes
+// stay.
 func streamRace(ctx context.Context, e *engine.Engine, req race.Request, keepPassed bool, out eventWriter) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -20,8 +20,9 @@ import (
 // response was lost, the client repeats the request and gets the same response.
 const replayHeader = "Idempotency-Key"
 
-// Bounds of the responses that are remembered for repeated requests: for how long, how many, the bytes of a
-// response, and the bytes of a key. They are forgotten when the server ends.
+// Bounds of the responses that are remembered for repeated requests: for how long, how many (then a new key
+// is refused), the bytes of a response (a longer one is not remembered), and the bytes of a key. They are
+// forgotten when the server ends.
 const (
 	replayTime   = 10 * time.Minute
 	maxReplays   = 1000
@@ -84,8 +85,8 @@ func (r *replay) ended() bool {
 	}
 }
 
-// finish stores the response that w has recorded, for repetitions of the request r. It forgets a response
-// that is too long, and one after which the client must try again.
+// finish stores the response that w has recorded, for repetitions of the request r. It forgets a server
+// error, after which the client must try again, a stream, and a response that is too long.
 func (s *replays) finish(key [sha256.Size]byte, r *replay, w *recorder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +113,8 @@ func (r *recorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Write stores the data of the response, up to maxReplayed bytes in all, for repetitions of the request, and
-// sends it.
+// Write sends the data of the response and stores it, for repetitions of the request. A response of more than
+// maxReplayed bytes is not stored.
 func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK

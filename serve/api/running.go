@@ -80,7 +80,7 @@ type signalInput struct {
 }
 
 // inputTime is how long a client's request that writes a command's input waits for a command that does not
-// read it.
+// read it. Then the reply says how many bytes were written.
 const inputTime = 30 * time.Second
 
 func (a *API) addRunning() {

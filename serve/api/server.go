@@ -98,8 +98,9 @@ type API struct {
 	ping    time.Duration // between two pings of a terminal; 0 for the usual
 }
 
-// Bounds of what clients may cause: streams and other requests served at the same time, the size of a body
-// and the time to send it, and the time between two checks whether the token of a stream is still valid.
+// Bounds of what clients may cause: streams and other requests served at the same time, of which further ones
+// are refused, the size of a body and the time to send it, and the time between two checks whether the token
+// of a stream is still valid.
 const (
 	maxStreams = 1024
 	maxCalls   = 128
@@ -321,8 +322,8 @@ func (a *API) authorize(ctx context.Context, header string, scope token.Scope) e
 	return nil
 }
 
-// endWithToken ends a long stream when its client loses its rights: it calls stop once the token has expired
-// or was removed. It returns when ctx ends.
+// endWithToken ends a long stream when its client loses its rights: it calls stop once the token in the
+// header Authorization has expired or was removed. It returns when ctx ends.
 func (a *API) endWithToken(ctx context.Context, stop func(), header string, scope token.Scope) {
 	tick := time.NewTicker(a.recheck)
 	defer tick.Stop()

@@ -38,7 +38,8 @@ func Token(text string) ClientOption {
 // Error returns the whole message of the problem document, so that a Problem is a Go error.
 func (p *Problem) Error() string { return cmp.Or(p.Detail, p.Title) }
 
-// A Reply is the result of each method whose name ends in WithResponse.
+// A Reply is the result of each method whose name ends in WithResponse: the HTTP status and, after an error,
+// the problem document of the server. [Err] reads it.
 type Reply interface {
 	StatusCode() int
 	Status() string

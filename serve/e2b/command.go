@@ -32,8 +32,8 @@ const (
 	maxPipe = 1 << 20
 )
 
-// A command is a command that runs in a sandbox. Clients can connect to it and leave while it runs; each gets
-// its output through a reader.
+// A command is a program that an E2B client started in a sandbox and that runs or has just ended. Clients can
+// connect to it and leave while it runs; each gets its output through a reader.
 type command struct {
 	pid     uint32
 	tag     *string
@@ -83,8 +83,8 @@ func (s *streams) pipe() (r, w *os.File) {
 	return r, w
 }
 
-// open makes the pipes for the command c and sets them as its streams. input says whether it gets a standard
-// input.
+// open makes the pipes for the command c and sets them as its standard streams; a command with a terminal
+// needs none. input says whether it gets a standard input. After an error the caller closes s.
 func (s *streams) open(c *engine.Command, input bool) error {
 	if c.TTY != nil {
 		return nil // all three are the terminal

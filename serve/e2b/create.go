@@ -24,6 +24,7 @@ const baseTemplate = "base"
 const usualTimeout = 300 * time.Second
 
 // mostSandboxes is the largest number of sandboxes and snapshots that this server has in one state directory.
+// A request for one more is refused with ErrNoSpace.
 const mostSandboxes = 1000
 
 // A creation is the result of a request for a sandbox with an idempotency key. If the client repeats the
@@ -54,8 +55,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// onceFor is how long the result of a request for a sandbox with an idempotency key, by which a repetition is
-// recognised, is remembered. Clients repeat a request within seconds.
+// onceFor is how long the server remembers the result of a request for a sandbox with an idempotency key, so
+// that a repeated request gets the same sandbox. Clients repeat a request within seconds.
 const onceFor = 10 * time.Minute
 
 // once calls do, which makes a sandbox, if the idempotency key of the request is new. For a known key it
@@ -165,7 +166,7 @@ func (s *Server) make(r *http.Request, q *newSandbox) (sandboxReply, error) {
 	return s.reply(r, rec.Name, &m), nil
 }
 
-// countable returns an error if making this many more sandboxes would exceed mostSandboxes, the number that
+// countable returns ErrNoSpace if making this many more sandboxes would exceed mostSandboxes, the number that
 // this server may have.
 func (s *Server) countable(ctx context.Context, e *engine.Engine, more int) error {
 	if names, err := e.Names(); err == nil && len(names)+more <= mostSandboxes {
@@ -230,7 +231,8 @@ func noTemplate(name string) error {
 }
 
 // given reports whether the operator, who started the server, has set the part of the sandboxes' policy
-// called flag by flags. The profile of a template then does not change that part.
+// called flag, such as "memory", by the flag of that name. The profile of a template then does not change
+// that part.
 func (s *Server) given(flag string) bool {
 	if flag == "net" {
 		return true // a profile may grant no network that the server does not have
@@ -243,7 +245,8 @@ func (s *Server) given(flag string) bool {
 	return false
 }
 
-// request returns the request to the engine for a sandbox called id that is a clone of the real machine.
+// request returns the request to the engine for a sandbox called id that is a clone of the real machine. m,
+// the data that E2B has about the sandbox, narrows its network and sets its time-out.
 func (s *Server) request(id string, m *meta) hostfs.Request {
 	p := s.o.Rules.Policy
 	p.Network = narrowed(p.Network, m.Internet, m.Network)

@@ -31,7 +31,8 @@ const (
 	envdPort    = 49983
 )
 
-// maxMessage is the largest size in bytes of a message in the protocol of envd, E2B's program in a sandbox.
+// maxMessage is the largest size in bytes of a client's message in the protocol of envd, E2B's program in a
+// sandbox. The server refuses a request with a larger one.
 const maxMessage = 16 << 20
 
 // envdPath reports whether the URL path p belongs to envd, E2B's program in a sandbox, and not to a control

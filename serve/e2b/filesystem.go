@@ -27,7 +27,7 @@ type filesystem struct{ s *Server }
 var _ envd.FilesystemHandler = (*filesystem)(nil)
 
 // maxEntries is the largest number of entries that one listing of directories of a sandbox returns to a
-// client.
+// client. A listing with more fails.
 const maxEntries = 100_000
 
 // files calls do with the sandbox of the request and with t, which gives access to the sandbox's files.

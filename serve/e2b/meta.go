@@ -73,7 +73,7 @@ func readMeta(e *engine.Engine, id string) (meta, error) {
 	return m, nil
 }
 
-// notFound returns the error for an unknown sandbox. Its text has the words "was not found", for which
+// notFound returns the error for the unknown sandbox id. Its text has the words "was not found", for which
 // clients look.
 func notFound(id string) error {
 	return errs.New("opening", id, errs.ErrNotFound, "the sandbox was not found")

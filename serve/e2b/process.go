@@ -24,8 +24,8 @@ type processes struct{ s *Server }
 
 var _ envd.ProcessHandler = (*processes)(nil)
 
-// maxCommands is the largest number of commands of one sandbox that run at once. Each holds file descriptors
-// of the server.
+// maxCommands is the largest number of commands of one sandbox that run at once; a request for one more
+// fails. Each command holds file descriptors of the server.
 const maxCommands = 500
 
 func itoa(n int) string { return strconv.Itoa(n) }

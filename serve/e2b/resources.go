@@ -66,7 +66,7 @@ func (s *Server) forget(id string) {
 const firstPID = 1 << 22
 
 // add gives the running command x the number by which clients name it, and removes it from the list when it
-// has ended.
+// has ended. If the resources are closed already, it kills the command.
 func (r *resources) add(x *command) {
 	r.mu.Lock()
 	if r.last < firstPID {
@@ -142,13 +142,14 @@ func (r *resources) close() {
 }
 
 // idleFiles is how long a process that reads files of a sandbox waits for the next request before it ends.
-// mostFiles is the largest number of these processes in one sandbox.
+// mostFiles is the largest number of these processes in one sandbox; further requests wait for one.
 const (
 	idleFiles = 20 * time.Second
 	mostFiles = 16
 )
 
-// A lease is a process in a sandbox that reads and writes files, while one request uses it.
+// A lease is a helper process in a sandbox, on the server's behalf, that reads and writes files there, while
+// one request uses it. Other requests use other processes.
 type lease struct {
 	*files.Session
 	end context.CancelFunc

@@ -204,7 +204,8 @@ func SameKey(key string) func(string) bool {
 	return func(other string) bool { return subtle.ConstantTimeCompare([]byte(key), []byte(other)) == 1 }
 }
 
-// userOf returns the user as whom a request asks to act, from its query or its Authorization header, or "".
+// userOf returns the name of the user as whom a request asks to act, from its query or its Authorization
+// header, or "". Only this server's own user is accepted later.
 func userOf(r *http.Request) string {
 	if name := r.URL.Query().Get("username"); name != "" {
 		return name

@@ -18,8 +18,9 @@ import (
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
-// Bounds of watches of a directory whose events a client fetches later: how many one sandbox has, and how
-// many events of one watch wait.
+// Bounds of watches of a directory whose events a client fetches later: how many one sandbox has, before a
+// further one is refused, and how many events of one watch wait, before the next fetch fails because events
+// were lost.
 const (
 	maxWatchers = 64     // without a stream, in one sandbox
 	maxStored   = 10_000 // events of such a watch that nobody has fetched

@@ -7,14 +7,15 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The names of the requests about extended attributes that a [Session] sends to its process in the sandbox.
+// The names of the requests about extended attributes that a [Session], which gives a server access to a
+// sandbox's files, sends to its process in the sandbox.
 const (
 	opAttributes    = "attributes"
 	opSetAttributes = "setattributes"
 )
 
 // Bounds of the extended attributes that a client may read or set on one file: their number, and the bytes of
-// a value.
+// a value. A reply leaves out what exceeds them; a request to set more is invalid.
 const (
 	maxAttributes = 256
 	maxAttribute  = 4096 // bytes of a value; a longer one is left out
@@ -38,7 +39,8 @@ var (
 	_ Attributer = (*Session)(nil)
 )
 
-// checkAttributes returns errs.ErrInvalid for names that no extended attribute of an ordinary user can have.
+// checkAttributes returns errs.ErrInvalid if prefix, a name in values or a value is one that no extended
+// attribute of an ordinary user can have, or if there are too many.
 func checkAttributes(prefix string, values map[string]string) error {
 	const op = "setting attributes"
 	if !strings.HasPrefix(prefix, "user.") || len(values) > maxAttributes {

@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Start starts the Helper's program in the sandbox called name, with other arguments than for a [Session],
-// such as those that watch a directory. Errors: those of [supervise.Manager.ExecWith].
+// Start starts the Helper's program in the sandbox called name, with the arguments args in place of those for
+// a [Session], such as those that watch a directory. Errors: those of [supervise.Manager.ExecWith].
 func (h *Helper) Start(ctx context.Context, e *engine.Engine, name string, args []string, stdout, stderr *os.File, o supervise.ExecOptions) (supervise.Client, error) {
 	h.used.Store(true)
 	program, err := h.copy()

@@ -10,7 +10,7 @@ import (
 )
 
 // maxPath is the longest path in bytes that a client may name: the longest that the kernel accepts in one
-// call.
+// call. A longer one is errs.ErrInvalid.
 const maxPath = 4095
 
 // check returns errs.ErrInvalid for a path that no file can have, such as an empty one. op is named in the

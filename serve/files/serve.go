@@ -47,7 +47,7 @@ func (s *server) end() {
 }
 
 // do carries out, in the process in the sandbox, one request of a [Session] about files. It returns the
-// reply, and the bytes that follow the reply.
+// reply, and in data the bytes that follow the reply, such as a file's content.
 func (s *server) do(q message) (reply message, data []byte, err error) {
 	path, to := string(q.Path), string(q.To)
 	var i Info
@@ -87,7 +87,8 @@ func (s *server) do(q message) (reply message, data []byte, err error) {
 	return reply, nil, err
 }
 
-// next returns, for a request of a [Session], the next piece of the file that the Session is reading.
+// next returns, for a request of a [Session], the next piece of the file that the Session is reading, as the
+// data after the reply.
 func (s *server) next() (reply message, data []byte, err error) {
 	if s.file == nil {
 		return reply, nil, errs.New("reading", "", errs.ErrClosed, "no file is open")

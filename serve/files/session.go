@@ -94,7 +94,8 @@ func (h *Helper) Enter(ctx context.Context, e *engine.Engine, name string, o sup
 }
 
 // endTimeout is how long [Session.Close] waits for the end of the process in the sandbox that served the
-// Session. That takes little time, because the process has nothing left to do.
+// Session, before it kills the process. The end takes little time, because the process has nothing left to
+// do.
 const endTimeout = 2 * time.Second
 
 // Close ends the process in the sandbox that carried out the Session's operations on files, and waits for its

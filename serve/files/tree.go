@@ -56,7 +56,8 @@ func (i *Info) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MaxList is the largest number of entries that one call of [Tree.List] returns.
+// MaxList is the largest number of entries that one call of [Tree.List] returns. A client gets further ones
+// by another call, after the last name.
 const MaxList = 1000
 
 // ListOptions select the entries of a directory that [Tree.List] returns, for listing it in pages.

@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The names of the requests that a [Session] sends to its process in the sandbox.
+// The names of the requests that a [Session], which gives a server access to a sandbox's files, sends to its
+// process in the sandbox.
 const (
 	opStat    = "stat"
 	opList    = "list"
@@ -22,9 +23,9 @@ const (
 	opRemove  = "remove"
 )
 
-// A message is a request of a [Session] or a reply of its process in the sandbox: one line of JSON, and Bytes
-// bytes after it. A request to write a file is followed by messages with the content, the last of which has
-// Last or Abort set.
+// A message is a request of a [Session], which gives a server access to a sandbox's files, or a reply of its
+// process in the sandbox: one line of JSON, and Bytes bytes after it. A request to write a file is followed
+// by messages with the content, the last of which has Last or Abort set.
 type message struct {
 	Op     string       `json:"op,omitempty"`
 	Path   []byte       `json:"path,omitempty"` // any bytes but NUL
@@ -51,8 +52,8 @@ type message struct {
 	data []byte // the bytes after the line
 }
 
-// A refusal is, in a reply of the process in the sandbox to a [Session], the error of the requested
-// operation.
+// A refusal is, in a reply of the process in the sandbox to a [Session], the error of the requested operation
+// on a file.
 type refusal struct {
 	Op   string `json:"op,omitempty"`
 	Path []byte `json:"path,omitempty"`
@@ -76,8 +77,9 @@ func (r *refusal) err() error {
 	return &errs.Error{Op: r.Op, Path: string(r.Path), Kind: errs.KindNamed(r.Kind), Err: errors.New(r.Text)}
 }
 
-// Bounds of a message between a [Session] and its process. The sandbox may have taken the process over, so
-// its messages are not trusted.
+// Bounds in bytes of a message between a [Session] and its process: the line of JSON, and the data after it.
+// The sandbox may have taken the process over, so its messages are not trusted, and a larger one ends the
+// Session's call with an error.
 const (
 	maxLine  = 4 << 20 // a list of MaxList entries has less
 	maxPiece = 256 << 10
@@ -85,8 +87,8 @@ const (
 
 var errProtocol = errors.New("the process that reads the sandbox's files sent what is no reply")
 
-// send writes the message m between a [Session] and its process as a line of JSON, and the bytes data after
-// it.
+// send writes the message m, a request about files or its reply, between a [Session] and its process in the
+// sandbox to w as a line of JSON, and the bytes data after it.
 func send(w io.Writer, m message, data []byte) error {
 	m.Bytes = len(data)
 	line, err := json.Marshal(m)
@@ -99,8 +101,9 @@ func send(w io.Writer, m message, data []byte) error {
 	return err
 }
 
-// receive reads a message between a [Session] and its process, with the bytes that follow its line. Errors:
-// errProtocol for an invalid or too long one; those of r.
+// receive reads a message, a request about files or its reply, between a [Session] and its process in the
+// sandbox, with the bytes that follow its line. Errors: errProtocol for an invalid or too long one; those of
+// r.
 func receive(r *bufio.Reader) (m message, err error) {
 	var line []byte
 	for {

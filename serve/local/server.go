@@ -32,7 +32,8 @@ func (s *Server) Close() {
 	s.sweepTimer.close()
 }
 
-// sweepInterval is the least time between the starts of two garbage collections of a server.
+// sweepInterval is the least time between the starts of two garbage collections of a server. A request within
+// it is put off to its end.
 const sweepInterval = 2 * time.Second
 
 // A sweepTimer starts garbage collections for a server, at most one per interval. A request within the interval

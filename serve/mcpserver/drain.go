@@ -11,7 +11,7 @@ import (
 )
 
 // drainTime is how long the server waits, after the client has ended its input, for the replies to calls that
-// it has read. A command that ignores SIGTERM takes two seconds to end.
+// it has read. Then it ends without them. A command that ignores SIGTERM takes two seconds to end.
 const drainTime = 5 * time.Second
 
 // A draining is an MCP transport that replies to every call it has read before it reports the end of its
@@ -72,7 +72,8 @@ func (c *drainingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return nil, err
 }
 
-// Write sends a message to the client, and notes whether it is the reply to one of the client's calls.
+// Write sends a message to the client. If it is the reply to one of the client's calls, fewer calls are open
+// for which the end of the input waits.
 func (c *drainingConn) Write(ctx context.Context, message jsonrpc.Message) error {
 	err := c.Connection.Write(ctx, message)
 	if _, ok := message.(*jsonrpc.Response); ok {
@@ -85,7 +86,8 @@ func (c *drainingConn) Write(ctx context.Context, message jsonrpc.Message) error
 	return err
 }
 
-// add adds n to the number of the client's calls that have no reply yet, and returns the new number.
+// add adds n to the number of the client's calls that have no reply yet, for which the end of the input
+// waits, and returns the new number.
 func (c *drainingConn) add(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 const sessionless = "2026-07-28"
 
 // idle is how long a client's session of the Model Context Protocol stays open without a request: an hour.
+// Then the session ends.
 const idle = time.Hour
 
 // promoteHeader is an internal HTTP header by which [WithPromote] notes on a request that its sender may

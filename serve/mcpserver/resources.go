@@ -13,7 +13,8 @@ import (
 // snapfs://SANDBOX/KIND.
 const scheme = "snapfs://"
 
-// addResources adds the resources that a client can read of each sandbox: its diff, its log and its receipt.
+// addResources adds to the MCP server m the resources that a client can read of each sandbox: its diff, its
+// log, and its receipt (base, policy and promotions).
 func (s *server) addResources(m *mcp.Server) {
 	for _, kind := range []struct {
 		name, text, mime string

@@ -107,7 +107,7 @@ func forModel(err error) error {
 	return errors.New(textOf(err))
 }
 
-// mostError is the largest length in bytes of an error's text that a model gets.
+// mostError is the largest length in bytes of an error's text that a model gets. A longer text is cut.
 const mostError = 8 << 10
 
 // textOf returns an error with its hints as text for a model, at most mostError bytes long.

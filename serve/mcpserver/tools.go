@@ -18,8 +18,8 @@ const (
 	destroys               // it may lose something, or changes the real tree
 )
 
-// annotations returns the description of a tool's effects for clients, which ask a person before some tools.
-// outside is set if the tool may reach the network.
+// annotations returns the description of a tool called title and its effects for clients, which ask a person
+// before some tools. outside is set if the tool may reach the network.
 func annotations(title string, does effect, outside bool) *mcp.ToolAnnotations {
 	destroy := does == destroys
 	return &mcp.ToolAnnotations{Title: title, ReadOnlyHint: does == reads, DestructiveHint: &destroy, OpenWorldHint: &outside}

@@ -140,7 +140,8 @@ func sameOrigin(r *http.Request) bool {
 	return err == nil && u.Scheme == scheme && strings.EqualFold(u.Host, r.Host)
 }
 
-// refuse answers a request with an error status and a problem document (RFC 9457), as the API does.
+// refuse answers a request with an error status and a problem document (RFC 9457) with the message text, as
+// the API does.
 func refuse(w http.ResponseWriter, status int, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")

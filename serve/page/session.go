@@ -27,10 +27,12 @@ const (
 
 	// keyHeader is the request header with the key that decrypts the cookie of a browser's session.
 	keyHeader = "X-Snapfs-Key"
-	// keyProtocol begins the WebSocket subprotocol with this key, in the request header protocolHeader.
+	// keyProtocol begins the WebSocket subprotocol with the key that decrypts the cookie of a browser's
+	// session, in the request header protocolHeader. A page's script can set no other header there.
 	keyProtocol    = "snapfs.key."
 	protocolHeader = "Sec-Websocket-Protocol"
-	// maxLogin is the largest size in bytes of the body of a browser's request to log in.
+	// maxLogin is the largest size in bytes of the body of a browser's request to log in. A larger body is
+	// refused.
 	maxLogin = 4096
 	// minted begins the names of API tokens that were made for a session by a login link, and that end with
 	// it.

@@ -17,7 +17,7 @@ import (
 func Files() []string { return []string{"/proc/net/tcp", "/proc/net/tcp6"} }
 
 // maxListening is the largest number of addresses that [Listening] returns, because its input comes from a
-// sandbox.
+// sandbox. It leaves out further ones.
 const maxListening = 10_000
 
 // Listening returns the addresses at which TCP servers listen, sorted by port. text is the content of

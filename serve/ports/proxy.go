@@ -14,7 +14,7 @@ import (
 )
 
 // Bounds of a request that is passed on to a sandbox: how long a client may send or read nothing, how long
-// connecting may take, and the size of the response's headers.
+// connecting may take, and the size of the response's headers. Beyond one the request fails.
 const (
 	stallTime  = 30 * time.Second // for which a caller may send or read nothing
 	dialTime   = 10 * time.Second
@@ -112,8 +112,9 @@ func (b body) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// An answer is the body of a response from a server in a sandbox. When it ends, the trailers are there, which
-// are headers after the body.
+// An answer is the body of a response from a server in a sandbox. When the body ends, the trailers (headers
+// after the body) are there, and the answer removes from them the same headers as from the head of the
+// response.
 type answer struct {
 	io.ReadCloser
 	r *http.Response

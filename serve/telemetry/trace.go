@@ -28,15 +28,15 @@ func Wanted() bool {
 }
 
 // flushing is how long [Trace] waits at its end until the collector, a monitoring program, has taken the last
-// spans.
+// spans (timed operations). Then they are lost.
 const flushing = 5 * time.Second
 
 // Trace sends spans about the events of the state directory state to the collector that the environment
-// names, as protobuf over HTTP, from now on until ctx ends. A sandbox is one trace. Its span lasts from its
-// creation to its removal and is sent then; the spans of its commands, promotions and other events are
-// children of it. A span of a command has the name of the program and not its arguments, which may hold
-// secrets. The identifiers are computed from those of the sandbox and the command, so a restart of the caller
-// breaks no trace. Events of a time in which nobody calls Trace have no spans.
+// names, as protobuf over HTTP, from now on until ctx ends. version is that of snapfs. A sandbox is one
+// trace. Its span lasts from its creation to its removal and is sent then; the spans of its commands,
+// promotions and other events are children of it. A span of a command has the name of the program and not its
+// arguments, which may hold secrets. The identifiers are computed from those of the sandbox and the command,
+// so a restart of the caller breaks no trace. Events of a time in which nobody calls Trace have no spans.
 //
 // Errors: those of reading the stream and of the collector's settings. A collector that does not answer is no
 // error. Cost: it reads the whole stored stream once, at most 32 MiB.
@@ -160,8 +160,9 @@ func (s *spans) send(e events.Event, name string, span trace.SpanID, begin, end 
 	s.sendAt(e.Number(), e, name, span, begin, end, why, list...)
 }
 
-// sendAt sends an OpenTelemetry span in the trace of the event e, unless the event with this number came
-// before [Trace] was called. why is the text of the failure; "" means success.
+// sendAt sends an OpenTelemetry span called name, from begin to end, in the trace of the event e, unless the
+// event with this number came before [Trace] was called. why is the text of the failure; "" means success.
+// list are the span's attributes.
 func (s *spans) sendAt(number uint64, e events.Event, name string, span trace.SpanID, begin, end time.Time, why string, list ...attribute.KeyValue) {
 	if number <= s.old {
 		return

@@ -30,7 +30,8 @@ import (
 // Protocol is the name of the WebSocket subprotocol of terminals, which a client may ask for.
 const Protocol = "snapfs.terminal.v1"
 
-// Bounds of a terminal's session with a client: sizes of messages and waiting input, and times.
+// Bounds of a terminal's session with a client: sizes of messages and waiting input, and times. The session
+// ends when the client exceeds one.
 const (
 	maxMessage = 256 << 10 // bytes of a caller's message
 	maxInput   = 1 << 20   // bytes of input that the command has not read

@@ -21,7 +21,7 @@ import (
 )
 
 // maxEvent is the largest length in bytes of a line that reports a change in a watched directory. The line
-// comes from a process in the sandbox and is not trusted.
+// comes from a process in the sandbox and is not trusted: a longer one ends the watch.
 const maxEvent = 1 << 16
 
 // A Watch receives the changes in a directory of a sandbox from a process there. A client that receives no

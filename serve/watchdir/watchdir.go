@@ -34,7 +34,8 @@ type Event struct {
 	Name []byte `json:"name,omitempty"` // any bytes
 }
 
-// maxDirectories is the largest number of directories that a recursive watch covers.
+// maxDirectories is the largest number of directories that a recursive watch covers. With more the watch
+// fails, with ErrNoSpace.
 const maxDirectories = 10_000
 
 // partial begins the names of unfinished files that package serve/files writes before it moves them into

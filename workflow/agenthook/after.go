@@ -13,8 +13,9 @@ import (
 	"github.com/snapfs/snapfs/workflow/view"
 )
 
-// postToolUse answers the hook event of a coding agent after one call of a tool. It does the same as
-// postToolBatch for an agent that has no batches, and says to the model where the result of a subagent is.
+// postToolUse answers the hook event of a coding agent after one call of a tool. Like postToolBatch, for an
+// agent that has no batches, it takes a snapshot and reports drift; it also says to the model where the
+// result of a subagent is.
 func (h *Handler) postToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	if !h.anyViews() {
 		return nil, nil
@@ -83,8 +84,8 @@ func (h *Handler) postToolBatch(ctx context.Context, ev *event) ([]byte, error) 
 	return output{Context: text}.encode(ev)
 }
 
-// compareTime bounds the comparison of the paths that may have drifted, after the search for them, so that
-// the agent's next call is not delayed.
+// compareTime is how long the paths that may have drifted, once they are found, are compared with the sandbox
+// at most, so that the agent's next call is not delayed. Then the drift is not reported.
 const compareTime = 5 * time.Millisecond
 
 // driftText returns a text for the model about the drift of the real workspace, or "" if there is none or the
@@ -117,8 +118,8 @@ func (h *Handler) driftText(ctx context.Context, e *engine.Engine, l *Lease) (st
 		"The user can bring the new content in with `snapfs refresh %s`.", l.Workspace, l.Sandbox, strings.Join(names, ", "), l.Sandbox), l.update(ctx, e, func(l *Lease) { l.Drift = found })
 }
 
-// fingerprint returns a digest of the paths in a drift report. If it is the same as after the last call, the
-// coding agent already knows the drift.
+// fingerprint returns a digest of the paths in r, which says how the real workspace has changed. If it is the
+// same as after the last call, the coding agent already knows these changes.
 func fingerprint(r compare.DriftReport) string {
 	var b strings.Builder
 	for _, p := range r.Paths {

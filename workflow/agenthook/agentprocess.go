@@ -10,7 +10,7 @@ import (
 )
 
 // agentProcess returns the process of the coding agent, which started this process as a hook: the nearest
-// ancestor that is not a shell.
+// ancestor that is not a shell, env or timeout. The sandbox's view lives as long as that process.
 func agentProcess() (proc.Process, error) {
 	pid := os.Getppid()
 	for {

@@ -23,7 +23,8 @@ const (
 )
 
 // checkpoint takes a named snapshot of an agent's sandbox after call, a call of a tool, and adds it to the
-// lease, for a later undo. A call that has a snapshot already is no error.
+// lease l, which ties the sandbox to the agent, for a later undo. A call that has a snapshot already is no
+// error.
 func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint) error {
 	call.Name = snapshotName(call.Call)
 	call.Time = time.Now()
@@ -56,9 +57,9 @@ func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint
 // everything that has changed since the last snapshot of the idle sandbox.
 const slowSnapshot = 60 * time.Millisecond
 
-// snapshot takes a named snapshot of the agent's sandbox, and reports whether that was slow. After a slow
-// one, the next is taken while the sandbox is idle for a moment. That takes constant time and leaves little
-// to copy for those that follow.
+// snapshot takes a snapshot called name of the agent's sandbox, and reports whether that was slow. After a
+// slow one, the next is taken while the sandbox is idle for a moment. That takes constant time and leaves
+// little to copy for those that follow.
 func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (slow bool, err error) {
 	if !l.Slow {
 		begin := time.Now()
@@ -145,10 +146,10 @@ const (
 )
 
 // Undo rolls a sandbox back to its checkpoint (snapshot) before the last call or turn of its coding agent,
-// and returns that checkpoint's name. Later checkpoints are removed from the lease, so that the next Undo
-// goes further back; their snapshots stay. The agent's file tools see the restored files at once. Errors:
-// errs.ErrNotFound if no agent works in the sandbox or nothing is left to undo; errs.ErrBusy while other
-// processes run in it.
+// and returns that checkpoint's name. Later checkpoints are removed from the lease, the file that lists them,
+// so that the next Undo goes further back; their snapshots stay. The agent's file tools see the restored
+// files at once. Errors: errs.ErrNotFound if no agent works in the sandbox or nothing is left to undo;
+// errs.ErrBusy while other processes run in it.
 func Undo(ctx context.Context, e *engine.Engine, sandbox string, back Back) (string, error) {
 	l, err := readLease(e.StateDir(), sandbox)
 	if err != nil {

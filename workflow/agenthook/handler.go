@@ -73,7 +73,7 @@ var errBlock = errors.New("the call cannot run in its sandbox")
 func Blocks(err error) bool { return errors.Is(err, errBlock) }
 
 // keepTime is how long a sandbox with changes stays after the end of the coding agent that worked in it,
-// unless the request for it says otherwise.
+// unless its policy sets another time (remove-after).
 const keepTime = 7 * 24 * time.Hour
 
 // worktreeCreate answers a coding agent's request for a git worktree to work in: it makes a sandbox instead,
@@ -86,9 +86,10 @@ func (h *Handler) worktreeCreate(ctx context.Context, ev *event) ([]byte, error)
 	return []byte(l.View + "\n"), nil
 }
 
-// clone makes a sandbox for a coding agent, with a lease and a view, a host directory that shows its files.
-// It is a fork of the sandbox that the session works in, or else a new one of the workspace around the
-// event's directory. worktree is the agent's name for it, or "". After an error there is no sandbox.
+// clone makes a sandbox for a coding agent, with a lease, which ties it to the agent's session, and a view, a
+// host directory that shows its files. It is a fork of the sandbox that the session works in, or else a new
+// one of the workspace around the event's directory. worktree is the agent's name for it, or "". After an
+// error there is no sandbox.
 func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease, error) {
 	owner, err := agentProcess()
 	if err != nil {

@@ -87,9 +87,10 @@ func movePatch(text, dir string, l *Lease) moved {
 
 const patchUpdate, patchMove = "*** Update File: ", "*** Move to: "
 
-// patchHead parses a line of a patch that names a file, such as "*** Add File: NAME"; ok is false for another
-// line. Programs that apply patches ignore blanks around it. But if update is set, the line is in the part of
-// a patch that updates a file, where a blank begins a line of that file.
+// patchHead parses a line of a patch that names a file, such as "*** Add File: NAME", into head, the part
+// before the name, and the name; ok is false for another line. Programs that apply patches ignore blanks
+// around the line. But if update is set, the line is in the part of a patch that updates a file, where a
+// blank begins a line of that file.
 func patchHead(line string, update bool) (head, name string, ok bool) {
 	if update && !strings.HasPrefix(line, "***") {
 		return "", "", false

@@ -26,13 +26,16 @@ import (
 	"github.com/snapfs/snapfs/workflow/view"
 )
 
-// previewAge is how long the text of a preview waits for the agent to ask again.
+// previewAge is how long the text of a preview, the effects of a shell command that snapfs first ran in a
+// throw-away clone, waits for the agent to call the tool again. An older text is removed.
 const previewAge = 5 * time.Minute
 
-// previewDir is the directory, in the state directory, of the texts of previews that the person has not seen yet.
+// previewDir is the directory, in the state directory, of the texts of previews (the effects of an agent's
+// shell commands in a throw-away clone) that the person has not seen yet.
 const previewDir = "previews"
 
-// askAgain follows the text of a preview, for the model of the coding agent.
+// askAgain follows the text of a preview, a command's effects in a throw-away clone, in the reply to the
+// model of the coding agent, so that the model calls the tool again and the person sees the effects.
 const askAgain = "\n\nThe command has not run on the real files, and nobody has refused it. To run it, call the tool again with the same command: " +
 	"the user then sees these effects and decides."
 
@@ -81,13 +84,15 @@ func (h *Handler) ownCommand(ev *event, l *Lease) (string, error) {
 	return h.unwrap(command, ev, l)
 }
 
-// previewPath returns the path of the text of a preview of command in the event's session and directory.
+// previewPath returns the path of the file with the text of a preview, the effects of command in a throw-away
+// clone. The event's session and directory are a part of the file's name.
 func (h *Handler) previewPath(ev *event, command string) string {
 	sum := sha256.Sum256([]byte(ev.Session + "\x00" + ev.Dir + "\x00" + command))
 	return filepath.Join(h.State, previewDir, hex.EncodeToString(sum[:]))
 }
 
-// readPreview returns the text of the preview at path, or "" if there is none or it is too old.
+// readPreview returns the text of a preview, a command's effects in a throw-away clone, from the file at
+// path, or "" if there is none or it is too old.
 func readPreview(path string) (string, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && expiredPreview(st) {
@@ -103,10 +108,12 @@ func readPreview(path string) (string, error) {
 	return string(text), errs.With("reading a preview", path, err)
 }
 
-// expiredPreview reports whether a preview is too old to be shown; st describes its file.
+// expiredPreview reports whether the text of a preview, a command's effects in a throw-away clone, is too old
+// to be shown (previewAge); st describes its file.
 func expiredPreview(st os.FileInfo) bool { return time.Since(st.ModTime()) > previewAge }
 
-// writePreview stores the text of a preview at path, and removes those that are too old.
+// writePreview stores the text of a preview, a command's effects in a throw-away clone, at path until the
+// person sees it, and removes texts that are too old.
 func writePreview(path, text string) error {
 	dir := filepath.Dir(path)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -118,8 +125,9 @@ func writePreview(path, text string) error {
 	return catalog.ReplaceFile(path, []byte(text), false)
 }
 
-// removeExpiredPreviews removes the texts of previews that are too old from the directory dir, which need not exist.
-// They name files of the workspace.
+// removeExpiredPreviews removes the texts of previews (commands' effects in a throw-away clone) that are too
+// old from the directory dir, which need not exist. The texts name files of the workspace, so they must not
+// stay.
 func removeExpiredPreviews(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -141,8 +149,8 @@ func removeExpiredPreviews(dir string) error {
 	return errors.Join(failures...)
 }
 
-// pendingPreview returns the text of the preview of the command in the event before a call of the shell, for the
-// question to the person, or "" if there is none.
+// pendingPreview returns the text of the preview, the effects in a throw-away clone, of the command that the
+// agent is about to run by its shell tool, for the question to the person, or "" if there is none.
 func (h *Handler) pendingPreview(ev *event) (string, error) {
 	if !isShell(ev.Tool) {
 		return "", nil
@@ -154,8 +162,8 @@ func (h *Handler) pendingPreview(ev *event) (string, error) {
 	return readPreview(h.previewPath(ev, command))
 }
 
-// preview runs command in a throw-away clone and returns a text about its effects. l is the lease of the sandbox in
-// which the event's session works, or nil.
+// preview runs command in a throw-away clone and returns a text about its effects. l ties the sandbox in
+// which the event's session works to the agent; nil for a session without a sandbox.
 func (h *Handler) preview(ctx context.Context, ev *event, l *Lease, command string) (text string, err error) {
 	e, err := h.Open(ctx)
 	if err != nil {
@@ -200,12 +208,14 @@ func (h *Handler) presentLease(ev *event) (*Lease, error) {
 	return h.sessionLease(ev.Session)
 }
 
-// inFork is the shell command that runs the command of a preview, its last argument, in a fork of a session's
-// sandbox. In the sandbox the view's path leads to the workspace, and so it does in the fork.
+// inFork is the shell command that runs the command of a preview, its last argument, in a throw-away fork of
+// a session's sandbox. In the sandbox the path of the view, a host directory that shows the sandbox's files,
+// leads to the workspace, and so it does in the fork.
 const inFork = `mkdir -p "${1%/*}" && ln -sfn "$2" "$1" && cd "$3" && shift 3 && exec "$@"`
 
-// startPreview starts command in a throw-away clone without a network: a fork of the sandbox of l, or a new
-// sandbox of the workspace around the event's directory if l is nil. The command has no input, and its output goes nowhere.
+// startPreview starts command in a throw-away clone without a network: a fork of the sandbox to which the
+// lease l ties the session, or a new sandbox of the workspace around the event's directory if l is nil. The
+// command has no input, and its output goes nowhere.
 func (h *Handler) startPreview(ctx context.Context, e *engine.Engine, ev *event, l *Lease, command string) (*engine.Session, error) {
 	// What a command does in a network cannot be thrown away, and nobody has permitted it yet.
 	bound := func(p *catalog.Policy) {
@@ -252,14 +262,17 @@ func (h *Handler) unwrap(command string, ev *event, l *Lease) (string, error) {
 	return inside, nil
 }
 
-// Bounds of a preview's text: the number of paths in the workspace, outside of it, and of network accesses.
+// Bounds of the text of a preview, a command's effects in a throw-away clone: the number of changed paths in
+// the workspace, of those outside of it, and of network accesses. It counts further paths only.
 const (
 	previewInside  = 20
 	previewOutside = 8
 	previewRefused = 5
 )
 
-// previewText returns the text for the person about the effects c of a command that ran in a clone of what.
+// previewText returns the text for the person about the effects c of a command that ran in a throw-away clone
+// of what, such as "the sandbox t1". s is the session in the clone, st the command's exit status and took its
+// duration.
 func previewText(what string, s *engine.Session, st isolate.Status, took time.Duration, c *compare.Changes) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "snapfs ran this command in a throw-away copy of %s, network %s: ", pathlist.Printable(what), s.Record.Policy.Network)
@@ -303,7 +316,8 @@ func previewText(what string, s *engine.Session, st isolate.Status, took time.Du
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// rowsText appends a table of at most most changed paths to the text of a preview.
+// rowsText appends a table of at most most changed paths to the text of a preview, a command's effects in a
+// throw-away clone, and the number of further paths.
 func rowsText(b *strings.Builder, rows []report.Row, most int) error {
 	rows = report.Fold(rows, most)
 	shown := rows[:min(len(rows), most)]
@@ -316,7 +330,8 @@ func rowsText(b *strings.Builder, rows []report.Row, most int) error {
 	return nil
 }
 
-// refusedText appends the network accesses of a preview's command that were refused to its text.
+// refusedText appends to the text of a preview, a command's effects in the throw-away clone of s, the network
+// accesses of the command that were refused.
 func refusedText(b *strings.Builder, s *engine.Session) {
 	refused := slices.DeleteFunc(slices.Clone(s.Refused), func(r egress.RefusedAccess) bool { return r.Failed })
 	if len(refused) == 0 && s.Unreached {

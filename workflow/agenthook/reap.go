@@ -45,8 +45,8 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 }
 
 // strayViews returns the views, host directories that show agents their sandboxes, in dir that belong to none
-// of leases. It reads the directory before the leases: another session's lease is saved before its view is
-// made, so a view that was found has its lease by then.
+// of leases, the files that tie sandboxes to agents. It reads the directory before the leases: another
+// session's lease is saved before its view is made, so a view that was found has its lease by then.
 func strayViews(dir string, leases func() []*Lease) (stray []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if len(entries) == 0 {
@@ -67,8 +67,9 @@ func strayViews(dir string, leases func() []*Lease) (stray []string, err error) 
 	return stray, err
 }
 
-// release ends an agent's use of the sandbox of l: it closes the view, and removes the sandbox if nothing was
-// changed in it and nothing runs in it. Otherwise the sandbox stays, with an ended lease.
+// release ends an agent's use of a sandbox, to which the lease l ties it: it closes the view, the host
+// directory that shows the sandbox, and removes the sandbox if nothing was changed in it and nothing runs in
+// it. Otherwise the sandbox stays, with an ended lease.
 func release(ctx context.Context, e *engine.Engine, l *Lease) error {
 	if err := view.Close(ctx, e, l.view()); err != nil {
 		return err
@@ -84,8 +85,9 @@ func release(ctx context.Context, e *engine.Engine, l *Lease) error {
 }
 
 // removeUnchanged removes a sandbox if it has no change, neither now nor in a snapshot: after an undo, later
-// snapshots still have some. It waits at most for patience until processes that are about to end have ended.
-// Errors: errs.ErrBusy if processes continue to run, and the sandbox stays; errs.ErrNotFound.
+// snapshots still have some. removed is false for one with changes. It waits at most for patience until
+// processes that are about to end have ended. Errors: errs.ErrBusy if processes continue to run, and the
+// sandbox stays; errs.ErrNotFound.
 func removeUnchanged(ctx context.Context, e *engine.Engine, sandbox string, patience time.Duration) (removed bool, err error) {
 	rec, err := e.Catalog().Get(sandbox)
 	if err != nil {

@@ -92,9 +92,9 @@ func codex() kit {
 	}
 }
 
-// adaptCodex sets in Codex's settings what holds in a sandbox. Codex's own sandbox cannot work inside another one,
-// which does the same. Its connections by WebSocket cannot be read by the network proxy, and without them it does
-// not try.
+// adaptCodex changes settings, Codex's main settings, for a sandbox. Codex's own sandbox, which cannot work
+// inside another one, is switched off. So are its connections by WebSocket, which the network proxy cannot
+// read. address is the URL of another server than OpenAI's, or "".
 func adaptCodex(settings map[string]any, address string) {
 	settings["sandbox_mode"] = "danger-full-access"
 	if _, own := settings["model_provider"]; own {

@@ -23,7 +23,7 @@ func (s *Session) Furnish(ctx context.Context, e *engine.Engine, name string) er
 	})
 }
 
-// pack writes a tar archive to w, with the directory dir and the files below it.
+// pack writes a tar archive to w with files, the copies of an agent's settings, below the directory dir.
 func pack(w io.Writer, dir string, files []file) error {
 	archive := tar.NewWriter(w)
 	made := map[string]bool{}
@@ -46,7 +46,8 @@ func pack(w io.Writer, dir string, files []file) error {
 	return archive.Close()
 }
 
-// packDirs adds the directory dir and those above it to the archive, each once. made holds those that it has.
+// packDirs adds the directory dir and those above it to the archive of an agent's settings, each once. made
+// holds the directories that the archive has already.
 func packDirs(archive *tar.Writer, dir string, made map[string]bool) error {
 	if dir == "." || made[dir] {
 		return nil

@@ -17,7 +17,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// fileOf returns the absolute path of the file that may hold the key k, or "" for a key without one.
+// fileOf returns the absolute path, on the host, of the file that may hold the agent's key k, or "" for a key
+// that comes from a variable.
 func (s *Session) fileOf(k key) string {
 	switch {
 	case k.file == "":
@@ -28,8 +29,9 @@ func (s *Session) fileOf(k key) string {
 	return filepath.Join(s.config, k.file)
 }
 
-// broker adds the agent's keys to the policy as secrets. given holds the variables that secrets of the profile
-// provide already, which stay.
+// broker adds the agent's keys to the policy p as secrets, which the network proxy inserts into requests.
+// given holds the variables that secrets of the profile provide already, which stay. Errors: errs.ErrNotFound
+// if the host has no key.
 func (s *Session) broker(p *catalog.Policy, given map[string]bool) error {
 	found := false
 	var reasons []string
@@ -63,8 +65,9 @@ func (s *Session) broker(p *catalog.Policy, given map[string]bool) error {
 	return nil
 }
 
-// secret returns the description of the key k if the host has it, or nil and the reason where a file exists
-// without it. Errors: errs.ErrInvalid for a key that has expired.
+// secret returns the description of the agent's key k as a secret for the sandbox's policy. It returns nil if
+// the host has no such key, with why it is missing if its file exists. Errors: errs.ErrInvalid for a key that
+// has expired.
 func (s *Session) secret(k key) (one *catalog.Secret, why string, err error) {
 	one = &catalog.Secret{Name: k.name, As: k.as, Hosts: []string{k.host + ":443"}}
 	if k.variable != "" {
@@ -91,8 +94,9 @@ func (s *Session) secret(k key) (one *catalog.Secret, why string, err error) {
 	return one, "", nil
 }
 
-// expired reports whether the time at the place field of the JSON file at path, in milliseconds since 1970, is in
-// the past. It is false for a file without such a time.
+// expired reports whether an agent's key has expired: whether the time in the JSON file at path, at the place
+// field (names separated by dots) and in milliseconds since 1970, is in the past. It is false for a file
+// without such a time.
 func expired(path, field string) bool {
 	if field == "" {
 		return false

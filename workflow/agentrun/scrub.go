@@ -12,10 +12,11 @@ import (
 // names the command lines that it removed as a whole, such as mcp_servers.x.args.
 type scrubber struct{ left []string }
 
-// scrub returns a decoded value of an agent's settings without what may be a credential: members and variables
-// whose names say so, headers of requests, and texts that a variable of a sandbox may not have either, such as a URL
-// with a password. References such as {env:NAME} stay, since the agent resolves them in the sandbox. where is the
-// place of the value in its file. It reports false for a value that would be wrong without its credential.
+// scrub returns a decoded value of an agent's settings without what may be a credential: members and
+// variables whose names say so, headers of requests, and texts that a variable of a sandbox may not have
+// either, such as a URL with a password. References such as {env:NAME} stay, since the agent resolves them in
+// the sandbox. where is the place of the value in its file, such as mcp_servers.x. scrub reports false for a
+// value that would be wrong without its credential.
 func (c *scrubber) scrub(where string, value any) (any, bool) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -55,8 +56,9 @@ func (c *scrubber) scrub(where string, value any) (any, bool) {
 	return value, true
 }
 
-// isCommandLine reports whether the member called name is a command, or the arguments of one, that may hold a
-// credential. Such a command does something else without one of its arguments, so it is left out as a whole.
+// isCommandLine reports whether the member called name of an agent's settings, with this value, is a command,
+// or the arguments of one, that may hold a credential. Such a command does something else without one of its
+// arguments, so the member is left out of the sandbox's copy as a whole.
 func isCommandLine(name string, value any) bool {
 	if name != "args" && name != "command" {
 		return false
@@ -70,7 +72,8 @@ func isCommandLine(name string, value any) bool {
 	return false
 }
 
-// fieldsOf returns the words of a command that is one text, without quotes around them.
+// fieldsOf returns the words of a command line in an agent's settings, without quotes around them, to search
+// them for credentials.
 func fieldsOf(command string) (words []any) {
 	for _, word := range strings.Fields(command) {
 		words = append(words, strings.Trim(word, `'"`))
@@ -78,8 +81,9 @@ func fieldsOf(command string) (words []any) {
 	return words
 }
 
-// secretElements says of each element of a list whether it may hold a credential: by its text, or as the value
-// that follows a flag such as --api-key or --header.
+// secretElements reports for each element of list, in an agent's settings, whether it may hold a credential:
+// by its text, or as the value that follows a flag such as --api-key or --header. Such elements are left out
+// of the sandbox's copy.
 func secretElements(list []any) []bool {
 	secret := make([]bool, len(list))
 	after := false // a flag whose value may be a credential
@@ -96,7 +100,8 @@ func secretElements(list []any) []bool {
 	return secret
 }
 
-// isSecretFlag reports whether a word of a command line is a flag whose value, the next word, may be a credential.
+// isSecretFlag reports whether a word of a command line in an agent's settings is a flag, such as --api-key,
+// whose value, the next word, may be a credential.
 func isSecretFlag(word string) bool {
 	if !strings.HasPrefix(word, "-") || strings.Contains(word, "=") {
 		return false
@@ -124,7 +129,8 @@ func isCredential(name string, value any) bool {
 	return saysSecret(name) || holdsCredential(name)
 }
 
-// isReference reports whether a text is nothing but a reference to a variable or a file, such as ${NAME}.
+// isReference reports whether a text in an agent's settings is nothing but a reference to a variable or a
+// file, such as ${NAME}, so that it holds no credential itself.
 func isReference(text string) bool {
 	if inner, ok := strings.CutSuffix(text, "}"); ok {
 		for _, start := range []string{"{env:", "{file:", "${"} {
@@ -137,7 +143,8 @@ func isReference(text string) bool {
 	return ok && isVariable(rest) // a password may begin with a dollar sign
 }
 
-// nameAtEnd returns the name of a variable, a flag or a parameter with which a text ends, or "".
+// nameAtEnd returns the name of a variable, a flag or a parameter with which a text ends, or "". Before an
+// equals sign in an agent's settings it is the name of the value that follows.
 func nameAtEnd(text string) string {
 	other := strings.LastIndexFunc(text, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-' && r != '.'
@@ -145,22 +152,25 @@ func nameAtEnd(text string) string {
 	return text[other+1:]
 }
 
-// isVariable reports whether a text may be the name of an environment variable.
+// isVariable reports whether a text in an agent's settings may be the name of an environment variable, and so
+// no credential.
 func isVariable(text string) bool {
 	return text != "" && text == strings.ToUpper(text) && text == nameAtEnd(text) && !strings.ContainsAny(text, ".-")
 }
 
-// namesVariable reports whether the member called name has the name of a variable as its value.
+// namesVariable reports whether the member called name of an agent's settings, such as env_key, has the name
+// of a variable as its value, and so no credential.
 func namesVariable(name string) bool { return name == "env_key" || strings.HasSuffix(name, "env_var") }
 
-// saysCount reports whether a name is that of a number of tokens, such as max_tokens.
+// saysCount reports whether the name of a member of an agent's settings is that of a number of tokens, such
+// as max_tokens, although "token" otherwise means a credential.
 func saysCount(name string) bool {
 	name = strings.ToLower(name)
 	return strings.Contains(name, "token") && slices.ContainsFunc([]string{"max", "min", "limit", "budget", "count"}, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// saysSecret reports whether a name is one that programs give to credentials, or that of a variable which a
-// sandbox does not get for its name.
+// saysSecret reports whether the name of a member of an agent's settings is one that programs give to
+// credentials, such as apiKey, or that of a variable which no sandbox gets because of its name.
 func saysSecret(name string) bool {
 	var words strings.Builder // of sessionKey, session_Key
 	for i, r := range name {
@@ -179,9 +189,9 @@ func saysSecret(name string) bool {
 	})
 }
 
-// holdsCredential reports whether a text has a user in a URL, the value of a header for a sign-in, a setting or a
-// parameter of a URL whose name says secret, such as api-key=x, or a word that begins as the keys of a known service
-// do.
+// holdsCredential reports whether a text in an agent's settings may hold a credential: a user in a URL, the
+// value of a header for a sign-in, a setting or a parameter of a URL whose name says secret, such as
+// api-key=x, or a word that begins like the keys of a known service.
 func holdsCredential(text string) bool {
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n/:=,;&?#'\"()<>", r) }) {
 		if len(word) >= 20 && slices.ContainsFunc([]string{"sk-", "ghp_", "gho_", "github_pat_", "glpat-", "npm_", "xoxb-", "xoxp-", "hf_", "AIza", "AKIA", "eyJ"}, func(start string) bool {
@@ -194,7 +204,8 @@ func holdsCredential(text string) bool {
 		len(hostfs.Environ([]string{"HOST=" + text}, nil)) == 0 // a variable that passes unless its value is a credential
 }
 
-// signsIn reports whether a text has the header Authorization, or the value of one.
+// signsIn reports whether a text in an agent's settings has the HTTP header Authorization or the value of
+// one, such as Bearer x, and so a credential.
 func signsIn(text string) bool {
 	text = strings.ToLower(text)
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n:=\"'", r) })
@@ -206,8 +217,8 @@ func signsIn(text string) bool {
 	return strings.Contains(text, "authorization:")
 }
 
-// setsSecret reports whether a text has a flag, a variable or a parameter of a URL with a name that says secret and
-// a value, such as --api-key=x.
+// setsSecret reports whether a text in an agent's settings gives a value to a flag, a variable or a parameter
+// of a URL whose name says that the value is secret, such as --api-key=x.
 func setsSecret(text string) bool {
 	for at, r := range text {
 		if r != '=' {

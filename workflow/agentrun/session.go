@@ -34,8 +34,10 @@ type Session struct {
 	address        string   // of another server, or ""
 }
 
-// Prepare returns a session of the agent called name, with these arguments, in a sandbox to be made. It finds the agent's program and changes nothing. Errors: errs.ErrInvalid (an unknown agent),
-// errs.ErrNotFound (its program is not installed, or this user has no home directory).
+// Prepare returns a session of the agent called name, with the command-line arguments args, in a sandbox to
+// be made. It finds the agent's program and changes nothing. Errors: errs.ErrInvalid (an unknown agent, or a
+// program where a sandbox does not see it), errs.ErrNotFound (its program is not installed, or this user has
+// no home directory).
 func Prepare(name string, args []string) (*Session, error) {
 	k, ok := kits()[name]
 	if !ok {
@@ -68,8 +70,9 @@ func Prepare(name string, args []string) (*Session, error) {
 	return s, nil
 }
 
-// place chooses the directory in the sandbox for the copied settings: in the home directory, or in /tmp where that
-// lies in the workspace, since a result must not hold the agent's settings.
+// place chooses the directory in the sandbox for the copy of the agent's settings: in the home directory, or
+// in /tmp if the home directory lies in workspace. The changes in the workspace are the sandbox's result,
+// which must not hold the settings.
 func (s *Session) place(workspace string) {
 	base := resolved(s.home)
 	if hostfs.Within(base, resolved(workspace)) {
@@ -78,10 +81,10 @@ func (s *Session) place(workspace string) {
 	s.inside = filepath.Join(base, copies, s.Agent)
 }
 
-// Owns reports whether a file in the sandbox is the agent's alone: a copied setting, or what the agent stores
-// beside the settings. Data of other programs is not, though a variable such as XDG_DATA_HOME leads them to a
-// directory next to the settings; link says that the file is a symbolic link, as those to their real data are.
-// Call Owns after [Session.Confine].
+// Owns reports whether the file at path in the sandbox is the agent's alone: a copied setting, or a file that
+// the agent stores beside the settings. Data of other programs is not, though a variable such as
+// XDG_DATA_HOME leads them to a directory next to the settings; link says that the file is a symbolic link,
+// as those to their real data are. Call Owns after [Session.Confine].
 func (s *Session) Owns(path string, link bool) bool {
 	shared := []string{s.inside} // directories in which other programs have theirs
 	for _, name := range s.kit.programs {
@@ -156,7 +159,8 @@ func (s *Session) Confine(p *catalog.Policy, workspace string) error {
 	return s.broker(p, given)
 }
 
-// private returns the places of the agent's real configuration on the host.
+// private returns the host's paths of the agent's real configuration, which may hold credentials. The sandbox
+// does not see them.
 func (s *Session) private() []string {
 	all := []string{s.config}
 	for _, place := range s.kit.hidden {
@@ -170,8 +174,9 @@ func (s *Session) private() []string {
 	return all
 }
 
-// without returns list, the values of the policy's setting what, without those that drop reports. The policy's
-// profile then does not name them as used either.
+// without returns list, the values of the setting of the policy p called what (such as "env"), without those
+// for which drop returns true. It also removes these from the list of the settings that p took from its
+// profile.
 func (s *Session) without(p *catalog.Policy, what string, list []string, drop func(string) bool) (kept []string) {
 	for _, one := range list {
 		if !drop(one) {
@@ -194,7 +199,8 @@ func (s *Session) without(p *catalog.Policy, what string, list []string, drop fu
 	return kept
 }
 
-// noKey returns the error that the agent has no key on this host, with the places where it may be.
+// noKey returns the ErrNotFound that the agent has no key on this host. Its text has the variables and files
+// that may hold one, and reasons, which say why a file did not.
 func (s *Session) noKey(reasons []string) error {
 	var variables, files []string
 	for _, k := range s.kit.keys {

@@ -19,7 +19,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/agentsetup"
 )
 
-// Bounds of what is copied of an agent's settings: of one file, and of all together.
+// Bounds, in bytes, of what is copied of an agent's settings into a sandbox: a larger file is left out, with
+// a notice, and settings that are larger all together are an error.
 const (
 	maxFile = 4 << 20
 	maxAll  = 64 << 20
@@ -33,8 +34,9 @@ type file struct {
 	mode int64
 }
 
-// settings returns the agent's settings without credentials. It leaves out files that may hold one and notes
-// that for the person.
+// settings returns the files of the agent's settings, without credentials, for the copy in the sandbox. It
+// leaves out files that may hold one and adds a notice for the person. Errors: errs.ErrInvalid for more than
+// 64 MiB.
 func (s *Session) settings() (files []file, err error) {
 	all := 0
 	config := resolved(s.config)
@@ -68,9 +70,10 @@ func (s *Session) settings() (files []file, err error) {
 	return s.addGenerated(files)
 }
 
-// copyOf returns the copy of the file called name of the settings, which lies at path and is the entry d of its
-// directory. config is the directory of the configuration without symbolic links. The result is nil for what is not
-// copied; the error is [fs.SkipDir] for a directory of which nothing is.
+// copyOf returns the copy, for the sandbox, of the file called name of the agent's settings, which lies at
+// path and is the entry d of its directory. config is the directory of the settings without symbolic links.
+// The result is nil for a file that is not copied; the error is [fs.SkipDir] for a directory of which nothing
+// is copied.
 func (s *Session) copyOf(config, name, path string, d fs.DirEntry) (*file, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -122,7 +125,8 @@ func (s *Session) targetOf(config, real string) (name string, copied bool) {
 	return name, err == nil && slices.ContainsFunc(s.kit.copied, func(entry string) bool { return hostfs.Within(name, entry) })
 }
 
-// resolved returns path without symbolic links, or path itself where it does not exist.
+// resolved returns path without symbolic links, or path itself if it does not exist. Two paths are compared
+// in this form.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -130,14 +134,16 @@ func resolved(path string) string {
 	return path
 }
 
-// leave notes for the person that a file of the settings is not copied.
+// leave adds a notice for the person that the file called name of the agent's settings, or a part of it, is
+// not copied into the sandbox, because of why.
 func (s *Session) leave(name, why string) {
 	s.Notices = append(s.Notices, "not copied: "+filepath.Join(s.config, name)+": "+why)
 }
 
-// read returns the content of a file of the settings, without the hooks of snapfs agent install: inside a sandbox
-// they cannot run. name is the name in the configuration, and path the file itself. The content is nil for a file
-// that only has such hooks, and for one from which they cannot be removed.
+// read returns the content of a file of the agent's settings, without the hooks (commands at events) that
+// snapfs agent install has added: inside a sandbox they cannot run. name is the file's name in the
+// configuration, and path the file itself. The content is nil for a file that only has such hooks, and for
+// one from which they cannot be removed.
 func (s *Session) read(name, path string) ([]byte, error) {
 	setup := agentsetup.Setup{Agent: s.Agent}
 	hooked, err := setup.Path()
@@ -155,14 +161,16 @@ func (s *Session) read(name, path string) ([]byte, error) {
 	return edit.After, nil
 }
 
-// holdsKeys reports whether a file is called as those that hold keys.
+// holdsKeys reports whether a file of an agent's settings has a name that files with keys have, such as .env
+// or id_rsa. Such a file is not copied into a sandbox.
 func holdsKeys(name string) bool {
 	base := strings.ToLower(filepath.Base(name))
 	return base == ".env" || strings.HasPrefix(base, "id_") || slices.ContainsFunc([]string{".pem", ".key", ".p12", ".env"}, func(end string) bool { return strings.HasSuffix(base, end) })
 }
 
-// clean returns a file of the settings without credentials. name is its name, and target that of the file itself if
-// the name is a link. It reports false for a file that is left out.
+// clean returns data, a file of the agent's settings, without credentials. name is the file's name, and
+// target that of the file that name, if it is a link, leads to. It returns false for a file that is left out
+// of the sandbox, after a notice for the person.
 func (s *Session) clean(name, target string, data []byte) ([]byte, bool) {
 	if holdsKeys(name) || holdsKeys(target) {
 		s.leave(name, "files of this name hold keys")
@@ -209,7 +217,8 @@ func (s *Session) scrub(name string, value any) any {
 	return clean
 }
 
-// cleanJSON returns a JSON file without credentials.
+// cleanJSON returns data, the JSON file called name of the agent's settings, without credentials. It drops
+// comments. Errors: data is not JSON.
 func (s *Session) cleanJSON(name string, data []byte) ([]byte, error) {
 	plain, err := hujson.Standardize(data) //nolint:misspell // the library's name
 	if err != nil {
@@ -222,7 +231,8 @@ func (s *Session) cleanJSON(name string, data []byte) ([]byte, error) {
 	return json.MarshalIndent(s.scrub(name, value), "", "  ")
 }
 
-// cleanTOML returns a TOML file without credentials. In the agent's main settings it sets what a sandbox needs.
+// cleanTOML returns data, the TOML file called name of the agent's settings, without credentials. In the
+// agent's main settings it also changes values that cannot work in a sandbox. Errors: data is not TOML.
 func (s *Session) cleanTOML(name string, data []byte) ([]byte, error) {
 	value := map[string]any{}
 	if err := toml.Unmarshal(data, &value); err != nil {
@@ -237,7 +247,8 @@ func (s *Session) cleanTOML(name string, data []byte) ([]byte, error) {
 	return toml.Marshal(value)
 }
 
-// addGenerated adds to the settings the files that this package writes itself.
+// addGenerated adds to files, the copies of the agent's settings, the file that this package writes itself:
+// the answers to the agent's first questions, or main settings for a sandbox if the person has none.
 func (s *Session) addGenerated(files []file) ([]file, error) {
 	switch {
 	case s.kit.state != "":

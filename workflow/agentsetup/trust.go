@@ -24,7 +24,8 @@ const (
 	Unknown   Trust = "trust unknown"
 )
 
-// trustTime bounds the wait for Codex's answer about its hooks. Its server usually answers in 0.3 s.
+// trustTime bounds the wait for Codex's answer about its hooks, after which the trust is Unknown. Its server
+// usually answers in 0.3 s.
 const trustTime = 10 * time.Second
 
 // CodexTrust asks Codex whether it runs snapfs's hooks, by its app-server (codex app-server, hooks/list). The

@@ -54,7 +54,8 @@ func unpack(r io.Reader, dir *os.Root, name string, c *Copied) error {
 	return nil
 }
 
-// A place says where a member of a tar archive goes.
+// A place describes a member of a tar archive from a sandbox while it is unpacked on the host: its header,
+// and the paths by which it is found and reported.
 type place struct {
 	h *tar.Header
 	// top is the name that the copied directory has in the archive.

@@ -58,10 +58,10 @@ func gateOf(records []audit.Record) (last gate) {
 	return last
 }
 
-// Reproduce runs the recorded checks of a verified bundle again, each in a new fork of the recorded sandbox:
-// of its base with the recorded changes. It returns the verdict on the gate. Its fault is no-base if the
-// sandbox no longer has that state, and status if a check ends with another exit status than the recorded
-// one. The checks print to out.
+// Reproduce runs the recorded checks of text, a verified evidence bundle, again, each in a new fork of the
+// recorded sandbox: of its base with the recorded changes. It returns the verdict on the gate, as these
+// checks are called. Its fault is no-base if the sandbox no longer has that state, and status if a check ends
+// with another exit status than the recorded one. The checks print to out.
 //
 // The checks are commands from the bundle: the caller calls Reproduce only if it trusts the key that signed
 // it.
@@ -97,7 +97,8 @@ func Reproduce(ctx context.Context, e *engine.Engine, text []byte, out io.Writer
 	return verdict("yes", "", fmt.Sprintf("gate reproduced: all %d checks ended as recorded, in forks of the recorded state", len(g.checks)))
 }
 
-// recordedState returns the sandbox that is still in the state of a gate, or why there is none.
+// recordedState returns the sandbox of the bundle b if it is still in the state on which the checks of g, the
+// last ones in the bundle's records, ran; else nil and the reason why not.
 func recordedState(ctx context.Context, e *engine.Engine, b *bundle.Bundle, records []audit.Record, g gate) (*catalog.Record, string) {
 	var rec *catalog.Record
 	all, _ := e.Catalog().List() // a damaged record is not this one

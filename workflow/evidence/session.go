@@ -147,7 +147,8 @@ func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) erro
 	return l.Append(bundle.Counted, map[string]any{"destinations": list, "all": int64(len(order))}, false)
 }
 
-// maxDestinations is how many network destinations one log entry counts at most, so that it stays small.
+// maxDestinations is how many network destinations one log entry lists at most, so that it stays small. Of
+// further ones it has only the number.
 const maxDestinations = 1000
 
 // An Exported is the evidence bundle of a sandbox as the bytes of a file, with the number of records and the
@@ -207,9 +208,9 @@ func (s *Store) Export(id string) (*Exported, error) {
 	return &Exported{text, len(lines), fmt.Sprintf("%x", root[:])}, err
 }
 
-// Reveal returns the digests in the evidence log of a sandbox that stand for text, such as an argument that
-// the log must not show, with their salts. With these, others can check that the log is about text. Errors:
-// errs.ErrNotFound.
+// Reveal returns the digests in the evidence log of the sandbox with this name or id that stand for text,
+// such as an argument that the log must not show, with their salts. With these, others can check that the log
+// is about text. Errors: errs.ErrNotFound.
 func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
 	id, err := s.Find(name)
 	if err != nil {

@@ -192,7 +192,8 @@ func (s *Store) Find(name string) (string, error) {
 	return found, nil
 }
 
-// lastName returns the last name that a sandbox had by its evidence log, and the time of the first entry.
+// lastName returns the last name that a sandbox had by its evidence log, and as made the time of the first
+// entry. Both are "" for a log that cannot be read.
 func lastName(l *audit.Log) (name, made string) {
 	lines, _, err := l.Lines()
 	if err != nil {

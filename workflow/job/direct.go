@@ -17,7 +17,8 @@ import (
 // partOfIt explains the end of a job that was cancelled while it ran without a sandbox.
 const partOfIt = "it ran without a sandbox, and may have done a part of its work"
 
-// whyDirect returns the reason for which a job runs without a sandbox, by the profile alone, or "".
+// whyDirect returns the reason for which a job runs without a sandbox, by its profile and the effects that
+// its submitter declared, or "". A job with a check, stages or a self-test always has a sandbox.
 func (s *Spec) whyDirect() string {
 	if len(s.Check) > 0 || s.Then == Stages || s.Policy.Prove {
 		return ""
@@ -25,8 +26,9 @@ func (s *Spec) whyDirect() string {
 	return s.Policy.Direct.Why(s.Command, s.Effects)
 }
 
-// direct returns the reason for which this job runs without a sandbox now, by its profile and by the site's
-// policy, which may have changed since it was submitted, or "". Errors: those of policy.ReadSite.
+// direct returns the reason for which this job runs without a sandbox now, by its profile and by the
+// administrator's policy for this host, which may have changed since it was submitted, or "". Errors: those
+// of policy.ReadSite.
 func (l *locked) direct() (string, error) {
 	if l.whyDirect() == "" {
 		return "", nil
@@ -77,8 +79,8 @@ func (w *Worker) runDirect(ctx context.Context, l *locked, why string) error {
 	return w.Store.finish(after, l, Failed, textOf(err))
 }
 
-// onHost runs the command of a job to its end in the real workspace. Its output, at most as much as the disk
-// holds, goes where that of a command in a sandbox would. Errors: those of [run.Group].
+// onHost runs the command of a job to its end in the real workspace. Its output goes to the file 1.out in the
+// job's output directory, like that of a command in a sandbox. Errors: those of [run.Group].
 func (w *Worker) onHost(ctx context.Context, l *locked) error {
 	dir := w.Store.OutputDir(l.Number)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

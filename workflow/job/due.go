@@ -94,9 +94,9 @@ func (s *Store) onChange(t *storedTrigger) error {
 	return err
 }
 
-// stateOf returns a digest of the files that pattern matches, made of the data of their inodes, and the
-// newest change time. By it a trigger notices changed files. Symbolic links are not followed. Files that
-// cannot be read are left out.
+// stateOf returns a digest of the files of the workspace that pattern matches, made of the data of their
+// inodes, and the newest change time. By it a trigger, which submits jobs automatically, notices changed
+// files. Symbolic links are not followed. Files that cannot be read are left out.
 func stateOf(workspace, pattern string) (state string, newest time.Time, err error) {
 	hash := sha256.New()
 	err = filepath.WalkDir(startOf(workspace, pattern), func(path string, d fs.DirEntry, err error) error {
@@ -123,8 +123,8 @@ func stateOf(workspace, pattern string) (state string, newest time.Time, err err
 	return hex.EncodeToString(hash.Sum(nil)), newest, err
 }
 
-// startOf returns the deepest directory, or the file, that contains everything that pattern, a trigger's
-// pattern of files, matches. Only that is searched for changes.
+// startOf returns the deepest directory, or the file, that contains everything in workspace that pattern
+// matches. A trigger, which submits a job when such files change, searches only that.
 func startOf(workspace, pattern string) string {
 	if !filepath.IsAbs(pattern) {
 		if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {

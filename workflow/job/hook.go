@@ -16,11 +16,12 @@ import (
 )
 
 const (
-	// skew is how far the time in a request to a webhook may be from this host's time. An older request may
-	// be a repetition by somebody else.
+	// skew is how far the time in a request to a webhook may be from this host's time. An older request is
+	// refused, because it may be a repetition by somebody else.
 	skew = 5 * time.Minute
-	// mostUsed is how many requests a webhook accepts within the time skew. mostOpen is how many jobs that it
-	// submitted may be unfinished at the same time.
+	// mostUsed is how many requests a webhook accepts within twice the time skew, in which they could be
+	// repeated. mostOpen is how many jobs that it submitted may be unfinished at the same time. Beyond
+	// either, a request fails with ErrBusy.
 	mostUsed = 1000
 	mostOpen = 100
 )
@@ -100,8 +101,8 @@ func (s *Store) use(t *storedTrigger, id string) error {
 	return nil
 }
 
-// verify reports whether signature is valid for a webhook's request with this body at now. Its duration does
-// not depend on how much of the signature is right. id is the valid signature.
+// verify reports whether signature is valid for a webhook's request with this body at now, by the webhook's
+// secret. Its duration does not depend on how much of the signature is right. id is the valid signature.
 func verify(secret, signature string, body []byte, now time.Time) (id string, ok bool) {
 	stamp, given, found := strings.Cut(strings.TrimPrefix(signature, "t="), ",v1=")
 	mac := hmac.New(sha256.New, []byte(secret))

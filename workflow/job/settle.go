@@ -76,9 +76,9 @@ func (s *Store) promote(ctx context.Context, l *locked) error {
 	return s.finish(ctx, l, Done, "")
 }
 
-// finish ends a job, a submitted command, in the given state and removes its sandbox. It stores the state
-// first. If the process is killed in between, the job does not begin again, and the next worker removes the
-// sandbox.
+// finish ends a job, a submitted command, in the given state, with the explanation why, and removes its
+// sandbox. It stores the state first. If the process is killed in between, the job does not begin again, and
+// the next worker removes the sandbox.
 func (s *Store) finish(ctx context.Context, l *locked, state State, why string) error {
 	if err := l.become(state, why); err != nil {
 		return err

@@ -61,7 +61,7 @@ type used struct {
 const (
 	triggersDir = "triggers"
 	// shortestEvery is the shortest time between two jobs that the schedule of a trigger, which submits jobs
-	// automatically, may have.
+	// automatically, may have. A shorter one is ErrInvalid.
 	shortestEvery = time.Second
 	mostTriggers  = 1000
 )

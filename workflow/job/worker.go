@@ -231,8 +231,9 @@ func (w *Worker) request(l *locked) race.Request {
 	return r
 }
 
-// judge stores how a job's command and check ended, and continues with the result if the check passed. The
-// job ran as the only attempt of the race contest.
+// judge stores how a job's command and check ended, and continues with the result if the check passed.
+// contest is the finished race, package race's run of commands in sandboxes, with the job as its only
+// attempt.
 func (w *Worker) judge(ctx context.Context, l *locked, contest *race.Race) error {
 	a := contest.Attempts[0]
 	if a.Ended != nil {

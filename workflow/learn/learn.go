@@ -22,7 +22,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// maxPasses is how often at most [Of] runs a command to learn its profile. After each run it allows the
+// maxPasses is how often at most [Run] runs a command to learn its profile. After each run it allows the
 // network destinations that were refused, until none is refused any more.
 const maxPasses = 10
 
@@ -34,7 +34,7 @@ const unused = "learn.invalid:1"
 const hostName = "host.snapfs"
 
 // A Learned lists the network destinations, programs and writable paths that a command used, and the profile
-// made of them. [Of] makes it.
+// made of them. [Run] makes it.
 type Learned struct {
 	Command []string `json:"command"`
 	// Status is the exit status of the last run, and Passes the number of runs.
@@ -91,8 +91,9 @@ func Run(ctx context.Context, e *engine.Engine, req hostfs.Request, command engi
 	}
 }
 
-// withRefused returns rules with those that allow the refused destinations. This host, its own network and
-// the metadata service of a cloud machine stay refused: they have what no install script should get.
+// withRefused returns rules, the network rules of a run of the command to learn from, with rules added for
+// the destinations that this run was refused. This host, its own network and the metadata service of a cloud
+// machine stay refused: they have what no install script should get.
 func withRefused(rules []string, refused []egress.RefusedAccess) []string {
 	rules = slices.Clone(rules)
 	for _, r := range refused {
@@ -110,7 +111,8 @@ func withRefused(rules []string, refused []egress.RefusedAccess) []string {
 	return rules
 }
 
-// fill fills in l from a session whose command has ended.
+// fill fills in l, the rules of the profile to be learned, by what the command of the session s used until
+// its end: paths, programs and network destinations.
 func (l *Learned) fill(ctx context.Context, e *engine.Engine, s *engine.Session) error {
 	changes, err := e.Compare.Changes(ctx, s.Record)
 	if err != nil {
@@ -148,7 +150,8 @@ func hostOf(name string, addr netip.Addr) string {
 	return addr.String()
 }
 
-// setNet sets l.Net to the destinations that were connected to, and the names that were only looked up.
+// setNet sets l.Net, the network rules of the learned profile, to the destinations to which the command in
+// the sandbox called name connected, and the names that it only looked up, with port 443.
 func (l *Learned) setNet(e *engine.Engine, name string) error {
 	list, err := e.Supervise.NetworkEvents(name)
 	if err != nil {
@@ -180,10 +183,12 @@ func (l *Learned) setNet(e *engine.Engine, name string) error {
 	return nil
 }
 
-// alwaysWritable are directories of a sandbox's own, where every command may write.
+// alwaysWritable are directories of a sandbox's own, where every command may write, so that a learned profile
+// does not list them.
 var alwaysWritable = []string{"/tmp", "/dev", "/run"}
 
-// createdIn returns the paths of changes that did not exist before.
+// createdIn returns the absolute paths in changes that the learned command created: those that did not exist
+// before.
 func createdIn(changes *compare.Changes) map[string]bool {
 	created := map[string]bool{}
 	for _, p := range changes.Parts {
@@ -196,8 +201,9 @@ func createdIn(changes *compare.Changes) map[string]bool {
 	return created
 }
 
-// setWritable sets l.Writable to the paths that must be writable for these changes: a changed file, and the
-// directory of a name that was created or removed. created are the paths that did not exist before.
+// setWritable sets l.Writable to the paths that a profile must make writable for the command's changes: a
+// changed file, and the directory of a name that was created or removed. created are the paths that did not
+// exist before.
 func (l *Learned) setWritable(changes *compare.Changes, created map[string]bool) {
 	for _, p := range changes.Parts {
 		for _, c := range p.Changes {
@@ -217,7 +223,8 @@ func (l *Learned) setWritable(changes *compare.Changes, created map[string]bool)
 	l.Writable = outermost(l.Writable)
 }
 
-// noteNotLearned adds a text to l.NotLearned once.
+// noteNotLearned adds text, about something that the command used and for which the learned profile has no
+// rule, to l.NotLearned once, for the person.
 func (l *Learned) noteNotLearned(text string) {
 	if !slices.Contains(l.NotLearned, text) {
 		l.NotLearned = append(l.NotLearned, text)
@@ -246,8 +253,9 @@ func outermost(paths []string) []string {
 	return list
 }
 
-// setPrograms sets l.Programs to the rules for these programs. One that the command made itself cannot be
-// named before it exists: its directory is.
+// setPrograms sets l.Programs to the profile's rules that allow programs, the paths that the learned command
+// executed. A program that the command made itself, one of made, cannot be named before it exists: the rule
+// names its directory.
 func (l *Learned) setPrograms(programs []string, made map[string]bool) {
 	for _, p := range programs {
 		rule := p

@@ -37,7 +37,8 @@ func hunkOf(q Question) (h Hunk, ok bool, err error) {
 	return Hunk{ID: hex.EncodeToString(sum[:12]), Path: q.Path, Text: text.String()}, true, nil
 }
 
-// maxHunks is how many hunks [Hunks] lists at most.
+// maxHunks is how many hunks, parts of the changes of text files, [Hunks] lists at most. With more it returns
+// ErrInvalid.
 const maxHunks = 10_000
 
 // Hunks lists the hunks of the changed text files of the sandbox called name, or of those that the patterns of
@@ -56,8 +57,9 @@ func Hunks(ctx context.Context, e *engine.Engine, name string, only []string) (l
 	return list, err
 }
 
-// asker returns an Asker that answers by the choice, and takes all that the choice does not name. missing
-// returns an error if the sandbox called name has not each chosen hunk, or no hunk of a named file, any more.
+// asker returns an Asker that answers the questions which changes to promote by the choice, and takes all
+// that the choice does not name. missing, called after the last question, returns an error if the sandbox
+// called name has not each chosen hunk, or no hunk of a named file, any more.
 func (c Choice) asker(name string) (ask Asker, missing func() error) {
 	open, asked := map[string]map[string]bool{}, map[string]bool{}
 	for path, ids := range c {
@@ -92,13 +94,15 @@ func (c Choice) asker(name string) (ask Asker, missing func() error) {
 // errChanged is the cause of an error about a hunk that a person chose and that the sandbox no longer has.
 var errChanged = errors.New("the sandbox has not all chosen hunks any more; list the hunks again")
 
-// errNothing is the error of a promotion of hunks for which the person chose none.
+// errNothing is the error of a promotion of hunks from the sandbox called name for which the person chose
+// none.
 func errNothing(name string) error {
 	return errs.New("picking hunks", name, errs.ErrInvalid, "nothing is chosen")
 }
 
-// Plan returns the plan of the promotion that [PromoteChosen] carries out. It changes nothing. Errors:
-// ErrDrifted if a chosen hunk is not there any more; those of [reconcile.Reconciler.PlanOf].
+// Plan returns the plan of the promotion, from the sandbox called name, that [PromoteChosen] carries out. It
+// changes nothing. Errors: ErrDrifted if a chosen hunk is not there any more; those of
+// [reconcile.Reconciler.PlanOf].
 func Plan(ctx context.Context, e *engine.Engine, name string, o reconcile.PlanOptions, c Choice) (plan *reconcile.Plan, err error) {
 	ask, missing := c.asker(name)
 	err = picking(ctx, e, name, o.Only, ask, func(p *picker) error {

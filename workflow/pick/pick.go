@@ -104,9 +104,9 @@ func promotePicked(ctx context.Context, e *engine.Engine, name string, o reconci
 	return r, err
 }
 
-// picking asks about each change of the sandbox called name that the patterns of selected select, and calls do
-// with the answers. Meanwhile the picked changes are in a fork of the sandbox, which it removes. Errors: those
-// of ask and of do.
+// picking asks the person about each change of the sandbox called name that the patterns of selected select,
+// and calls do with the answers. Meanwhile the picked changes are in a fork of the sandbox, which it removes.
+// Errors: those of ask and of do.
 func picking(ctx context.Context, e *engine.Engine, name string, selected []string, ask Asker, do func(p *picker) error) (err error) {
 	rec, fork, err := forkOf(ctx, e, name)
 	if err != nil {
@@ -148,8 +148,9 @@ func picking(ctx context.Context, e *engine.Engine, name string, selected []stri
 	return do(p)
 }
 
-// forkOf makes a fork of the sandbox called name, from which the picked changes are promoted, and returns
-// both records. It first records the originals of the sandbox's changes.
+// forkOf makes a fork of the sandbox called name, from which the picked changes are promoted, and returns the
+// catalogue's records of both. It first stores the originals, the contents before the sandbox's changes, so
+// that hunks can be shown.
 func forkOf(ctx context.Context, e *engine.Engine, name string) (rec, fork *catalog.Record, err error) {
 	h, err := e.Supervise.HoldAny(ctx, name)
 	if err != nil {
@@ -187,8 +188,8 @@ type picker struct {
 	over   bool // the answer was Quit
 }
 
-// part asks about the changes in one directory tree of the sandbox, such as the workspace. It writes texts of
-// which the user picked only some hunks to the fork.
+// part asks the person about the changes in one directory tree of the sandbox, such as the workspace. It
+// writes texts of which the person picked only some hunks to the fork.
 func (p *picker) part(ctx context.Context, part compare.Part) error {
 	base, err := p.mergeBase(part)
 	if err != nil {
@@ -283,8 +284,8 @@ func sinceBase(ctx context.Context, c *diff.Change, base *baseline.MergeBase, tr
 	return base.Between(ctx, c.Path, old, c.New, tree)
 }
 
-// file asks about one changed file, or the hunks of its text. It returns whether anything of it was picked,
-// and the new text of the file if only some hunks were.
+// file asks the person about one changed file, or the hunks of its text, in the tree root. It returns whether
+// anything of it was picked, and as partly the new text of the file if only some hunks were.
 func (p *picker) file(root string, c *diff.Change, move *diff.Rename, text *patch.Text) (taken bool, partly []byte, err error) {
 	if text != nil {
 		some, all, err := p.hunks(root, c, text)
@@ -301,8 +302,8 @@ func (p *picker) file(root string, c *diff.Change, move *diff.Rename, text *patc
 	return taken, nil, err
 }
 
-// hunks asks a person about the hunks of a changed text. It returns the picked changes of lines, by their
-// index, and whether these are all.
+// hunks asks a person about the hunks of a changed text in the tree root. It returns the picked changes of
+// lines, by their index, and whether these are all.
 func (p *picker) hunks(root string, c *diff.Change, text *patch.Text) (taken map[int]bool, all bool, err error) {
 	abs := filepath.Join(root, c.Path)
 	taken, all = map[int]bool{}, true
@@ -393,9 +394,9 @@ func (p *picker) write(ctx context.Context, part compare.Part, texts map[string]
 	return fork.Sync(ctx)
 }
 
-// recognise updates the baseline of the sandbox after a promotion from its fork: it replaces the fork's
-// copies by the sandbox's own files as those that were promoted. The baseline recognises files that are not
-// small texts by their inode and change time.
+// recognise updates the baseline of the sandbox (what is known of the real files it started from) after a
+// promotion from its fork: it replaces the fork's copies by the sandbox's own files as those that were
+// promoted. The baseline recognises files that are not small texts by their inode and change time.
 func (p *picker) recognise(ctx context.Context) error {
 	changes, err := p.e.Compare.Changes(ctx, p.rec)
 	if err != nil {
@@ -421,9 +422,9 @@ func (p *picker) recognise(ctx context.Context) error {
 	})
 }
 
-// textOf returns the line-by-line comparison of a changed text file with its original. It returns nil for a
-// change about which there is one question: one that is not only of the content of a text, or of a file with
-// several names.
+// textOf returns the line-by-line comparison of a changed text file, in tree, with the version in base, so
+// that a person can pick hunks. It returns nil for a change about which there is one question: one that is
+// not only of the content of a text, or of a file with several names.
 func textOf(c *diff.Change, base *baseline.MergeBase, tree *os.File) *patch.Text {
 	if c.Kind != diff.Modified || c.What&diff.Content == 0 || c.What&diff.Type != 0 || !c.New.Mode.IsRegular() ||
 		c.New.NLink > 1 || c.Old.Size > patch.TextMax || c.New.Size > patch.TextMax {

@@ -144,8 +144,8 @@ func (r *pipelineRun) variables(i int, when string) []string {
 	}
 }
 
-// inside runs the n-th check of stage i of the promotion, the command c, in the sandbox sb. It logs the
-// output, and ends every process that the check leaves running. Errors: ErrCheck.
+// inside runs the command c, the check number n before stage i of the promotion, in the sandbox sb. It logs
+// the output, and ends every process that the check leaves running. Errors: ErrCheck.
 func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, c policy.Command) error {
 	log, err := r.openLog(i, "before", n)
 	if err != nil {
@@ -259,9 +259,10 @@ func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 	return r.takeBack(ctx, i, err)
 }
 
-// command runs the command c of stage i of the promotion on the host, in the stage's directory, and logs its
-// output. The command's environment has the promotion's id, by which a later process finds processes that a
-// killed snapfs left running.
+// command runs the command c of stage i of the promotion on the host, in the stage's directory. when (after,
+// deploy or rollback) and n, the number of the command there, name the file for its output. The command's
+// environment has the promotion's id, by which a later process finds processes that a killed snapfs left
+// running.
 func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c policy.Command) error {
 	log, err := r.openLog(i, when, n)
 	if err != nil {

@@ -18,8 +18,9 @@ func (r *Race) Changes(ctx context.Context, number int) (*compare.Changes, error
 }
 
 // Keep makes the sandbox of the race's attempt with this number permanent and returns its name. It may be
-// repeated; after an error the sandbox still belongs to the race. On a live base, keep every sandbox that
-// will be merged later before promoting the first one, because Keep records the baseline.
+// repeated; after an error [Race.Close] still removes the sandbox. On a live base, keep every sandbox that
+// will be merged later before promoting the first one, because Keep stores the present real files as the
+// baseline of the merge.
 func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	a, s := &r.Attempts[number-1], r.sessions[number-1]
 	if a.Kept {

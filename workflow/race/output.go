@@ -29,6 +29,7 @@ type attemptFiles struct{ command, check, score *os.File }
 func (rr *Coordinator) races() string { return filepath.Join(rr.cat.Dir(), "races") }
 
 // keptOutputs is for how many races, the newest ones, the state directory stores the outputs of the attempts.
+// The next race removes older ones.
 const keptOutputs = 10
 
 func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outputs, error) {

@@ -177,7 +177,8 @@ var (
 	errTooLong = errors.New("it took too long")
 )
 
-// MostAttempts is how many attempts a race may have, because each has about ten open file descriptors.
+// MostAttempts is how many attempts a race may have, because each has about ten open file descriptors. A race
+// of more is an error.
 const MostAttempts = 500
 
 // Race runs each command of req in its own sandbox. All sandboxes are forked from one base before the first
@@ -248,8 +249,10 @@ func (r *Request) jobs() int {
 	return min(r.Jobs, len(r.Attempts))
 }
 
-// run starts the attempts of the race, at most as many at a time as req says, and waits for all of them. It
-// returns an error if no attempt could run, unless the command itself was the reason.
+// run starts the attempts of the race, at most as many at a time as req says, and waits for all of them.
+// Their output goes to o; real returns the secret paths to hide, for the attempts that start at once; places
+// are slots taken for them before. It returns an error if no attempt could run, unless the command itself was
+// the reason.
 func (r *Race) run(ctx context.Context, req Request, o *outputs, real func() hostfs.SecretPaths, places []*admission.Slot) error {
 	ctx, beat := context.WithCancelCause(ctx)
 	defer beat(nil)

@@ -22,13 +22,15 @@ import (
 	"github.com/snapfs/snapfs/workflow/selftest"
 )
 
-// pointNames are the names of the five points of the readiness checklist. start is that a command runs with
-// the backend, kernel and runtime that the profile will use. The next three are the groups of self-tests:
-// host files, processes, secrets and other sandboxes; network destinations; limits. log is that the evidence
-// log has a run that succeeded and one that was refused.
+// pointNames are the names of the five points of the readiness checklist, which says whether this host can
+// run a profile's sandboxes. start is that a command runs with the backend, kernel and runtime that the
+// profile will use. The next three are the groups of self-tests: host files, processes, secrets and other
+// sandboxes; network destinations; limits. log is that the evidence log has a run that succeeded and one that
+// was refused.
 var pointNames = []string{"start", selftest.KindIsolation, selftest.KindNetwork, selftest.KindLimit, "log"}
 
-// A Measurement checks the five points for one request.
+// A Measurement checks the five points of the readiness checklist, which say whether this host can run
+// sandboxes as Request describes them. The caller fills the exported fields and calls Run.
 type Measurement struct {
 	Engine  *engine.Engine
 	Request hostfs.Request
@@ -44,12 +46,14 @@ type Measurement struct {
 	crossed []string
 }
 
-// A count has the numbers of the self-tests of one point.
+// A count has the numbers of the self-tests (attempts to break out of a sandbox) of one point of the
+// readiness checklist, by their result.
 type count struct{ held, busy, untried, all int }
 
-// Run checks the points, stores the signed result for [Current], and returns it with the bundle of the
-// sandbox in which the runs are recorded. A point that does not hold is no error. After an error there is no
-// stored result, also no earlier one. Cost: that of [selftest.Tester.Prove].
+// Run checks the five points of the readiness checklist, stores the signed result for [Current], and returns
+// it with the evidence bundle of the sandbox in which the runs are recorded. A point that does not hold is no
+// error. After an error there is no stored result, also no earlier one. Cost: that of
+// [selftest.Tester.Prove].
 func (m *Measurement) Run(ctx context.Context) (*Result, []byte, error) {
 	cat := m.Engine.Catalog()
 	if err := os.Remove(pathOf(cat.Dir(), m.Conditions)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -29,10 +29,12 @@ import (
 // PredicateType is the type of the signed statement in which the result of a readiness measurement is stored.
 const PredicateType = "https://github.com/snapfs/snapfs/evidence/ready/v1"
 
-// MaxAge is the age up to which a result applies, without --max-age.
+// MaxAge is the age up to which the stored result of a readiness measurement applies, without --max-age. An
+// older one counts as not ready.
 const MaxAge = 24 * time.Hour
 
-// Conditions are those that a result depends on: a result of other conditions does not count.
+// Conditions are the facts on which a readiness measurement depends, such as kernel, version and policy. A
+// stored result under other conditions does not count.
 type Conditions struct {
 	// Boot and Kernel are those of the host, Version that of snapfs.
 	Boot    string `json:"boot"`
@@ -45,7 +47,8 @@ type Conditions struct {
 	Workspace string `json:"workspace"`
 }
 
-// ConditionsOf returns the conditions of a request on this host as it is now.
+// ConditionsOf returns the conditions (kernel, policy and so on) for a readiness measurement of sandboxes as
+// req describes them, on this host as it is now. version is that of snapfs.
 func ConditionsOf(req hostfs.Request, version string) (Conditions, error) {
 	boot, err := proc.BootID()
 	if err != nil {
@@ -71,7 +74,8 @@ func ConditionsOf(req hostfs.Request, version string) (Conditions, error) {
 	return p, err
 }
 
-// A Point is the result of one of the five points of the readiness checklist.
+// A Point is the result of one of the five points of the readiness checklist, which says whether this host
+// can run a profile's sandboxes.
 type Point struct {
 	Name string `json:"name"`
 	// Result is "held", "not held" or "untried".
@@ -102,7 +106,8 @@ type Result struct {
 	Root    string `json:"root"`
 }
 
-// Ready reports whether every point of the readiness checklist held.
+// Ready reports whether every point of the readiness checklist held, so that this host can run the profile's
+// sandboxes.
 func (r *Result) Ready() bool {
 	for _, p := range r.Points {
 		if p.Result != Held {
@@ -113,7 +118,7 @@ func (r *Result) Ready() bool {
 }
 
 // An Answer says whether this host can run a profile's sandboxes now, by the last readiness measurement.
-// [Ask] returns it.
+// [Current] returns it.
 type Answer struct {
 	Ready bool `json:"ready"`
 	// Reason is the name of what is in the way: missing, damaged, boot, kernel, version, policy, age or not-held; "" if
@@ -124,7 +129,9 @@ type Answer struct {
 	Result     *Result `json:"result,omitempty"`
 }
 
-// Current reports from the stored result for these conditions, without a lock and without starting anything.
+// Current reports whether this host can run a profile's sandboxes, by the readiness measurement that is
+// stored in the state directory state, unless that is older than maxAge or has other conditions than now. It
+// takes no lock and starts nothing.
 func Current(state string, now Conditions, maxAge time.Duration) Answer {
 	not := func(reason, why string) Answer { return Answer{Reason: reason, Why: why} }
 	line, err := os.ReadFile(pathOf(state, now))
@@ -172,8 +179,8 @@ func pathOf(state string, p Conditions) string {
 	return filepath.Join(evidence.Dir(state), "ready-"+hex.EncodeToString(sum[:12])+".json")
 }
 
-// open verifies line, a stored readiness measurement, with the public key of this host, and returns its
-// result.
+// open verifies line, a stored readiness measurement, with the public key of this host in the state directory
+// state, and returns its result.
 func open(state string, line []byte) (*Result, error) {
 	key, err := statement.ReadPublic(filepath.Join(evidence.Dir(state), statement.PublicName))
 	if err != nil {

@@ -121,8 +121,9 @@ func (h *probeHost) serve(ctx context.Context) {
 	}
 }
 
-// answerAll answers the first message of each connection on the listener l with a TLS alert. By it a probe,
-// which tries from a sandbox to connect, knows that it got through. It returns when l is closed.
+// answerAll answers the first message of each connection on the listener l with a TLS alert. By the answer a
+// self-test's program in a sandbox, which tries to connect although that is forbidden, knows that it got
+// through. It returns when l is closed.
 func answerAll(l net.Listener) {
 	for {
 		c, err := l.Accept()

@@ -28,8 +28,9 @@ type subject struct {
 	after func(paths []string)
 }
 
-// subjects returns, by the name of a probe, the functions that find the paths or names which the probe tries
-// to reach and which are known only once the sandbox exists.
+// subjects returns, by the name of a probe (attempt of the self-test to break out of a sandbox), the
+// functions that find the paths or names which the probe tries to reach and which are known only once the
+// sandbox exists.
 func (ts *Tester) subjects() map[string]subject {
 	return map[string]subject{
 		"state": {paths: func(ctx context.Context, rec *catalog.Record, _ *supervise.Supervisor) []string {
@@ -124,9 +125,9 @@ func (ts *Tester) ownPlaces(ctx context.Context, rec *catalog.Record) []string {
 	return some(paths, isThere)
 }
 
-// asTheyAre returns host paths that the sandbox's mounts show read-only, for a probe that tries to write to
-// them: the regular files of a skeleton; a read-only directory; and, if this user may not write to that
-// directory, entries in it that the user may write to.
+// asTheyAre returns host paths that the sandbox's mounts show read-only, for a self-test's program that tries
+// to write to them: the regular files of a skeleton (a copy of a host directory's first level); a read-only
+// directory; and, if this user may not write to that directory, entries in it that the user may write to.
 func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	for _, m := range mounts {
 		switch {
@@ -148,7 +149,7 @@ func asTheyAre(mounts []isolate.Mount) (paths []string) {
 }
 
 // sockets returns the Unix sockets of the host's programs in directories that the sandbox shows as they are
-// on the host. A probe tries to connect to them.
+// on the host. A self-test's program in the sandbox tries to connect to them.
 func (ts *Tester) sockets(rec *catalog.Record, mounts []isolate.Mount) []string {
 	env, err := hostfs.Survey(rec.Workspace, ts.cat.Dir(), hostfs.Privileged())
 	if err != nil {
@@ -164,7 +165,7 @@ func (ts *Tester) sockets(rec *catalog.Record, mounts []isolate.Mount) []string 
 }
 
 // mayConnect reports whether this user could connect to the Unix socket at path outside a sandbox. Otherwise
-// a probe of it would prove nothing.
+// an attempt of the self-test to connect from inside would prove nothing.
 func mayConnect(path string) bool { return hostfs.Writable(path) }
 
 // firstWithin returns the nearest entry of the directory dir that this user may write to. A probe in a
@@ -199,8 +200,8 @@ func sameDevice(a, b os.FileInfo) bool {
 	return ok && too && one.Dev == other.Dev
 }
 
-// firstEntries returns at most n entries of a directory, in the order of the filesystem, so that a search for
-// a path to test stays short.
+// firstEntries returns at most n entries of the directory dir, in the order of the filesystem, so that a
+// search for a path to test stays short.
 func firstEntries(dir string, n int) []os.DirEntry {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -114,8 +114,8 @@ type trial struct {
 	terminal bool
 }
 
-// wallTrials returns the tests of a sandbox's isolation except those of limits. Some of their probes try to
-// connect to host, which listens outside the sandbox.
+// wallTrials returns the tests of a sandbox's isolation except those of limits. Some of their probes,
+// programs in the sandbox, try to connect to host, which listens outside the sandbox.
 func (p *prover) wallTrials(host *probeHost) []trial {
 	self := strconv.Itoa(os.Getpid())
 	start, _ := prove.StartOf(os.Getpid()) // without it the probes report that they could not try
@@ -173,8 +173,8 @@ func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	return report
 }
 
-// tryAlone runs the probe of t in a new sandbox of its own, with the limits or network of t, and discards the
-// sandbox. It returns the probe's report.
+// tryAlone runs the probe of t, an attempt to break out, in a new sandbox of its own, with the limits or
+// network of t, and discards the sandbox. It returns the probe's report.
 func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	req := p.req
 	req.Policy.Limits = t.limits
@@ -234,8 +234,8 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 	})
 }
 
-// hear runs the probe of t and returns the report that it printed. It completes the command of the probe, and
-// calls run to execute that command in a sandbox.
+// hear runs the probe of t, a program that tries to break out of a sandbox, and returns the report that it
+// printed. It completes the command of the probe, and calls run to execute that command in a sandbox.
 func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
 	var tty *os.File
 	if t.terminal {

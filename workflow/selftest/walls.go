@@ -23,8 +23,9 @@ import (
 const proofTime = 30 * time.Second
 
 // tryWalls runs, in a running container, the quick probes: programs that try to break out of the isolation.
-// They run in one process, before the sandbox's command starts. Cost: about ten milliseconds. Errors:
-// [supervise.ErrWall] with the first boundary that did not hold, beside the proof.
+// program opens a sealed copy of the program that has them. They run in one process, before the sandbox's
+// command starts. Cost: about ten milliseconds. Errors: [supervise.ErrWall] with the first boundary that did
+// not hold, beside the proof.
 func (ts *Tester) tryWalls(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
 	fail := func(err error) (*catalog.Proof, error) {
 		return nil, &errs.Error{Op: "trying the walls", Path: rec.Name, Kind: supervise.ErrWall, Err: err}

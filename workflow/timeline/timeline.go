@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/engine/keypoint"
 )
 
-// MaxPaths is how many changed paths the timeline lists for each snapshot, in [Changed.Paths].
+// MaxPaths is how many changed paths the timeline lists for each snapshot, in [Changed.Paths]. It only counts
+// further ones.
 const MaxPaths = 5
 
 // A Timeline lists the snapshots of a sandbox, oldest first, with their changes, for `snapfs timeline` and as

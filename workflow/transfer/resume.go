@@ -16,7 +16,7 @@ import (
 )
 
 // retention is how long the received part of a sandbox's stream that broke off stays on disk for a later
-// resume.
+// resume. Then it is removed.
 const retention = 7 * 24 * time.Hour
 
 // partialDir returns the directory in the state directory that contains the received parts of streams

@@ -10,10 +10,10 @@ import (
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
 
-// Show opens the view of a sandbox for a person's editor or file manager, as [Open] does, and returns its
-// directory. It is open until [Hide], or until the sandbox's processes are ended otherwise. A view that is
-// open already is returned. Errors: those of Open; errs.ErrInvalid if the view that is open is not read-only
-// as asked, or the other way round.
+// Show opens the view of a sandbox, a host directory that shows its workspace, for a person's editor or file
+// manager, as [Open] does with the same viewer, and returns the directory. It is open until [Hide], or until
+// the sandbox's processes are ended otherwise. A view that is open already is returned. Errors: those of
+// Open; errs.ErrInvalid if the view that is open is not read-only as asked, or the other way round.
 func Show(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), sandbox string, readOnly bool) (dir string, err error) {
 	v, err := Of(e, sandbox)
 	if err != nil {

@@ -51,8 +51,8 @@ func Dir(state string) string {
 	return filepath.Join("/tmp", "snapfs-"+strconv.Itoa(os.Geteuid()), id)
 }
 
-// makeDir creates the directory for the views of sandboxes, which only this user can enter, and returns its
-// path. Errors: errs.ErrDenied if it belongs to another user.
+// makeDir creates the directory for the views of sandboxes of the state directory state, which only this user
+// can enter, and returns its path. Errors: errs.ErrDenied if it belongs to another user.
 func makeDir(state string) (dir string, err error) {
 	const tries = 10 // the end of another view may take an empty directory away
 	for range tries {
@@ -75,8 +75,8 @@ func tryDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// SandboxAt returns the name of the sandbox whose view, the host directory that shows it, contains path; "" if
-// none does.
+// SandboxAt returns the name of the sandbox, in the state directory state, whose view, the host directory
+// that shows it, contains path; "" if none does.
 func SandboxAt(state, path string) string {
 	rest, ok := strings.CutPrefix(path, Dir(state)+"/")
 	if !ok {
@@ -102,14 +102,15 @@ func Of(e *engine.Engine, sandbox string) (View, error) {
 	return View{Sandbox: rec.Name, Workspace: rec.Workspace, At: At(e.StateDir(), rec.Name)}, nil
 }
 
-// At returns the directory of the host for the view of a sandbox.
+// At returns the path of the host directory for the view of a sandbox of the state directory state. Programs
+// outside see the sandbox's workspace there.
 func At(state, sandbox string) string { return filepath.Join(Dir(state), sandbox) }
 
-// Open shows the workspace of a sandbox at the directory v.At of the host. It returns when programs can use
-// it; opened is false if it is open already. It starts the sandbox. viewer returns the command line of the
-// program that serves it. Inside, a symbolic link at the same path leads to the workspace, so that a command
-// can use the paths that programs outside use. After an error nothing is mounted. Errors: also errs.ErrDenied
-// if the directory of views belongs to another user.
+// Open shows the workspace of a sandbox at the directory v.At of the host, and starts the sandbox if it does
+// not run. It returns when programs can use the directory; opened is false if the view is open already.
+// viewer returns the command line of the program that serves the view. Inside, a symbolic link at the same
+// path leads to the workspace, so that a command can use the paths that programs outside use. After an error
+// nothing is mounted. Errors: also errs.ErrDenied if the directory of views belongs to another user.
 func Open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), v View) (opened bool, err error) {
 	unlock, err := lock(e, v.Sandbox, syscall.LOCK_EX)
 	if err != nil {
@@ -125,7 +126,8 @@ func Open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error)
 	return true, open(ctx, e, viewer, v)
 }
 
-// open is Open for a view that is not open and that this process has locked.
+// open is Open for a view, a host directory that shows a sandbox, that is not open and that this process has
+// locked.
 func open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), v View) error {
 	program, err := viewer()
 	if err != nil {
@@ -159,9 +161,10 @@ func open(ctx context.Context, e *engine.Engine, viewer func() ([]string, error)
 	return nil
 }
 
-// holder is the shell command that runs in a sandbox as long as a view of the sandbox exists, and keeps the
-// sandbox running. Its input is a pipe whose other end the view's process has; it ignores the end of its
-// client, which is this process.
+// holder is the shell command that runs in a sandbox as long as a view (a host directory that shows the
+// sandbox) exists, and keeps the sandbox running. It makes the link from the view's path to the workspace,
+// and ends when the process that serves the view closes its standard input. It ignores the hang-up signal,
+// since this process, which started it, ends before.
 const holder = `trap "" HUP; mkdir -p "${1%/*}" && ln -sfn "$2" "$1"; echo; exec cat 3>&1 >/dev/null`
 
 // enter starts a process in the sandbox that lives as long as the view, the host directory that shows the
@@ -241,8 +244,8 @@ func lock(e *engine.Engine, sandbox string, how int) (unlock func(), err error) 
 	return func() { f.Close() }, nil
 }
 
-// IdleTime is how long to wait for the processes that serve a view of a sandbox to end, before the sandbox
-// counts as busy.
+// IdleTime is how long an operation that needs an idle sandbox waits for the processes that serve a view of
+// it to end, before the sandbox counts as busy.
 const IdleTime = 3 * time.Second
 
 // Without calls do while the view of a sandbox has no file of it open, so that do can replace the

@@ -95,9 +95,10 @@ func (l *Log) Create() error {
 	return errs.With("syncing", l.dir, err)
 }
 
-// Append adds a record of the type kind to the evidence log. With lasting, this record and all before it are
-// on stable storage afterwards. If a killed writer has left an incomplete last line, a record of type [Torn]
-// replaces it first. After an error the log is as it was. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
+// Append adds a record of the type kind, with data as its content, to the evidence log. With lasting, this
+// record and all before it are on stable storage afterwards. If a killed writer has left an incomplete last
+// line, a record of type [Torn] replaces it first. After an error the log is as it was. Errors:
+// errs.ErrCorrupt; errs.ErrNoSpace.
 func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	f, err := l.open()
 	if err != nil {
@@ -125,8 +126,8 @@ func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) e
 	return nil
 }
 
-// Seal adds a record about the whole evidence log, such as its signed statement, on stable storage. data
-// makes its content from all lines of the log; no other process adds a line meanwhile.
+// Seal adds a record of the type kind about the whole evidence log, such as its signed statement, on stable
+// storage. data makes its content from all lines of the log; no other process adds a line meanwhile.
 func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error)) error {
 	f, err := l.open()
 	if err != nil {

@@ -80,7 +80,7 @@ type scanner struct {
 }
 
 // Bounds of the strings that a scanner of an evidence log remembers to allocate equal ones once: maxNames is
-// their number, maxName the length of each in bytes.
+// their number, maxName the length of each in bytes. Beyond them each string is allocated.
 const (
 	maxNames = 4096
 	maxName  = 48
@@ -193,8 +193,8 @@ func (s *scanner) integer() int64 {
 	return n
 }
 
-// maxDepth bounds how deep objects and lists may be nested in a line of an evidence log that a scanner
-// parses.
+// maxDepth is how deep objects and lists may be nested in a line of an evidence log that a scanner parses. It
+// leaves a deeper line to strict, the JSON library.
 const maxDepth = 100
 
 // value returns the next JSON value in the line of the evidence log, in the types that encoding/json gives

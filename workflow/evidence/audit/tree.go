@@ -2,15 +2,15 @@ package audit
 
 import "golang.org/x/mod/sumdb/tlog"
 
-// A Tree is a Merkle tree over the lines of an evidence log or manifest (RFC 6962), with all its hashes in
-// memory. It gives short proofs that a line is one of them.
+// A Tree is a Merkle tree over the lines of an evidence log or a manifest, a list of changed files (RFC
+// 6962), with all its hashes in memory. It gives short proofs that a line is one of them.
 type Tree struct {
 	size   int64
 	hashes []tlog.Hash
 }
 
-// TreeOf returns the Merkle tree (RFC 6962) over the lines of an evidence log or a manifest, by which a line
-// is proved to be in it.
+// TreeOf returns the Merkle tree (RFC 6962) over the lines of an evidence log or a manifest (list of changed
+// files), by which a line is proved to be in it.
 func TreeOf(lines [][]byte) (*Tree, error) {
 	t := &Tree{hashes: make([]tlog.Hash, 0, 2*len(lines))}
 	for _, line := range lines {

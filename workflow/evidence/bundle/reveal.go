@@ -18,8 +18,8 @@ import (
 const RevealFormat = "https://github.com/snapfs/snapfs/evidence/reveal/v1"
 
 // A Revealed is the entry of one changed file in an evidence bundle, with the proof that it is in the
-// manifest, that the manifest is in the log, and that the log was signed. It contains only hashes of the
-// other files, so it can be given to people who must not see these.
+// manifest (list of changed files), that the manifest is in the log, and that the log was signed. It contains
+// only hashes of the other files, so it can be given to people who must not see these.
 type Revealed struct {
 	Format string `json:"format"`
 	// Entry is the line of the file in the manifest, which has Entries lines.

@@ -188,8 +188,8 @@ func (c *checked) checkChain(records []audit.Record) *fault {
 // log before the clock counts as set.
 const maxSkew = time.Minute
 
-// checkClock checks, by the time since boot in each record of the evidence log, that nobody has set the
-// host's clock between two records.
+// checkClock returns a fault if the time since boot in the records of the evidence log shows that somebody
+// has set the host's clock between two records.
 func (c *checked) checkClock() *fault {
 	var before time.Time
 	for i, r := range c.records {
@@ -227,8 +227,8 @@ func (c *checked) checkCheckpoint() *fault {
 	return c.hasRoot("checkpoint", point.Size, point.Root)
 }
 
-// hasRoot checks that the first n records of the evidence bundle have the Merkle root want. what names the
-// signed object that says so, for the fault.
+// hasRoot returns a fault unless the first n records of the evidence bundle have the Merkle root want. what
+// names the signed object that says so, such as the checkpoint, for the fault.
 func (c *checked) hasRoot(what string, n int64, want tlog.Hash) *fault {
 	if n < 1 || n > c.tree.Size() {
 		return faultf("truncated", "the %s is of %d records, and there are %d", what, n, c.tree.Size())
@@ -240,8 +240,8 @@ func (c *checked) hasRoot(what string, n int64, want tlog.Hash) *fault {
 	return nil
 }
 
-// checkStatements checks the signatures of the statements about the sandbox's start and end, and that each is
-// about the evidence log of the bundle.
+// checkStatements returns a fault unless the statements about the sandbox's start and end are signed by the
+// bundle's key, and each is about the evidence log of the bundle.
 func (c *checked) checkStatements() *fault {
 	kinds := []struct{ predicate, record string }{{statement.StartType, audit.Began}, {statement.EndType, audit.Ended}}
 	for i, line := range c.Statements {

@@ -26,9 +26,9 @@ func Formats() []string { return []string{OCSF, CloudEvents, OTLP, Syslog, Journ
 // ocsfVersion is the version of the OCSF schema (events of security products) that the written events name.
 const ocsfVersion = "1.8.0"
 
-// Lines writes the records of a sandbox's evidence log in one of the formats. In OCSF and CloudEvents each
-// record is a line of JSON, in syslog a line of text, in the journal's format several lines; in OTLP a single
-// line of JSON has all records.
+// Lines writes the records of r, a sandbox's verified evidence, to w in the format, one of [Formats]. In OCSF
+// and CloudEvents each record is a line of JSON, in syslog a line of text, in the journal's format several
+// lines; in OTLP a single line of JSON has all records.
 func Lines(w io.Writer, r *Record, format string) error {
 	switch format {
 	case Syslog:
@@ -68,7 +68,8 @@ func cloudEvent(r audit.Record, name string) map[string]any {
 	}
 }
 
-// Numbers that the OCSF schema gives to classes of events, their categories, and activities.
+// Numbers that the schema OCSF, a format for security events, gives to classes of events, their categories,
+// and activities. [Lines] writes them for other systems.
 const (
 	categorySystem, categoryNetwork, categoryApplication = 1, 4, 6
 
@@ -142,7 +143,8 @@ func ocsf(r audit.Record, name string) map[string]any {
 	return e
 }
 
-// failedAct reports whether a record is of a refusal, a reached limit or a command that failed.
+// failedAct reports whether a record of an evidence log is about a refusal, a reached limit, a request for
+// approval or a command that failed. The event made from it then has the status of a failure.
 func failedAct(r audit.Record) bool {
 	return number(r.Data, "status") != 0 || strings.HasSuffix(r.Type, ".refused") || r.Type == events.LimitReached || r.Type == events.ApprovalAsked
 }

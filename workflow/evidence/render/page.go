@@ -41,8 +41,8 @@ func (p *page) row(cells ...string) {
 	p.WriteString("</tr>\n")
 }
 
-// table writes a section with a table to the evidence page. If there are no rows, it writes the sentence none
-// instead.
+// table writes a section with a title and a table to the evidence page: the names of the columns, head, and
+// rows. If there are no rows, it writes the sentence none instead.
 func (p *page) table(title, none string, head []string, rows [][]string) {
 	p.WriteString("<h2>" + html.EscapeString(title) + "</h2>\n")
 	if len(rows) == 0 {
@@ -95,7 +95,7 @@ func Page(r *Record) []byte {
 	return []byte(p.String())
 }
 
-// created writes who created the sandbox, and under which policy.
+// created writes to the evidence page who created the sandbox, and under which policy.
 func (p *page) created(r *Record) {
 	first := r.Records[0]
 	policy := object(first.Data, "policy")

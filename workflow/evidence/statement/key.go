@@ -63,8 +63,8 @@ func notKey(path string) error {
 	return errs.New("reading a key", path, errs.ErrCorrupt, "it is no Ed25519 key in PEM")
 }
 
-// makeKey creates the key with which this host signs evidence in the file path, unless another process is
-// quicker, and the public key beside it.
+// makeKey creates the key with which this host signs evidence in the file path, in the directory dir, unless
+// another process is quicker, and the public key beside it.
 func makeKey(dir, path string) error {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {

@@ -51,7 +51,7 @@ func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.
 }
 
 // recreated reports whether the change c, of a path that existed, is sent in the stream as removing the old
-// file and creating a new one.
+// file and creating a new one: its type, link target, device number or number of names changed.
 func recreated(c *diff.Change) bool {
 	return c.Kind == diff.Modified && c.What&(diff.Type|diff.Target|diff.Device|diff.Links) != 0 &&
 		(c.What&diff.Type != 0 || !c.New.Mode.IsDir())
@@ -145,9 +145,9 @@ func (e *encoder) change(c *diff.Change) error {
 	return e.s.Err()
 }
 
-// meta writes all metadata of the changed file c to the stream. It writes all, because a write clears
-// capabilities, and a change of mode changes an access control list. made is set if the receiver has just
-// created the file.
+// meta writes all metadata of the changed file c, whose inode's is st, to the stream. It writes all, because
+// a write clears capabilities, and a change of mode changes an access control list. made is set if the
+// receiver has just created the file.
 func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Own(c.Path, st)
 	if !made {

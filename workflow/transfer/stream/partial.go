@@ -50,8 +50,8 @@ func validSum(text string) bool {
 	return err == nil && len(b) == sha256.Size
 }
 
-// A PartialFile stores the received part of a stream on disk, in the stream format, so that an
-// interrupted transfer can resume. Each frame has a checksum, so that the complete frames are
+// A PartialFile stores the received part of a stream on disk, in the stream format, so that an interrupted
+// transfer can resume. Each frame, a piece of the stream, has a checksum, so that the complete frames are
 // usable after any crash.
 type PartialFile struct {
 	f *os.File
@@ -75,7 +75,8 @@ type PartialFile struct {
 	first     []byte
 }
 
-// spaceStep is how many bytes of a received stream are stored between two checks of the free disk space.
+// spaceStep is how many bytes of a received stream are stored between two checks of the free disk space, so
+// that not every write costs a check.
 const spaceStep = 16 << 20
 
 // OpenPartial opens the file, in the directory dir, that stores the received part of the stream with the
@@ -113,8 +114,8 @@ func failPartial(path string, err error) error {
 	return &errs.Error{Op: "storing the partial stream", Path: path, Kind: errs.KindOfFile(err), Err: err}
 }
 
-// locked opens the file at path, which stores the received part of a stream, and locks it until the caller
-// closes it. ErrBusy: another process has the lock, or has just removed the file.
+// locked opens the file at path, which stores the received part of a stream, with flags of open(2), and locks
+// it until the caller closes it. ErrBusy: another process has the lock, or has just removed the file.
 func locked(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -154,7 +155,7 @@ func cannotResume(l Header) error {
 }
 
 // prepare sets up the opened file to store a stream with the header l: after the part that l resumes from, or
-// from the beginning.
+// from the beginning. It returns an error if the file does not have that part.
 func (k *PartialFile) prepare(l Header) error {
 	if l.From == 0 {
 		return k.restart(l)
@@ -207,8 +208,8 @@ func (c spaceChecked) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// checkSpace returns ENOSPC if the disk has less free space than the file takes. It checks at intervals;
-// bytes is the number stored so far.
+// checkSpace returns ENOSPC if the disk has less free space than the file takes, so that the transfer itself
+// has space. It checks at intervals; bytes is the number stored so far.
 func (k *PartialFile) checkSpace(bytes int64) error {
 	if bytes < k.checkAt {
 		return nil
@@ -291,8 +292,8 @@ func (k *PartialFile) Drop() error {
 	return os.Remove(k.f.Name())
 }
 
-// scan reads the complete frames of f, a file with the received part of a stream. It returns the
-// identification of the part, and the offset of its end. Errors: ErrCorrupt.
+// scan reads the complete frames (pieces with a checksum each) of f, a file with the received part of a
+// stream. It returns the identification of the part, and the offset of its end. Errors: ErrCorrupt.
 func scan(f *os.File) (b Partial, end int64, err error) {
 	r, l, err := Open(io.NewSectionReader(f, 0, 1<<62))
 	if err != nil {

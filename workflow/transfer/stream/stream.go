@@ -96,7 +96,8 @@ func NewWriter(w io.Writer, l Header) (*Writer, error) {
 	return p, p.header(l)
 }
 
-// header writes the first line of the stream, which names the format, and the header l as the first frame.
+// header writes the first line of the stream, which names the format, and the header l as the first frame, a
+// piece with a checksum.
 func (p *Writer) header(l Header) error {
 	text, err := json.Marshal(l)
 	if err == nil {
@@ -224,7 +225,8 @@ func (p *Reader) get(b []byte) error {
 	return err
 }
 
-// next reads the next frame of the stream into p.rest and checks it. p.rest is empty after the last frame.
+// next reads the next frame of the stream, a piece with a checksum of its own, into p.rest and checks it.
+// p.rest is empty after the last frame.
 func (p *Reader) next() error {
 	var head [8]byte
 	if err := p.get(head[:]); err != nil {
