@@ -52,8 +52,10 @@ func (h *Locked) TakeReserved(n int) {
 	h.free, h.covered = span{s.from, s.from + n}, h.Next
 }
 
-// uses reports whether a tree or the newest named snapshot of the record has a number from from to before to. Then the
-// reservation, which is written without a sync, is older than the record: a disk has lost writes, and the host went on.
+// uses reports whether a tree or the newest named snapshot in the sandbox's record has one of the reserved
+// numbers from up to to, exclusive. If so, the file with the reservation is from before the record was saved:
+// a disk has lost the file's last write, which is never synced, without a reboot. [Locked.TakeReserved] then
+// takes none of them, so that no number is used twice.
 func (h *Locked) uses(from, to int) bool {
 	var ids []string
 	for _, t := range h.Trees {

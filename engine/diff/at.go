@@ -237,8 +237,8 @@ func (s *parents) close() {
 	}
 }
 
-// compareRoots compares the root directories of the two trees. touch, the list's entry for the root, says
-// whether everything in them is compared, too.
+// compareRoots compares the root directories of the two trees. touch is the root's entry in the list of paths
+// that may have changed; if its Tree is set, everything below the roots is compared, too.
 func (w *worker) compareRoots(touch snapshot.Candidate) error {
 	t := task{path: ".", on: [2]bool{true, true}, deep: touch.Tree}
 	if touch.Tree {

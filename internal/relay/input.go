@@ -235,8 +235,9 @@ type pipeSource struct {
 	buf  []byte
 }
 
-// offer duplicates up to a page of the bytes that wait in the caller's pipe into the command's pipe, or up to
-// 16 pages if more than one page waits.
+// offer copies bytes that wait in the caller's pipe into the command's pipe with tee(2), which leaves them in
+// the caller's: up to one page, or up to 16 if more than one page waits. [pipeSource.consume] removes from
+// the caller's pipe those that the command has read. offer returns the number of bytes.
 func (s *pipeSource) offer(to *os.File) (int, error) {
 	size := slot
 	if waiting, err := stdio.Unread(s.from); err == nil && waiting > slot {

@@ -179,9 +179,10 @@ func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 	return false, nil
 }
 
-// checkContents compares the content files of the layer d with its log. A frozen layer (top is not set) may
-// have content that was about to be deleted. If the layer is not clean (its server was killed), only missing
-// and copied content files are reported, because the next mount recovers the rest.
+// checkContents adds to c's problems how the files with changed content in the layer d differ from d's log. A
+// sparse one shows the lower file in its holes, which a copy to another inode may have filled. A frozen layer
+// (top is not set) may have content that was about to be deleted. If the layer is not clean (its server was
+// killed), only missing and copied content files are problems: the next mount recovers the rest.
 func (c *checker) checkContents(d *stackedLayer, clean, top bool) error {
 	there := map[uint64]bool{}
 	var index *pathIndex

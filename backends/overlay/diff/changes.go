@@ -122,11 +122,12 @@ func (t *changeLister) layer(tree string) error {
 	return store.Walk(tree, t.visit)
 }
 
-// emit yields the path name as changed; with tree, everything inside may be changed too. It omits a path
-// inside a directory that was yielded with tree, because the caller compares that whole directory, except for
-// renamed directories and what is inside them. from says where a directory with a redirect was in the base.
-// If that former path is gone (from.lost), the directory is yielded even inside another one, but not as lost
-// inside another lost one.
+// emit yields the path name to the caller as changed; tree says that everything inside may be changed, too.
+// The caller compares the whole of such a directory, so emit omits the paths inside it. It still yields a
+// directory that was renamed, and each path inside a renamed directory, since the caller must know the former
+// path. from says where a directory with a redirect (overlayfs's note of a rename) was in the base. If the
+// host's tree no longer has that former path, from.lost names it, and the content cannot be compared; inside
+// another directory of this kind emit clears the mark.
 func (t *changeLister) emit(name string, tree bool, from formerPath) error {
 	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
 	if from.lost != "" && inside(t.lost) {
