@@ -108,8 +108,8 @@ func (c *Container) Idle() <-chan struct{} {
 // Done returns a channel that is closed when the container has ended, by [Container.Close].
 func (c *Container) Done() <-chan struct{} { return c.done }
 
-// Close ends the container: it kills the session of every command, the command and its child processes. It
-// may be called again.
+// Close ends the container: it kills every command with all processes of its session. It does not wait for
+// their end. It may be called again.
 func (c *Container) Close(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

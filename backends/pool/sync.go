@@ -331,8 +331,9 @@ func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 	return nil
 }
 
-// prune deletes entries of the pool's copy of l that the workspace no longer has: those in old, the list of
-// the last import, but not in now. If trusted is not set, because old may describe another directory, or the
+// prune deletes entries of the pool's copy of the directory l that the workspace no longer has: those in old,
+// the list of the last import, but not in now. (The pool is a btrfs file in which snapfs has a copy of a
+// workspace on another filesystem.) If trusted is not set, because old may describe another directory, or the
 // last import did not finish, prune lists the copy instead of using old.
 func (s *syncer) prune(ctx context.Context, l *level, now, old []named, trusted bool) error {
 	var there []string

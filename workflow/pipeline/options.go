@@ -46,8 +46,10 @@ func (e *StageError) Unwrap() error { return e.Err }
 // Hints returns the commands with which the user can continue the promotion that stopped at a stage.
 func (e *StageError) Hints() []string { return e.Next }
 
-// promoteOptions returns the options with which package reconcile promotes the sandbox to the target
-// directory of stage i of p.
+// promoteOptions returns the options with which package reconcile promotes a sandbox to stage i of the
+// pipeline p: to that stage's target directory, with the answers to conflicts and approvals that hold for the
+// whole pipeline. A pipeline is a chain of stages through which one sandbox's result is promoted, as to dev,
+// then test.
 func promoteOptions(p *stages.Pipeline, i int) reconcile.PromoteOptions {
 	target := p.Target(i)
 	if target == p.Workspace {
