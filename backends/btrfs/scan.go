@@ -68,7 +68,7 @@ func (s *scan) emitRenamed(namers [2]*namer, ino uint64) error {
 	var name [2]btrfs.Name
 	var path [2]string
 	for i, n := range namers {
-		names, err := n.names(ino)
+		names, err := n.names(ino, 1)
 		if err != nil || len(names) != 1 {
 			return err
 		}

@@ -9,7 +9,8 @@ import (
 
 // A feed copies a regular file, the standard input of snapfs, to a command in a sandbox through a pipe. A
 // command that got the file itself could do more than read if it runs as the same user: open the file for
-// writing by /proc/self/fd/0, or change its mode.
+// writing by /proc/self/fd/0, or change its mode. Root's sandboxes have other user ids, so a command could not
+// open a file of root by /dev/stdin that only root may read.
 type feed struct {
 	from  *os.File
 	start int64
@@ -19,12 +20,15 @@ type feed struct {
 }
 
 // newFeed returns a feed for the standard input in. It returns nil if the sandbox may get the file itself:
-// the user can write to it anyway, it is not a file on a disk, or snapfs runs as root, whose sandboxes run as
-// nobody.
+// the user can write to it anyway, it is not a file on a disk, or snapfs runs as root and everyone may read
+// the file.
 func newFeed(in *os.File) (*feed, error) {
 	info, err := in.Stat()
-	if err != nil || os.Geteuid() == 0 || !stdio.ReadOnly(in) {
+	if err != nil || !stdio.ReadOnly(in) {
 		return nil, nil //nolint:nilerr // a closed input is the command's to find
+	}
+	if os.Geteuid() == 0 && (!info.Mode().IsRegular() || info.Mode()&0o004 != 0) {
+		return nil, nil
 	}
 	disk := info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice
 	if !info.Mode().IsRegular() && !disk {

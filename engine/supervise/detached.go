@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/snapfs/snapfs/engine/supervise/detached"
 	"github.com/snapfs/snapfs/errs"
@@ -57,58 +54,11 @@ func (sv *Manager) DetachedOf(name string) ([]Detached, error) {
 // CopyOutput writes the stored output of the detached command id of a sandbox to w. With follow it also writes new
 // output, until the command or ctx ends.
 func (sv *Manager) CopyOutput(ctx context.Context, w io.Writer, name string, id int, follow bool) error {
-	path := detached.OutputPath(filepath.Join(sv.cat.Path(name), detached.Dir), id)
-	if err := copyFile(w, strings.TrimSuffix(path, ".log")+".old"); err != nil {
-		return err
-	}
-	var f *os.File
-	defer func() { f.Close() }()
-	for {
+	return detached.Copy(ctx, w, filepath.Join(sv.cat.Path(name), detached.Dir), id, func() (bool, error) {
 		all, err := sv.DetachedOf(name)
-		if err != nil {
-			return err
-		}
 		i := slices.IndexFunc(all, func(d Detached) bool { return d.ID == id })
-		last := !follow || i < 0 || !all[i].Running || ctx.Err() != nil
-		next, err := os.Open(path)
-		if err != nil {
-			return errs.With("reading the logs of", name, err)
-		}
-		if f != nil {
-			if _, err := io.Copy(w, f); err != nil { // the rest of a file that was full
-				return errors.Join(err, next.Close())
-			}
-		}
-		if sameOpenFile(f, next) {
-			next.Close()
-		} else {
-			f.Close()
-			f = next
-		}
-		if _, err := io.Copy(w, f); err != nil || last {
-			return err
-		}
-		pause(ctx, 100*time.Millisecond)
-	}
-}
-
-func copyFile(w io.Writer, path string) error {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(w, f)
-	return err
-}
-
-func sameOpenFile(a, b *os.File) bool {
-	x, err := a.Stat() // an error also for nil
-	y, berr := b.Stat()
-	return err == nil && berr == nil && os.SameFile(x, y)
+		return follow && i >= 0 && all[i].Running, err
+	})
 }
 
 // execDetached runs a command in the background: its client gets the command's ID and may end. In place of the

@@ -20,6 +20,7 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise/ports"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/relay"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -301,17 +302,10 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	h.calls.Add(1)
 	h.running.Add(1)
 	defer h.running.Add(-1)
-	c := isolate.Command{Args: w.Args, Env: w.Env, Dir: w.Dir, TTY: w.TTY}
-	streams := []**os.File{&c.Stdin, &c.Stdout, &c.Stderr}
-	for i, s := range w.Streams {
-		if i < len(files) && s >= 0 && s < len(streams) {
-			*streams[s] = files[i]
-		}
-	}
+	c, outputs, err := w.command(files)
 	var proof *catalog.Proof
 	var p *isolate.Process
-	var err error
-	if w.Prove {
+	if err == nil && w.Prove {
 		proof, err = h.prove(context.Background())
 	}
 	deaf := func() *catalog.LimitHit { return nil }
@@ -324,6 +318,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	}
 	fdsock.CloseAll(files)
 	if err != nil {
+		outputs.Close()
 		t := Reply{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
 		var ce *isolate.CommandError
 		if errors.As(err, &ce) {
@@ -333,6 +328,8 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		return
 	}
 	defer p.Close() //nolint:errcheck // descriptors only
+	outputs.Start()
+	h.served.Go(outputs.Wait)
 	var pty []*os.File
 	if p.PTY() != nil {
 		pty = append(pty, p.PTY())
@@ -345,6 +342,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	ended := h.Resources.startCountdown(p)
 	go h.relaySignals(client, p)
 	st, err := p.Wait(context.Background())
+	st = endOutputs(client, outputs, st)
 	ended()
 	atTTL := deaf()
 	h.deadlines.countActivity()()
@@ -369,6 +367,34 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	announceEnd(st, hit)
 	send(client, Reply{Status: &st, Hit: hit})
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
+}
+
+// command returns the requested command with files as its standard streams, where regular files that are outputs of
+// root are replaced by the pipes of a relay. The relay is not nil.
+func (w *execRequest) command(files []*os.File) (c isolate.Command, outputs *relay.Relay, err error) {
+	c = isolate.Command{Args: w.Args, Env: w.Env, Dir: w.Dir, TTY: w.TTY}
+	streams := []**os.File{&c.Stdin, &c.Stdout, &c.Stderr}
+	for i, s := range w.Streams {
+		if i < len(files) && s >= 0 && s < len(streams) {
+			*streams[s] = files[i]
+		}
+	}
+	outputs, err = relay.OpenFiles(c.Stdout, c.Stderr)
+	c.Stdout, c.Stderr = outputs.Out, outputs.Err
+	return c, outputs, err
+}
+
+// endOutputs waits until the output of a command that has ended with the status st is in the client's files. If it
+// cannot be written, as on a full disk, endOutputs notifies the client, and the status that it returns is not 0.
+func endOutputs(client *fdsock.Conn, outputs *relay.Relay, st isolate.Status) isolate.Status {
+	outputs.End(nil)
+	if lost := outputs.Lost(); lost != nil {
+		send(client, Reply{Note: "the end of the command's output is lost: " + lost.Error()})
+		if st.ExitCode() == 0 {
+			st.Code = 1
+		}
+	}
+	return st
 }
 
 // startWitnessed stores the start of a command as evidence, the signed log of the sandbox, if its policy asks

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -129,6 +130,30 @@ func TestASearchFindsEveryItemAcrossBuffers(t *testing.T) {
 	}))
 	if inodes != files || links != files+1 || len(names) != len(entries) {
 		t.Errorf("%d inodes, %d links, %d names; %d names on disk", inodes, links, len(names), len(entries))
+	}
+}
+
+// A search with a limit yields the first items of the range and ends, whether one call of the kernel finds them or
+// several.
+func TestASearchEndsAfterTheMostItems(t *testing.T) {
+	top, fd := btrfsTop(t)
+	for i := range 3000 {
+		must(t, os.WriteFile(filepath.Join(top, strings.Repeat("z", 100)+strconv.Itoa(i)), nil, 0o644))
+	}
+	must(t, vfs.SyncFS(fd))
+	search := func(most uint32) (keys [][3]uint64) {
+		r := sysbtrfs.Range{MinObject: sysbtrfs.RootInode, MaxObject: 1 << 40, Most: most}
+		must(t, sysbtrfs.Search(fd, r, func(it sysbtrfs.Item) bool {
+			keys = append(keys, [3]uint64{it.Object, uint64(it.Type), it.Offset})
+			return true
+		}))
+		return keys
+	}
+	all := search(0)
+	for _, most := range []int{1, 2, len(all) - 1, len(all), len(all) + 1} {
+		if got := search(uint32(most)); !slices.Equal(got, all[:min(most, len(all))]) {
+			t.Errorf("a search for %d of %d items found %d", most, len(all), len(got))
+		}
 	}
 }
 

@@ -35,6 +35,9 @@ type Range struct {
 	// that was written holds older items too, so a search yields more than the changed items
 	// but misses none.
 	NewerThan uint64
+	// Most ends the search after this many items; 0 sets no limit. Without it the kernel looks at all
+	// further keys in a block of the tree, even if the range has only one item.
+	Most uint32
 }
 
 // An Item is one item of a btrfs tree: its key and its content. [Search] passes it to a visitor; Data is
@@ -92,21 +95,25 @@ func Search(fd int, r Range, visit func(Item) bool) error {
 		buf = new([1 << 14]uint64)
 	}
 	defer btrfsBuffers.Put(buf)
-	for {
+	for most := orMax(r.Most, math.MaxUint32); ; {
 		// The size in the number is that of the header; the items come after it.
 		a := (*btrfsSearchArgs)(unsafe.Pointer(&buf[0]))
 		*a = key
-		a.items, a.bufSize = math.MaxUint32, uint64(len(buf)*8)-uint64(head)
+		a.items, a.bufSize = most, uint64(len(buf)*8)-uint64(head)
 		if err := btrfsIoctl(fd, IocRead|IocWrite, btrfsTreeSearch, head, unsafe.Pointer(a)); err != nil {
 			return err
 		}
 		if a.items == 0 {
 			return nil
 		}
+		found := a.items
 		items := unsafe.Slice((*byte)(unsafe.Pointer(&buf[0])), len(buf)*8)[head:]
-		last, left, more := visitItems(items, int(a.items), visit)
-		if !more || left >= btrfsLargest || !key.startAfter(last) {
+		last, left, more := visitItems(items, int(found), visit)
+		if !more || found >= most || left >= btrfsLargest || !key.startAfter(last) {
 			return nil
+		}
+		if r.Most > 0 {
+			most -= found
 		}
 	}
 }

@@ -16,30 +16,51 @@ type output struct {
 	buf      []byte
 	failed   error // of the last write, once done is closed
 	done     chan struct{}
+	// ended is nil, or closed at the end of the copying if that goes on after the command's end, for processes
+	// that it has left. done is closed when the command's own output is copied. The output then owns to.
+	ended chan struct{}
 }
 
 // copy copies the command's output until all processes have closed the pipe. After the command's end, when
 // stop becomes readable, it copies only the bytes that the pipe holds at that time. If nobody reads the
 // caller's stream any more, copy closes the pipe, so that the command gets SIGPIPE at its next write.
 func (o *output) copy(stop *os.File) {
-	defer close(o.done)
-	defer o.from.Close()
+	o.failed = o.copyUntil(stop)
+	goOn := o.ended != nil && o.failed == nil
+	if !goOn {
+		o.from.Close()
+	}
+	close(o.done)
+	if goOn {
+		_ = o.copyUntil(nil) // if it fails, the processes that the command left get SIGPIPE
+		o.from.Close()
+	}
+	if o.ended != nil {
+		o.to.Close()
+		close(o.ended)
+	}
+}
+
+// copyUntil copies the command's output until all processes have closed the pipe or, after stop has become
+// readable, the bytes are copied that the pipe held then. It returns the error of writing them to the
+// caller's stream. A nil stop never becomes readable.
+func (o *output) copyUntil(stop *os.File) error {
 	const bulk = 1 << 20
 	for left := -1; left != 0; {
-		waits := []unix.PollFd{on(o.from, unix.POLLIN), on(stop, unix.POLLIN), on(o.to, 0)}
-		if left > 0 {
-			waits[1].Fd = -1
+		waits := []unix.PollFd{on(o.from, unix.POLLIN), {Fd: -1}, on(o.to, 0)}
+		if left < 0 && stop != nil {
+			waits[1] = on(stop, unix.POLLIN)
 		}
 		if o.kind != pipe { // others have no end that poll reports
 			waits[2].Fd = -1
 		}
 		if wait(-1, waits) != nil || waits[2].Revents != 0 {
-			return
+			return nil //nolint:nilerr // the caller's reader has gone, as without a relay
 		}
 		if waits[1].Revents != 0 {
 			n, err := stdio.Unread(o.from)
 			if left = n; err != nil {
-				return
+				return nil //nolint:nilerr // the pipe cannot be read: nothing was lost on the way to the caller
 			}
 			continue
 		}
@@ -49,13 +70,13 @@ func (o *output) copy(stop *os.File) {
 		}
 		n, err := o.move(most)
 		if n == 0 && err == nil || err != nil && !again(err) {
-			o.failed = err
-			return
+			return err
 		}
 		if left > 0 {
 			left = max(left-n, 0)
 		}
 	}
+	return nil
 }
 
 // move copies at least one byte of the command's output to the caller, and at most most bytes. It returns 0

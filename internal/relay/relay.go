@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/internal/stdio"
+	"golang.org/x/sys/unix"
 )
 
 // A Relay copies between the caller's standard streams and the pipes that a command in a sandbox gets
@@ -61,6 +62,50 @@ func Open(in, out, err *os.File, outlives bool) (_ *Relay, failed error) {
 		r.stop, r.stopped, failed = newPipe()
 	}
 	return r, failed
+}
+
+// OpenFiles replaces those of a command's outputs that are regular files by the pipes of a [Relay], which copies
+// from them, if this user is root: a sandbox has other user ids, and could not open the files again by
+// /dev/stdout. End returns when what the command wrote is in the files, as of any relay, but copying goes on
+// for processes that the command leaves behind, until they have ended; see [Relay.Wait]. The caller may
+// close the files. Other outputs, and nil, are Out and Err of the relay. After an error the relay is empty, and
+// nothing is left open.
+func OpenFiles(out, err *os.File) (_ *Relay, failed error) {
+	r := &Relay{Out: out, Err: err}
+	outs := []**os.File{&r.Out, &r.Err}
+	for i, f := range []*os.File{out, err} {
+		if kindOf(f) != regular || !otherIDs() {
+			continue
+		}
+		if i == 1 && r.Out != out && sameFile(out, err) {
+			r.Err = r.Out
+			continue
+		}
+		if failed = r.relayOutput(regular, outs[i]); failed != nil {
+			break
+		}
+		o := r.outputs[len(r.outputs)-1]
+		o.ended = make(chan struct{})
+		if o.to, failed = duplicate(f); failed != nil {
+			break
+		}
+	}
+	if failed == nil && len(r.outputs) > 0 {
+		r.stop, r.stopped, failed = newPipe()
+	}
+	if failed != nil {
+		r.Close()
+		r = &Relay{}
+	}
+	return r, failed
+}
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 func (r *Relay) relayInput(kind kind) error {
@@ -137,6 +182,16 @@ func (r *Relay) End(giveUp <-chan struct{}) {
 	}
 }
 
+// Wait waits until a relay of [OpenFiles] that was started copies nothing more, because no process has the
+// pipes any more.
+func (r *Relay) Wait() {
+	for _, o := range r.outputs {
+		if o.ended != nil {
+			<-o.ended
+		}
+	}
+}
+
 // Lost returns the error of writing the command's output to a file of the caller, such as a full disk, or nil.
 // The output since then is lost, and the command's next write there fails. The caller has called End.
 func (r *Relay) Lost() error {
@@ -170,6 +225,9 @@ func (r *Relay) Close() {
 	}
 	for _, o := range r.outputs {
 		o.from.Close()
+		if o.ended != nil {
+			o.to.Close()
+		}
 	}
 	r.stop.Close() // nil without a pipe
 	r.stopped.Close()

@@ -188,3 +188,94 @@ func TestAFileOfRootIsRelayed(t *testing.T) {
 		t.Errorf("the file holds %q: %v", got, err)
 	}
 }
+
+// What a command writes to a file of root is in the file at the end of the command, and what a process writes that the
+// command left follows, although the caller has closed the file.
+func TestAFileGoesOnForWhatTheCommandLeft(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // its sandboxes have its own id
+	}
+	path := t.TempDir() + "/log"
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenFiles(f, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Out == f || r.Out != r.Err {
+		t.Fatal("output and messages that are one file get none, or two pipes")
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left := inside(t, r.Out)
+	r.Start()
+	for i, text := range []string{"the command's\n", "later\n"} {
+		if _, err := left.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			r.End(nil)
+			if got, err := os.ReadFile(path); err != nil || string(got) != "the command's\n" || r.Lost() != nil {
+				t.Errorf("at the end the file holds %q: %v, %v", got, err, r.Lost())
+			}
+		}
+	}
+	left.Close()
+	r.Wait()
+	if got, err := os.ReadFile(path); err != nil || string(got) != "the command's\nlater\n" {
+		t.Errorf("the file holds %q: %v", got, err)
+	}
+}
+
+// Output to a full disk is reported as lost, and closes the pipe, also for what the command left.
+func TestAFullFileIsReportedAndClosed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // as above
+	}
+	f, err := os.Create(t.TempDir() + "/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := OpenFiles(f, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.outputs[0].to.Close()
+	if r.outputs[0].to, err = os.OpenFile("/dev/full", os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	}
+	command := inside(t, r.Out)
+	r.Start()
+	if _, err := command.WriteString("text\n"); err != nil {
+		t.Fatal(err)
+	}
+	r.End(nil)
+	r.Wait()
+	if lost := r.Lost(); !errors.Is(lost, syscall.ENOSPC) {
+		t.Errorf("lost: %v", lost)
+	}
+	if _, err := command.WriteString("more"); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("a process that the command left can write on: %v", err)
+	}
+}
+
+// Pipes and devices are handed over unchanged.
+func TestOnlyFilesAreOpenedAsFiles(t *testing.T) {
+	_, to := pipes(t)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	r, err := OpenFiles(to, null)
+	if err != nil || r.Out != to || r.Err != null {
+		t.Errorf("the command gets others: %v", err)
+	}
+	r.Start()
+	r.End(nil)
+	r.Wait()
+}
