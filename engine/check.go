@@ -29,8 +29,8 @@ func (t *CheckedTree) Undamaged() bool {
 }
 
 // Check verifies the data that backends store for a sandbox in which nothing runs: that each tree's fork,
-// base and snapshots exist and, if the backend can, all their content. repair also repairs what
-// [snapshot.Checker] can repair. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's entry in the
+// base and snapshots exist and, if the backend can, all their content; and the originals of its changed files.
+// repair also repairs what [snapshot.Checker] can repair, and puts damaged originals aside. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's entry in the
 // catalogue is damaged, which Check leaves as it is.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
 	h, err := e.Supervise.Hold(ctx, name, "checking")
@@ -50,6 +50,14 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 		}
 		found.Path, found.Backend = t.Path, t.Driver
 		trees, sound = append(trees, found), sound && found.Undamaged()
+	}
+	if n := len(trees); n > 0 { // the workspace is the last tree
+		more, err := e.Baseline.Check(h.Record, repair)
+		if err != nil {
+			return trees, err
+		}
+		trees[n-1].Problems = append(trees[n-1].Problems, more...)
+		sound = sound && trees[n-1].Undamaged()
 	}
 	if sound {
 		err = e.Supervise.Sync(ctx, h)
