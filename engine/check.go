@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -51,18 +52,30 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 		found.Path, found.Backend = t.Path, t.Driver
 		trees, sound = append(trees, found), sound && found.Undamaged()
 	}
-	if n := len(trees); n > 0 { // the workspace is the last tree
+	if t := treeOf(trees, h.Workspace); t != nil {
 		more, err := e.Baseline.Check(h.Record, repair)
 		if err != nil {
 			return trees, err
 		}
-		trees[n-1].Problems = append(trees[n-1].Problems, more...)
-		sound = sound && trees[n-1].Undamaged()
+		t.Problems = append(t.Problems, more...)
+		sound = sound && t.Undamaged()
 	}
 	if sound {
 		err = e.Supervise.Sync(ctx, h)
 	}
 	return trees, err
+}
+
+// treeOf returns the innermost of the trees that contains path, or nil.
+func treeOf(trees []CheckedTree, path string) (best *CheckedTree) {
+	for i := range trees {
+		t := &trees[i]
+		rel, err := filepath.Rel(t.Path, path)
+		if err == nil && filepath.IsLocal(rel) && (best == nil || len(t.Path) > len(best.Path)) {
+			best = t
+		}
+	}
+	return best
 }
 
 // checkTree verifies the stored data of tree number i of a sandbox: that its backend has the fork, the base

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -20,11 +21,18 @@ func TestAMissingListOfOriginalsCostsNoEdit(t *testing.T) {
 		b.write("text", "one\nbase\nthree\n")
 		tick()
 		b.new("s")
-		b.in("s", "printf 'one\\nmine\\nthree\\n' > text")
+		start := func(script string) {
+			t.Helper()
+			b.in("s", script)
+			if err := b.Supervise.Stop(t.Context(), "s"); err != nil { // it stores originals when it ends
+				t.Fatal(err)
+			}
+		}
+		start("printf 'one\\nmine\\nthree\\n' > text")
 		tick()
 		b.write("text", "one\nreal\nthree\n")
 		tick()
-		b.in("s", "echo more > other") // from now on the real tree has the originals of what follows
+		start("echo more > other") // from now on the real tree has the originals of what follows
 		if b.keptOf("s") == "" {
 			t.Fatal("no originals are stored")
 		}
@@ -50,27 +58,33 @@ func TestAMissingListOfOriginalsCostsNoEdit(t *testing.T) {
 		if !errors.Is(err, errs.ErrCorrupt) || !slices.Contains(errs.HintsOf(err), "snapfs doctor s --repair") {
 			t.Errorf("of a damaged list: %v, hints %q", err, errs.HintsOf(err))
 		}
-		for _, repair := range []bool{false, true} {
+		check := func(repair bool) (found []snapshot.Problem, err error) {
 			trees, err := b.Check(t.Context(), "s", repair)
-			problems := trees[len(trees)-1].Problems
+			for _, tree := range trees {
+				found = append(found, tree.Problems...)
+			}
+			return found, err
+		}
+		for _, repair := range []bool{false, true} {
+			problems, err := check(repair)
 			if err != nil || len(problems) != 1 || problems[0].Where != filepath.Join(dir, "kept") || problems[0].Mended != repair {
 				t.Errorf("a check that repairs: %t finds %+v, %v", repair, problems, err)
 			}
 		}
 		conflicts("after a repair")
-		if trees, err := b.Check(t.Context(), "s", false); err != nil || len(trees[len(trees)-1].Problems) > 0 {
-			t.Errorf("after a repair it finds %+v, %v", trees, err)
+		if problems, err := check(false); err != nil || len(problems) > 0 {
+			t.Errorf("after a repair it finds %+v, %v", problems, err)
 		}
-		b.in("s", "echo again > other")
+		start("echo again > other")
 		conflicts("after the next start")
 		if err := os.Remove(filepath.Join(dir, "kept")); err != nil {
 			t.Fatal(err)
 		}
-		if trees, err := b.Check(t.Context(), "s", false); err != nil || len(trees[len(trees)-1].Problems) != 1 {
-			t.Errorf("without the list it finds %+v, %v", trees, err)
+		if problems, err := check(false); err != nil || len(problems) != 1 {
+			t.Errorf("without the list it finds %+v, %v", problems, err)
 		}
 		conflicts("without the list") // which makes another
-		b.in("s", "echo once more > other")
+		start("echo once more > other")
 		conflicts("at the end")
 		if got := b.read("text"); got != "one\nreal\nthree\n" {
 			t.Errorf("the real file has %q", got)
