@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -29,8 +30,8 @@ func (t *CheckedTree) Undamaged() bool {
 }
 
 // Check verifies the data that backends store for a sandbox in which nothing runs: that each tree's fork,
-// base and snapshots exist and, if the backend can, all their content. repair also repairs what
-// [snapshot.Checker] can repair. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's entry in the
+// base and snapshots exist and, if the backend can, all their content; and the originals of its changed files.
+// repair also repairs what [snapshot.Checker] can repair, and puts damaged originals aside. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's entry in the
 // catalogue is damaged, which Check leaves as it is.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
 	h, err := e.Supervise.Hold(ctx, name, "checking")
@@ -51,10 +52,30 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 		found.Path, found.Backend = t.Path, t.Driver
 		trees, sound = append(trees, found), sound && found.Undamaged()
 	}
+	if t := treeOf(trees, h.Workspace); t != nil {
+		more, err := e.Baseline.Check(h.Record, repair)
+		if err != nil {
+			return trees, err
+		}
+		t.Problems = append(t.Problems, more...)
+		sound = sound && t.Undamaged()
+	}
 	if sound {
 		err = e.Supervise.Sync(ctx, h)
 	}
 	return trees, err
+}
+
+// treeOf returns the innermost of the trees that contains path, or nil.
+func treeOf(trees []CheckedTree, path string) (best *CheckedTree) {
+	for i := range trees {
+		t := &trees[i]
+		rel, err := filepath.Rel(t.Path, path)
+		if err == nil && filepath.IsLocal(rel) && (best == nil || len(t.Path) > len(best.Path)) {
+			best = t
+		}
+	}
+	return best
 }
 
 // checkTree verifies the stored data of tree number i of a sandbox: that its backend has the fork, the base

@@ -41,7 +41,7 @@ func (e *Engine) removeUnread(ctx context.Context, name string) error {
 	if _, err := e.Supervise.RequestEnd(ctx, &catalog.Record{Name: name}, supervise.Request{Stop: true}); err != nil {
 		return err
 	}
-	if err := e.cat.Drop(name); err != nil {
+	if err := e.cat.Drop(ctx, name); err != nil {
 		return err
 	}
 	return e.Sandboxes.SweepLater(ctx)

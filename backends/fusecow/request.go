@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -122,11 +123,21 @@ func requestReply(path string, q request) (*os.File, *reply, error) {
 		return nil, nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
 	defer p.Close() //nolint:errcheck // nothing is written
+	wake(p)
 	root, a, err := exchange(p, q, q.file)
 	if errors.Is(err, errHungUp) {
 		err = &os.PathError{Op: "ask", Path: path, Err: unix.EBUSY}
 	}
 	return root, a, err
+}
+
+// wake continues the server at the other end of p if a signal such as SIGSTOP has stopped it. A stopped server
+// answers nobody: this process would wait for it, and for its mounts, and obey no signal but SIGKILL. A server
+// that is frozen or traced stays so.
+func wake(p *fdsock.Conn) {
+	if server, err := p.Peer(); err == nil && proc.Stopped(server) {
+		_ = unix.Kill(server.PID, unix.SIGCONT) // of another user, who has to continue it
+	}
 }
 
 // lateReadsAt asks the server that listens at the socket path for the files of the real tree that had changed

@@ -122,3 +122,26 @@ func (b *desk) damage(name string) (path string) {
 	b.t.Fatalf("none of %q tells of %s", logs, name)
 	return ""
 }
+
+// A sandbox whose record is damaged keeps no other from being removed, and is itself removed as soon as the
+// supervisor that its last command left has ended.
+func TestADamagedRecordHoldsUpNoRemoval(t *testing.T) {
+	treetest.NeedRoot(t)
+	b := newDesk(t)
+	for _, name := range []string{"sound", "damaged"} {
+		b.snapfs("new", name).want(0)
+	}
+	b.snapfs("exec", "damaged", "--", "true").want(0)
+	if err := os.Truncate(filepath.Join(b.state, "sandboxes", "damaged", "record.json"), 10); err != nil {
+		t.Fatal(err)
+	}
+	if o := b.snapfs("rm", "--all", "--yes").want(8); o.stdout != "sound\n" || !strings.Contains(o.all, "snapfs rm damaged") {
+		t.Errorf("removing all says %q", o.all)
+	}
+	b.snapfs("rm", "damaged").want(0)
+	if o := b.snapfs("ls", "--json").want(0); strings.TrimSpace(o.stdout) != "[]" {
+		t.Errorf("left are %q", o.stdout)
+	}
+	b.snapfs("gc").want(0)
+	b.real()
+}

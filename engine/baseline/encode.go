@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"maps"
 	"slices"
@@ -22,11 +23,20 @@ import (
 // PATH, UNKNOWN and all names are quoted as in Go. FLAGS are c for Promoted and m for Created. DATA is the
 // name of the file with the bytes. A NODE is mode, owner, group, size, modification time and change time
 // (seconds.nanoseconds), inode, link count, device, link target, and name=value for each extended attribute.
-// An absent field is "-". A line that starts with a tab is the Base of the entry before it, without PATH.
+// An absent field is "-". A line that starts with a tab is the Base of the entry before it, without PATH. The
+// last line has the checksum of all others: an entry whose path was damaged would be missing at its own path,
+// and a promotion could then take the user's newer file for the original. Files of oldHead have no checksum.
 const (
-	formatHead = "snapfs kept 2\n"
-	formatEnd  = "end\n"
+	formatHead = "snapfs kept 3\n"
+	formatEnd  = "end "
+	oldHead    = "snapfs kept 2\n"
+	oldEnd     = "end\n"
 )
+
+// checksum returns the checksum of the data of a baseline's file, or of another one of this package, as text.
+func checksum(data []byte) string {
+	return fmt.Sprintf("%08x", crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
+}
 
 // encode returns the originals of the baseline as the content of its file, a line for each, sorted by path;
 // see formatHead.
@@ -42,7 +52,7 @@ func (k *Baseline) encode() []byte {
 			b = e.encode(b)
 		}
 	}
-	return append(b, formatEnd...)
+	return fmt.Appendf(b, "%s%s\n", formatEnd, checksum(b))
 }
 
 // encode appends the line of one original in the file of a baseline, without its path, to b.
@@ -83,13 +93,9 @@ func (n *Entry) encode(b []byte) []byte {
 // decode reads data, the content of a baseline's file that [Baseline.encode] wrote, into k: the original of
 // each file that a sandbox changed.
 func (k *Baseline) decode(data []byte) error {
-	body, ok := strings.CutPrefix(string(data), formatHead)
-	if !ok {
-		return errors.New("unknown format version (written by a newer snapfs?)")
-	}
-	body, ok = strings.CutSuffix(body, formatEnd)
-	if !ok {
-		return errors.New("the file is truncated")
+	body, err := linesOf(data)
+	if err != nil {
+		return err
 	}
 	k.Nodes = make(map[string]Entry, bytes.Count(data, []byte{'\n'}))
 	for body != "" {
@@ -114,6 +120,29 @@ func (k *Baseline) decode(data []byte) error {
 		k.Nodes[path] = n
 	}
 	return nil
+}
+
+// linesOf returns the lines of data, the content of a baseline's file, without the first and the last one. It
+// returns an error if the file is truncated or damaged.
+func linesOf(data []byte) (body string, err error) {
+	if body, ok := strings.CutPrefix(string(data), oldHead); ok {
+		if body, ok = strings.CutSuffix(body, oldEnd); !ok {
+			return "", errors.New("the file is truncated")
+		}
+		return body, nil
+	}
+	body, ok := strings.CutPrefix(string(data), formatHead)
+	if !ok {
+		return "", errors.New("unknown format version (written by a newer snapfs?)")
+	}
+	const last = len(formatEnd) + 8 + 1 // bytes of the last line
+	if len(body) < last || !strings.HasSuffix(body, "\n") || !strings.HasPrefix(body[len(body)-last:], formatEnd) {
+		return "", errors.New("the file is truncated")
+	}
+	if body[len(body)-9:len(body)-1] != checksum(data[:len(data)-last]) {
+		return "", errors.New("the file is damaged: its checksum does not match")
+	}
+	return body[:len(body)-last], nil
 }
 
 // A lineReader parses the fields of one line, one original, of a baseline's file. The first malformed field

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,11 +53,62 @@ func TestWhatIsKeptOfABaseIsReadWholeOrNotAtAll(t *testing.T) {
 			t.Fatalf("%d bytes of %d are read as all", n, len(data))
 		}
 	}
-	for _, other := range []string{"snapfs kept 3\nend\n", formatHead + "\"/a\" - - -\n" + formatEnd, formatHead + "\"/a\" - - - 1 2\n" + formatEnd, formatHead + "\n" + formatEnd} {
+	for at := range data {
+		for bit := range 8 {
+			flipped := slices.Clone(data)
+			flipped[at] ^= 1 << bit
+			var back Baseline
+			if back.decode(flipped) == nil {
+				t.Fatalf("bit %d of byte %d, %q, is another, and nobody sees it", bit, at, data[at])
+			}
+		}
+	}
+	for _, other := range []string{"snapfs kept 4\nend\n", oldHead + "\"/a\" - - -\n" + oldEnd, oldHead + "\"/a\" - - - 1 2\n" + oldEnd, oldHead + "\n" + oldEnd} {
 		var back Baseline
 		if back.decode([]byte(other)) == nil {
 			t.Errorf("%q is read", other)
 		}
+	}
+}
+
+func TestWhatWasKeptWithoutAChecksumIsRead(t *testing.T) {
+	k := Baseline{Nodes: someKept()}
+	body, err := linesOf(k.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Baseline
+	if err := back.decode([]byte(oldHead + body + oldEnd)); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(k.Nodes, back.Nodes); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestAWindowIsReadAsItWasWrittenOrNotAtAll(t *testing.T) {
+	w := window{since: time.Unix(1_800_000_000, 123_456_789).UTC(), state: settled + "063820e6", without: []string{"/mnt/a b", "/mnt/\n\xff"}}
+	data := w.encode(true)
+	back, stored, ok := parseWindow(data)
+	if d := cmp.Diff(w, back, cmp.AllowUnexported(window{})); d != "" || !ok || !stored {
+		t.Error(d, ok, stored)
+	}
+	for at := range data {
+		for bit := range 8 {
+			flipped := slices.Clone(data)
+			flipped[at] ^= 1 << bit
+			if _, _, ok := parseWindow(flipped); ok {
+				t.Fatalf("bit %d of byte %d, %q, is another, and nobody sees it", bit, at, data[at])
+			}
+		}
+		if _, _, ok := parseWindow(data[:at]); ok {
+			t.Fatalf("%d bytes of %d are read as all", at, len(data))
+		}
+	}
+	old := window{since: w.since, state: opened, without: []string{"/mnt/disk"}}
+	back, stored, ok = parseWindow([]byte("snapfs window 1\n2027-01-15T08:00:00.123456789Z open\n\"/mnt/disk\"\n"))
+	if d := cmp.Diff(old, back, cmp.AllowUnexported(window{})); d != "" || !ok || stored {
+		t.Error(d, ok, stored)
 	}
 }
 

@@ -95,7 +95,8 @@ func manifestSeen(dir string) (seen time.Time, empty bool) {
 		return time.Time{}, false
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, int64(len(manifestHead)+len(time.RFC3339Nano)+len(formatHead)+len(formatEnd))))
+	none := string((&Baseline{}).encode())
+	data, err := io.ReadAll(io.LimitReader(f, int64(len(manifestHead)+len(time.RFC3339Nano)+len(none)+1)))
 	body, ok := strings.CutPrefix(string(data), manifestHead)
 	when, body, whole := strings.Cut(body, "\n")
 	if err != nil || !ok || !whole {
@@ -105,7 +106,7 @@ func manifestSeen(dir string) (seen time.Time, empty bool) {
 	if _, again := readConfirmed(dir); again.After(seen) {
 		seen = again
 	}
-	return seen, body == formatHead+formatEnd
+	return seen, body == none || body == oldHead+oldEnd
 }
 
 // readConfirmed reads confirmedFile: a hash over the paths and metadata of the workspace's files, and when the last

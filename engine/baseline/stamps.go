@@ -46,7 +46,7 @@ func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 		err = json.Unmarshal(data, &known)
 	}
 	if err != nil {
-		return nil, &errs.Error{Op: "reading the promotion stamps of", Path: name, Kind: errs.ErrCorrupt, Err: err}
+		return nil, damaged(name, &errs.Error{Op: "reading the promotion stamps of", Path: name, Kind: errs.ErrCorrupt, Err: err})
 	}
 	return known, nil
 }

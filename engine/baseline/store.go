@@ -85,7 +85,8 @@ func (bl *Recorder) BaseDir(name string, refreshed int) string {
 // Read returns the baseline of the sandbox's present base, the originals of the files it changed; an empty
 // one if nothing is stored. Error: errs.ErrCorrupt.
 func (bl *Recorder) Read(rec *catalog.Record) (*Baseline, error) {
-	return readDir(bl.BaseDir(rec.Name, rec.Refreshed))
+	k, err := readDir(bl.BaseDir(rec.Name, rec.Refreshed))
+	return k, damaged(rec.Name, err)
 }
 
 // readDir reads the baseline, the originals of a sandbox's changed files, from its directory, in the present
@@ -138,7 +139,7 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 	}
 	defer vfs.Unlock(lock)
 	k, err := readDir(dir)
-	if err == nil {
+	if err = damaged(rec.Name, err); err == nil {
 		err = change(k)
 	}
 	if err != nil || !k.Changed {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,13 +22,16 @@ import (
 // that a sandbox changes. A new window begins when the sandbox's container starts and mounts the live base
 // anew. The originals of all earlier changes must be stored by then. The file is
 //
-//	snapfs window 1
-//	2026-11-25T03:00:00.123456789Z open
+//	snapfs window 2
+//	2026-11-25T03:00:00.123456789Z stored open
 //	"/mnt/disk"
+//	sum 0badc0de
 //
-// The second line is the beginning, and "open", or "settled" with the boot during which all originals were
-// stored. Each further line is a tree for which no window may begin: it was not mounted when the others were
-// stored. The file is replaced without a sync: another boot makes "settled" void after a power loss.
+// The second line is the beginning; "stored", or "none" if no originals were stored yet; and "open", or
+// "settled" with the boot during which all originals were stored. Each further line is a tree for which no
+// window may begin: it was not mounted when the others were stored. The last line has a checksum. The file is
+// replaced without a sync: another boot makes "settled" void after a power loss. The older format, windowOld,
+// has neither a checksum nor the second word.
 type window struct {
 	since   time.Time
 	state   string
@@ -36,33 +40,86 @@ type window struct {
 
 const (
 	windowFile = "window"
-	windowHead = "snapfs window 1\n"
+	windowHead = "snapfs window 2\n"
+	windowOld  = "snapfs window 1\n"
+	windowSum  = "sum "
 	opened     = "open"
 	settled    = "settled "
+
+	// withOriginals and noOriginals are the second word of a window's file.
+	withOriginals = "stored"
+	noOriginals   = "none"
 )
 
 // readWindow reads the sandbox's window file, which says from which time on the real tree has the originals
-// of the files that the sandbox changes; the zero window if the file does not exist.
-func (bl *Recorder) readWindow(rec *catalog.Record) (w window) {
-	data, err := os.ReadFile(filepath.Join(bl.BaseDir(rec.Name, rec.Refreshed), windowFile))
-	body, ok := strings.CutPrefix(string(data), windowHead)
-	if err != nil || !ok {
+// of the files that the sandbox changes; the zero window if the file does not exist or is damaged, or if the
+// originals that were stored before the window began are missing. Without them, a file of the user that is older
+// than the window would be taken for the original.
+func (bl *Recorder) readWindow(rec *catalog.Record) window {
+	dir := bl.BaseDir(rec.Name, rec.Refreshed)
+	data, err := os.ReadFile(filepath.Join(dir, windowFile))
+	if err != nil {
 		return window{}
+	}
+	w, stored, ok := parseWindow(data)
+	if !ok || stored && !hasOriginals(dir) {
+		return window{}
+	}
+	return w
+}
+
+// parseWindow returns the window that data, the content of its file, describes. stored is set if originals
+// were stored before it began. ok is false for damaged data.
+func parseWindow(data []byte) (w window, stored, ok bool) {
+	body, old := strings.CutPrefix(string(data), windowOld)
+	if !old {
+		lines, sum, whole := strings.Cut(string(data), "\n"+windowSum)
+		if body, ok = strings.CutPrefix(lines+"\n", windowHead); !ok || !whole || sum != checksum([]byte(lines+"\n"))+"\n" {
+			return window{}, false, false
+		}
 	}
 	line, body, _ := strings.Cut(body, "\n")
 	when, state, _ := strings.Cut(line, " ")
+	if !old {
+		word, rest, _ := strings.Cut(state, " ")
+		stored, state = word == withOriginals, rest
+	}
+	var err error
 	if w.since, err = time.Parse(time.RFC3339Nano, when); err != nil {
-		return window{}
+		return window{}, false, false
 	}
 	w.state = state
 	for line := range strings.Lines(body) {
 		tree, err := strconv.Unquote(strings.TrimSuffix(line, "\n"))
 		if err != nil {
-			return window{}
+			return window{}, false, false
 		}
 		w.without = append(w.without, tree)
 	}
-	return w
+	return w, stored, true
+}
+
+// hasOriginals reports whether dir, the directory for the originals of a sandbox, has the list of them.
+func hasOriginals(dir string) bool {
+	for _, name := range []string{baselineFile, baselineJSON} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
+
+// encode returns the content of the window's file. stored is set if originals are stored already.
+func (w window) encode(stored bool) []byte {
+	word := noOriginals
+	if stored {
+		word = withOriginals
+	}
+	data := fmt.Appendf([]byte(windowHead), "%s %s %s\n", w.since.UTC().Format(time.RFC3339Nano), word, w.state)
+	for _, tree := range w.without {
+		data = append(strconv.AppendQuote(data, tree), '\n')
+	}
+	return fmt.Appendf(data, "%s%s\n", windowSum, checksum(data))
 }
 
 // saveWindow replaces the sandbox's window file, which says from which time on the real tree has the
@@ -72,12 +129,8 @@ func (bl *Recorder) saveWindow(rec *catalog.Record, w window) error {
 	if err := makeDir(dir); err != nil {
 		return err
 	}
-	data := fmt.Appendf([]byte(windowHead), "%s %s\n", w.since.UTC().Format(time.RFC3339Nano), w.state)
-	for _, tree := range w.without {
-		data = append(strconv.AppendQuote(data, tree), '\n')
-	}
 	path := filepath.Join(dir, windowFile)
-	err := os.WriteFile(path+".new", data, 0o600)
+	err := os.WriteFile(path+".new", w.encode(hasOriginals(dir)), 0o600)
 	if err == nil {
 		_ = os.Remove(path) // ext4 writes a file to disk that replaces another one; none is a window that is not known
 		err = os.Rename(path+".new", path)

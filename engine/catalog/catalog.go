@@ -57,7 +57,23 @@ func Open(dir string) (*Catalog, error) {
 	if version > Format {
 		return nil, newer(dir, version)
 	}
-	return c, nil
+	return c, c.complete()
+}
+
+// complete makes those directories of the catalogue again that are often empty, if they are missing: a backup
+// without empty directories has not restored them. It does not make the directory of the sandboxes, because
+// without it a garbage collection would take the data of all sandboxes for unused.
+func (c *Catalog) complete() error {
+	for _, d := range []string{active, trash, spare} {
+		path := filepath.Join(c.dir, d)
+		if unix.Access(path, unix.F_OK) != unix.ENOENT { // costs less than trying to make it
+			continue
+		}
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fail("making", path, err)
+		}
+	}
+	return nil
 }
 
 // Is reports whether dir contains a catalogue of sandboxes, that is, whether it is a state directory of

@@ -211,3 +211,49 @@ func BenchmarkCreateEphemeral(b *testing.B) {
 		}
 	}
 }
+
+// A backup may have left out the directories that were empty.
+func TestEmptyDirectoriesThatABackupLeftOutAreMadeAgain(t *testing.T) {
+	c := open(t)
+	r := newRecord("kept")
+	if err := c.Create(r); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"active", "trash", "spare"} {
+		if err := os.RemoveAll(filepath.Join(c.Dir(), d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := catalog.Open(c.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stale, err := c.Stale(true); err != nil || len(stale) > 0 {
+		t.Errorf("operations in progress: %v, %v", stale, err)
+	}
+	i, err := c.Begin(catalog.Removing, r.Name, r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := c.Lock(t.Context(), r.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := h.Discard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Release()
+	if err := errors.Join(d.Forget(), i.End()); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(c.Dir(), "sandboxes")); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = catalog.Open(c.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if _, failures := c.List(); len(failures) == 0 {
+		t.Error("without the directory of the sandboxes, a garbage collection takes all their data for unused")
+	}
+}

@@ -141,12 +141,19 @@ func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 }
 
 // Drop removes the directory of a sandbox whose record cannot be read, and thereby frees the name. The trees
-// of the sandbox stay where the backends stored them, without a record that refers to them.
-func (c *Catalog) Drop(name string) error {
+// of the sandbox stay where the backends stored them, without a record that refers to them. It waits up to ten
+// seconds for the sandbox's lock, which a supervisor that is ending still holds.
+func (c *Catalog) Drop(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
 	lock := tryLock(c.Path(name))
+	for end := time.Now().Add(10 * time.Second); lock == nil && ctx.Err() == nil && time.Now().Before(end); lock = tryLock(c.Path(name)) {
+		if !c.Claimed(name) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 	if lock == nil {
 		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrBusy, Err: errors.New("another snapfs command is using the sandbox")}
 	}
