@@ -119,13 +119,18 @@ func (c *Checker) resolve(change *diff.Change, root *root) (abs string, inside b
 }
 
 // inRoot reports whether the absolute path *abs, to which a symbolic link leads, lies in the sandbox's tree.
-// If so it makes *abs relative to the tree's root.
+// If so it makes *abs relative to the tree's root. What follows the root stays as it is: ".." after a link in
+// the tree goes to where that link leads, and not back.
 func (c *Checker) inRoot(abs *string) bool {
-	clean := path.Clean(*abs) // a link on the way to the tree is a leaving one of its own, or the user's
 	for i := range c.roots {
-		top := strings.TrimSuffix(c.roots[i].path, "/")
-		if rest, ok := strings.CutPrefix(clean+"/", top+"/"); ok {
-			*abs = strings.TrimSuffix(rest, "/")
+		top := path.Clean(c.roots[i].path)
+		at, rest := "/", *abs // a link on the way to the tree is a leaving one of its own, or the user's
+		for at != top && rest != "" {
+			step, more, _ := strings.Cut(rest, "/")
+			at, rest = path.Join(at, step), strings.TrimLeft(more, "/")
+		}
+		if at == top {
+			*abs = strings.TrimLeft(rest, "/")
 			return true
 		}
 	}

@@ -48,7 +48,9 @@ func TestLinkNeedsApprovalForItsTarget(t *testing.T) {
 		"a": "", "../src/a": "", "./../src/": "", "nowhere/at/all": "", "/home/ann/p/src/a": "", "../loop/x": "",
 		"../node_modules/.bin/x": "", "../deep/down/up/src/a": "", "/home/ann/p": "", "..": "",
 		"/etc/hosts": "out of", "../../x": "out of", "/home/ann/p2": "out of", "/home/ann/p/../x": "out of", "/": "out of",
-		"../deep/down/up/../x": "out of", "../settings/app": "out of", "/home/ann/p/settings/app": "out of",
+		"../deep/down/up/../x": "out of", "/home/ann/p/deep/down/up/../x": "out of", "//home/./ann/q/../p/deep/down/up/../x": "out of",
+		"/home/ann/p/deep/down/up/../p": "out of", "//home/./ann/q/../p/deep/down/up/src/a": "", "/home/ann/p/deep/down/up/.git/x": "repository",
+		"../settings/app": "out of", "/home/ann/p/settings/app": "out of",
 		"../.git/hooks/pre-commit": "repository", "../.github": "agent", "../.envrc": "editor", "/home/ann/p/CLAUDE.md": "agent",
 		"../.vim/pack/vendor/x": "editor", "../node_modules/x/.vim/y": "",
 	} {
