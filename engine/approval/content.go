@@ -35,18 +35,23 @@ var (
 	leadingLink  = Kind{"it is a symbolic link, and its target needs approval: ", ""}
 	unchecked    = Kind{"Python runs it without comparing its source", ""}
 	environment  = Kind{"it is a program of a virtual environment that was there before", ""}
+	repository   = Kind{"it is a setting or hook of a git repository, which runs programs", ""}
 )
 
 // Kinds returns all properties of changed files that need approval at any path. For a link, messages add the
 // reason of its target to that of the link.
 func Kinds() []Kind {
-	return []Kind{setID, device, capabilities, pipe, leavingLink, leadingLink, unchecked, environment}
+	return []Kind{setID, device, capabilities, pipe, leavingLink, leadingLink, unchecked, environment, repository}
 }
 
-// byContent returns why a change needs approval because of its new content: where a symbolic link leads, or
-// how Python would run a file. "" means that it does not.
+// byContent returns why a change needs approval because of its new content or of what lies around it: where a
+// symbolic link leads, how Python would run a file, or that it belongs to a repository. "" means that it does
+// not.
 func (c *Checker) byContent(change *diff.Change, root *root) string {
 	n := change.New
+	if c.inRepository(change) {
+		return repository.Why
+	}
 	if n == nil || change.Kind == diff.Modified && change.What&(diff.Content|diff.Type|diff.Target) == 0 {
 		return ""
 	}
