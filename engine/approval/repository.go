@@ -14,7 +14,7 @@ import (
 var commands = []string{"config", "config.worktree", "commondir", "hooks", "info", "modules", "worktrees"}
 
 // inRepository reports whether a change concerns the settings or hooks of a git repository that is called
-// neither .git nor NAME.git, which the list of names holds: a bare one, or one that lies apart from its work
+// neither .git nor NAME.git, which the list of names holds: a bare one, or one that lies outside of its work
 // tree (git init --separate-git-dir). git takes every directory for a repository that has the files of one.
 func (c *Checker) inRepository(change *diff.Change) bool {
 	if change.New == nil || change.TimeOnly() {
