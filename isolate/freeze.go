@@ -22,9 +22,9 @@ import (
 type thawer func() error
 
 // Freeze stops every process in the container and returns once all of them have stopped. It uses the freezer of
-// one of [Spec.Cgroups], or else sends SIGSTOP to each process; then parents can see the stop, and processes
-// that were stopped before stay stopped after Thaw. Freezing a frozen container does nothing. After an error
-// the container runs.
+// one of [Spec.Cgroups], or else sends SIGSTOP to each process; then parents can see the stop, processes that
+// were stopped before stay stopped after Thaw, and a process that continues itself is killed. Freezing a frozen
+// container does nothing. After an error the container runs.
 //
 // Cost: 1 to 5 ms. Errors: [errs.ErrClosed], [errs.ErrInterrupted], [errs.ErrDenied].
 func (c *Container) Freeze(ctx context.Context) error {
@@ -199,7 +199,7 @@ func killAll(dir *os.File) {
 
 // stopEach makes pid 1 send SIGSTOP to all other processes of its namespace, which the kernel does atomically:
 // a process that forks meanwhile gets the signal before its child exists, or both get it (kill(2), -1;
-// copy_process in kernel/fork.c). It then waits until each of them has stopped.
+// copy_process in kernel/fork.c). It then waits until each of them has stopped, and guards them until the thaw.
 func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 	before := map[int]bool{}
 	for _, p := range descendants(c.pid) {
@@ -207,7 +207,9 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 			before[p.pid] = true
 		}
 	}
+	endGuard := func() {}
 	thaw := func() error {
+		endGuard()
 		if c.ended() {
 			return nil
 		}
@@ -225,8 +227,8 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 	if err := c.signalAll(unix.SIGSTOP); err != nil {
 		return thaw, err
 	}
-	asleep := map[int]int{}
-	return thaw, poll.Until(ctx, 50*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
+	asleep, sent := map[int]int{}, time.Now()
+	err := poll.Until(ctx, 50*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
 		if c.ended() {
 			return false, closed("freezing")
 		}
@@ -243,8 +245,16 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 				still = false
 			}
 		}
+		if !still && time.Since(sent) > stopAgain {
+			sent = time.Now()
+			return false, c.signalAll(unix.SIGSTOP)
+		}
 		return still, nil
 	})
+	if err == nil {
+		endGuard = c.guardStopped(asleep)
+	}
+	return thaw, err
 }
 
 // maxSleepPolls is how often a freeze of a container by signals may find a process in uninterruptible sleep

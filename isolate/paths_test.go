@@ -105,6 +105,33 @@ func TestOnlyWritablePathsAreWritten(t *testing.T) {
 	})
 }
 
+// A directory above a read-only path stays where it is: if it could be moved, another could take its place.
+func TestReadOnlyPathsStayInTheirPlace(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		before := open(t, spec)
+		sh(t, before, "mkdir -p /home/a/b/ro /home/other; echo x > /home/a/b/ro/f; ls /home")
+		if err := before.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		spec.ReadOnly = []string{"/home/a/b/ro", "/home/nobody/x"}
+		container := open(t, volatileAgain(t, spec))
+		for _, script := range []string{
+			"mv -T /home/a /home/c", "mv -T /home/a/b /home/a/c", "mv -T /home/a/b/ro /home/a/b/c", "mv -T /home /h",
+			"mv --exchange /home/a /home/other", "rm -r /home/a", "mkdir -p /home/a/b/ro; echo y > /home/a/b/ro/f",
+		} {
+			if got := ran(t, container, script); got == "0" {
+				t.Errorf("%s: it was done", script)
+			}
+			if got := sh(t, container, "cat /home/a/b/ro/f"); got != "x" {
+				t.Errorf("%s: the file is %q", script, got)
+			}
+		}
+		if got := ran(t, container, "mv /home/other /home/moved && mkdir /home/a/b/new && mv /home/a/b/new /home/a/b/new2"); got != "0" {
+			t.Errorf("other directories: status %s", got)
+		}
+	})
+}
+
 // volatileAgain returns the spec for another container with the same upper layers, which the kernel mounts again once
 // their work directories record no other volatile mount.
 func volatileAgain(t *testing.T, spec Spec) Spec {

@@ -154,6 +154,8 @@ type Checker struct {
 	// environment.
 	bin              string
 	binOfEnvironment bool
+	// repositories says for directories whether each is a git repository, see isRepository.
+	repositories map[string]bool
 }
 
 // A root is one absolute path under which a tree's files may be used, with the lookup of rules for paths

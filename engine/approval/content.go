@@ -35,18 +35,23 @@ var (
 	leadingLink  = Kind{"it is a symbolic link, and its target needs approval: ", ""}
 	unchecked    = Kind{"Python runs it without comparing its source", ""}
 	environment  = Kind{"it is a program of a virtual environment that was there before", ""}
+	repository   = Kind{"it is a setting or hook of a git repository, which runs programs", ""}
 )
 
 // Kinds returns all properties of changed files that need approval at any path. For a link, messages add the
 // reason of its target to that of the link.
 func Kinds() []Kind {
-	return []Kind{setID, device, capabilities, pipe, leavingLink, leadingLink, unchecked, environment}
+	return []Kind{setID, device, capabilities, pipe, leavingLink, leadingLink, unchecked, environment, repository}
 }
 
-// byContent returns why a change needs approval because of its new content: where a symbolic link leads, or
-// how Python would run a file. "" means that it does not.
+// byContent returns why a change needs approval because of its new content or of what lies around it: where a
+// symbolic link leads, how Python would run a file, or that it belongs to a repository. "" means that it does
+// not.
 func (c *Checker) byContent(change *diff.Change, root *root) string {
 	n := change.New
+	if c.inRepository(change) {
+		return repository.Why
+	}
 	if n == nil || change.Kind == diff.Modified && change.What&(diff.Content|diff.Type|diff.Target) == 0 {
 		return ""
 	}
@@ -119,13 +124,18 @@ func (c *Checker) resolve(change *diff.Change, root *root) (abs string, inside b
 }
 
 // inRoot reports whether the absolute path *abs, to which a symbolic link leads, lies in the sandbox's tree.
-// If so it makes *abs relative to the tree's root.
+// If so it makes *abs relative to the tree's root. What follows the root stays as it is: ".." after a link in
+// the tree goes to where that link leads, and not back.
 func (c *Checker) inRoot(abs *string) bool {
-	clean := path.Clean(*abs) // a link on the way to the tree is a leaving one of its own, or the user's
 	for i := range c.roots {
-		top := strings.TrimSuffix(c.roots[i].path, "/")
-		if rest, ok := strings.CutPrefix(clean+"/", top+"/"); ok {
-			*abs = strings.TrimSuffix(rest, "/")
+		top := path.Clean(c.roots[i].path)
+		at, rest := "/", *abs // a link on the way to the tree is a leaving one of its own, or the user's
+		for at != top && rest != "" {
+			step, more, _ := strings.Cut(rest, "/")
+			at, rest = path.Join(at, step), strings.TrimLeft(more, "/")
+		}
+		if at == top {
+			*abs = strings.TrimLeft(rest, "/")
 			return true
 		}
 	}

@@ -48,7 +48,9 @@ func TestLinkNeedsApprovalForItsTarget(t *testing.T) {
 		"a": "", "../src/a": "", "./../src/": "", "nowhere/at/all": "", "/home/ann/p/src/a": "", "../loop/x": "",
 		"../node_modules/.bin/x": "", "../deep/down/up/src/a": "", "/home/ann/p": "", "..": "",
 		"/etc/hosts": "out of", "../../x": "out of", "/home/ann/p2": "out of", "/home/ann/p/../x": "out of", "/": "out of",
-		"../deep/down/up/../x": "out of", "../settings/app": "out of", "/home/ann/p/settings/app": "out of",
+		"../deep/down/up/../x": "out of", "/home/ann/p/deep/down/up/../x": "out of", "//home/./ann/q/../p/deep/down/up/../x": "out of",
+		"/home/ann/p/deep/down/up/../p": "out of", "//home/./ann/q/../p/deep/down/up/src/a": "", "/home/ann/p/deep/down/up/.git/x": "repository",
+		"../settings/app": "out of", "/home/ann/p/settings/app": "out of",
 		"../.git/hooks/pre-commit": "repository", "../.github": "agent", "../.envrc": "editor", "/home/ann/p/CLAUDE.md": "agent",
 		"../.vim/pack/vendor/x": "editor", "../node_modules/x/.vim/y": "",
 	} {
@@ -130,5 +132,34 @@ func TestPipeInPlaceOfAFileNeedsApproval(t *testing.T) {
 	added := diff.Change{Path: "pipe", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeNamedPipe | 0o644}}
 	if needed := (approval.Allow{}).Check("/p", []diff.Change{added}, nil); needed != nil {
 		t.Errorf("a new pipe: %v", needed)
+	}
+}
+
+// The settings and hooks of a git repository need approval whatever the repository's name is, and also
+// when the sandbox makes one of a directory that had some of its files; its other files need none.
+func TestARepositoryOfAnyNameNeedsApproval(t *testing.T) {
+	dir := t.TempDir()
+	_, at := tree(t, dir,
+		[2]string{"mirror/HEAD", "x"}, [2]string{"mirror/objects", ""}, [2]string{"mirror/refs", ""}, [2]string{"mirror/Config", "x"},
+		[2]string{"a/linked/HEAD", "x"}, [2]string{"a/linked/commondir", "../x"}, [2]string{"half/HEAD", "x"}, [2]string{"half/objects", ""},
+	)
+	for path, held := range map[string]bool{
+		"mirror/config": true, "mirror/Config": true, "mirror/hooks/post-receive": true, "mirror/hooks": true, "mirror/info/attributes": true,
+		"a/linked/commondir": true, "a/linked/config.worktree": true, "mirror/worktrees/x/config": true,
+		"mirror/objects/12/34": false, "mirror/refs/heads/x": false, "mirror/description": false, "config": false, "half/config": false,
+		"a/config": false, "mirror": false, "hooks/x": false,
+	} {
+		change := diff.Change{Path: path, Kind: diff.Added, New: &diff.Node{Mode: 0o644}}
+		chmod := diff.Change{Path: path, Kind: diff.Modified, What: diff.Mode, Old: change.New, New: &diff.Node{Mode: 0o755}}
+		for _, c := range []diff.Change{change, chmod} {
+			needed := approval.Allow{}.Check("/p", []diff.Change{c}, at)
+			if (needed != nil) != held || held && !strings.Contains(needed.String(), "git repository") {
+				t.Errorf("%s: %v, want held: %v", path, needed, held)
+			}
+		}
+		touch := diff.Change{Path: path, Kind: diff.Modified, What: diff.Time, Old: change.New, New: change.New}
+		if needed := (approval.Allow{Paths: []string{path}}).Check("/p", []diff.Change{change, touch}, at); needed != nil {
+			t.Errorf("%s: approved, and still: %v", path, needed)
+		}
 	}
 }

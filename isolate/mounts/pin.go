@@ -12,13 +12,13 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// pin adds the system calls by which pid 1 mounts dirs, the parents of hidden paths in a tree, onto
+// pin adds the system calls by which pid 1 mounts dirs, the parents of hidden and read-only paths in a tree, onto
 // themselves, because a mount point cannot be renamed (rename(2), EBUSY). Otherwise a command could move the
 // directory, and the next container of the same trees would hide nothing. Mounts inside the tree are attached
 // after its pins.
 func (pl *Planner) pin(dirs []string) {
 	stage := pl.Stage
-	pl.Stage = "keeping what is hidden in its place"
+	pl.Stage = "keeping what is hidden or read-only in its place"
 	for _, dir := range dirs {
 		found := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(dir), launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).Path(dir)
 		at := found.Result()
@@ -30,21 +30,27 @@ func (pl *Planner) pin(dirs []string) {
 	pl.Stage = stage
 }
 
-// pins returns for each tree of s the parents of hidden paths that lie in it, outermost first. They must not
-// be renamed: under another name nothing would be hidden in them.
+// pins returns for each tree of s the parents of hidden and read-only paths that lie in it, outermost first.
+// They must not be renamed: under another name nothing in them would be hidden or read-only.
 func pins(s Spec) [][]string {
 	list := make([][]string, len(s.Mounts))
 	seen := map[string]bool{}
-	for _, p := range slices.Concat(s.Hide, servedHidden(s)) {
+	add := func(p string, may func(Mount) bool) {
 		for d := path.Dir(p); d != "/" && !seen[d]; d = path.Dir(d) {
 			seen[d] = true
 			tree := holder(s, d)
 			m := s.Mounts[tree]
 			covered := underPrivate(d+"/") && !underPrivate(m.Target) // by /proc, /sys, /dev, /run or /tmp
-			if d != m.Target && !covered && renames(m) {
+			if d != m.Target && !covered && may(m) {
 				list[tree] = append(list[tree], d)
 			}
 		}
+	}
+	for _, p := range s.ReadOnly { // also in what a command of an earlier container has created
+		add(p, func(m Mount) bool { return !m.ReadOnly && m.Skeleton == "" })
+	}
+	for _, p := range slices.Concat(s.Hide, servedHidden(s)) {
+		add(p, renames)
 	}
 	for _, dirs := range list {
 		slices.Sort(dirs)
