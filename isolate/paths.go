@@ -4,6 +4,8 @@ package isolate
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -38,9 +40,10 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 )
 
-// checkPaths returns an error if the kernel's Landlock is too old to limit which programs a container may
-// execute or which paths it may write (Spec.Execute, Spec.Writable). Even with [Spec.BestEffort] a container
-// does not start without these limits.
+// checkPaths returns an error if the kernel's Landlock cannot limit which programs the container may execute or
+// which paths it may write (Spec.Execute, Spec.Writable): it is too old, or a tree lies below one of the
+// directories that are always writable. Even with [Spec.BestEffort] a container does not start without these
+// limits.
 func (b *builder) checkPaths() error {
 	need := 0
 	if b.spec.Execute != nil {
@@ -50,13 +53,35 @@ func (b *builder) checkPaths() error {
 		need = writeABI
 	}
 	if b.host.landlock >= need {
-		return nil
+		return b.checkTrees()
 	}
 	return &errs.Error{
 		Op: "allowing paths", Kind: errs.ErrNotSupported,
 		Err:   fmt.Errorf("the lists of programs and writable paths require version %d of Landlock, and this kernel has %d", need, b.host.landlock),
 		Hints: []string{"snapfs doctor"},
 	}
+}
+
+// checkTrees returns an error if a tree lies below a directory that the container may always write, such as /tmp,
+// and not in Spec.Writable, the list of writable paths. Landlock's right to write to a directory holds for every
+// mount below it, so the list would not hold for that tree.
+func (b *builder) checkTrees() error {
+	if b.spec.Writable == nil {
+		return nil
+	}
+	for _, m := range b.spec.Mounts {
+		in := func(dir string) bool { return m.Target == dir || strings.HasPrefix(m.Target, dir+"/") }
+		above := slices.IndexFunc(alwaysWritable[:], in)
+		if above < 0 || m.ReadOnly || slices.ContainsFunc(b.spec.Writable, in) {
+			continue
+		}
+		return &errs.Error{
+			Op: "allowing paths", Path: m.Target, Kind: errs.ErrNotSupported,
+			Err:   fmt.Errorf("the list of writable paths cannot hold below %s, which every container may write", alwaysWritable[above]),
+			Hints: []string{"move the directory out of " + alwaysWritable[above], "or use read-only in place of writable"},
+		}
+	}
+	return nil
 }
 
 // allowPaths adds the system calls that let the container execute only the programs of Spec.Execute, and

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -103,6 +104,27 @@ func TestOnlyWritablePathsAreWritten(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A list of writable paths would not hold for a tree below /tmp, so a container with both does not start.
+func TestWritablePathsDoNotHoldBelowTmp(t *testing.T) {
+	for _, c := range []struct {
+		writable []string
+		readOnly bool
+		want     error
+	}{
+		{[]string{"/tmp/work/tree/out"}, false, errs.ErrNotSupported},
+		{[]string{}, false, errs.ErrNotSupported},
+		{[]string{"/tmp/work"}, false, nil},
+		{[]string{"/tmp/work/tree/out"}, true, nil},
+		{nil, false, nil},
+	} {
+		b := builder{spec: Spec{Writable: c.writable, Mounts: []Mount{{Target: "/home"}, {Target: "/tmp/work/tree", ReadOnly: c.readOnly}}}}
+		b.host.landlock = writeABI
+		if err := b.checkPaths(); !errors.Is(err, c.want) {
+			t.Errorf("%q, read-only %v: %v, want %v", c.writable, c.readOnly, err, c.want)
+		}
+	}
 }
 
 // A directory above a read-only path stays where it is: if it could be moved, another could take its place.

@@ -6,7 +6,7 @@ func dataSection() Section {
 		Text: "Which files may be written, after symbolic links. To hide files, there is hide in [sandbox]. A relative path starts at the directory of the profile, or with ~/ at the home directory. " +
 			"A write elsewhere fails with EACCES, and to a read-only path with EROFS. Neither is an event, because the kernel reports such a refusal to the program alone.",
 		Keys: []Key{
-			{"writable", "list of paths", "", "The only files and directories, with everything below them, that may be written, besides /tmp, /dev and /run. A path that does not exist when the sandbox starts is ignored. It requires Landlock (Linux 6.2)."},
+			{"writable", "list of paths", "", "The only files and directories, with everything below them, that may be written, besides /tmp, /dev and /run, below which the workspace may not lie. A path that does not exist when the sandbox starts is ignored. It requires Landlock (Linux 6.2)."},
 			{"read-only", "list of paths", "", "Files and directories that may not be written, also if writable has them."},
 		},
 	}
