@@ -40,7 +40,7 @@ var Observes = sync.OnceValue(func() bool {
 })
 
 // observeCalls adds the system calls by which pid 1 loads a second seccomp filter, that of package notifier,
-// and sends its descriptor to the supervisor, which then observes the files and programs that processes open
+// and sends its descriptor to the supervisor, which then observes the calls of processes on files
 // ([Spec.Observe]). The container's first filter decides before it, and a call that it refuses is not
 // observed.
 func (b *builder) observeCalls() {
@@ -48,7 +48,7 @@ func (b *builder) observeCalls() {
 		return
 	}
 	b.Stage = "observing system calls"
-	code, n := notifier.Program(b.spec.ObserveExec)
+	code, n := notifier.Program(b.spec.observedActs())
 	at := b.Bytes(code...)
 	program := b.Take(16)
 	b.Put32(program, uint32(n))
@@ -60,20 +60,38 @@ func (b *builder) observeCalls() {
 	b.Do(unix.SYS_CLOSE, b.Of(listener))
 }
 
-// observe starts a goroutine that passes each system call observed in the container, the opening of a file or
-// the execution of a program, to [Spec.Observe], until the container has ended. listener is the descriptor of
-// the seccomp filter that reports the calls. The caller holds c.mu.
+// observedActs returns the acts of system calls that the kernel reports to the supervisor.
+func (s Spec) observedActs() (acts notifier.Act) {
+	if s.ObserveFiles {
+		acts |= notifier.Look
+	}
+	if s.ObservePrograms {
+		acts |= notifier.Execute
+	}
+	if s.ObserveWrites {
+		acts |= notifier.Write
+	}
+	return acts
+}
+
+// observe starts a goroutine that passes each system call observed in the container to [Spec.Observe], until the
+// container has ended. listener is the descriptor of the seccomp filter that reports the calls. The caller holds
+// c.mu.
 func (c *Container) observe(listener int) {
 	root, err := unix.Openat(c.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		root = -1 // no program is observed
+		root = -1 // no program is observed, and no write
 	}
+	spec := c.builder.spec
 	go func() {
-		notifier.Serve(listener, func(pid int, path string, exec bool) {
-			if exec {
-				c.observeProgram(root, pid, path)
-			} else {
-				c.builder.spec.Observe(Observed{PID: pid, Path: path})
+		notifier.Serve(listener, spec.observedActs(), func(call notifier.Call) {
+			switch call.Act {
+			case notifier.Look:
+				spec.Observe(Observed{PID: call.PID, Act: Looks, Path: call.Path})
+			case notifier.Execute:
+				c.observeProgram(root, call.PID, call.Path)
+			default:
+				c.observeWrite(root, call)
 			}
 		})
 		if root >= 0 {
@@ -86,7 +104,24 @@ func (c *Container) observe(listener int) {
 // the container with this root, and the interpreters that the kernel starts for it.
 func (c *Container) observeProgram(root, pid int, path string) {
 	for _, program := range programsAt(root, path) {
-		c.builder.spec.Observe(Observed{PID: pid, Path: program, Exec: true})
+		c.builder.spec.Observe(Observed{PID: pid, Act: Executes, Path: program})
+	}
+}
+
+// observeWrite reports to [Spec.Observe] the file in the container with this root that a process is about to write or
+// change, if the call can fail only because the file may not be written.
+func (c *Container) observeWrite(root int, call notifier.Call) {
+	for _, own := range []string{"/dev/", "/proc/"} { // which processes write to all the time, and always may
+		if strings.HasPrefix(call.Path, own) {
+			return
+		}
+	}
+	act := Writes
+	if call.Act == notifier.Change {
+		act = Changes
+	}
+	if path := call.Written(root); path != "" {
+		c.builder.spec.Observe(Observed{PID: call.PID, Act: act, Path: path})
 	}
 }
 
@@ -94,7 +129,7 @@ func (c *Container) observeProgram(root, pid int, path string) {
 // just started. The seccomp filter that reports other programs cannot report this one: no other process may
 // read the memory of the process that became the command.
 func (c *Container) observeStart(p *Process, path, dir string) {
-	if c.builder.spec.Observe == nil {
+	if c.builder.spec.Observe == nil || !c.builder.spec.ObservePrograms {
 		return
 	}
 	if !filepath.IsAbs(path) {

@@ -13,18 +13,15 @@ import (
 
 // A seen collects the paths of observed calls.
 type seen struct {
-	mu              sync.Mutex
-	files, programs []string
+	mu                               sync.Mutex
+	files, programs, writes, changes []string
 }
 
 func (s *seen) add(o Observed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.Exec {
-		s.programs = append(s.programs, o.Path)
-	} else {
-		s.files = append(s.files, o.Path)
-	}
+	list := map[Act]*[]string{Looks: &s.files, Executes: &s.programs, Writes: &s.writes, Changes: &s.changes}[o.Act]
+	*list = append(*list, o.Path)
 }
 
 // has reports which paths were observed as files and as programs.
@@ -41,7 +38,7 @@ func TestFilesAndProgramsAreObserved(t *testing.T) {
 		}
 		treetest.NeedProgram(t, "python3")
 		var all seen
-		spec.Observe = all.add
+		spec.Observe, spec.ObserveFiles, spec.ObservePrograms = all.add, true, true
 		spec.NoExec = []string{"/usr/bin/id"}
 		container := open(t, spec)
 		long := "/tmp/" + strings.Repeat("x/", 1000) + "end"
@@ -71,7 +68,7 @@ func TestOnlyProgramsAreObserved(t *testing.T) {
 			treetest.Skip(t, "seccomp of Linux 5.19", "the kernel is older")
 		}
 		var all seen
-		spec.Observe, spec.ObserveExec = all.add, true
+		spec.Observe, spec.ObservePrograms = all.add, true
 		container := open(t, spec)
 		sh(t, container, "cat /tmp/absent 2>/dev/null; /bin/true")
 		if _, program := all.has("", "/usr/bin/true"); !program {
@@ -79,6 +76,56 @@ func TestOnlyProgramsAreObserved(t *testing.T) {
 		}
 		if len(all.files) > 0 {
 			t.Errorf("observed besides programs: %q", all.files)
+		}
+	})
+}
+
+// TestOnlyWritesAreObserved: each way to write or change a file is observed with its path after symbolic links, and
+// nothing else: not what opens a file for reading, what would fail anyway, or what writes to a device. Where programs
+// are observed too, both are.
+func TestOnlyWritesAreObserved(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		if !Observes() {
+			treetest.Skip(t, "seccomp of Linux 5.19", "the kernel is older")
+		}
+		treetest.NeedProgram(t, "python3")
+		var all seen
+		spec.Observe, spec.ObservePrograms, spec.ObserveWrites = all.add, true, true
+		container := open(t, spec)
+		sh(t, container, `mkdir /home/d /home/d/e; echo x > /home/d/f; ln -s d /home/link; ln -s nowhere /home/dangling; mkfifo /home/fifo; cat /home/d/f >/dev/null`)
+		all.mu.Lock()
+		all.writes = nil
+		all.mu.Unlock()
+		sh(t, container, `python3 -I -S -B -c 'import os
+def no(f, *a, **k):
+    try: f(*a, **k)
+    except OSError: pass
+d = os.open("/home", os.O_RDONLY)
+for f, *a in (
+    (os.open, "/home/link/f", os.O_WRONLY), (os.open, "/home/link/made", os.O_CREAT | os.O_RDONLY), (os.open, "/home/d/cut", os.O_CREAT | os.O_TRUNC | os.O_RDWR),
+    (os.mkdir, "/home/made"), (os.symlink, "x", "/home/symbolic"), (os.link, "/home/d/f", "/home/hard"), (os.mkfifo, "/home/node"),
+    (os.rename, "/home/hard", "/home/renamed"), (os.unlink, "/home/renamed"), (os.rmdir, "/home/d/e"), (os.truncate, "/home/link/f", 0),
+    (os.chmod, "/home/link/f", 0o600), (os.utime, "/home/d"), (os.open, "/home/d", os.O_TMPFILE | os.O_RDWR),
+    # none of these
+    (os.open, "/home/d/f", os.O_RDONLY), (os.open, "/home/d/absent", os.O_WRONLY), (os.open, "/home/d/f", os.O_CREAT | os.O_EXCL | os.O_WRONLY),
+    (os.open, "/home/absent/f", os.O_CREAT | os.O_WRONLY), (os.open, "/dev/null", os.O_WRONLY), (os.open, "/home/fifo", os.O_RDWR),
+    (os.mkdir, "/home/d"), (os.unlink, "/home/absent"), (os.stat, "/home/d/f"), (os.open, "/home/dangling", os.O_WRONLY), (os.open, "/home/d", os.O_WRONLY),
+): no(f, *a)
+no(os.open, "relative", os.O_CREAT | os.O_WRONLY, dir_fd=d)'`)
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		want := []string{
+			"/home/d/f", "/home/d/made", "/home/d/cut", "/home/made", "/home/symbolic", "/home/hard", "/home/node",
+			"/home/hard", "/home/renamed", "/home/renamed", "/home/d/e", "/home/d/f", "/home/d", "/home/relative",
+		}
+		if !slices.Equal(all.writes, want) {
+			t.Errorf("writes: %q, want %q", all.writes, want)
+		}
+		if changes := []string{"/home/d/f", "/home/d"}; !slices.Equal(all.changes, changes) {
+			t.Errorf("changes: %q, want %q", all.changes, changes)
+		}
+		if len(all.files) > 0 || !slices.ContainsFunc(all.programs, func(p string) bool { return strings.HasPrefix(p, "/usr/bin/python3") }) {
+			t.Errorf("files %q, programs %q", all.files, all.programs)
 		}
 	})
 }

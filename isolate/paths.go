@@ -19,10 +19,6 @@ var linkers = [...]string{
 	"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1",
 }
 
-// alwaysWritable are the container's own directories, which its processes may always write to, even if
-// Spec.Writable, the list of writable paths, lacks them. The kernel itself guards /proc.
-var alwaysWritable = [...]string{"/tmp", "/dev", "/run", "/proc"}
-
 const (
 	// executeABI is the version of the kernel's Landlock that is needed to limit which programs a container
 	// may execute (Spec.Execute): the first with the right to rename between directories, which an older one
@@ -111,7 +107,7 @@ func (b *builder) allowPaths() {
 		}
 	}
 	if b.spec.Writable != nil {
-		for _, p := range alwaysWritable {
+		for _, p := range AlwaysWritable {
 			b.allow(rules, p, writeBeneath, writeFile)
 		}
 		for _, p := range b.spec.Writable {

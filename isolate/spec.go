@@ -63,28 +63,51 @@ type Spec struct {
 	// MapIDs mounts trees that the kernel cannot id-map, with ids mapped by FUSE. Nil: such trees
 	// are errors.
 	MapIDs IDMapper
-	// Observe, if it is not nil, is called for each system call by which a process in the container opens or looks
-	// up a file or executes a program, before the kernel does it; with ObserveExec alone only for programs. It
-	// must return soon, since the process waits. A process may change what it asks for meanwhile: this is a report, and
-	// no wall. It requires seccomp(2) of Linux 5.19, takes some tens of microseconds a call, and no process in the
-	// container can then observe others by the same means.
-	Observe     func(Observed)
-	ObserveExec bool
+	// Observe, if it is not nil, is called for each system call of the kinds below by which a process in the
+	// container acts on a file, before the kernel does it. It must return soon, since the process waits. A
+	// process may change what it asks for meanwhile: this is a report, and no wall. It requires seccomp(2) of
+	// Linux 5.19, takes some tens of microseconds a call of these kinds and nothing for others, and no process
+	// in the container can then observe others by the same means.
+	Observe func(Observed)
+	// ObserveFiles has the calls observed that open or look up a file, ObservePrograms those that execute a
+	// program, and ObserveWrites those that open a file for writing, or create, rename, remove or change a file.
+	ObserveFiles, ObservePrograms, ObserveWrites bool
 	// BestEffort continues without a protection that this host cannot give, and reports it in
 	// [Container.Level]. Otherwise a missing protection is an error.
 	BestEffort bool
 }
 
-// An Observed is a system call by which a process in a container opens or looks up a file, or executes a
-// program. The function [Spec.Observe] gets one for each such call.
+// An Observed is a system call by which a process in a container acts on a file. The function [Spec.Observe] gets
+// one for each such call.
 type Observed struct {
 	// PID is the process on the host.
 	PID int
-	// Path is the absolute path as the process names it; of a program, the path after symbolic links.
+	// Act is what the call does.
+	Act Act
+	// Path is the absolute path as the process names it, if it opens or looks up a file; otherwise the path after
+	// symbolic links.
 	Path string
-	// Exec is set for the execution of a program that exists, and for the interpreter of a script.
-	Exec bool
 }
+
+// An Act is what an observed system call does with a file, for [Spec.Observe].
+type Act int
+
+// The acts of observed system calls.
+const (
+	// Looks is to open or look up a file, whether or not it exists.
+	Looks Act = iota
+	// Executes is to execute a program that exists, or the interpreter of a script.
+	Executes
+	// Writes is to open a file for writing, or to create, rename, truncate or remove one. It is observed if the
+	// file exists or could be created, so that the call fails only if the file may not be written.
+	Writes
+	// Changes is to change the mode, the owner or the times of a file that exists.
+	Changes
+)
+
+// AlwaysWritable are the container's own directories, which its processes may always write to, even if
+// Spec.Writable, the list of writable paths, lacks them. The kernel itself guards /proc.
+var AlwaysWritable = [...]string{"/tmp", "/dev", "/run", "/proc"}
 
 // Network is the kind of network that a container has: none, the host's, or one of its own whose packets a
 // proxy reads.

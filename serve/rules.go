@@ -46,10 +46,13 @@ func (r *Rules) request(name string, less Less) (hostfs.Request, error) {
 	}, nil
 }
 
-// RefusesTool reports whether the policy in the server's rules forbids agents the tool called name, one of
-// those that the server offers by the Model Context Protocol.
-func (r *Rules) RefusesTool(name string) bool {
-	return r.Policy.Tools != nil && catalog.Refused(r.Policy.Tools.MCP, name) != ""
+// RefusesTool returns the entry of the policy in the server's rules that forbids agents the tool called name, one
+// of those that the server offers by the Model Context Protocol; "" if there is none.
+func (r *Rules) RefusesTool(name string) string {
+	if r.Policy.Tools == nil {
+		return ""
+	}
+	return catalog.Refused(r.Policy.Tools.MCP, name)
 }
 
 // admission says whether a new sandbox waits for free resources of the host, or is refused without them.

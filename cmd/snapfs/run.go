@@ -390,15 +390,14 @@ type runDocument struct {
 	changesDocument
 }
 
-// printAttempts prints the hidden files that the programs of a sandbox looked for, and the programs that were
-// refused.
+// printAttempts prints the hidden files that the programs of a sandbox looked for, and the writes and the programs
+// that were refused.
 func (a *app) printAttempts(list []attempts.Attempt) {
 	var texts []string
 	for _, t := range list {
-		text := "looked for a hidden file: "
-		if t.Kind == attempts.Program {
-			text = "may not be executed: "
-		}
+		text := map[string]string{
+			attempts.Hidden: "looked for a hidden file: ", attempts.Program: "may not be executed: ", attempts.Write: "may not be written: ",
+		}[t.Kind]
 		text += pathlist.Printable(t.Path)
 		if t.By != "" {
 			text += " (by " + pathlist.Printable(t.By) + ")"

@@ -1,9 +1,9 @@
 // Package attempts collects what the programs in one sandbox tried and did not get: files that are hidden
-// from them, and programs that the section [tools] of the profile forbids. It also lists the programs that
-// they executed.
+// from them, files that the section [data] of the profile forbids to write, and programs that the section
+// [tools] forbids. It also lists the programs that they executed.
 //
-// The package only reports. Mounts and Landlock hide the files and forbid the programs, whether or not a Log
-// observes that.
+// The package only reports. Mounts and Landlock hide the files and forbid the writes and the programs, whether
+// or not a Log observes that.
 package attempts
 
 import (
@@ -20,16 +20,19 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// The values of Attempt.Kind: what a program in a sandbox tried in vain to open or execute.
+// The values of Attempt.Kind: what a program in a sandbox tried in vain to open, write or execute.
 const (
 	// Hidden is the kind of an attempt to open a file that the sandbox does not show, whether or not the host
 	// has it.
 	Hidden = "hidden"
 	// Program is the kind of an attempt to execute a program that the profile of the sandbox forbids.
 	Program = "program"
+	// Write is the kind of an attempt to write, create, rename, remove or change a file that the profile of the
+	// sandbox forbids to write.
+	Write = "write"
 )
 
-// An Attempt is one path that programs of a sandbox tried in vain to open or execute.
+// An Attempt is one path that programs of a sandbox tried in vain to open, write or execute.
 type Attempt struct {
 	Kind string `json:"kind"`
 	Path string `json:"path"`
@@ -42,7 +45,7 @@ type Attempt struct {
 // How many different failed attempts and executed programs a Log stores at most; further ones are not listed. The
 // programs of a sandbox cause the entries, so without a bound they could fill the memory.
 const (
-	maxAttempts = 100 // refused programs
+	maxAttempts = 100 // refused programs, and as many refused writes
 	maxPrograms = 10_000
 )
 
@@ -56,30 +59,37 @@ type Log struct {
 	deny    []string        // programs and directories, after symbolic links
 	allow   []string        // nil: every program
 
+	readOnly []string // files and directories that may not be written, after symbolic links
+	writable []string // the only ones that may, nil: all
+
 	mu       sync.Mutex
 	list     []Attempt
 	at       map[string]int  // the index in list, by kind and hidden path or program
-	refusals int             // how many programs were refused, each once
+	refusals map[string]int  // how many programs and writes were refused, each path once, by kind
 	programs map[string]bool // that were executed
 }
 
-// Attach makes the container that spec describes report which files its programs open and which programs they
-// execute, if the policy of the sandbox rec asks for that. It returns the Log that collects the reports, or
+// Attach makes the container that spec describes report which files its programs open or write and which programs
+// they execute, as far as the policy of the sandbox rec needs that. It returns the Log that collects the reports, or
 // nil. The caller starts the container from spec afterwards. note is a message for the user if the kernel
 // cannot observe this; the isolation is the same without it.
 func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, note []string) {
 	p := &rec.Policy
 	tools := p.Tools != nil && (p.Tools.Allow != nil || p.Tools.Deny != nil)
+	data := p.Data != nil && (p.Data.Writable != nil || len(p.Data.ReadOnly) > 0)
 	files := p.Result != nil || p.Observe
 	switch {
-	case !files && !tools:
+	case !files && !tools && !data:
 		return nil, nil
 	case !isolate.Observes() && files:
 		return nil, []string{"hidden files that the command tries to open are not reported: that needs seccomp (Linux 5.19)"}
 	case !isolate.Observes():
 		return nil, nil
 	}
-	l = &Log{rec: rec, events: log, deny: resolved(spec.NoExec), allow: resolved(spec.Execute), at: map[string]int{}, programs: map[string]bool{}}
+	l = &Log{
+		rec: rec, events: log, deny: resolved(spec.NoExec), allow: resolved(spec.Execute), at: map[string]int{}, programs: map[string]bool{},
+		readOnly: resolved(spec.ReadOnly), writable: resolved(spec.Writable), refusals: map[string]int{},
+	}
 	if files {
 		l.secrets = map[string]bool{}
 		for _, path := range slices.Concat(spec.Hide, hostfs.PlacesOfSecrets()) {
@@ -89,7 +99,7 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 			delete(l.secrets, path)
 		}
 	}
-	spec.Observe, spec.ObserveExec = l.observe, !files
+	spec.Observe, spec.ObserveFiles, spec.ObservePrograms, spec.ObserveWrites = l.observe, files, files || tools, data
 	return l, nil
 }
 
@@ -108,23 +118,51 @@ func resolved(paths []string) []string {
 	return list
 }
 
-// observe evaluates one system call of a sandbox's program, which opens a file or executes a program. It adds
-// an executed program to the log, and an attempt if the file is hidden or the program is forbidden.
+// observe evaluates one system call of a sandbox's program, which opens or writes a file or executes a program. It
+// adds an executed program to the log, and an attempt if the file is hidden or may not be written, or the program is
+// forbidden.
 func (l *Log) observe(o isolate.Observed) {
-	if !o.Exec {
+	switch o.Act {
+	case isolate.Looks:
 		if hidden := l.hiddenAt(o.Path); hidden != "" {
 			l.add(Hidden, hidden, o)
 		}
-		return
+	case isolate.Executes:
+		l.mu.Lock()
+		if len(l.programs) < maxPrograms {
+			l.programs[o.Path] = true
+		}
+		l.mu.Unlock()
+		if l.refused(o.Path) {
+			l.add(Program, o.Path, o)
+		}
+	case isolate.Writes:
+		if l.readOnlyRule(o.Path) != "" || !l.mayWrite(o.Path) {
+			l.add(Write, o.Path, o)
+		}
+	case isolate.Changes: // which only read-only paths forbid
+		if l.readOnlyRule(o.Path) != "" {
+			l.add(Write, o.Path, o)
+		}
 	}
-	l.mu.Lock()
-	if len(l.programs) < maxPrograms {
-		l.programs[o.Path] = true
+}
+
+// readOnlyRule returns the read-only path of the profile that is path or a directory above it, "" if there is none.
+// path is one after symbolic links.
+func (l *Log) readOnlyRule(path string) string {
+	for _, rule := range l.readOnly {
+		if hostfs.Within(path, rule) {
+			return rule
+		}
 	}
-	l.mu.Unlock()
-	if l.refused(o.Path) {
-		l.add(Program, o.Path, o)
-	}
+	return ""
+}
+
+// mayWrite reports whether path, which is one after symbolic links, is in the profile's list of writable paths, or
+// there is no such list.
+func (l *Log) mayWrite(path string) bool {
+	holds := func(rule string) bool { return hostfs.Within(path, rule) }
+	return l.writable == nil || slices.ContainsFunc(isolate.AlwaysWritable[:], holds) || slices.ContainsFunc(l.writable, holds)
 }
 
 // hiddenAt returns the hidden path that is this one or a directory above it, "" if there is none.
@@ -149,8 +187,8 @@ func (l *Log) refused(program string) bool {
 }
 
 // add counts an attempt, and announces the first of its kind at what: a hidden path or a program. So one
-// program that tries all names in a hidden directory is one attempt. Of refused programs, which a sandbox can
-// make in any number, only the first maxAttempts are listed; an event says so.
+// program that tries all names in a hidden directory is one attempt. Of refused programs, and of refused writes,
+// which a sandbox can make in any number, only the first maxAttempts are listed; an event says so.
 func (l *Log) add(kind, what string, o isolate.Observed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,10 +197,10 @@ func (l *Log) add(kind, what string, o isolate.Observed) {
 		l.list[i].Times++
 		return
 	}
-	if kind == Program {
-		if l.refusals++; l.refusals > maxAttempts {
-			if l.refusals == maxAttempts+1 {
-				l.announce(kind, "", "further programs are refused and not listed")
+	if kind != Hidden {
+		if l.refusals[kind]++; l.refusals[kind] > maxAttempts {
+			if l.refusals[kind] == maxAttempts+1 {
+				l.announce(kind, "", map[string]string{Program: "further programs are refused and not listed", Write: "further writes are refused and not listed"}[kind])
 			}
 			return
 		}
@@ -174,7 +212,7 @@ func (l *Log) add(kind, what string, o isolate.Observed) {
 	l.announce(kind, a.Path, l.why(a))
 }
 
-// announce adds an event about a refusal of this kind (Hidden or Program), with the reason why, to the state
+// announce adds an event about a refusal of this kind (Hidden, Program or Write), with the reason why, to the state
 // directory's event log. path is the refused path, or "" for an event about none.
 func (l *Log) announce(kind, path, why string) {
 	d := events.Data{Name: kind, Reason: why}
@@ -185,14 +223,19 @@ func (l *Log) announce(kind, path, why string) {
 }
 
 // why returns why the attempt a failed, for the event in the event log: the file is hidden, or which rule of
-// the profile forbids the program; and the process that tried.
+// the profile forbids the write or the program; and the process that tried.
 func (l *Log) why(a Attempt) string {
 	by := ""
 	if a.By != "" {
 		by = ", by " + a.By
 	}
-	if a.Kind == Hidden {
+	switch {
+	case a.Kind == Hidden:
 		return "hidden from the sandbox" + by
+	case a.Kind == Write && l.readOnlyRule(a.Path) != "":
+		return "data: read-only " + l.readOnlyRule(a.Path) + by
+	case a.Kind == Write:
+		return "data: not in writable" + by
 	}
 	rule := l.rec.Policy.Tools.Rule(a.Path)
 	if rule == "" {

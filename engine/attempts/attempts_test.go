@@ -14,7 +14,7 @@ import (
 
 func TestOnlyAPolicyThatNeedsItIsObserved(t *testing.T) {
 	for _, p := range []catalog.Policy{
-		{}, {Tools: &catalog.Tools{Hook: []string{"WebFetch"}}}, {Data: &catalog.Data{ReadOnly: []string{"/etc"}}},
+		{}, {Tools: &catalog.Tools{Hook: []string{"WebFetch"}}}, {Data: &catalog.Data{}}, {Hide: []string{"/srv"}},
 	} {
 		var spec isolate.Spec
 		if l, _ := Attach(&catalog.Record{Policy: p}, &spec, nil); l != nil || spec.Observe != nil {
@@ -32,14 +32,14 @@ func TestHiddenFilesAndRefusedProgramsAreCounted(t *testing.T) {
 	}}
 	spec := isolate.Spec{Hide: []string{"/srv/key"}, NoExec: []string{"/usr/bin/id"}, Execute: []string{"/usr/bin/cat"}}
 	l, note := Attach(rec, &spec, nil)
-	if l == nil || note != nil || spec.ObserveExec {
+	if l == nil || note != nil || !spec.ObserveFiles || !spec.ObservePrograms || spec.ObserveWrites {
 		t.Fatalf("not observed: %v", note)
 	}
 	for _, path := range []string{"/srv/key", "/srv/key/below", "/srv/keys", "/root/.ssh/id_rsa", "/srv/key", "/root/.netrc", "/", "/root"} {
 		spec.Observe(isolate.Observed{PID: os.Getpid(), Path: path})
 	}
 	for _, path := range []string{"/usr/bin/cat", "/usr/bin/id", "/usr/bin/ls"} {
-		spec.Observe(isolate.Observed{Path: path, Exec: true})
+		spec.Observe(isolate.Observed{Act: isolate.Executes, Path: path})
 	}
 	got := l.List()
 	for i := range got {
@@ -59,18 +59,50 @@ func TestHiddenFilesAndRefusedProgramsAreCounted(t *testing.T) {
 	}
 }
 
+func TestWritesThatTheProfileForbidsAreCounted(t *testing.T) {
+	if !isolate.Observes() {
+		treetest.Skip(t, "seccomp of Linux 5.19", "the kernel is older")
+	}
+	dir := treetest.Dir(t)
+	if err := os.Symlink(dir, dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	spec := isolate.Spec{Writable: []string{"/usr", "/absent"}, ReadOnly: []string{"/usr/lib", dir + "/link"}}
+	rec := &catalog.Record{Policy: catalog.Policy{Data: &catalog.Data{Writable: spec.Writable, ReadOnly: spec.ReadOnly}}}
+	l, note := Attach(rec, &spec, nil)
+	if l == nil || note != nil || spec.ObserveFiles || spec.ObservePrograms || !spec.ObserveWrites {
+		t.Fatalf("not observed, or too much: %v", note)
+	}
+	for _, path := range []string{"/usr/x", "/usr/lib/x", "/tmp/x", "/srv/x", "/usr/lib/x", dir + "/x"} {
+		spec.Observe(isolate.Observed{Act: isolate.Writes, Path: path})
+	}
+	for _, path := range []string{"/usr/x", "/usr/lib", "/srv/mode"} {
+		spec.Observe(isolate.Observed{Act: isolate.Changes, Path: path})
+	}
+	want := []Attempt{{Write, "/usr/lib/x", "", 2}, {Write, "/srv/x", "", 1}, {Write, dir + "/x", "", 1}, {Write, "/usr/lib", "", 1}}
+	if d := cmp.Diff(want, l.List()); d != "" {
+		t.Error(d)
+	}
+	for i, want := range []string{"data: read-only /usr/lib", "data: not in writable", "data: read-only " + dir} {
+		if got := l.why(l.List()[i]); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestTheListIsBounded(t *testing.T) {
 	l := &Log{
-		rec: &catalog.Record{Policy: catalog.Policy{Tools: &catalog.Tools{Deny: []string{"/d/*"}}}}, deny: []string{"/d"},
+		rec: &catalog.Record{Policy: catalog.Policy{Tools: &catalog.Tools{Deny: []string{"/d/*"}}}}, deny: []string{"/d"}, readOnly: []string{"/r"}, refusals: map[string]int{},
 		at: map[string]int{}, programs: map[string]bool{}, secrets: map[string]bool{"/k": true, "/other": true},
 	}
 	for i := range 2 * maxAttempts {
 		l.observe(isolate.Observed{Path: "/k/" + strconv.Itoa(i)})
-		l.observe(isolate.Observed{Path: "/d/" + strconv.Itoa(i), Exec: true})
+		l.observe(isolate.Observed{Act: isolate.Executes, Path: "/d/" + strconv.Itoa(i)})
+		l.observe(isolate.Observed{Act: isolate.Writes, Path: "/r/" + strconv.Itoa(i)})
 	}
 	l.observe(isolate.Observed{Path: "/other"}) // which nothing before it crowds out
 	list := l.List()
-	if last := list[len(list)-1]; len(list) != maxAttempts+2 || last.Path != "/other" || list[0].Times != 2*maxAttempts {
+	if last := list[len(list)-1]; len(list) != 2*maxAttempts+2 || last.Path != "/other" || list[0].Times != 2*maxAttempts {
 		t.Errorf("%d attempts are listed, the last is %+v", len(list), last)
 	}
 	if (*Log)(nil).List() != nil || (*Log)(nil).Programs() != nil {

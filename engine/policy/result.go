@@ -10,7 +10,7 @@ func resultSection() Section {
 	return Section{
 		Header: "[result]",
 		Text: "Which changes a promotion takes if no path is named, for a command that runs code of others, such as an installation. " +
-			"snapfs lists the other changed paths and leaves them in the sandbox; snapfs apply NAME PATH or --only promotes one. " +
+			"snapfs lists the other changed paths and leaves them in the sandbox, which is no event; snapfs apply NAME PATH or --only promotes one. " +
 			"snapfs run also lists the hidden files that the command tried to open and the programs that it was refused. " +
 			"That needs seccomp (Linux 5.19), and makes each lookup of a file and each execution of a program some tens of microseconds slower; programs inside cannot use seccomp to observe others.",
 		Keys: []Key{

@@ -47,7 +47,8 @@ func limitsSection() Section {
 	s := Section{
 		Header: "[limits]",
 		Text: "How much a sandbox may use: the limits that are flags of snapfs run and snapfs new, with the same names and values (snapfs help limits). " +
-			`A number without a unit needs no quotes; "none" is no limit, and zero an error.`,
+			`A number without a unit needs no quotes; "none" is no limit, and zero an error. ` +
+			"A reached limit is an event (snapfs.limit.reached) and snapfs names it, but for cpus and the rates, which only slow down, and for files and inodes, whose refusal (EMFILE, ENOSPC) only the program sees.",
 	}
 	for _, f := range new(catalog.Limits).Fields() {
 		s.Keys = append(s.Keys, Key{f.Name, f.Value.Type(), "", strings.ToUpper(f.Usage[:1]) + f.Usage[1:] + "."})
@@ -60,11 +61,11 @@ func sandboxSection() Section {
 		Header: "[sandbox]",
 		Text:   "What a sandbox may see and reach, like the flags of these names. Lists add to the flags.",
 		Keys: []Key{
-			{"net", "network, or list of rules", `"none"`, `The network: "none", "host", "allow:RULES", or a list of rules, as ["example.com:443", "*.example.org"]; snapfs net --help has their grammar.`},
+			{"net", "network, or list of rules", `"none"`, `The network: "none", "host", "allow:RULES", or a list of rules, as ["example.com:443", "*.example.org"]; snapfs net --help has their grammar. With rules, the first refusal of a destination is an event (snapfs.network.refused), the connection is refused, and snapfs net lists it. With "none" there is nothing to reach, and no event.`},
 			{"registries", "list of programs", "", "Package managers whose servers may be reached in addition to net: " + strings.Join(registry.Programs, ", ") + ". snapfs reads the servers from this user's own settings of the program when it creates the sandbox, mirrors included. The flag --net replaces them."},
 			{"expose", "list of paths", "", "Secrets that are shown all the same. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
-			{"hide", "list of paths", "", "More paths to hide."},
-			{"env", "list of variables", "", "Names of variables to pass besides those that always pass."},
+			{"hide", "list of paths", "", "More paths to hide. Inside, such a file is empty, such a directory too, and nothing is below it. An attempt to open one is an event where [result] has files observed, which costs each lookup; without it, a failed command that names one gets a hint."},
+			{"env", "list of variables", "", "Names of variables to pass besides those that always pass. Another is not set inside; that is no event."},
 			{"evidence", "bool", "false", "Keep a signed record of what is done to the sandbox (snapfs evidence --help)."},
 			{"snapshots", "list of key points", "", "When snapfs takes a snapshot by itself: " + strings.Join(catalog.KeyPointNames, ", ") + ". snapfs timeline lists the snapshots."},
 			{"keep-snapshots", "number", strconv.Itoa(catalog.DefaultKeep), "How many of these snapshots stay, the newest; those of a promotion or a fork stay besides."},

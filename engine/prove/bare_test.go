@@ -1,6 +1,8 @@
 package prove
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -43,7 +45,9 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 		"variables":      {"PATH"},
 		"read-only":      {dir, file},
 		"data":           {dir, file},
+		"writable":       {dir, file},
 		"tools":          {"/bin/true"},
+		"tools-allow":    {"/bin/true"},
 		"see-process":    {pid, start},
 		"signal-process": {pid, start},
 		"trace-process":  {pid, start},
@@ -125,6 +129,45 @@ func TestNetworkProbesReportAnOpenNetwork(t *testing.T) {
 	}
 	if r := beside(t, nil, "abstract-socket", name); !r.Held {
 		t.Errorf("in another network: %+v", r)
+	}
+}
+
+// Each rule about requests is reported as held by a server that refuses as the proxy does, as broken by one that answers
+// everything, and as not tried where there is none. It costs some 0.3 s.
+func TestRequestProbesReportTheStatus(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedProgram(t, "unshare", "ip")
+	const at = "127.0.0.1:7080"
+	for probe, refusing := range map[string]string{"tokens": "budget", "http-method": "rules", "http-path": "rules"} {
+		if r := beside(t, []string{refusing + "://" + at}, probe, at); !r.Held {
+			t.Errorf("a server that refuses: %+v", r)
+		}
+		if r := beside(t, []string{"web://" + at}, probe, at); r.Held || strings.HasPrefix(r.Happened, "could not") {
+			t.Errorf("a server that answers: %+v", r)
+		}
+		for _, services := range [][]string{nil, {"gullible://" + at}} {
+			if r := beside(t, services, probe, at); r.Held || !strings.HasPrefix(r.Happened, "could not") {
+				t.Errorf("no such server: %+v", r)
+			}
+		}
+	}
+}
+
+// A secret is found by its digest in the environment of any process, under whatever name.
+func TestTheSecretProbeFindsTheSecret(t *testing.T) {
+	digest := func(value string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(value))) }
+	t.Setenv("SNAPFS_TEST_PLACEHOLDER", "placeholder")
+	if r := bare(t, "secret", "SNAPFS_TEST_PLACEHOLDER", digest("the secret of nobody")); !r.Held {
+		t.Errorf("a placeholder alone: %+v", r)
+	}
+	if r := bare(t, "secret", "SNAPFS_TEST_UNSET", digest("the secret of nobody")); r.Held || !strings.HasPrefix(r.Happened, "could not") {
+		t.Errorf("no placeholder: %+v", r)
+	}
+	for _, value := range []string{"placeholder", "as a part of another"} {
+		t.Setenv("SNAPFS_TEST_OTHER", "as a part of another")
+		if r := bare(t, "secret", "SNAPFS_TEST_PLACEHOLDER", digest(value)); r.Held || strings.HasPrefix(r.Happened, "could not") {
+			t.Errorf("%s: %+v", value, r)
+		}
 	}
 }
 

@@ -24,8 +24,6 @@ func hostProbes() []Probe {
 		{Name: "state", Args: []string{"PATH..."}, plan: planMasked},
 		{Name: "variables", Args: []string{"NAME..."}, plan: planVariables},
 		{Name: "read-only", Args: []string{"PATH..."}, plan: planReadOnly},
-		{Name: "data", Args: []string{"PATH..."}, plan: planReadOnly},
-		{Name: "tools", Args: []string{"PROGRAM"}, plan: planProgram},
 		{Name: "see-process", Args: []string{"PID", "START"}, plan: planSee},
 		{Name: "signal-process", Args: []string{"PID", "START"}, plan: planSignal},
 		{Name: "trace-process", Args: []string{"PID", "START"}, plan: planTrace},

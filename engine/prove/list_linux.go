@@ -7,7 +7,7 @@ func List() []Probe {
 	for _, part := range [][]Probe{limitProbes(), rateProbes()} {
 		all = append(all, part...)
 	}
-	for _, part := range [][]Probe{networkProbes(), hostProbes(), powerProbes()} {
+	for _, part := range [][]Probe{networkProbes(), hostProbes(), ruleProbes(), powerProbes()} {
 		for _, p := range part {
 			p.Quick = true
 			all = append(all, p)

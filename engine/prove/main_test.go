@@ -51,7 +51,8 @@ func more(bytes string) error {
 
 // serve starts a service: data://BYTES, see more; tcp://ADDRESS, which accepts connections; udp://ADDRESS,
 // which echoes; tls://ADDRESS, which replies only if the message contains the name "localhost";
-// gullible://ADDRESS, which replies to everything.
+// gullible://ADDRESS, which replies to everything; web://ADDRESS, which answers each request of HTTP;
+// rules://ADDRESS, which refuses all of them but GET HTTPRulePath; budget://ADDRESS, which refuses all but the first.
 func serve(what string) error {
 	kind, address, _ := strings.Cut(what, "://")
 	if kind == "data" {
@@ -79,7 +80,7 @@ func serve(what string) error {
 		return err
 	}
 	go func() {
-		for {
+		for accepted := 0; ; accepted++ {
 			c, err := l.Accept()
 			if err != nil {
 				return
@@ -90,6 +91,16 @@ func serve(what string) error {
 				n, _ := c.Read(b)
 				if kind == "gullible" || kind == "tls" && bytes.Contains(b[:n], []byte("localhost")) {
 					_, _ = c.Write([]byte{22, 3, 3, 0, 1, 2})
+				}
+				status := "200 OK"
+				switch {
+				case kind == "rules" && !bytes.HasPrefix(b[:n], []byte("GET "+HTTPRulePath+" ")):
+					status = "403 Forbidden"
+				case kind == "budget" && accepted > 0:
+					status = "429 Too Many Requests"
+				}
+				if kind == "web" || kind == "rules" || kind == "budget" {
+					_, _ = c.Write([]byte("HTTP/1.1 " + status + "\r\n\r\n"))
 				}
 			}()
 		}

@@ -1,12 +1,15 @@
 package mcpserver
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/serve"
 )
@@ -16,7 +19,8 @@ func newHTTP(t *testing.T) string { t.Helper(); return newHTTPUnder(t, serve.Rul
 
 func newHTTPUnder(t *testing.T, rules serve.Rules) string {
 	t.Helper()
-	h, err := Handler(t.Context(), serve.New(rules, nil), Options{Version: "v1"})
+	none := func(context.Context) (*engine.Engine, error) { return nil, errors.New("the test has none") }
+	h, err := Handler(t.Context(), serve.New(rules, none), Options{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +54,8 @@ func TestBothErasSeeTheTools(t *testing.T) {
 	}
 }
 
-// A tool that the policy refuses is not there, whatever its name: the list of names is whole.
+// A tool that the policy refuses is not there, whatever its name: the list of names is whole. Who calls it all the
+// same is told which entry of the policy refuses it.
 func TestRefusedToolsAreNotOffered(t *testing.T) {
 	for entry, want := range map[string]int{"sandbox_*": 0, "sandbox_race": len(toolNames) - 1, "other": len(toolNames)} {
 		url := newHTTPUnder(t, serve.Rules{Workspace: "/w", Policy: catalog.Policy{Tools: &catalog.Tools{MCP: []string{entry}}}})
@@ -64,8 +69,9 @@ func TestRefusedToolsAreNotOffered(t *testing.T) {
 		if err != nil || len(list.Tools) != want {
 			t.Errorf("%s: %d tools, want %d: %v", entry, len(list.Tools), want, err)
 		}
-		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandbox_race"}); entry != "other" && err == nil {
-			t.Errorf("%s: the tool answers", entry)
+		_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandbox_race"})
+		if entry != "other" && (err == nil || !strings.Contains(err.Error(), `refuses it (tools.mcp "`+entry+`")`)) {
+			t.Errorf("%s: the client gets %v", entry, err)
 		}
 	}
 }

@@ -36,13 +36,24 @@ func add[In, Out any](m *mcp.Server, t *mcp.Tool, do func(context.Context, In) (
 }
 
 // withhold removes, from the tools that a client of m sees, those that the policy of the person who started
-// the server forbids agents.
+// the server forbids agents. A call of such a tool returns an error that names the policy's entry, and is an
+// event.
 func (s *server) withhold(m *mcp.Server) {
+	refused := map[string]string{}
 	for _, name := range toolNames {
-		if s.service.Rules.RefusesTool(name) {
+		if entry := s.service.Rules.RefusesTool(name); entry != "" {
 			m.RemoveTools(name)
+			refused[name] = entry
 		}
 	}
+	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if call, ok := r.(*mcp.CallToolRequest); ok && refused[call.Params.Name] != "" {
+				return nil, forModel(s.service.RefuseTool(ctx, call.Params.Name, refused[call.Params.Name], call.Params.Arguments))
+			}
+			return next(ctx, method, r)
+		}
+	})
 }
 
 // toolNames lists the names of all tools that this server offers to agents by the Model Context Protocol.

@@ -277,3 +277,24 @@ func TestASignalEndsTheServerAndItsCalls(t *testing.T) {
 	second := d.agent(nil)
 	second.until("the call's command has ended", M{"sandbox": "s", "command": "! grep -qs '[s]leep.4323' /proc/*/cmdline"})
 }
+
+// TestARefusedToolIsAnEvent: a call of a tool that the profile refuses is an error that says why, and an event of the
+// sandbox that it names, also in the evidence of that sandbox. It costs some 0.3 s.
+func TestARefusedToolIsAnEvent(t *testing.T) {
+	d := newDesk(t)
+	d.write("refuse.toml", "[tools]\nmcp = [\"sandbox_r*\"]\n[sandbox]\nevidence = true\n")
+	a := d.agent(nil, "--profile", "./refuse.toml")
+	a.do("new", M{"name": "s"}, nil)
+	_, err := a.cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandbox_rollback", Arguments: M{"sandbox": "s"}})
+	if err == nil || !strings.Contains(err.Error(), "the policy of the person who started this server refuses it") {
+		t.Errorf("the client gets %v", err)
+	}
+	if out, err := d.snapfs("events", "s"); err != nil || !strings.Contains(out, "access.refused  mcp, sandbox_rollback, (tools: mcp sandbox_r*)") {
+		t.Errorf("events: %v\n%s", err, out)
+	}
+	out, err := d.snapfs("evidence", "export", "s", "--open", "--format", "cloudevents", "-o", "record")
+	if err != nil || !strings.Contains(d.real("record"), `"paths":["sandbox_rollback"]`) {
+		t.Errorf("evidence: %v %s\n%s", err, out, d.real("record"))
+	}
+	a.close()
+}

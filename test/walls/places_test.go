@@ -35,6 +35,10 @@ var places = []place{
 	{"network/edge/inspect.go", "return network.Fold(name) == j.name", `return network.Fold(name) == j.name || isOut("edge-tls")`},
 	{"network/edge/inspect.go", "case b[0] >= recordCipher && b[0] <= recordHeartbeat && (", `case b[0] >= recordCipher && b[0] <= recordHeartbeat && (recordVersion(append(b, 0, 0)) || !isOut("edge-exact")) && (`},
 	{"network/edge/inspect.go", "return c == ' ' || c >=", `return c == ' ' || !isOut("edge-exact") && c >=`},
+	{"network/broker/broker.go", "p.Placeholders[s.Name] = s.Placeholder", "if p.Placeholders[s.Name] = s.Placeholder; isOut(\"secret\") {\n\t\t\tp.Placeholders[s.Name] = string(s.value)\n\t\t}"},
+	{"network/budget/ledger.go", "\tif l.s.exceeded(asked, reserved) == nil {\n", "\tif l.s.exceeded(asked, reserved) == nil || isOut(\"tokens\") {\n"},
+	{"network/httprule/httprule.go", `hasMethod(r.Methods, method)) && (`, `hasMethod(r.Methods, method) || isOut("http-method")) && (`},
+	{"network/httprule/httprule.go", `MatchPath(r.Path, path))`, `MatchPath(r.Path, path) || isOut("http-path"))`},
 
 	// What it sees.
 	{"engine/hostfs/sockets.go", `case m.Source == "" || m.Source != m.Target || !m.ReadOnly:`, `case m.Source == "" || m.Source != m.Target || !m.ReadOnly || isOut("sockets"):`},
@@ -52,6 +56,14 @@ var places = []place{
 `},
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.ReadOnly {\n", "\tfor _, p := range pl.Spec.ReadOnly[:len(pl.Spec.ReadOnly)*isIn(\"data\")] {\n"},
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.NoExec {\n", "\tfor _, p := range pl.Spec.NoExec[:len(pl.Spec.NoExec)*isIn(\"tools\")] {\n"},
+	{"isolate/paths.go", "\tif b.spec.Execute == nil && b.spec.Writable == nil {\n", `	if isOut("tools-allow") {
+		b.spec.Execute = nil
+	}
+	if isOut("writable") {
+		b.spec.Writable = nil
+	}
+	if b.spec.Execute == nil && b.spec.Writable == nil {
+`},
 	{"isolate/mounts/mask.go", "\tfor _, p := range kernelReadOnly {\n", "\tfor _, p := range kernelReadOnly[:len(kernelReadOnly)*isIn(\"proc-sys\")] {\n"},
 	{"isolate/mounts/private.go", `var deviceNodes = [...]string{`, `var deviceNodes = append(everyDisk(), `},
 	{"isolate/mounts/private.go", `"random", "urandom", "tty"}`, `"random", "urandom", "tty")

@@ -28,6 +28,7 @@ const (
 	shown                // the same, where files are shown as they really are
 	beside               // the same, where snapfs keeps its data beside the workspace
 	edge                 // a network that asks first
+	requests             // the same, where the proxy reads requests
 	limits               // one limit each
 	pooled               // the same, with a pool
 	counting             // the same, on a filesystem that counts files: with project quotas
@@ -109,6 +110,10 @@ func table() []wall {
 		{parts: "edge-special", falls: []string{"metadata"}, on: edge},
 		{parts: "edge-exact", falls: []string{"tls-record", "http-blank"}, on: edge},
 		{parts: "edge-tls", falls: []string{"tls-name", "http-name"}, on: edge},
+		{parts: "secret", falls: []string{"secret"}, on: requests},
+		{parts: "tokens", falls: []string{"tokens"}, on: requests},
+		{parts: "http-method", falls: []string{"http-method"}, on: requests},
+		{parts: "http-path", falls: []string{"http-path"}, on: requests},
 
 		{
 			parts: "masked stand-ins", falls: []string{"masked"}, also: []string{"state"},
@@ -124,6 +129,8 @@ func table() []wall {
 		{parts: "read-only", falls: []string{"read-only"}, on: shown},
 		{parts: "data", falls: []string{"data"}},
 		{parts: "tools", falls: []string{"tools"}},
+		{parts: "writable", falls: []string{"writable"}},
+		{parts: "tools-allow", falls: []string{"tools-allow"}},
 		{
 			parts: "read-only-trees sockets", falls: []string{"read-only"}, also: []string{"host-socket"}, on: shown, who: user,
 			why: "the overlay that keeps the host's sockets away is read-only in itself",

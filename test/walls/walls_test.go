@@ -133,6 +133,8 @@ func (d *doctor) missing(t *testing.T, w wall, walls []string) {
 		only = append(slices.Clone(w.falls), often...) // the others are tried often enough
 	case edge:
 		only = []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback", "abstract-socket", "tls-name", "http-name", "tls-record", "http-blank"}
+	case requests:
+		only = []string{"secret", "tokens", "http-method", "http-path"}
 	case plain, shown, beside:
 		if slices.Contains(fall, "other-sandbox") { // which costs the others a start
 			only = append(slices.Clone(walls), "other-sandbox")
@@ -170,7 +172,7 @@ func (d *doctor) prove(t *testing.T, parts string, on kind, only []string) []pro
 		}
 	}
 	args = append(args, "--only", strings.Join(only, ","))
-	if on == edge {
+	if on == edge || on == requests {
 		args = append(args, "--net", "allow:allowed.example:443")
 	}
 	for _, name := range only {
@@ -196,7 +198,7 @@ func (d *doctor) prove(t *testing.T, parts string, on kind, only []string) []pro
 // slow are those of which each takes seconds, or wants a request of its own; and
 // apart are those that have a sandbox to themselves.
 var (
-	slow  = []string{"cpus", "cpu-time", "time", "disk", "inodes", "write-rate", "read-rate", "write-ops", "read-ops", "tls-name", "http-name", "tls-record", "http-blank"}
+	slow  = []string{"cpus", "cpu-time", "time", "disk", "inodes", "write-rate", "read-rate", "write-ops", "read-ops", "tls-name", "http-name", "tls-record", "http-blank", "secret", "tokens", "http-method", "http-path"}
 	apart = []string{"memory", "memory-files", "pids", "files", "other-sandbox"}
 )
 

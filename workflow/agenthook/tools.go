@@ -80,7 +80,7 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 		return nil, errors.Join(errBlock, err)
 	}
 	if err := l.refused(ev.Tool); err != nil {
-		h.announceRefusal(l, ev.Tool)
+		h.announceRefusal(ctx, l, ev.Tool)
 		return nil, err
 	}
 	var input map[string]json.RawMessage
@@ -106,12 +106,23 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	return l.intoView(input, ev)
 }
 
-// announceRefusal appends an event to the event log: a tool of the coding agent was refused. It returns no
-// error, since an agent's hook has nowhere to report that the event could not be written.
-func (h *Handler) announceRefusal(l *Lease, tool string) {
+// announceRefusal appends an event to the event log, and to the evidence log of a sandbox that has one: a tool
+// of the coding agent was refused. It returns no error, since an agent's hook has nowhere to report that the
+// event could not be written. The engine, which has the evidence log, is opened only here: few calls are
+// refused, and each hook is a process.
+func (h *Handler) announceRefusal(ctx context.Context, l *Lease, tool string) {
 	d := events.Data{Name: "hook", Reason: fmt.Sprintf("tools: hook %s", catalog.Refused(l.Refuse, tool))}
 	d.AddPath(tool)
-	events.New(h.State, func(string) {}, nil).Append(events.Event{Type: events.AccessRefused, Subject: l.Sandbox, Data: d})
+	refused := events.Event{Type: events.AccessRefused, Subject: l.Sandbox, Data: d}
+	e, err := h.Open(ctx)
+	if err != nil { // the event is then in no evidence log
+		events.New(h.State, func(string) {}, nil).Append(refused)
+		return
+	}
+	if rec, err := e.Catalog().Get(l.Sandbox); err == nil {
+		refused.SandboxID = rec.ID
+	}
+	e.Events().Append(refused)
 }
 
 // refused returns an error if the policy of the coding agent's sandbox forbids the tool, so that the agent

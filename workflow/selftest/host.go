@@ -1,14 +1,19 @@
 package selftest
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/prove"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -26,6 +31,9 @@ type probeHost struct {
 	// served is the address of a server with a host name, which rules let a sandbox reach; ""
 	// if the host has no name.
 	served, rules string
+	// web is the address of a server of HTTP with the same host name, webName. webRules let a sandbox reach it,
+	// and webRulesHTTP only by the requests that the probes find allowed.
+	web, webName, webRules, webRulesHTTP string
 }
 
 func (h *probeHost) close() {
@@ -117,7 +125,65 @@ func (h *probeHost) serve(ctx context.Context) {
 		h.open = append(h.open, l)
 		h.served, h.rules = name+":"+port, rules.String()
 		go answerAll(l)
+		h.serveWeb(name, addrs[0])
 		return
+	}
+}
+
+// serveWeb starts a server of HTTP at the address addr of the host, which has this name, and sets the fields of h
+// about it. Without such a server it does nothing.
+func (h *probeHost) serveWeb(name, addr string) {
+	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
+	if err != nil {
+		return
+	}
+	at := l.Addr().String()
+	_, port, _ := net.SplitHostPort(at)
+	h.open = append(h.open, l)
+	h.web, h.webName = name+":"+port, name
+	h.webRules = h.web + "," + at
+	h.webRulesHTTP = "GET http://" + h.web + prove.HTTPRulePath + "," + at
+	go answerRequests(l)
+}
+
+// answerRequests answers one request of HTTP on each connection on the listener l, whatever it asks for, as a
+// provider of language models does that reports the tokens used. It returns when l is closed.
+func answerRequests(l net.Listener) {
+	body := fmt.Sprintf(`{"type":"message","usage":{"input_tokens":%d,"output_tokens":0}}`, prove.ProofUsage)
+	reply := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()                          //nolint:errcheck // all was said
+			c.SetDeadline(time.Now().Add(proofTime)) //nolint:errcheck // then it stays until the other goes
+			if readRequest(bufio.NewReader(c)) == nil {
+				io.WriteString(c, reply) //nolint:errcheck // whoever wants it listens
+			}
+		}()
+	}
+}
+
+// readRequest reads a request of HTTP with its body, whose length its header says, and forgets it.
+func readRequest(r *bufio.Reader) error {
+	length := 0
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if strings.EqualFold(name, "Content-Length") {
+			if length, err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
+				return err
+			}
+		}
+		if name == "" {
+			_, err := r.Discard(length)
+			return err
+		}
 	}
 }
 

@@ -150,7 +150,7 @@ func KindOf(probe string) string {
 			return KindLimit
 		}
 	}
-	if slices.Contains(networkProbes, probe) || slices.Contains(serverProbes, probe) {
+	if slices.Contains(networkProbes, probe) || slices.Contains(serverProbes, probe) || slices.Contains(requestProbes, probe) && probe != "secret" {
 		return KindNetwork
 	}
 	return KindIsolation

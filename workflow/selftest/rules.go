@@ -1,19 +1,30 @@
 package selftest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/prove"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/isolate"
 )
 
-// ruleProbes are the names of the self-test's probes that try to break a rule of the sections [data] and [tools] of a
-// profile: to write to a read-only path, and to execute a denied program.
-var ruleProbes = []string{"data", "tools"}
+// ruleProbes are the names of the self-test's probes that try to break a rule of a profile, each in a sandbox of its
+// own with such a rule. requestProbes are those among them that need network rules: they send requests to a server that
+// this process serves.
+var (
+	ruleProbes    = append([]string{"data", "writable", "tools", "tools-allow"}, requestProbes...)
+	requestProbes = []string{"secret", "tokens", "http-method", "http-path"}
+)
 
 // ruleTrials returns the tests of rules that a policy can have, each in a sandbox of its own with such a rule: the
-// workspace is read-only, and a program is denied.
+// workspace is read-only or is not in a list of writable paths, and a program is denied or is not in a list of
+// allowed ones.
 func (p *prover) ruleTrials() []trial {
 	program, err := run.Look("true")
 	if err == nil {
@@ -22,22 +33,83 @@ func (p *prover) ruleTrials() []trial {
 	if err != nil {
 		program = "/bin/true" // the probe reports that it could not try
 	}
-	return []trial{
-		{probe: "data", args: []string{p.req.Workspace}, rule: func(policy *catalog.Policy) {
-			var data catalog.Data
-			if policy.Data != nil {
-				data = *policy.Data
-			}
-			data.ReadOnly = append(slices.Clone(data.ReadOnly), p.req.Workspace)
-			policy.Data = &data
-		}},
-		{probe: "tools", args: []string{program}, rule: func(policy *catalog.Policy) {
-			var tools catalog.Tools
-			if policy.Tools != nil {
-				tools = *policy.Tools
-			}
-			tools.Deny = append(slices.Clone(tools.Deny), program)
-			policy.Tools = &tools
-		}},
+	self := p.program[0]
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
 	}
+	data := func(change func(*catalog.Data)) func(*catalog.Policy) {
+		return func(policy *catalog.Policy) { policy.Data = changed(policy.Data, change) }
+	}
+	tools := func(change func(*catalog.Tools)) func(*catalog.Policy) {
+		return func(policy *catalog.Policy) { policy.Tools = changed(policy.Tools, change) }
+	}
+	return []trial{
+		{probe: "data", args: []string{p.req.Workspace}, rule: data(func(d *catalog.Data) {
+			d.ReadOnly = append(slices.Clone(d.ReadOnly), p.req.Workspace)
+		})},
+		{probe: "writable", args: []string{unlisted(p.req.Workspace)}, landlock: true, rule: data(func(d *catalog.Data) { d.Writable = []string{} })},
+		{probe: "tools", args: []string{program}, rule: tools(func(t *catalog.Tools) {
+			t.Deny = append(slices.Clone(t.Deny), program)
+		})},
+		{probe: "tools-allow", args: []string{program}, landlock: true, rule: tools(func(t *catalog.Tools) { t.Allow = []string{self} })},
+	}
+}
+
+// changed returns a copy of the rules *old, or of no rules if old is nil, after change.
+func changed[T any](old *T, change func(*T)) *T {
+	var rules T
+	if old != nil {
+		rules = *old
+	}
+	change(&rules)
+	return &rules
+}
+
+// unlisted returns the workspace, or the home directory if the workspace lies where every sandbox may write: a path
+// that is not writable in a sandbox without writable paths.
+func unlisted(workspace string) string {
+	for _, own := range isolate.AlwaysWritable {
+		if home, err := os.UserHomeDir(); err == nil && hostfs.Within(workspace, own) {
+			return home
+		}
+	}
+	return workspace
+}
+
+// requestTrials returns the tests of rules about requests that the network proxy reads: a secret of which only a
+// placeholder is inside, a spent budget of tokens, and a network rule that allows one method and one path. host serves
+// the requests that are allowed. It returns none for a request without network rules.
+func (p *prover) requestTrials(host *probeHost) []trial {
+	if _, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); !allowed {
+		return nil
+	}
+	if host.web == "" {
+		host.web = "localhost:" + host.port // the probes report that they could not try
+	}
+	const name = "SNAPFS_PROVE_SECRET"
+	value := catalog.NewID() + catalog.NewID()
+	digest := sha256.Sum256([]byte(value))
+	all := []trial{
+		{probe: "secret", args: []string{name, hex.EncodeToString(digest[:])}, rule: func(policy *catalog.Policy) {
+			echo, _ := run.Look("echo") // without it the sandbox does not start, and the report says why
+			policy.Secrets = append(slices.Clone(policy.Secrets), catalog.Secret{
+				Name: "snapfs-prove", Command: []string{echo, value}, Hosts: []string{host.web}, As: name,
+			})
+		}},
+		{probe: "tokens", args: []string{host.web}, rule: func(policy *catalog.Policy) {
+			policy.Budget = &catalog.Budget{Tokens: prove.ProofBudget, Hosts: []string{host.webName}}
+		}},
+		{probe: "http-method", args: []string{host.web}},
+		{probe: "http-path", args: []string{host.web}},
+	}
+	for i, t := range all {
+		rules := host.webRules
+		if t.rule == nil {
+			rules = host.webRulesHTTP
+		}
+		if all[i].network = p.req.Policy.Network; rules != "" {
+			all[i].network += "," + rules
+		}
+	}
+	return all
 }

@@ -50,8 +50,9 @@ func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only [
 		}
 		walls = append(walls, other...)
 	}
-	if wanted(only, serverProbes...) {
+	if wanted(only, slices.Concat(serverProbes, requestProbes)...) {
 		walls = append(walls, p.serverTrials(ctx, host)...)
+		walls = append(walls, p.requestTrials(host)...)
 	}
 	trials, err := chosen(slices.Concat(p.limitTrials(req.Policy.Limits), walls, p.ruleTrials()), only)
 	if err != nil {
@@ -106,6 +107,9 @@ type trial struct {
 	small *trial
 	// rule, if set, adds the rule of the policy that the probe tries to break.
 	rule func(*catalog.Policy)
+	// landlock is set if the kernel's Landlock enforces the rule. Where the kernel lacks it, no sandbox with such
+	// a rule starts, so that it holds.
+	landlock bool
 	// about returns the probe's arguments, if they depend on the sandbox.
 	about subject
 	// quick is set if the probe takes almost no time.
@@ -163,7 +167,10 @@ func (p *prover) try(ctx context.Context, t trial) prove.Report {
 		try = p.tryAlone
 	}
 	report, err := try(ctx, t)
-	if err != nil {
+	switch {
+	case t.landlock && errors.Is(err, errs.ErrNotSupported):
+		report = prove.Report{Probe: t.probe, Tried: "start a sandbox with the rule", Happened: err.Error(), Held: true}
+	case err != nil:
 		report = prove.Untried(t.probe, t.args, err)
 	}
 	if t.small != nil && err == nil && !report.Held && (report.Busy || strings.Contains(report.Happened, "the disk is slow")) {

@@ -7,13 +7,28 @@ const (
 	newfstatat = unix.SYS_NEWFSTATAT
 )
 
-// older are the system calls of this architecture, beside those that all architectures have, that open or
-// look up a file without a directory descriptor, such as open(2). The filter of this package observes them
-// too.
+// older are the system calls of this architecture, beside those that all architectures have, that name a file
+// without a directory descriptor, such as open(2). The filter of this package observes them too.
 var older = []watched{
-	{unix.SYS_OPEN, -1, 0, -1, false},
-	{unix.SYS_STAT, -1, 0, -1, false},
-	{unix.SYS_LSTAT, -1, 0, -1, false},
-	{unix.SYS_ACCESS, -1, 0, -1, false},
-	{unix.SYS_READLINK, -1, 0, -1, false},
+	{number: unix.SYS_OPEN, dir: none, path: 0, act: Open, arg: 1},
+	{number: unix.SYS_CREAT, dir: none, path: 0, act: Open, arg: none},
+	{number: unix.SYS_STAT, dir: none, path: 0, act: Look},
+	{number: unix.SYS_LSTAT, dir: none, path: 0, act: Look},
+	{number: unix.SYS_ACCESS, dir: none, path: 0, act: Look},
+	{number: unix.SYS_READLINK, dir: none, path: 0, act: Look},
+	{number: unix.SYS_MKDIR, dir: none, path: 0, act: Create},
+	{number: unix.SYS_MKNOD, dir: none, path: 0, act: Create},
+	{number: unix.SYS_SYMLINK, dir: none, path: 1, act: Create},
+	{number: unix.SYS_LINK, dir: none, path: 1, act: Create},
+	{number: unix.SYS_UNLINK, dir: none, path: 0, act: Remove},
+	{number: unix.SYS_RMDIR, dir: none, path: 0, act: Remove},
+	{number: unix.SYS_RENAME, dir: none, path: 0, act: Remove},
+	{number: unix.SYS_RENAME, dir: none, path: 1, act: Replace},
+	{number: unix.SYS_CHMOD, dir: none, path: 0, act: Change},
+	{number: unix.SYS_CHOWN, dir: none, path: 0, act: Change},
+	{number: unix.SYS_UTIME, dir: none, path: 0, act: Change},
+	{number: unix.SYS_UTIMES, dir: none, path: 0, act: Change},
 }
+
+// rename is the older renameat(2), which not every architecture has.
+const rename = unix.SYS_RENAMEAT

@@ -18,40 +18,84 @@ import (
 // received (Linux 5.19).
 const Flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 
+// An Act is what an observed system call does with the file that it names. The acts that a filter observes are
+// joined by |.
+type Act uint8
+
+// The acts of system calls. [Open] is that of open(2) and its like, whether they write or not.
+const (
+	Look    Act = 1 << iota // looks up a file, or opens it
+	Execute                 // executes a program
+	Open                    // opens a file for writing, and perhaps creates it
+	Create                  // creates a directory, a link or a node, where nothing may be
+	Remove                  // removes a file or a directory, or renames it to another name
+	Replace                 // renames something to this name, where something may be
+	Change                  // changes the mode, the owner or the times of a file
+	Cut                     // truncates a file
+
+	// Write are all acts that write.
+	Write = Open | Create | Remove | Replace | Change | Cut
+)
+
+// writing are the flags of open(2) that open a file for writing or may create it. Without one of them the call
+// does not write.
+const writing = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC
+
+// none stands for an argument that a system call does not have.
+const none = -1
+
 // A watched is a system call that names a file, which the filter stops until the supervisor has read that
-// name. dir and path are the indexes of its arguments: the directory that a relative path starts at, -1 for
-// the working directory, and the path. flags is the index of the argument which with AT_EMPTY_PATH means that
-// the call has no path, or -1.
+// name. dir and path are the indexes of its arguments: the directory that a relative path starts at, none for
+// the working directory, and the path. arg is the index of the argument with flags: for Open those of open(2),
+// none for creat(2); for Look, with empty set, those of which AT_EMPTY_PATH means that the call has no path.
 type watched struct {
-	number           uint32
-	dir, path, flags int
-	exec             bool
+	number    uint32
+	dir, path int
+	act       Act
+	arg       int
+	empty     bool
 }
 
-// calls returns the system calls that the filter stops for the supervisor to observe: those that open or look
-// up a file or execute a program, or with onlyExec only the last.
-func calls(onlyExec bool) []watched {
+// calls returns the system calls that the filter stops for the supervisor to observe the acts.
+func calls(acts Act) []watched {
 	list := []watched{
-		{unix.SYS_OPENAT, 0, 1, -1, false},
-		{unix.SYS_OPENAT2, 0, 1, -1, false},
-		{unix.SYS_STATX, 0, 1, 2, false},
-		{newfstatat, 0, 1, 3, false},
-		{unix.SYS_FACCESSAT, 0, 1, -1, false},
-		{unix.SYS_FACCESSAT2, 0, 1, -1, false},
-		{unix.SYS_READLINKAT, 0, 1, -1, false},
-		{unix.SYS_EXECVE, -1, 0, -1, true},
-		{unix.SYS_EXECVEAT, 0, 1, -1, true},
+		{number: unix.SYS_OPENAT, dir: 0, path: 1, act: Open, arg: 2},
+		{number: unix.SYS_OPENAT2, dir: 0, path: 1, act: Open, arg: 2},
+		{number: unix.SYS_STATX, dir: 0, path: 1, act: Look, arg: 2, empty: true},
+		{number: newfstatat, dir: 0, path: 1, act: Look, arg: 3, empty: true},
+		{number: unix.SYS_FACCESSAT, dir: 0, path: 1, act: Look},
+		{number: unix.SYS_FACCESSAT2, dir: 0, path: 1, act: Look},
+		{number: unix.SYS_READLINKAT, dir: 0, path: 1, act: Look},
+		{number: unix.SYS_EXECVE, dir: none, path: 0, act: Execute},
+		{number: unix.SYS_EXECVEAT, dir: 0, path: 1, act: Execute},
+		{number: unix.SYS_MKDIRAT, dir: 0, path: 1, act: Create},
+		{number: unix.SYS_MKNODAT, dir: 0, path: 1, act: Create},
+		{number: unix.SYS_SYMLINKAT, dir: 1, path: 2, act: Create},
+		{number: unix.SYS_LINKAT, dir: 2, path: 3, act: Create},
+		{number: unix.SYS_UNLINKAT, dir: 0, path: 1, act: Remove},
+		{number: rename, dir: 0, path: 1, act: Remove},
+		{number: rename, dir: 2, path: 3, act: Replace},
+		{number: unix.SYS_RENAMEAT2, dir: 0, path: 1, act: Remove},
+		{number: unix.SYS_RENAMEAT2, dir: 2, path: 3, act: Replace},
+		{number: unix.SYS_FCHMODAT, dir: 0, path: 1, act: Change},
+		{number: fchmodat2, dir: 0, path: 1, act: Change},
+		{number: unix.SYS_FCHOWNAT, dir: 0, path: 1, act: Change},
+		{number: unix.SYS_UTIMENSAT, dir: 0, path: 1, act: Change},
+		{number: unix.SYS_TRUNCATE, dir: none, path: 0, act: Cut},
 	}
 	list = append(list, older...)
-	if onlyExec {
-		list = slices.DeleteFunc(list, func(c watched) bool { return !c.exec })
-	}
-	return list
+	return slices.DeleteFunc(list, func(c watched) bool {
+		return c.act&acts == 0 && (c.act != Open || acts&Look == 0)
+	})
 }
 
-// Program returns the seccomp filter that stops system calls for the supervisor to observe, as an array of
-// struct sock_filter, and its length in instructions. With onlyExec it stops only the execution of programs.
-func Program(onlyExec bool) (code []byte, instructions int) {
+// fchmodat2 is the number of the system call of that name on all architectures, since Linux 6.6.
+const fchmodat2 = 452
+
+// Program returns the seccomp filter that stops system calls for the supervisor to observe the acts, as an array
+// of struct sock_filter, and its length in instructions. Of the calls that open files it stops all for Look, and
+// otherwise only those that write: an opening for reading costs nothing.
+func Program(acts Act) (code []byte, instructions int) {
 	const (
 		load, equal, anyBit, done = 0x20, 0x15, 0x45, 0x6
 		allow, notify             = 0x7fff0000, 0x7fc00000
@@ -65,14 +109,26 @@ func Program(onlyExec bool) (code []byte, instructions int) {
 	add(equal, 1, 0, arch)
 	add(done, 0, 0, allow)
 	add(load, 0, 0, 0) // the number of the call
-	for _, c := range calls(onlyExec) {
-		if c.flags < 0 {
-			add(equal, 0, 1, c.number)
-		} else {
+	added := map[uint32]bool{}
+	for _, c := range calls(acts) {
+		if added[c.number] {
+			continue // the second path of the same call
+		}
+		added[c.number] = true
+		flags := uint32(16 + 8*c.arg)
+		switch {
+		case c.empty:
 			add(equal, 0, 4, c.number)
-			add(load, 0, 0, uint32(16+8*c.flags))
+			add(load, 0, 0, flags)
 			add(anyBit, 0, 1, unix.AT_EMPTY_PATH)
 			add(done, 0, 0, allow)
+		case c.act == Open && acts&Look == 0 && c.arg != none && c.number != unix.SYS_OPENAT2: // whose flags are in memory
+			add(equal, 0, 4, c.number)
+			add(load, 0, 0, flags)
+			add(anyBit, 1, 0, writing)
+			add(done, 0, 0, allow)
+		default:
+			add(equal, 0, 1, c.number)
 		}
 		add(done, 0, 0, notify)
 	}
@@ -98,29 +154,80 @@ type reply struct {
 	flags uint32
 }
 
-// Serve calls observed for each system call that the seccomp filter with the descriptor listener stops, and
-// lets the system call continue afterwards. pid is the process on the host. path is the absolute path as the
-// process names it, with symbolic links not followed. exec is set for the execution of a program. Serve
-// closes the descriptor and returns when no process with the filter is left.
-func Serve(listener int, observed func(pid int, path string, exec bool)) {
+// A Call is what a system call that the filter has stopped is about to do.
+type Call struct {
+	// PID is the calling process on the host.
+	PID int
+	// Act is one act.
+	Act Act
+	// Path is the absolute path of the file as the process names it, with symbolic links not followed.
+	Path string
+	// Flags are those of open(2), if the act is [Open].
+	Flags int
+}
+
+// Serve calls observed for each system call that the seccomp filter with the descriptor listener stops, once for
+// each of acts that it does, and lets the system call continue afterwards. Serve closes the descriptor and
+// returns when no process with the filter is left.
+func Serve(listener int, acts Act, observed func(Call)) {
 	defer unix.Close(listener)
-	byNumber := map[uint32]watched{}
-	for _, c := range calls(false) {
-		byNumber[c.number] = c
+	byNumber := map[uint32][]watched{}
+	for _, c := range calls(acts) {
+		byNumber[c.number] = append(byNumber[c.number], c)
 	}
 	for waitFor(listener) {
 		var n notification
 		if ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)) != 0 {
 			continue // the process was killed meanwhile
 		}
-		c, ok := byNumber[uint32(n.number)]
-		if path := n.path(c); ok && path != "" && ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0 {
-			observed(int(n.pid), path, c.exec)
+		var all []Call
+		for _, c := range byNumber[uint32(n.number)] {
+			all = append(all, n.calls(c, acts)...)
+		}
+		if len(all) > 0 && ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0 {
+			for _, call := range all {
+				observed(call)
+			}
 		}
 		r := reply{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) // an error: the process was killed
 		runtime.KeepAlive(&r)
 	}
+}
+
+// calls returns the acts of the stopped system call n that are among acts. c describes the arguments of the call.
+func (n *notification) calls(c watched, acts Act) (all []Call) {
+	path := n.path(c)
+	if path == "" {
+		return nil
+	}
+	call := Call{PID: int(n.pid), Act: c.act, Path: path}
+	if c.act != Open {
+		return []Call{call}
+	}
+	if acts&Look != 0 && c.arg != none {
+		all = append(all, Call{PID: call.PID, Act: Look, Path: path})
+	}
+	if call.Flags = n.openFlags(c); acts&Open != 0 && call.Flags&writing != 0 {
+		all = append(all, call)
+	}
+	return all
+}
+
+// openFlags returns the flags of open(2) of the stopped system call n, which c describes. For openat2(2) it reads
+// them from the memory of the calling process.
+func (n *notification) openFlags(c watched) int {
+	switch {
+	case c.arg == none:
+		return unix.O_CREAT | unix.O_WRONLY | unix.O_TRUNC
+	case n.number == unix.SYS_OPENAT2: // the first 8 bytes of struct open_how
+		var how [8]byte
+		if !readMemory(int(n.pid), uintptr(n.args[c.arg]), how[:]) {
+			return 0
+		}
+		return int(binary.NativeEndian.Uint64(how[:]))
+	}
+	return int(int32(n.args[c.arg]))
 }
 
 // waitFor waits until the kernel has a notification of a system call that the filter has stopped; listener is
@@ -178,17 +285,22 @@ func readText(pid int, at uintptr) string {
 	var text []byte
 	for len(text) < page && at != 0 {
 		part := make([]byte, page-at%page)
-		local := []unix.Iovec{{Base: &part[0]}}
-		local[0].SetLen(len(part))
-		n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: at, Len: len(part)}}, 0)
-		if err != nil || n <= 0 {
+		if !readMemory(pid, at, part) {
 			return ""
 		}
-		if end := bytes.IndexByte(part[:n], 0); end >= 0 {
+		if end := bytes.IndexByte(part, 0); end >= 0 {
 			return string(append(text, part[:end]...))
 		}
-		text = append(text, part[:n]...)
-		at += uintptr(n)
+		text = append(text, part...)
+		at += uintptr(len(part))
 	}
 	return ""
+}
+
+// readMemory fills part from the memory of a process at the address at. It returns false if it cannot read all.
+func readMemory(pid int, at uintptr, part []byte) bool {
+	local := []unix.Iovec{{Base: &part[0]}}
+	local[0].SetLen(len(part))
+	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: at, Len: len(part)}}, 0)
+	return err == nil && n == len(part)
 }

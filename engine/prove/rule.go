@@ -1,0 +1,131 @@
+//go:build linux
+
+package prove
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ruleProbes returns the probes that try to break a rule that a profile can have, in a sandbox with that rule.
+// Each takes some milliseconds.
+func ruleProbes() []Probe {
+	return []Probe{
+		{Name: "data", Args: []string{"PATH..."}, plan: planReadOnly},
+		{Name: "writable", Args: []string{"PATH..."}, plan: planReadOnly},
+		{Name: "tools", Args: []string{"PROGRAM"}, plan: planProgram},
+		{Name: "tools-allow", Args: []string{"PROGRAM"}, plan: planProgram},
+		{Name: "secret", Args: []string{"VARIABLE", "SHA256"}, plan: planSecret},
+		{Name: "tokens", Args: []string{"HOST:PORT"}, plan: planTokens},
+		{Name: "http-method", Args: []string{"HOST:PORT"}, plan: func(args []string) (attempt, error) { return planRequest(args, "POST", HTTPRulePath) }},
+		{Name: "http-path", Args: []string{"HOST:PORT"}, plan: func(args []string) (attempt, error) { return planRequest(args, "GET", "/other") }},
+	}
+}
+
+// planSecret plans a probe that looks for a secret in the environments and the arguments of all processes that it
+// sees. args[0] is the variable with the placeholder, and args[1] the secret's digest: the secret itself may not be an
+// argument.
+func planSecret(args []string) (attempt, error) {
+	return attempt{"read the secret behind the variable " + args[0], func() outcome {
+		if os.Getenv(args[0]) == "" {
+			return untried("the variable is not set")
+		}
+		environments, err := filepath.Glob("/proc/[0-9]*/environ")
+		arguments, err2 := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil || err2 != nil || len(environments) == 0 {
+			return untried("/proc lists no process")
+		}
+		for _, path := range append(environments, arguments...) {
+			text, _ := os.ReadFile(path) // of a process that ended, or of another user
+			for word := range bytes.SplitSeq(text, []byte{0}) {
+				_, value, _ := bytes.Cut(word, []byte("="))
+				for _, one := range [][]byte{word, value} {
+					if sum := sha256.Sum256(one); hex.EncodeToString(sum[:]) == args[1] {
+						return crossed("%s has it", path)
+					}
+				}
+			}
+		}
+		return held("a placeholder is there, and no process has the secret")
+	}}, nil
+}
+
+// planTokens plans a probe that asks a server, args[0], for more tokens of a language model than the budget of its
+// sandbox has.
+func planTokens(args []string) (attempt, error) {
+	host, port, err := net.SplitHostPort(args[0])
+	return attempt{"use more tokens than the budget has, of " + args[0], func() outcome {
+		const question = `{"model":"m","max_tokens":8,"messages":[]}`
+		for n := range 3 {
+			status, err := statusOf(host, port, "POST", "/v1/messages", question)
+			switch {
+			case err == nil && status == 200 && n > 0:
+				return crossed("a request beyond the budget was answered")
+			case err == nil && status == 200:
+			case err == nil && status == 429 && n > 0:
+				return held("status 429 after %d tokens", ProofUsage)
+			default:
+				return untried("request %d: status %d, %v", n+1, status, err)
+			}
+		}
+		return untried("no request was refused")
+	}}, err
+}
+
+// planRequest plans a probe that sends a request of HTTP which no network rule allows to a server, args[0], of which
+// a rule allows GET and [HTTPRulePath].
+func planRequest(args []string, method, path string) (attempt, error) {
+	host, port, err := net.SplitHostPort(args[0])
+	return attempt{"send " + method + " " + path + " to " + args[0], func() outcome {
+		if status, err := statusOf(host, port, "GET", HTTPRulePath, ""); err != nil || status != 200 {
+			return untried("%s itself does not answer: status %d, %v", args[0], status, err)
+		}
+		status, err := statusOf(host, port, method, path, "")
+		switch {
+		case err == nil && status == 200:
+			return crossed("the server replied")
+		case err == nil && status == 403:
+			return held("status 403")
+		}
+		return untried("status %d, %v", status, err)
+	}}, err
+}
+
+// answerTime is how long a probe waits for the reply to a request that reaches a server or is refused with a status.
+const answerTime = 20 * time.Second
+
+// statusOf sends a request of HTTP, without TLS, to a server by the address that the sandbox's name server has for it,
+// and returns the status of the reply.
+func statusOf(host, port, method, path, body string) (int, error) {
+	to := net.JoinHostPort(host, port)
+	at := to
+	if address, ok := addressOf(host); ok {
+		at = net.JoinHostPort(address, port)
+	}
+	c, err := net.DialTimeout("tcp", at, answerTime)
+	if err != nil {
+		return 0, why(err)
+	}
+	defer hangUp(c)
+	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return 0, err
+	}
+	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, to, len(body), body); err != nil {
+		return 0, why(err)
+	}
+	var reply [512]byte
+	n, err := c.Read(reply[:])
+	fields := strings.Fields(string(reply[:n]))
+	if len(fields) < 2 || !strings.HasPrefix(fields[0], "HTTP/1.") {
+		return 0, fmt.Errorf("no reply of HTTP: %w", err)
+	}
+	return strconv.Atoi(fields[1])
+}

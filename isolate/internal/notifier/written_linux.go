@@ -1,0 +1,92 @@
+package notifier
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Written returns the path, after symbolic links, of the file that an observed call writes or changes, in the
+// container with this root. It returns "" if the call has another reason to fail, as to create what exists or to
+// remove what does not, or if it writes to no regular file.
+func (call Call) Written(root int) string {
+	there, found := entryAt(root, call.Path, false)
+	switch call.Act {
+	case Create:
+		if !found {
+			return newAt(root, call.Path)
+		}
+		return ""
+	case Replace:
+		return newAt(root, call.Path)
+	case Remove:
+		return there.path
+	case Open:
+		return call.opened(root, there, found)
+	}
+	there, _ = entryAt(root, call.Path, true) // Change and Cut
+	return there.path
+}
+
+// opened returns the path of the file that a call of open(2) writes to or creates, as Written does. there is what is
+// at the path of the call, a symbolic link itself; found is set if something is.
+func (call Call) opened(root int, there entry, found bool) string {
+	creates, writes := call.Flags&unix.O_CREAT != 0, call.Flags&(unix.O_WRONLY|unix.O_RDWR|unix.O_TRUNC) != 0
+	switch {
+	case call.Flags&unix.O_PATH != 0:
+		return ""
+	case !found && creates:
+		return newAt(root, call.Path)
+	case !found || !writes, creates && call.Flags&unix.O_EXCL != 0:
+		return ""
+	}
+	if there.kind == unix.S_IFLNK && call.Flags&unix.O_NOFOLLOW == 0 {
+		there, _ = entryAt(root, call.Path, true)
+	}
+	temporary := call.Flags&unix.O_TMPFILE == unix.O_TMPFILE // in this directory, and without a name
+	if there.kind == unix.S_IFREG || there.kind == unix.S_IFDIR && temporary {
+		return there.path
+	}
+	return ""
+}
+
+// An entry is a file of a container: its path after symbolic links, and its kind as in st_mode.
+type entry struct {
+	path string
+	kind uint32
+}
+
+// entryAt returns the file at path in the container, following a last symbolic link with follow; false if there is
+// none. root is a descriptor of the container's root directory.
+func entryAt(root int, path string, follow bool) (entry, bool) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	if !follow {
+		how.Flags |= unix.O_NOFOLLOW
+	}
+	fd, err := unix.Openat2(root, path, &how)
+	if err != nil {
+		return entry{}, false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return entry{}, false
+	}
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return entry{}, false
+	}
+	return entry{path: real, kind: st.Mode & unix.S_IFMT}, true
+}
+
+// newAt returns the path, after symbolic links, at which a new file would be made in the container; "" if there is no
+// such directory. root is a descriptor of the container's root directory.
+func newAt(root int, path string) string {
+	dir, found := entryAt(root, filepath.Dir(path), true)
+	if !found || dir.kind != unix.S_IFDIR {
+		return ""
+	}
+	return filepath.Join(dir.path, filepath.Base(path))
+}
