@@ -67,14 +67,14 @@ func (b *builder) checkTrees() error {
 	}
 	for _, m := range b.spec.Mounts {
 		in := func(dir string) bool { return m.Target == dir || strings.HasPrefix(m.Target, dir+"/") }
-		above := slices.IndexFunc(alwaysWritable[:], in)
+		above := slices.IndexFunc(AlwaysWritable[:], in)
 		if above < 0 || m.ReadOnly || slices.ContainsFunc(b.spec.Writable, in) {
 			continue
 		}
 		return &errs.Error{
 			Op: "allowing paths", Path: m.Target, Kind: errs.ErrNotSupported,
-			Err:   fmt.Errorf("the list of writable paths cannot hold below %s, which every container may write", alwaysWritable[above]),
-			Hints: []string{"move the directory out of " + alwaysWritable[above], "or use read-only in place of writable"},
+			Err:   fmt.Errorf("the list of writable paths cannot hold below %s, which every container may write", AlwaysWritable[above]),
+			Hints: []string{"move the directory out of " + AlwaysWritable[above], "or use read-only in place of writable"},
 		}
 	}
 	return nil
