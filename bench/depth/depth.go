@@ -70,8 +70,8 @@ func (l Lab) Checks(b Backend) (list []Check) {
 		in := fmt.Sprintf(" on %s with %d %s, to with %d, in processor time", b.Name, c.many, c.of, c.few)
 		list = append(list,
 			Check{"exec, diff and rollback, the one that grows most," + in, 2, 4, c.measure("exec", "diff", "rollback")},
-			Check{"`snapfs ls`" + in, 2, 8, c.measure("ls")},
-			Check{"`snapfs gc`" + in, 2, 20, c.measure("gc")})
+			Check{"`snapfs ls`" + in, 2, 10, c.measure("ls")},
+			Check{"`snapfs gc`" + in, 2, 30, c.measure("gc")})
 	}
 	return list
 }
