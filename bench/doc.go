@@ -19,6 +19,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/snapfs/snapfs/bench/depth"
 	"github.com/snapfs/snapfs/bench/machine"
 )
 
@@ -58,7 +59,7 @@ const kindGrowth = "growth"
 
 // Kinds returns the names of the kinds of measurement, such as "latency", which Options.Only selects.
 func Kinds() []string {
-	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindGrowth}
+	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindGrowth, depth.Role}
 }
 
 func (o Options) wants(kind string) bool {

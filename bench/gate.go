@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/depth"
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 )
@@ -121,8 +122,11 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	topics := []func() []check{
 		r.startChecks, r.stateChecks, r.growthChecks, r.crowdChecks, r.insideChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.boundChecks,
 	}
-	if slices.Equal(l.Only, []string{kindGrowth}) {
+	switch {
+	case slices.Equal(l.Only, []string{kindGrowth}):
 		topics = topics[2:3]
+	case slices.Equal(l.Only, []string{depth.Role}):
+		topics = []func() []check{r.depthChecks}
 	}
 	for _, topic := range topics {
 		for _, c := range topic() {

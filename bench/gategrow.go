@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/bench/copies"
+	"github.com/snapfs/snapfs/bench/depth"
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
@@ -102,4 +103,18 @@ func (r *referee) among(ctx context.Context) (_ float64, _ string, err error) {
 	}
 	worst := max(ratio(m[0], 300*time.Millisecond), ratio(m[1], 2*time.Second))
 	return worst, fmt.Sprintf("ls %s, gc %s, %d sandboxes", ms(m[0]), ms(m[1]), n), nil
+}
+
+// depthChecks returns the checks of package depth, which [Gate] makes only where they are selected.
+func (r *referee) depthChecks() (list []check) {
+	l := depth.Lab{Program: r.Program, Self: r.Self, Quick: r.Quick, Say: r.Say, Open: r.open, Clear: Clear}
+	fusecow := r.overlay
+	fusecow.Driver = "fusecow"
+	for _, s := range []setting{r.overlay, fusecow, r.btrfsRoot} {
+		tree := func(ctx context.Context) (string, error) { return r.tree(ctx, s, depth.Files) }
+		for _, c := range l.Checks(depth.Backend{Name: s.Driver, State: s.State, Env: s.env(), Tree: tree}) {
+			list = append(list, check{name: c.Name, limit: c.Limit, held: c.Held, unit: "×", exact: true, measure: c.Measure})
+		}
+	}
+	return list
 }

@@ -4,13 +4,11 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/bench/bundle"
-	"github.com/snapfs/snapfs/bench/copies"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -32,29 +30,12 @@ func (l *lab) emptyProgram(ctx context.Context) (string, error) {
 	return program, run.Run(ctx, run.Program{Name: "go", Args: []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", program, "."}, Env: env, Dir: dir})
 }
 
-// smallRoot makes a bundle for measuring OCI runtimes such as runc: a root directory with only a program that
-// exits at once, and the configuration to run it.
+// smallRoot makes the bundle for measuring OCI runtimes such as runc, and returns its path.
 func (l *lab) smallRoot(ctx context.Context) (string, error) {
 	program, err := l.emptyProgram(ctx)
 	if err != nil {
 		return "", err
 	}
 	top := filepath.Join(l.dir, "bundle")
-	root := filepath.Join(top, "rootfs")
-	for _, dir := range []string{"usr/bin", "etc", "proc", "sys", "dev", "run", "tmp", "var", "root"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			return "", err
-		}
-	}
-	if err := copies.Program(filepath.Join(root, "usr/bin/true"), program); err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(filepath.Join(root, "etc/os-release"), []byte("ID=empty\n"), 0o644); err != nil {
-		return "", err
-	}
-	config, err := json.Marshal(bundle.Config())
-	if err != nil {
-		return "", err
-	}
-	return top, os.WriteFile(filepath.Join(top, "config.json"), config, 0o644)
+	return top, bundle.Make(top, program)
 }

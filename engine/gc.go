@@ -47,77 +47,87 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 		failures = append(failures, e.Sandboxes.ReclaimOne(ctx, d))
 	}
 	e.Baseline.PruneDisplaced(0)
-	e.Baseline.PruneManifests()
-	backends, err := e.Host.EveryBackend(ctx)
-	failures = append(failures, err, e.collectLost(ctx, backends, &c))
-	for _, b := range backends {
-		failures = append(failures, b.Sweep(ctx), stock(ctx, b))
+	all := e.cat.ReadAll(nil)
+	e.Baseline.PruneManifests(all)
+	backends, err := e.Host.EveryBackend(ctx, all.Records)
+	failures = append(append(failures, all.Failures...), err)
+	newest, err := e.collectLost(ctx, backends, all, &c)
+	failures = append(failures, err)
+	for i, b := range backends {
+		failures = append(failures, b.Sweep(ctx), stock(ctx, b, newest[i]))
 	}
 	return c, errors.Join(failures...)
 }
 
-// stock makes one prefork, a fork made in advance, of the newest base of each tree of b, so that the next
-// command starts faster. It does nothing if b is no [snapshot.Preforker].
-func stock(ctx context.Context, b snapshot.Backend) error {
+// stock makes one prefork, a fork made in advance, of each of the bases newest of b, so that the next command
+// starts faster. It does nothing if b is no [snapshot.Preforker].
+func stock(ctx context.Context, b snapshot.Backend, newest []snapshot.ID) (err error) {
 	s, ok := b.(snapshot.Preforker)
 	if !ok {
 		return nil
 	}
-	newest, err := newestOfEachTree(ctx, b)
 	for _, id := range newest {
-		err = errors.Join(err, s.Prefork(ctx, id, 1))
+		if perr := s.Prefork(ctx, id, 1); !errors.Is(perr, errs.ErrNotFound) { // else it was removed meanwhile
+			err = errors.Join(err, perr)
+		}
 	}
 	return err
 }
 
 // collectLost removes from all backends the snapshots and forks that no sandbox uses, and counts the removed
-// snapshots in c. It reads each sandbox's entry of the catalogue once.
-func (e *Engine) collectLost(ctx context.Context, backends []snapshot.Backend, c *Collected) error {
+// snapshots in c. It reads each sandbox's entry of the catalogue once, except those that all, an earlier listing,
+// has as they are. For each backend it returns the newest snapshot of each tree, if the backend makes use of
+// them.
+func (e *Engine) collectLost(ctx context.Context, backends []snapshot.Backend, all *catalog.Listing, c *Collected) ([][]snapshot.ID, error) {
+	newest := make([][]snapshot.ID, len(backends))
 	release, err := e.cat.Exclude() // no fork begins meanwhile
 	defer release()
 	if err != nil {
-		return err
+		return newest, err
 	}
-	owned, err := e.owned()
+	owned, err := e.owned(all)
 	if err != nil {
-		return err // an unreadable record may own anything
+		return newest, err // an unreadable record may own anything
 	}
 	var failures []error
-	for _, b := range backends {
-		n, err := removeLost(ctx, b, owned)
+	for i, b := range backends {
+		var n int
+		n, newest[i], err = removeLost(ctx, b, owned)
 		c.Snapshots += n
 		failures = append(failures, err)
 	}
-	return errors.Join(failures...)
+	return newest, errors.Join(failures...)
 }
 
 // removeLost removes the snapshots and forks of one backend that no sandbox uses, and returns the number of
 // removed snapshots. If the backend flushes to disk to take a snapshot, removeLost leaves the newest base of
-// each tree, because the next command may use it. The caller holds the catalogue's exclusive lock.
-func removeLost(ctx context.Context, b snapshot.Backend, owned *ownership) (int, error) {
-	if b.Facts().Flushes {
-		newest, err := newestOfEachTree(ctx, b)
-		if err != nil {
-			return 0, err
-		}
+// each tree, because the next command may use it. It returns the number of removed snapshots, and these newest
+// ones, also for a backend that can prefork. The caller holds the catalogue's exclusive lock.
+func removeLost(ctx context.Context, b snapshot.Backend, owned *ownership) (n int, newest []snapshot.ID, err error) {
+	ids, forks, err := b.List(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	_, preforks := b.(snapshot.Preforker)
+	flushes := b.Facts().Flushes
+	if flushes || preforks {
+		newest = owned.newestOfEachTree(ctx, b, ids)
+	}
+	if flushes {
 		for _, id := range newest {
 			owned.used[id] = true
 		}
 	}
-	ids, forks, err := b.List(ctx)
+	n, err = removeUnused(ctx, b, ids, owned)
 	if err != nil {
-		return 0, err
-	}
-	n, err := removeUnused(ctx, b, ids, owned)
-	if err != nil {
-		return n, err
+		return n, newest, err
 	}
 	for _, id := range forks {
 		if !owned.owners[catalog.Owner(string(id))] {
 			err = errors.Join(err, b.RemoveFork(ctx, id))
 		}
 	}
-	return n, err
+	return n, newest, err
 }
 
 // removeUnused removes each of the snapshots ids that no sandbox uses now, if the sandbox that it was made
@@ -142,48 +152,84 @@ type ownership struct {
 	used   map[snapshot.ID]bool // bases that sandboxes refer to
 	past   map[snapshot.ID]bool // earlier bases of sandboxes
 	owners map[string]bool      // the ids of all sandboxes, those in the trash included
+	// states are the snapshots that the records describe.
+	states map[snapshot.ID]state
 }
 
-func (e *Engine) owned() (*ownership, error) {
-	o := &ownership{map[snapshot.ID]bool{}, map[snapshot.ID]bool{}, map[string]bool{}}
-	records, failures := e.cat.List()
+// A state is what a sandbox's record says of a snapshot: of which tree, and from when.
+type state struct {
+	tree  string
+	taken time.Time
+}
+
+// owned reads the catalogue for an [ownership]. It takes records that have not changed since from all, an
+// earlier listing, which may be nil.
+func (e *Engine) owned(all *catalog.Listing) (*ownership, error) {
+	o := &ownership{map[snapshot.ID]bool{}, map[snapshot.ID]bool{}, map[string]bool{}, map[snapshot.ID]state{}}
+	now := e.cat.ReadAll(all)
 	found, terrs := e.cat.Trash()
 	for _, d := range found {
 		d.Release()
 		o.owners[d.ID] = true
 	}
-	for _, r := range records {
-		o.owners[r.ID] = true
-		for id := range r.Bases() {
-			o.used[id] = true
-		}
-		for _, id := range r.Past {
-			o.past[id] = true
-		}
+	for _, r := range now.Records {
+		o.add(r)
 	}
-	return o, errors.Join(append(failures, terrs...)...)
+	return o, errors.Join(append(now.Failures, terrs...)...)
 }
 
-func newestOfEachTree(ctx context.Context, b snapshot.Backend) (map[string]snapshot.ID, error) {
-	ids, _, err := b.List(ctx)
-	if err != nil {
-		return nil, err
+func (o *ownership) add(r *catalog.Record) {
+	o.owners[r.ID] = true
+	for id := range r.Bases() {
+		o.used[id] = true
 	}
+	for _, id := range r.Past {
+		o.past[id] = true
+	}
+	for _, t := range r.Trees {
+		o.states[t.Base] = state{t.Path, t.Taken}
+	}
+	for _, m := range r.Snapshots {
+		for i, id := range m.IDs {
+			if i < len(r.Trees) {
+				o.states[id] = state{r.Trees[i].Path, m.Taken}
+			}
+		}
+	}
+}
+
+// newestOfEachTree returns the newest of the snapshots ids of b for each tree. It looks up those that no record
+// of the catalogue describes, and of the others the newest of each tree.
+func (o *ownership) newestOfEachTree(ctx context.Context, b snapshot.Backend, ids []snapshot.ID) []snapshot.ID {
+	byTree := map[string][]snapshot.ID{}
 	newest := map[string]snapshot.Snapshot{}
-	for _, id := range ids {
+	lookUp := func(id snapshot.ID) bool {
 		s, err := b.Lookup(ctx, id)
 		if err != nil {
-			continue // half-made
+			return false // half-made
 		}
 		if old, ok := newest[s.Tree.Path]; !ok || s.Taken.After(old.Taken) {
 			newest[s.Tree.Path] = s
 		}
+		return true
 	}
-	found := map[string]snapshot.ID{}
-	for tree, s := range newest {
-		found[tree] = s.ID
+	for _, id := range ids {
+		if s, ok := o.states[id]; ok {
+			byTree[s.tree] = append(byTree[s.tree], id)
+		} else {
+			lookUp(id)
+		}
 	}
-	return found, nil
+	for _, known := range byTree {
+		slices.SortFunc(known, func(x, y snapshot.ID) int { return o.states[y].taken.Compare(o.states[x].taken) })
+		for i := 0; i < len(known) && !lookUp(known[i]); i++ { // the next one if it is half-made
+		}
+	}
+	var found []snapshot.ID
+	for _, s := range newest {
+		found = append(found, s.ID)
+	}
+	return found
 }
 
 // AwaitSweeper waits until no other process does a garbage collection in the state directory. Errors:
@@ -232,7 +278,7 @@ func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	if err != nil {
 		return err
 	}
-	owned, err := e.owned()
+	owned, err := e.owned(nil)
 	if err != nil {
 		return err
 	}

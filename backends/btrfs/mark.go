@@ -4,7 +4,6 @@ package btrfs
 
 import (
 	"errors"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -107,7 +106,7 @@ func parseMark(text string) (m mark, err error) {
 }
 
 func parseLine(s string) ([]ancestor, error) {
-	var line []ancestor
+	line := make([]ancestor, 0, strings.Count(s, ":"))
 	for f := range strings.FieldsSeq(s) {
 		uuid, at, _ := strings.Cut(f, ":")
 		n, err := strconv.ParseUint(at, 10, 64)
@@ -140,16 +139,46 @@ func (r dataDir) readMark(entry string) (mark, error) {
 	return parseMark(text)
 }
 
+// isMarkOf reports whether the mark of an entry begins as that of a snapshot or fork in the directory kind. If
+// so, the entry is of this kind, or its mark is damaged; if not, only the whole mark tells. A mark may be long:
+// it lists all ancestors.
+func (r dataDir) isMarkOf(kind, entry string) bool {
+	fd, err := vfs.OpenBeneathFD(r.fd, entry+"/"+markName, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	want := markFormat + "one of " + kind + "\n"
+	start := make([]byte, len(want))
+	n, err := unix.Pread(fd, start, 0)
+	return err == nil && string(start[:n]) == want
+}
+
 // readText returns the first most bytes of the file at path in the data directory, such as a fork's
 // description.
 func (r dataDir) readText(path string, most int64) (string, error) {
-	f, err := vfs.OpenBeneath(r.fd, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	fd, err := vfs.OpenBeneathFD(r.fd, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most))
-	return string(text), err
+	defer unix.Close(fd)
+	text := make([]byte, 0, min(most, 4096))
+	for {
+		n, err := unix.Pread(fd, text[len(text):cap(text)], int64(len(text)))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return "", &os.PathError{Op: "read", Path: path, Err: err}
+		}
+		text = text[:len(text)+n]
+		if n == 0 || int64(len(text)) == most {
+			return string(text), nil
+		}
+		if len(text) == cap(text) {
+			text = append(make([]byte, 0, min(most, 4*int64(cap(text)))), text...)
+		}
+	}
 }
 
 func (b *Backend) path(kind, id, within string) string {

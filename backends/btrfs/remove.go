@@ -57,6 +57,9 @@ func (r dataDir) hasMark(kind, id string) bool {
 	if kind == stock {
 		kind = snapshots // stock/<id> belongs to the snapshot id
 	}
+	if r.isMarkOf(kind, kind+"/"+id) {
+		return true
+	}
 	m, err := r.readMark(kind + "/" + id)
 	return err == nil && m.kind == kind || errors.Is(err, errs.ErrCorrupt)
 }

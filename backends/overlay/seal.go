@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/snapfs/snapfs/backends/overlay/diff"
 	"github.com/snapfs/snapfs/backends/overlay/store"
@@ -23,13 +24,13 @@ import (
 // chainLimits returns two lengths of a chain of overlayfs layers: from mergeAt on Sweep merges the chain into
 // one layer, and at max Seal merges it first. Each layer costs half a microsecond at every uncached lookup.
 // Linux accepts 500 layers; before Linux 6.5 all of them must fit in one mount option of 255 bytes, enough
-// for thirteen.
-func chainLimits() (mergeAt, max int) {
+// for thirteen. A sweep calls it for each snapshot, so it asks for the kernel's version once.
+var chainLimits = sync.OnceValues(func() (mergeAt, max int) {
 	if hostinfo.Before(6, 5) {
 		return 5, 10
 	}
 	return 16, 64
-}
+})
 
 // Seal makes the snapshot id of a fork, for [snapshot.Backend]: it freezes the fork's upper layer and gives
 // the fork a new one (use Idle), or copies the layer (InUse). If the fork has many layers that no Sweep has

@@ -5,7 +5,6 @@ package overlay
 import (
 	"context"
 	"errors"
-	"os"
 
 	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/errs"
@@ -39,9 +38,8 @@ func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 	}
 	var notes []string
 	for _, layer := range c.Frozen() {
-		note := b.store.LayerPath(layer) + "/unsettled"
-		if since, err := os.Readlink(note); err == nil && since == boot {
-			notes = append(notes, note)
+		if b.store.Note(layer, "unsettled") == boot {
+			notes = append(notes, b.store.LayerPath(layer)+"/unsettled")
 		}
 	}
 	return b.syncAndUnmark(ctx, notes)
@@ -51,11 +49,12 @@ func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 // the layers in use.
 func (b *backend) mergeLong(ctx context.Context, c *store.LiveLayers) error {
 	for _, chain := range c.Chains {
-		chain = b.store.Shorten(chain)
-		if mergeAt, _ := b.store.ChainLimits(); len(chain) <= mergeAt {
+		chain, long := b.store.Long(c, chain)
+		if !long {
 			continue
 		}
 		err := b.compact(ctx, chain)
+		c.Merged(chain[0])
 		kind := errs.KindOfFile(err)
 		passed := errors.Is(kind, errs.ErrNotFound) || errors.Is(kind, errs.ErrBusy) // the chain was removed, or merged by another process
 		if err != nil && !passed {

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/bench"
+	"github.com/snapfs/snapfs/bench/depth"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -100,6 +101,8 @@ func (b *benchmarker) run(ctx context.Context) error {
 		return bench.Clear(ctx, b.o.Lab)
 	case bench.RoleMeasure:
 		return bench.Measure(ctx, b.order, os.Stdout)
+	case depth.Role:
+		return depth.Measure(ctx, b.order, os.Stdout)
 	}
 	self, err := os.Executable()
 	if err != nil {

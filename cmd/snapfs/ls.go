@@ -86,9 +86,10 @@ func printSandboxes(u *ui, w io.Writer, infos []engine.Info, several bool) error
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	row("WORKSPACE", "NAME", u.paint(plain, "STATE"), "AGE", "SIZE", "BASE", "DRIFT")
+	paint := u.painter()
+	row("WORKSPACE", "NAME", paint(plain, "STATE"), "AGE", "SIZE", "BASE", "DRIFT")
 	for _, i := range infos {
-		row(report.Printable(i.Workspace), i.Name, u.paint(stateColour(i), stateOf(i)), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i))
+		row(report.Printable(i.Workspace), i.Name, paint(stateColour(i), stateOf(i)), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i))
 	}
 	if err := t.Flush(); err != nil {
 		return err

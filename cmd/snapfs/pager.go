@@ -33,11 +33,14 @@ func (u *ui) colours(f *os.File) bool {
 }
 
 // paint returns text in a colour if standard output may have colours, and otherwise unchanged.
-func (u *ui) paint(colour, text string) string {
+func (u *ui) paint(colour, text string) string { return u.painter()(colour, text) }
+
+// painter returns the function [ui.paint] for many texts: it looks at standard output only once.
+func (u *ui) painter() func(colour, text string) string {
 	if !u.colours(u.out) {
-		return text
+		return func(_, text string) string { return text }
 	}
-	return colour + text + plain
+	return func(colour, text string) string { return colour + text + plain }
 }
 
 // pager returns the shell command of the person's pager, as git chooses it, or "" for none.

@@ -339,20 +339,20 @@ func (bl *Recorder) IsLarge(workspace string) bool {
 	return err == nil && time.Since(st.ModTime()) < largeRetry
 }
 
-// PruneManifests removes the stored lists of files of workspaces that have no sandbox now. Those written in
-// the last hour stay, because runs one after another share a list.
-func (bl *Recorder) PruneManifests() {
+// PruneManifests removes the stored lists of files of workspaces that have no sandbox. Those written in the last
+// hour stay, because runs one after another share a list. all holds the records of all sandboxes, as the
+// catalogue has just read them; if it could not read one, PruneManifests removes nothing.
+func (bl *Recorder) PruneManifests(all *catalog.Listing) {
 	list, err := os.ReadDir(filepath.Join(bl.cat.Dir(), manifestsDir))
-	if err != nil || len(list) == 0 {
+	if err != nil || len(list) == 0 || len(all.Failures) > 0 {
 		return
 	}
-	all, failures := bl.cat.List()
-	if len(failures) > 0 {
-		return
-	}
-	used := map[string]bool{}
-	for _, rec := range all {
-		used[filepath.Base(bl.manifestDir(rec.Workspace))] = true
+	seen, used := map[string]bool{}, map[string]bool{}
+	for _, rec := range all.Records {
+		if !seen[rec.Workspace] {
+			seen[rec.Workspace] = true
+			used[filepath.Base(bl.manifestDir(rec.Workspace))] = true
+		}
 	}
 	for _, e := range list {
 		if info, err := e.Info(); !used[e.Name()] && err == nil && time.Since(info.ModTime()) > manifestUnused {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -308,35 +307,25 @@ func (c *Catalog) Get(name string) (*Record, error) {
 }
 
 func (c *Catalog) read(path, name string) (*Record, error) {
-	data, err := vfs.ReadFile(path)
+	r, _, err := readRecord(unix.AT_FDCWD, path, path, name, decode)
+	return r, err
+}
+
+// readRecord reads the record of the sandbox called name from the file path in the directory dir, and the
+// attributes that the file had before. full is the file's path for errors, and how decodes it.
+func readRecord(dir int, path, full, name string, how decoder) (*Record, vfs.Stat, error) {
+	data, st, err := vfs.ReadRegular(dir, path, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil, &errs.Error{
+		return nil, st, &errs.Error{
 			Op: "looking for a sandbox", Path: name, Kind: errs.ErrNotFound,
 			Err: errors.New("no sandbox has this name"), Hints: []string{"snapfs ls"},
 		}
 	}
 	if err != nil {
-		return nil, fail("reading", path, err)
+		return nil, st, fail("reading", full, err)
 	}
-	return decode(path, data)
-}
-
-// List reads the records of all sandboxes, sorted by name, and returns one error for each that cannot be
-// read. Cost: about 10 µs for each sandbox, on all processors.
-func (c *Catalog) List() ([]*Record, []error) {
-	entries, err := os.ReadDir(filepath.Join(c.dir, sandboxes))
-	if err != nil {
-		return nil, []error{fail("listing", c.dir, err)}
-	}
-	records, failures := make([]*Record, len(entries)), make([]error, len(entries))
-	vfs.Each(len(entries), func(i int) {
-		records[i], failures[i] = c.Get(entries[i].Name())
-		if errors.Is(failures[i], errs.ErrNotFound) { // removed meanwhile
-			failures[i] = nil
-		}
-	})
-	records = slices.DeleteFunc(records, func(r *Record) bool { return r == nil })
-	return records, slices.DeleteFunc(failures, func(err error) bool { return err == nil })
+	r, err := how(full, data)
+	return r, st, err
 }
 
 func fail(op, path string, err error) error {

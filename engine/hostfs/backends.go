@@ -2,7 +2,6 @@ package hostfs
 
 import (
 	"context"
-	"errors"
 	"os"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -11,14 +10,15 @@ import (
 
 // EveryBackend opens each backend that may hold data of sandboxes, so that a garbage collection finds all
 // data. It opens a backend once if its data lies in the state directory, else once for each location in the
-// catalogue. A backend that cannot be opened is left out.
-func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
-	records, failures := hf.cat.List()
+// catalogue. A backend that cannot be opened is left out. records are those of all sandboxes.
+func (hf *Host) EveryBackend(ctx context.Context, records []*catalog.Record) ([]snapshot.Backend, error) {
 	places, err := hf.cat.Locations()
-	failures = append(failures, err)
+	seenTree := map[catalog.Location]bool{}
 	for _, r := range records {
 		for _, t := range r.Trees {
-			places = append(places, catalog.Location{Driver: t.Driver, Path: t.Path})
+			if p := (catalog.Location{Driver: t.Driver, Path: t.Path}); !seenTree[p] {
+				seenTree[p], places = true, append(places, p)
+			}
 		}
 	}
 	for _, d := range hf.drivers {
@@ -38,5 +38,5 @@ func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
 			seen[key], found = true, append(found, b)
 		}
 	}
-	return found, errors.Join(failures...)
+	return found, err
 }

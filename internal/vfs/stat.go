@@ -48,6 +48,15 @@ type Stat struct {
 	Fixed bool
 }
 
+// changeResolution is the age from which on a file's change time is certainly earlier than that of any later
+// change, because the clocks of filesystems advance at least every hundredth of a second.
+const changeResolution = 50 * time.Millisecond
+
+// Settled reports whether each change of the file after the instant at gets another change time than s has.
+// Then a later Stat with the same inode and change time means that the file is as it was. The attributes s were
+// read at that instant or later.
+func (s *Stat) Settled(at time.Time) bool { return at.Sub(s.CTime.Time()) > changeResolution }
+
 // IsDir reports whether the file is a directory.
 func (s *Stat) IsDir() bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
 

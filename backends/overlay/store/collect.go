@@ -22,6 +22,9 @@ type LiveLayers struct {
 	Used   map[string]bool // all layers
 	Upper  map[string]bool // the upper layers of forks
 	Chains [][]string      // the layers of each snapshot
+	// merged holds the merged layer that replaces a layer, or "" for none. Collect fills it in for each layer
+	// in use.
+	merged map[string]string
 }
 
 // recordCache caches the records of snapshots and forks by directory and id. Collect reads all records before
@@ -41,7 +44,7 @@ type cachedRecord struct {
 // layer. It returns the layers in use.
 func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer string) (bool, error)) (*LiveLayers, error) {
 	k := recordCache{}
-	if _, err := s.count(k); err != nil { // without the lock, so that under it only new records are read
+	if _, err := s.count(k, false); err != nil { // without the lock, so that under it only new records are read
 		return nil, err
 	}
 	unlock, err := s.Lock(ctx, unix.LOCK_EX)
@@ -49,12 +52,12 @@ func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer stri
 		return nil, err
 	}
 	defer unlock()
-	c, err := s.count(k)
+	c, err := s.count(k, true)
 	if err != nil {
 		return nil, err
 	}
 	for _, layer := range c.Frozen() { // a merged layer lives as long as the layers that it replaces
-		for merged := s.mergedInto(layer); merged != "" && !c.Used[merged]; merged = s.mergedInto(merged) {
+		for merged := s.mergedIn(c, layer); merged != "" && !c.Used[merged]; merged = s.mergedIn(c, merged) {
 			c.Used[merged] = true
 		}
 	}
@@ -65,11 +68,11 @@ func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer stri
 }
 
 // count reads the records of all snapshots and forks, except those that the cache k has, and returns the
-// layers that any record names.
-func (s *Store) count(k recordCache) (*LiveLayers, error) {
-	c := &LiveLayers{Used: map[string]bool{}, Upper: map[string]bool{}}
+// layers that any record names. The caller says whether it has the lock exclusively.
+func (s *Store) count(k recordCache, locked bool) (*LiveLayers, error) {
+	c := &LiveLayers{Used: map[string]bool{}, Upper: map[string]bool{}, merged: map[string]string{}}
 	for _, dir := range []string{"snapshots", "forks"} {
-		if err := s.countIn(dir, k, c); err != nil {
+		if err := s.countIn(dir, k, c, locked); err != nil {
 			return nil, err
 		}
 	}
@@ -77,8 +80,8 @@ func (s *Store) count(k recordCache) (*LiveLayers, error) {
 }
 
 // countIn adds to c, the layers in use, those that the records in the directory dir name. It reads the
-// records through the cache k.
-func (s *Store) countIn(dir string, k recordCache, c *LiveLayers) error {
+// records through the cache k. The caller says whether it has the lock exclusively.
+func (s *Store) countIn(dir string, k recordCache, c *LiveLayers, locked bool) error {
 	ids, err := IDs[string](s, dir)
 	if err != nil || len(ids) == 0 {
 		return err
@@ -90,7 +93,7 @@ func (s *Store) countIn(dir string, k recordCache, c *LiveLayers) error {
 	defer open.Close()
 	fd := int(open.Fd())
 	found, failures := make([]cachedRecord, len(ids)), make([]error, len(ids))
-	vfs.Each(len(ids), func(i int) { found[i], failures[i] = k.read(fd, dir, ids[i]) })
+	vfs.Each(len(ids), func(i int) { found[i], failures[i] = k.read(fd, dir, ids[i], locked) })
 	for i, id := range ids {
 		err := failures[i]
 		if errors.Is(err, errIncomplete) || errors.Is(err, fs.ErrNotExist) {
@@ -128,14 +131,10 @@ func (c *LiveLayers) add(r *Record) {
 	}
 }
 
-// ctimeResolution is the age from which on a file's ctime is certainly earlier than that of any later change,
-// because the clocks of filesystems advance at least every hundredth of a second. A record read sooner after
-// its last change is not used from the cache.
-const ctimeResolution = 50 * time.Millisecond
-
 // read returns the record id in the directory dir, which fd has open, from the cache, unless its file has
-// another ctime or inode by now. Any number of threads may call it at once.
-func (k recordCache) read(fd int, dir, id string) (cachedRecord, error) {
+// another ctime or inode by now. Any number of threads may call it at once. Without the lock it may return a
+// record whose file was removed and reused meanwhile; a read with the lock then finds another ctime.
+func (k recordCache) read(fd int, dir, id string, locked bool) (cachedRecord, error) {
 	if old, ok := k[dir+"/"+id]; ok {
 		st, err := vfs.Lstat(fd, id)
 		if err != nil || old.ino == st.Ino && old.ctime == st.CTime {
@@ -143,19 +142,59 @@ func (k recordCache) read(fd int, dir, id string) (cachedRecord, error) {
 		}
 	}
 	now := time.Now()
+	if !locked {
+		if text, st, err := readOnce(fd, id); err == nil {
+			if r, err := parseRecord(text); err == nil {
+				return cachedRecord{st.Ino, st.CTime, st.Settled(now), r}, nil
+			}
+		}
+	}
 	r, st, err := readRecord(fd, id)
-	return cachedRecord{st.Ino, st.CTime, now.Sub(st.CTime.Time()) > ctimeResolution, r}, err
+	return cachedRecord{st.Ino, st.CTime, st.Settled(now), r}, err
 }
+
+// mergedIn returns what [Store.mergedInto] does, and reads it once for each layer of c.
+func (s *Store) mergedIn(c *LiveLayers, layer string) string {
+	merged, known := c.merged[layer]
+	if !known {
+		merged = s.mergedInto(layer)
+		c.merged[layer] = merged
+	}
+	return merged
+}
+
+// Long returns the list chain of layers, topmost first, as [Store.Shorten] shortens it, and whether it then
+// still is so long that the caller must merge it. It reads each layer of c once. After a merge the caller calls
+// Merged.
+func (s *Store) Long(c *LiveLayers, chain []string) (short []string, long bool) {
+	mergeAt, _ := s.ChainLimits()
+	short = shorten(chain, mergeAt, func(layer string) string { return s.mergedIn(c, layer) })
+	return short, len(short) > mergeAt
+}
+
+// Merged makes [Store.Long] read again which layer replaces layer, because this or another process has merged
+// it.
+func (c *LiveLayers) Merged(layer string) { delete(c.merged, layer) }
 
 // mergedInto returns the merged layer that replaces this layer and all layers below it, or "" if Sweep has
 // merged none.
 func (s *Store) mergedInto(layer string) string {
-	to, err := os.Readlink(s.LayerPath(layer) + "/merged")
-	to = strings.TrimPrefix(to, "../")
-	if err != nil || layerName(to) != nil {
+	to := strings.TrimPrefix(s.Note(layer, "merged"), "../")
+	if layerName(to) != nil {
 		return ""
 	}
 	return to
+}
+
+// Note returns the target of the symbolic link called name in the directory of a layer, which is a note about
+// the layer, or "" if there is none.
+func (s *Store) Note(layer, name string) string {
+	var target [256]byte // longer than a layer's name, and than a boot's id
+	n, err := unix.Readlink(s.LayerPath(layer)+"/"+name, target[:])
+	if err != nil || n == len(target) {
+		return ""
+	}
+	return string(target[:n])
 }
 
 func (s *Store) clearLayers(c *LiveLayers, free func(c *LiveLayers, layer string) (bool, error)) error {

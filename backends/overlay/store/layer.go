@@ -158,12 +158,19 @@ func (s *Store) Shorten(layers []string) []string {
 	if len(layers) < 2 { // there is nothing to merge
 		return layers
 	}
-	if mergeAt, _ := s.ChainLimits(); len(layers) <= mergeAt {
+	mergeAt, _ := s.ChainLimits()
+	return shorten(layers, mergeAt, s.mergedInto)
+}
+
+// shorten is Shorten for lists of more than mergeAt layers; merged returns the layer that replaces a layer and
+// those below it, or "".
+func shorten(layers []string, mergeAt int, merged func(layer string) string) []string {
+	if len(layers) <= max(mergeAt, 1) {
 		return layers
 	}
 	for i, layer := range layers {
-		if merged := s.mergedInto(layer); merged != "" {
-			return append(layers[:i:i], merged)
+		if by := merged(layer); by != "" {
+			return append(layers[:i:i], by)
 		}
 	}
 	return layers

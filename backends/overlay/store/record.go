@@ -176,26 +176,11 @@ func readFile(dir int, path string) (string, vfs.Stat, error) {
 	}
 }
 
-func readOnce(dir int, path string) (text string, st vfs.Stat, err error) {
-	fd, err := unix.Openat(dir, path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", st, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer unix.Close(fd)
-	for {
-		if st, err = vfs.Lstat(fd, ""); err != nil {
-			return "", st, err
-		}
-		data := make([]byte, st.Size+1)
-		n, err := unix.Pread(fd, data, 0)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return "", st, &fs.PathError{Op: "read", Path: path, Err: err}
-		case n < len(data): // else the file has grown meanwhile
-			return string(data[:n]), st, nil
-		}
-	}
+// readOnce reads a small file without following a symbolic link, and without blocking on a pipe. The file may
+// have lost its name by the time of its return.
+func readOnce(dir int, path string) (string, vfs.Stat, error) {
+	data, st, err := vfs.ReadRegular(dir, path, unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	return string(data), st, err
 }
 
 // writeNew creates the file path with this text. After an error the file does not exist; a killed process

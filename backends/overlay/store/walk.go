@@ -23,9 +23,12 @@ func Walk(tree string, visit func(name string, dir *os.File, err error) (dirs []
 	for len(todo) > 0 {
 		name := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		dir, err := OpenIn(root, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+		dir := root
+		if name != "" {
+			dir, err = OpenIn(root, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+		}
 		more, err := visit(name, dir, err)
-		if dir != nil {
+		if name != "" && dir != nil {
 			dir.Close()
 		}
 		if err != nil {

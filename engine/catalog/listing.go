@@ -1,0 +1,127 @@
+package catalog
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	quickjson "github.com/go-json-experiment/json/v1"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A Listing is what [Catalog.ReadAll] found: the records of all sandboxes at one time.
+type Listing struct {
+	// Records are sorted by name. A caller that changes one changes it for later listings, too.
+	Records []*Record
+	// Failures has one error for each record that could not be read.
+	Failures []error
+	entries  map[string]listed // by name
+}
+
+// A listed is a record in a [Listing] with the inode and the change time of its file.
+type listed struct {
+	*Record
+	ino   uint64
+	ctime vfs.Timestamp
+	// settled is set if each later change of the file gives it another change time.
+	settled bool
+}
+
+// List reads the records of all sandboxes, sorted by name, and returns one error for each that cannot be
+// read. Cost: about 10 µs for each sandbox, on all processors.
+func (c *Catalog) List() ([]*Record, []error) {
+	l := c.ReadAll(nil)
+	return l.Records, l.Failures
+}
+
+// ReadAll reads the records of all sandboxes. It takes those whose files have not changed since from an earlier
+// listing, before, which may be nil. Cost: about 10 µs for each record that it reads and 2 µs for each that it
+// does not, on all processors.
+func (c *Catalog) ReadAll(before *Listing) *Listing {
+	top := filepath.Join(c.dir, sandboxes)
+	dir, err := os.Open(top)
+	if err != nil {
+		return &Listing{Failures: []error{fail("listing", c.dir, err)}}
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return &Listing{Failures: []error{fail("listing", c.dir, err)}}
+	}
+	slices.Sort(names)
+	if before == nil {
+		before = &Listing{}
+	}
+	how := decode
+	if len(names) >= manyRecords {
+		how = decodeQuick
+	}
+	found, failures := make([]listed, len(names)), make([]error, len(names))
+	fd := int(dir.Fd())
+	vfs.Each(len(names), func(i int) {
+		found[i], failures[i] = before.entry(fd, top, names[i], how)
+		if errors.Is(failures[i], errs.ErrNotFound) { // removed meanwhile
+			failures[i] = nil
+		}
+	})
+	l := &Listing{Records: make([]*Record, 0, len(names)), entries: make(map[string]listed, len(names))}
+	for i, e := range found {
+		if e.Record == nil {
+			continue
+		}
+		l.Records = append(l.Records, e.Record)
+		if e.settled {
+			l.entries[names[i]] = e
+		}
+	}
+	l.Failures = slices.DeleteFunc(failures, func(err error) bool { return err == nil })
+	return l
+}
+
+// entry returns the record of the sandbox called name, whose directory is in the directory top, open as fd. It
+// is the record of the listing l if its file has not changed since. how decodes the others.
+func (l *Listing) entry(fd int, top, name string, how decoder) (listed, error) {
+	if err := CheckName(name); err != nil {
+		return listed{}, err
+	}
+	path := name + "/" + record
+	if old, ok := l.entries[name]; ok {
+		st, err := vfs.Lstat(fd, path)
+		if err == nil && st.Ino == old.ino && st.CTime == old.ctime {
+			return old, nil
+		}
+	}
+	now := time.Now()
+	r, st, err := readRecord(fd, path, filepath.Join(top, path), name, how)
+	if err != nil {
+		return listed{}, err
+	}
+	r.Name = name // as in Get
+	return listed{r, st.Ino, st.CTime, st.Settled(now)}, nil
+}
+
+// A decoder returns the record with the JSON text data. path is that of its file, for errors.
+type decoder = func(path string, data []byte) (*Record, error)
+
+// manyRecords is the number of records from which on decodeQuick pays: each of the two packages for JSON
+// prepares for a type at its first use, which costs as much as some dozen records.
+const manyRecords = 64
+
+// quickSize is the size of a record beyond which most of it is the list of its snapshots, which decode reads
+// faster than any package for JSON.
+const quickSize = 4096
+
+// decodeQuick returns what decode does, in half the time for a record with few snapshots.
+func decodeQuick(path string, data []byte) (*Record, error) {
+	if len(data) <= quickSize {
+		r := new(Record)
+		if err := quickjson.Unmarshal(data, r); err == nil && r.Format <= Format {
+			return r, nil
+		}
+	}
+	return decode(path, data)
+}
