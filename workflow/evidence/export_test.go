@@ -163,3 +163,26 @@ func TestAHostsKeyMakesThePositionOfALog(t *testing.T) {
 		t.Errorf("the process that has verified the log reads it again: %v", err)
 	}
 }
+
+// TestARemovedSandboxIsFoundByItsLastName renames a sandbox with a great log, whose catalogue entry is gone.
+func TestARemovedSandboxIsFoundByItsLastName(t *testing.T) {
+	s := greatLog(t, treetest.Budget(t, 3000, 100_000))
+	l := s.Log("s1")
+	if err := l.Append(events.SandboxRenamed, map[string]any{"name": "mended"}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(events.NetworkRefused, map[string]any{"name": "other"}, false); err != nil {
+		t.Fatal(err)
+	}
+	from := processor(t)
+	id, err := s.Find("mended")
+	t.Logf("found in %v of processor time", processor(t)-from)
+	if err != nil || id != "s1" {
+		t.Errorf("it is %q, %v", id, err)
+	}
+	for _, name := range []string{"fix", "other"} {
+		if _, err := s.Find(name); !errors.Is(err, errs.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

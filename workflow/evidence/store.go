@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -223,6 +224,9 @@ func (s *Store) Find(name string) (string, error) {
 	return found, nil
 }
 
+// named is in each line of an evidence log that names the sandbox, and in few others.
+var named = []byte(`"type":"snapfs.sandbox.`)
+
 // lastName returns the last name that a sandbox had by its evidence log, and as made the time of the first
 // entry. Both are "" for a log that cannot be read.
 func lastName(l *audit.Log) (name, made string) {
@@ -230,7 +234,10 @@ func lastName(l *audit.Log) (name, made string) {
 	if err != nil {
 		return "", ""
 	}
-	for _, line := range lines {
+	for i, line := range lines {
+		if i > 0 && !bytes.Contains(line, named) {
+			continue // most lines, of which parsing takes long
+		}
 		var r audit.Record
 		if json.Unmarshal(line, &r) != nil {
 			break

@@ -157,6 +157,7 @@ func TestAPositionThatIsNotBelievedCostsAReadOfAll(t *testing.T) {
 		"beyond the end":     store("this host", func(p *position) { p.Line, p.Size = p.Line+1<<30, p.Size+1<<30 }),
 		"of another line":    store("this host", func(p *position) { p.Last = strings.Repeat("a", 64) }),
 		"inside a line":      store("this host", func(p *position) { p.Line++ }),
+		"of another length":  store("this host", func(p *position) { p.Size-- }),
 		"at no line":         store("this host", func(p *position) { p.Records = -1 }),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,6 +260,18 @@ func TestALogOfAMillionRecordsOpensAtOnce(t *testing.T) {
 	}
 	change(t, l, LogName, `"host":"h0.`, `"host":"h1.`)
 	open() // it reads nothing of that
+}
+
+// BenchmarkOpenAndAppend appends as a new process does each time, in time on processors.
+func BenchmarkOpenAndAppend(b *testing.B) {
+	l := newLog(b, treetest.Dir(b))
+	from := processor(b)
+	for b.Loop() {
+		if err := again(l.Dir()).Append("t", map[string]any{"run": "one", "status": 0}, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((processor(b)-from).Microseconds())/float64(b.N), "cpu-us/op")
 }
 
 // processor returns the time that this process has used on processors.
