@@ -20,7 +20,7 @@ const positionName = "verified"
 
 // positionEvery is how many bytes an evidence log grows until snapfs stores again up to where it was verified.
 // A process that opens the log reads and verifies at most about as many.
-const positionEvery = 16 << 10
+const positionEvery = 8 << 10
 
 // A position is a place in an evidence log, the end of a line, up to which every line was verified.
 type position struct {
@@ -43,7 +43,7 @@ func (l *Log) Remember(mac func(text []byte) ([]byte, error)) *Log {
 }
 
 // end verifies the open file f of the evidence log from the last known position on, and returns where the
-// next record belongs. Cost: it reads what was added since another process has stored its position, some 16
+// next record belongs. Cost: it reads what was added since another process has stored its position, some 8
 // KiB, or the whole log if there is no position that fits. Errors: errs.ErrCorrupt.
 func (l *Log) end(f *os.File) (end logEnd, err error) {
 	st, err := f.Stat()

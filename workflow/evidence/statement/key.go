@@ -49,11 +49,11 @@ const macLabel = "snapfs evidence verified\n"
 // can read the host's signing key, in the directory dir, can make or check it. MAC creates no key. Errors:
 // errs.ErrNotFound.
 func MAC(dir string, text []byte) ([]byte, error) {
-	key, err := readKey(filepath.Join(dir, KeyName))
+	seed, err := readSeed(filepath.Join(dir, KeyName))
 	if err != nil {
 		return nil, err
 	}
-	code := hmac.New(sha256.New, key.private.Seed())
+	code := hmac.New(sha256.New, seed)
 	code.Write([]byte(macLabel))
 	code.Write(text)
 	return code.Sum(nil), nil
@@ -61,6 +61,16 @@ func MAC(dir string, text []byte) ([]byte, error) {
 
 // readKey reads the key with which this host signs evidence from the file path.
 func readKey(path string) (*Key, error) {
+	seed, err := readSeed(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Key{ed25519.NewKeyFromSeed(seed)}, nil
+}
+
+// readSeed reads the 32 secret bytes of the key with which this host signs evidence from the file path. To
+// compute the key from them takes a process a millisecond the first time, which [MAC] does without.
+func readSeed(path string) ([]byte, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, errs.With("reading the key of this host", path, err)
@@ -73,7 +83,7 @@ func readKey(path string) (*Key, error) {
 	if !ok || len(seed) != ed25519.SeedSize {
 		return nil, notKey(path)
 	}
-	return &Key{ed25519.NewKeyFromSeed(seed)}, nil
+	return seed, nil
 }
 
 // privatePrefix and publicPrefix are the bytes that precede the 32 bytes of an Ed25519 key in its DER
