@@ -44,7 +44,7 @@ func TestLaterListingReadsOnlyChangedRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Release()
-	if err := c.Drop("c"); err != nil {
+	if err := c.Drop(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
 	next := c.ReadAll(list)

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,9 +11,11 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
+	"github.com/snapfs/snapfs/workflow/evidence/statement"
 	"golang.org/x/sys/unix"
 )
 
@@ -122,5 +125,64 @@ func TestTheExportOfAGreatLogHasItsRoot(t *testing.T) {
 	}
 	if b, err := bundle.Decode(r.Text); err != nil || len(b.Records) != r.Records || r.Records != 3001 {
 		t.Errorf("%d records, %v", r.Records, err)
+	}
+}
+
+// TestAHostsKeyMakesThePositionOfALog changes a record before the stored position. A host with another key
+// does not believe the position, reads the whole log and finds that.
+func TestAHostsKeyMakesThePositionOfALog(t *testing.T) {
+	s := greatLog(t, 300)
+	started := events.Event{Type: events.CommandStarted, SandboxID: "s1", Data: events.Data{Command: []string{"true"}}}
+	if err := s.Before(started); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(s.Log("s1").Dir(), audit.LogName)
+	text, err := os.ReadFile(log)
+	if err == nil {
+		err = os.WriteFile(log, bytes.Replace(text, []byte(`"host":"h2.`), []byte(`"host":"h3.`), 1), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Of(s.cat).Before(started); err != nil {
+		t.Errorf("the position was not believed: %v", err)
+	}
+	if err := os.Remove(filepath.Join(s.dir, statement.KeyName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Of(s.cat).Before(started); !errors.Is(err, errs.ErrCorrupt) {
+		t.Errorf("without the key: %v", err)
+	}
+	if _, err := s.Key(); err != nil { // makes another one
+		t.Fatal(err)
+	}
+	if err := Of(s.cat).Before(started); !errors.Is(err, errs.ErrCorrupt) {
+		t.Errorf("with another key: %v", err)
+	}
+	if err := s.Before(started); err != nil {
+		t.Errorf("the process that has verified the log reads it again: %v", err)
+	}
+}
+
+// TestARemovedSandboxIsFoundByItsLastName renames a sandbox with a great log, whose catalogue entry is gone.
+func TestARemovedSandboxIsFoundByItsLastName(t *testing.T) {
+	s := greatLog(t, treetest.Budget(t, 3000, 100_000))
+	l := s.Log("s1")
+	if err := l.Append(events.SandboxRenamed, map[string]any{"name": "mended"}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(events.NetworkRefused, map[string]any{"name": "other"}, false); err != nil {
+		t.Fatal(err)
+	}
+	from := processor(t)
+	id, err := s.Find("mended")
+	t.Logf("found in %v of processor time", processor(t)-from)
+	if err != nil || id != "s1" {
+		t.Errorf("it is %q, %v", id, err)
+	}
+	for _, name := range []string{"fix", "other"} {
+		if _, err := s.Find(name); !errors.Is(err, errs.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -35,11 +36,15 @@ type Store struct {
 
 	mu     sync.Mutex
 	failed error // of a record that was written, and could not be put on stable storage
+	// logs are the logs of the sandboxes with events so far, by id. Each knows up to where it was verified.
+	logs map[string]*audit.Log
 }
 
 // Of returns the store of the sandboxes' evidence, signed logs of what was done in them, in the state
 // directory of cat.
-func Of(cat *catalog.Catalog) *Store { return &Store{cat: cat, dir: Dir(cat.Dir())} }
+func Of(cat *catalog.Catalog) *Store {
+	return &Store{cat: cat, dir: Dir(cat.Dir()), logs: map[string]*audit.Log{}}
+}
 
 // Witness returns the store of evidence, signed logs of everything done with sandboxes, for the catalogue
 // cat, in the form that engine.Config needs.
@@ -53,8 +58,14 @@ func Dir(state string) string { return filepath.Join(state, dirName) }
 // creates the key if there is none.
 func (s *Store) Key() (*statement.Key, error) { return statement.HostKey(s.dir) }
 
+func (s *Store) at(id string) *audit.Log { return audit.At(filepath.Join(s.dir, id), id) }
+
 // Log returns the log with the evidence about the sandbox with this id. The log need not exist.
-func (s *Store) Log(id string) *audit.Log { return audit.At(filepath.Join(s.dir, id), id) }
+func (s *Store) Log(id string) *audit.Log {
+	return s.at(id).Remember(func(text []byte) ([]byte, error) {
+		return statement.MAC(s.dir, text)
+	})
+}
 
 // Before writes an entry about the event e to the evidence log of its sandbox, before the operation. An error
 // means that the operation must not start.
@@ -128,13 +139,16 @@ func (s *Store) After(e events.Event) error {
 	if e.Type == events.CommandEnded {
 		return l.AppendSoon(e.Type, data, s.noteSync)
 	}
+	if e.Type == events.SandboxRemoved {
+		s.forget(e.SandboxID)
+	}
 	return l.Append(e.Type, data, lasting[e.Type])
 }
 
 // Redact returns the arguments of a command for the event stream, which others may read: only the name of the
 // program if the sandbox keeps evidence, else all of them.
 func (s *Store) Redact(sandbox string, args []string) []string {
-	if len(args) < 2 || !s.Log(sandbox).Exists() {
+	if len(args) < 2 || !s.at(sandbox).Exists() {
 		return args
 	}
 	return []string{args[0], "…"}
@@ -157,10 +171,28 @@ func (s *Store) logOf(e events.Event) (*audit.Log, error) {
 	if id == "" {
 		return nil, nil //nolint:nilnil // the event is about no sandbox
 	}
-	if l := s.Log(id); l.Exists() {
-		return l, nil
+	if !s.at(id).Exists() {
+		return nil, nil //nolint:nilnil // it keeps no evidence
 	}
-	return nil, nil //nolint:nilnil // it keeps no evidence
+	return s.opened(id), nil
+}
+
+// opened returns the evidence log of the sandbox with this id, the same for each event of the sandbox, so
+// that this process verifies each part of the log once.
+func (s *Store) opened(id string) *audit.Log {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.logs[id] == nil {
+		s.logs[id] = s.Log(id)
+	}
+	return s.logs[id]
+}
+
+// forget makes the next event of the sandbox with this id verify its evidence log from the stored position.
+func (s *Store) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.logs, id)
 }
 
 // Find returns the id of the sandbox with this name or id that has evidence: an existing sandbox, or the
@@ -192,6 +224,9 @@ func (s *Store) Find(name string) (string, error) {
 	return found, nil
 }
 
+// named is in each line of an evidence log that names the sandbox, and in few others.
+var named = []byte(`"type":"snapfs.sandbox.`)
+
 // lastName returns the last name that a sandbox had by its evidence log, and as made the time of the first
 // entry. Both are "" for a log that cannot be read.
 func lastName(l *audit.Log) (name, made string) {
@@ -199,7 +234,10 @@ func lastName(l *audit.Log) (name, made string) {
 	if err != nil {
 		return "", ""
 	}
-	for _, line := range lines {
+	for i, line := range lines {
+		if i > 0 && !bytes.Contains(line, named) {
+			continue // most lines, of which parsing takes long
+		}
 		var r audit.Record
 		if json.Unmarshal(line, &r) != nil {
 			break

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,7 +40,12 @@ const maxLog = 1 << 30
 // concurrent use, by any number of processes.
 type Log struct {
 	dir, sandbox string
-	most         int64 // maxLog, but in tests
+	most         int64                             // maxLog, but in tests
+	mac          func(text []byte) ([]byte, error) // nil: no position is stored beside the log
+
+	mu    sync.Mutex
+	seen  position // up to where this process has verified the log
+	saved int64    // the size of the log in the stored position, 0 if there is none
 }
 
 // At returns the evidence log, in the directory dir, of the sandbox with this id, whether or not it exists.
@@ -97,7 +101,8 @@ func (l *Log) Create() error {
 
 // Append adds a record of the type kind, with data as its content, to the evidence log. With lasting, this
 // record and all before it are on stable storage afterwards. If a killed writer has left an incomplete last
-// line, a record of type [Torn] replaces it first. After an error the log is as it was. Errors:
+// line, a record of type [Torn] replaces it first. After an error the log is as it was. Append verifies the
+// log before it writes: each line from the last known position on, see [Log.Remember]. Errors:
 // errs.ErrCorrupt; errs.ErrNoSpace.
 func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	f, err := l.open()
@@ -158,24 +163,26 @@ func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool)
 		return err
 	}
 	var lines []byte
-	if end.torn > 0 && kind != Torn {
-		if lines, err = l.add(lines, &end, Torn, map[string]any{"bytes": end.torn}); err != nil {
+	at, torn := end.Size, end.torn
+	if torn > 0 && kind != Torn {
+		if lines, err = l.add(lines, &end, Torn, map[string]any{"bytes": torn}); err != nil {
 			return err
 		}
 	}
 	if lines, err = l.add(lines, &end, kind, data); err != nil {
 		return err
 	}
-	if _, err = f.WriteAt(lines, end.size); err == nil && end.torn > int64(len(lines)) {
-		err = f.Truncate(end.size + int64(len(lines)))
+	if _, err = f.WriteAt(lines, at); err == nil && torn > int64(len(lines)) {
+		err = f.Truncate(end.Size)
 	}
 	if err == nil && lasting {
 		err = f.Sync()
 	}
 	if err != nil {
-		_ = f.Truncate(end.size) // the next append cuts off an incomplete line as well
+		_ = f.Truncate(at) // the next append cuts off an incomplete line as well
 		return errs.With("recording "+kind+" of "+l.sandbox, f.Name(), err)
 	}
+	l.passed(end.position)
 	return nil
 }
 
@@ -193,52 +200,16 @@ func (l *Log) open() (*os.File, error) {
 	return f, nil
 }
 
-// A logEnd describes the end of an evidence log, where the next record belongs: its offset, its number and
-// the digest of the line before. torn is the length of an incomplete line there.
+// A logEnd describes the end of an evidence log, where the next record belongs: its position, the length of
+// an incomplete line there, and the last record.
 type logEnd struct {
-	size, torn, next int64
-	prev             string
-	last             Record
+	position
+	torn int64
+	last Record
 }
 
-// end reads the last line of f, the open file of the evidence log, to find where the next record belongs.
-// Cost: constant in the size of the log.
-func (l *Log) end(f *os.File) (end logEnd, err error) {
-	st, err := f.Stat()
-	if err != nil {
-		return end, errs.With("reading", f.Name(), err)
-	}
-	end.prev = FirstPrev
-	for length := int64(4 << 10); ; length *= 8 {
-		tail := make([]byte, min(st.Size(), length))
-		if _, err := f.ReadAt(tail, st.Size()-int64(len(tail))); err != nil && len(tail) > 0 {
-			return end, errs.With("reading", f.Name(), err)
-		}
-		whole := bytes.LastIndexByte(tail, '\n') + 1
-		end.torn, end.size = int64(len(tail)-whole), st.Size()-int64(len(tail)-whole)
-		if whole == 0 && end.size == 0 {
-			return end, nil
-		}
-		from := -1
-		if whole > 0 {
-			from = bytes.LastIndexByte(tail[:whole-1], '\n')
-		}
-		if from < 0 && int64(len(tail)) < st.Size() && length < 4*maxLine {
-			continue
-		}
-		var last Record
-		line := tail[from+1 : max(whole-1, 0)]
-		if json.Unmarshal(line, &last) != nil || last.Sandbox != l.sandbox {
-			return end, errs.New("recording an act on "+l.sandbox, f.Name(), errs.ErrCorrupt, "the last line is no record of this sandbox",
-				"tail -n 1 "+errs.Quoted(f.Name())+"   # the damaged line")
-		}
-		end.next, end.prev, end.last = last.Seq+1, Digest(line), last
-		return end, nil
-	}
-}
-
-// Last returns the last record of the evidence log; one without a Type if there is none. Cost: constant in
-// the size of the log.
+// Last returns the last record of the evidence log; one without a Type if there is none. It verifies the log
+// as [Log.Append] does.
 func (l *Log) Last() (r Record, err error) {
 	f, err := l.open()
 	if err != nil {
@@ -263,7 +234,7 @@ func (l *Log) add(lines []byte, end *logEnd, kind string, data map[string]any) (
 		data = map[string]any{}
 	}
 	line, err := Canonical(Record{
-		Seq: end.next, Prev: end.prev, Time: time.Now().UTC().Format(time.RFC3339Nano), Boot: bootID(), Up: hostinfo.Uptime().Milliseconds(),
+		Seq: end.Records, Prev: end.Last, Time: time.Now().UTC().Format(time.RFC3339Nano), Boot: bootID(), Up: hostinfo.Uptime().Milliseconds(),
 		Type: kind, Sandbox: l.sandbox, Data: data,
 	})
 	if err == nil && len(line) > maxLine {
@@ -272,7 +243,7 @@ func (l *Log) add(lines []byte, end *logEnd, kind string, data map[string]any) (
 	if err != nil {
 		return nil, errs.With("recording "+kind+" of "+l.sandbox, l.dir, err)
 	}
-	end.next, end.prev = end.next+1, Digest(line)
+	end.position = position{Line: end.Size, Size: end.Size + int64(len(line)) + 1, Records: end.Records + 1, Last: Digest(line), Sandbox: l.sandbox}
 	return append(append(lines, line...), '\n'), nil
 }
 

@@ -3,12 +3,15 @@ package statement
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -53,6 +56,33 @@ func TestTheKeyIsOneForAllAndReadableByOthers(t *testing.T) {
 	again, err := ReadPublic(filepath.Join(dir, PublicName))
 	if err != nil || !again.Equal(keys[0].Public()) {
 		t.Errorf("read again: %v", err)
+	}
+}
+
+func TestACodeIsOfOneHost(t *testing.T) {
+	one, two := filepath.Join(treetest.Dir(t), "one"), filepath.Join(treetest.Dir(t), "two")
+	if _, err := MAC(one, []byte("a")); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("without a key: %v", err)
+	}
+	if _, err := os.Stat(one); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a key was made: %v", err)
+	}
+	codes := map[string]bool{}
+	for _, dir := range []string{one, two} {
+		if _, err := HostKey(dir); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"a", "b"} {
+			code, err := MAC(dir, []byte(text))
+			again, errAgain := MAC(dir, []byte(text))
+			if err != nil || errAgain != nil || string(code) != string(again) {
+				t.Errorf("%x and %x, %v, %v", code, again, err, errAgain)
+			}
+			codes[string(code)] = true
+		}
+	}
+	if len(codes) != 4 {
+		t.Errorf("two hosts and two texts have %d codes", len(codes))
 	}
 }
 

@@ -1,0 +1,284 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
+)
+
+// again returns the log in dir as a new process finds it.
+func again(dir string) *Log { return At(dir, "s1").Remember(codeOf("this host")) }
+
+func codeOf(host string) func([]byte) ([]byte, error) {
+	return func(text []byte) ([]byte, error) {
+		code := hmac.New(sha256.New, []byte(host))
+		code.Write(text)
+		return code.Sum(nil), nil
+	}
+}
+
+// longLog returns a log of n records, of which most are before the stored position.
+func longLog(t *testing.T, n int) *Log {
+	t.Helper()
+	l := newLog(t, treetest.Dir(t))
+	for i := range n {
+		if err := l.Append("t", map[string]any{"i": i, "long": strings.Repeat("x", 800)}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.saved == 0 {
+		t.Fatalf("after %d records no position is stored", n)
+	}
+	return again(l.Dir())
+}
+
+// change replaces the first old in the file called name in the directory of a log.
+func change(t *testing.T, l *Log, name, old, replacement string) {
+	t.Helper()
+	path := filepath.Join(l.Dir(), name)
+	text, err := os.ReadFile(path)
+	if err != nil || !bytes.Contains(text, []byte(old)) {
+		t.Fatalf("%q is not in %s, %v", old, path, err)
+	}
+	if err := os.WriteFile(path, bytes.Replace(text, []byte(old), []byte(replacement), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestALogIsVerifiedFromItsPositionOn changes the first record: only who reads the whole log finds that.
+func TestALogIsVerifiedFromItsPositionOn(t *testing.T) {
+	l := longLog(t, 50)
+	change(t, l, LogName, `"i":0`, `"i":7`)
+	if err := l.Append("after", nil, false); err != nil {
+		t.Errorf("what is before the position was read: %v", err)
+	}
+	if r, err := again(l.Dir()).Last(); err != nil || r.Seq != 50 {
+		t.Errorf("the last record is number %d, %v", r.Seq, err)
+	}
+	if err := os.Remove(filepath.Join(l.Dir(), positionName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := again(l.Dir()).Append("after", nil, false); !errors.Is(err, errs.ErrCorrupt) || !strings.Contains(err.Error(), "line 2 ") {
+		t.Errorf("without a position: %v", err)
+	}
+}
+
+// TestWhatFollowsThePositionIsVerified changes the log behind the stored position, where the last line
+// stays a record of the sandbox.
+func TestWhatFollowsThePositionIsVerified(t *testing.T) {
+	for name, damage := range map[string]func(lines []string) []string{
+		"changed":   func(lines []string) []string { lines[1] = strings.Replace(lines[1], `"i":`, `"i":1`, 1); return lines },
+		"dropped":   func(lines []string) []string { return append(lines[:1], lines[2:]...) },
+		"doubled":   func(lines []string) []string { return append(lines[:2], lines[1:]...) },
+		"reordered": func(lines []string) []string { lines[1], lines[2] = lines[2], lines[1]; return lines },
+		"no record": func(lines []string) []string { lines[1] = "no record\n"; return lines },
+		"too long":  func(lines []string) []string { lines[1] = strings.Repeat("x", 2*maxLine); return lines },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := longLog(t, 50)
+			for at := l.stored(); l.stored() == at; { // until the position is at the end
+				if err := l.Append("t", map[string]any{"i": 0, "long": strings.Repeat("x", 800)}, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			size := l.stored().Size
+			for i := range 5 {
+				if err := l.Append("tail", map[string]any{"i": i}, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			path := filepath.Join(l.Dir(), LogName)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tail := strings.SplitAfter(string(text[size:]), "\n")
+			if err := os.WriteFile(path, append(text[:size:size], strings.Join(damage(tail[:5]), "")...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := again(l.Dir()).Append("after", nil, false); !errors.Is(err, errs.ErrCorrupt) {
+				t.Errorf("a new process: %v", err)
+			}
+		})
+	}
+}
+
+// TestAPositionThatIsNotBelievedCostsAReadOfAll has what a crash, a full disk or a forger may leave.
+func TestAPositionThatIsNotBelievedCostsAReadOfAll(t *testing.T) {
+	write := func(text func(old []byte) []byte) func(*testing.T, *Log) {
+		return func(t *testing.T, l *Log) {
+			path := filepath.Join(l.Dir(), positionName)
+			old, err := os.ReadFile(path)
+			if err == nil {
+				err = os.WriteFile(path, text(old), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// store stores the position that change makes of the present one, with the code of host.
+	store := func(host string, change func(p *position)) func(*testing.T, *Log) {
+		return func(t *testing.T, l *Log) {
+			p := l.stored()
+			change(&p)
+			forger := At(l.Dir(), "s1").Remember(codeOf(host))
+			forger.passed(p)
+			if forger.saved == 0 {
+				t.Fatal("it was not stored")
+			}
+		}
+	}
+	for name, spoil := range map[string]func(*testing.T, *Log){
+		"missing": func(t *testing.T, l *Log) {
+			if err := os.Remove(filepath.Join(l.Dir(), positionName)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"empty":              write(func([]byte) []byte { return nil }),
+		"half":               write(func(old []byte) []byte { return old[:len(old)/2] }),
+		"without its end":    write(func(old []byte) []byte { return old[:len(old)-1] }),
+		"zeros":              write(func(old []byte) []byte { return make([]byte, len(old)) }),
+		"changed":            write(func(old []byte) []byte { return bytes.Replace(old, []byte(`"records":`), []byte(`"records":1`), 1) }),
+		"of another host":    store("another host", func(*position) {}),
+		"of another sandbox": store("this host", func(p *position) { p.Sandbox = "s2" }),
+		"beyond the end":     store("this host", func(p *position) { p.Line, p.Size = p.Line+1<<30, p.Size+1<<30 }),
+		"of another line":    store("this host", func(p *position) { p.Last = strings.Repeat("a", 64) }),
+		"inside a line":      store("this host", func(p *position) { p.Line++ }),
+		"of another length":  store("this host", func(p *position) { p.Size-- }),
+		"at no line":         store("this host", func(p *position) { p.Records = -1 }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := longLog(t, 50)
+			spoil(t, l)
+			if err := again(l.Dir()).Append("after", nil, false); err != nil {
+				t.Errorf("a log that is right: %v", err)
+			}
+			if got := len(chained(t, l)); got != 51 {
+				t.Errorf("%d records", got)
+			}
+			spoil(t, l)
+			change(t, l, LogName, `"i":0`, `"i":7`)
+			if _, err := again(l.Dir()).Last(); !errors.Is(err, errs.ErrCorrupt) {
+				t.Errorf("the log was not read from its beginning: %v", err)
+			}
+		})
+	}
+}
+
+// TestAnOlderLogIsNoError takes records away, as a power failure does, and leaves the position beyond them.
+func TestAnOlderLogIsNoError(t *testing.T) {
+	l := longLog(t, 50)
+	path := filepath.Join(l.Dir(), LogName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text[:bytes.IndexByte(text, '\n')+1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if err := again(l.Dir()).Append("after", map[string]any{"long": strings.Repeat("y", 900)}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(chained(t, l)); got != 101 {
+		t.Errorf("%d records", got)
+	}
+	if p := l.stored(); p.Size < 50_000 {
+		t.Errorf("the stored position is %+v, not one of this log", p)
+	}
+}
+
+// TestAPositionThatCannotBeStoredIsNoError puts a directory where the file belongs.
+func TestAPositionThatCannotBeStoredIsNoError(t *testing.T) {
+	l := newLog(t, treetest.Dir(t))
+	if err := os.Mkdir(filepath.Join(l.Dir(), positionName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if err := again(l.Dir()).Append("t", map[string]any{"long": strings.Repeat("x", 900)}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(chained(t, l)); got != 50 {
+		t.Errorf("%d records", got)
+	}
+}
+
+// generated writes a log of n records without opening it for each.
+func generated(t testing.TB, n int) *Log {
+	t.Helper()
+	l := newLog(t, treetest.Dir(t))
+	text, prev, at := bytes.Buffer{}, FirstPrev, time.Unix(1700000000, 0).UTC()
+	for i := range n {
+		line := fmt.Appendf(nil, `{"boot":"5e1ec7ed-5e1e-4c7e-a5e1-ec7ed5e1ec7e","data":{"host":"h%d.example.org","port":443},"prev":"%s","sandbox":"s1","seq":%d,"time":"%s","type":"snapfs.network.refused","up":%d}`,
+			i%50, prev, i, at.Add(time.Duration(i)*time.Millisecond).Format(time.RFC3339Nano), i)
+		prev = Digest(line)
+		text.Write(line)
+		text.WriteByte('\n')
+	}
+	if err := os.WriteFile(filepath.Join(l.Dir(), LogName), text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestALogOfAMillionRecordsOpensAtOnce opens it without a stored position, and with one.
+func TestALogOfAMillionRecordsOpensAtOnce(t *testing.T) {
+	n := treetest.Budget(t, 20_000, 1_000_000)
+	l := generated(t, n)
+	open := func() time.Duration {
+		runtime.GC() // of what was before
+		mine := again(l.Dir())
+		from := processor(t)
+		if r, err := mine.Last(); err != nil || r.Seq < int64(n)-1 {
+			t.Fatalf("the last record is number %d, %v", r.Seq, err)
+		}
+		return processor(t) - from
+	}
+	whole := open()
+	if err := again(l.Dir()).Append("t", nil, true); err != nil { // stores the position
+		t.Fatal(err)
+	}
+	rest := open()
+	t.Logf("%d records open in %v, and from the stored position in %v, both on processors", n, whole, rest)
+	if rest > 100*time.Millisecond {
+		t.Errorf("%d records open in %v", n, rest)
+	}
+	change(t, l, LogName, `"host":"h0.`, `"host":"h1.`)
+	open() // it reads nothing of that
+}
+
+// BenchmarkOpenAndAppend appends as a new process does each time, in time on processors.
+func BenchmarkOpenAndAppend(b *testing.B) {
+	l := newLog(b, treetest.Dir(b))
+	from := processor(b)
+	for b.Loop() {
+		if err := again(l.Dir()).Append("t", map[string]any{"run": "one", "status": 0}, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((processor(b)-from).Microseconds())/float64(b.N), "cpu-us/op")
+}
+
+// processor returns the time that this process has used on processors.
+func processor(t testing.TB) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime))
+}
