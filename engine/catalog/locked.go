@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -142,26 +143,41 @@ func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 
 // Drop removes the directory of a sandbox whose record cannot be read, and thereby frees the name. The trees
 // of the sandbox stay where the backends stored them, without a record that refers to them. It waits up to ten
-// seconds for the sandbox's lock, which a supervisor that is ending still holds.
+// seconds for the sandbox's lock, which a supervisor that is ending still holds. ErrBusy: the record can be
+// read once the lock is held, or another directory has the name by then, because another command has removed
+// the sandbox or made a new one; nothing is removed.
 func (c *Catalog) Drop(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	lock := tryLock(c.Path(name))
-	for end := time.Now().Add(10 * time.Second); lock == nil && ctx.Err() == nil && time.Now().Before(end); lock = tryLock(c.Path(name)) {
-		if !c.Claimed(name) {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
+	path := c.Path(name)
+	dir, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fail("removing", name, err)
 	}
-	if lock == nil {
-		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrBusy, Err: errors.New("another snapfs command is using the sandbox")}
+	defer dir.Close()
+	busy := func(why string) error {
+		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrBusy, Err: errors.New(why)}
 	}
-	defer lock.Close()
+	within, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	// The file stays open meanwhile, so that the lock is that of the directory which had the name at first.
+	if poll.Until(within, time.Millisecond, 5*time.Millisecond, func() (bool, error) {
+		return syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
+	}) != nil {
+		return busy("another snapfs command is using the sandbox")
+	}
+	_, err = c.Get(name)
+	switch {
+	case err == nil || !sameFile(dir, path):
+		return busy("another snapfs command has removed or made the sandbox meanwhile")
+	case !errors.Is(err, errs.ErrCorrupt) && !errors.Is(err, errs.ErrNotFound):
+		return err
+	}
 	to := filepath.Join(c.dir, trash, name+"."+NewID())
-	err := os.Remove(filepath.Join(c.Path(name), record))
+	err = os.Remove(filepath.Join(path, record))
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = os.Rename(c.Path(name), to)
+		err = os.Rename(path, to)
 	}
 	if err != nil {
 		return fail("removing", name, err)
