@@ -102,46 +102,62 @@ func (l *Log) Create() error {
 // Append adds a record of the type kind, with data as its content, to the evidence log. With lasting, this
 // record and all before it are on stable storage afterwards. If a killed writer has left an incomplete last
 // line, a record of type [Torn] replaces it first. After an error the log is as it was. Append verifies the
-// log before it writes: each line from the last known position on, see [Log.Remember]. Errors:
-// errs.ErrCorrupt; errs.ErrNoSpace.
+// log before it writes: each line from the last known position on, see [Log.Remember]. Without lasting it
+// waits for stable storage once every 8 KiB, before it stores the next position. Errors: errs.ErrCorrupt;
+// errs.ErrNoSpace.
 func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	f, err := l.open()
 	if err != nil {
 		return err
 	}
 	defer vfs.Unlock(f)
-	return l.append(f, kind, data, lasting)
+	if lasting {
+		return l.append(f, kind, data, 0)
+	}
+	return l.append(f, kind, data, positionEvery)
 }
 
 // AppendSoon adds a record to the log as [Log.Append] does, and puts it on stable storage in the background,
-// since that takes long. It then calls synced with the result.
+// since that takes long. It then calls synced with the result. It waits itself if none of the last 64 KiB got
+// there, as when each process ends too early.
 func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) error {
 	f, err := l.open()
 	if err != nil {
 		return err
 	}
-	if err := l.append(f, kind, data, false); err != nil {
+	if err := l.append(f, kind, data, 8*positionEvery); err != nil {
 		vfs.Unlock(f)
 		return err
 	}
+	l.mu.Lock()
+	added := l.seen
+	l.mu.Unlock()
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing does the same
 	go func() {
-		synced(errs.With("syncing the record of "+l.sandbox, f.Name(), errors.Join(f.Sync(), f.Close())))
+		err := f.Sync()
+		if err == nil {
+			l.store(added)
+		}
+		synced(errs.With("syncing the record of "+l.sandbox, f.Name(), errors.Join(err, f.Close())))
 	}()
 	return nil
 }
 
 // Seal adds a record of the type kind about the whole evidence log, such as its signed statement, on stable
-// storage. data makes its content from all lines of the log; no other process adds a line meanwhile.
+// storage. data makes its content from all lines of the log; no other process adds a line meanwhile. Seal
+// verifies all these lines first, whatever the stored position. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
 func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error)) error {
 	f, err := l.open()
 	if err != nil {
 		return err
 	}
 	defer vfs.Unlock(f)
+	if err := l.verifyAll(f); err != nil {
+		return err
+	}
 	lines, torn, err := l.Lines()
 	if err == nil && torn > 0 {
-		if err = l.append(f, Torn, map[string]any{"bytes": int64(torn)}, false); err == nil {
+		if err = l.append(f, Torn, map[string]any{"bytes": int64(torn)}, positionEvery); err == nil {
 			lines, _, err = l.Lines()
 		}
 	}
@@ -152,12 +168,13 @@ func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error
 	if err != nil {
 		return err
 	}
-	return l.append(f, kind, values, true)
+	return l.append(f, kind, values, 0)
 }
 
-// append adds a record of the type kind to the file f of the evidence log, which is open and locked. With
-// lasting it waits until the record is on stable storage.
-func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool) error {
+// append adds a record of the type kind to the file f of the evidence log, which is open and locked. It waits
+// until the record and all before it are on stable storage if the log has grown by at least unsynced bytes
+// since the last stored position, so that the next one can be stored: 0 means always.
+func (l *Log) append(f *os.File, kind string, data map[string]any, unsynced int64) error {
 	end, err := l.end(f)
 	if err != nil {
 		return err
@@ -175,6 +192,7 @@ func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool)
 	if _, err = f.WriteAt(lines, at); err == nil && torn > int64(len(lines)) {
 		err = f.Truncate(end.Size)
 	}
+	lasting := unsynced == 0 || l.grownBy(end.Size) >= unsynced
 	if err == nil && lasting {
 		err = f.Sync()
 	}
@@ -182,7 +200,12 @@ func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool)
 		_ = f.Truncate(at) // the next append cuts off an incomplete line as well
 		return errs.With("recording "+kind+" of "+l.sandbox, f.Name(), err)
 	}
-	l.passed(end.position)
+	l.mu.Lock()
+	l.seen = end.position
+	l.mu.Unlock()
+	if lasting {
+		l.store(end.position)
+	}
 	return nil
 }
 

@@ -124,7 +124,7 @@ func TestATornLineIsNamed(t *testing.T) {
 		if err := os.WriteFile(path, text[:at], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Append("after", nil, true); err != nil {
+		if err := again(l.Dir()).Append("after", nil, true); err != nil {
 			t.Fatalf("cut at %d: %v", at, err)
 		}
 		want := "[before snapfs.evidence.torn after]"

@@ -37,14 +37,17 @@ type position struct {
 // Remember makes the evidence log store, in a file beside it, up to where it was verified, so that a process
 // that opens the log verifies only what follows. mac returns an authentication code for a text which only this
 // host can make; a file with another code is not believed. If mac returns an error, the whole log is verified.
+// The records before a stored position are on stable storage, so that no power failure takes them: a log that
+// does not contain the position was cut or rewritten, and nothing is added to it.
 func (l *Log) Remember(mac func(text []byte) ([]byte, error)) *Log {
 	l.mac = mac
 	return l
 }
 
 // end verifies the open file f of the evidence log from the last known position on, and returns where the
-// next record belongs. Cost: it reads what was added since another process has stored its position, some 8
-// KiB, or the whole log if there is no position that fits. Errors: errs.ErrCorrupt.
+// next record belongs. The position is the one that this process has reached, else the one that another
+// process has stored. Cost: it reads what was added since, some 8 KiB, or the whole log if there is no
+// position. Errors: errs.ErrCorrupt, also if the log does not contain the position.
 func (l *Log) end(f *os.File) (end logEnd, err error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -52,20 +55,40 @@ func (l *Log) end(f *os.File) (end logEnd, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fits := false
-	if l.seen.Records > 0 {
-		end, fits, err = l.verify(f, st.Size(), l.seen)
+	from := l.seen
+	if from.Records == 0 {
+		from = l.stored()
 	}
-	if !fits {
-		end, fits, err = l.verify(f, st.Size(), l.stored())
-	}
-	if !fits {
-		end, _, err = l.verify(f, st.Size(), position{})
+	end, fits, err := l.verify(f, st.Size(), from)
+	if err == nil && !fits && from.Records > 0 {
+		err = l.rewritten(f, from)
 	}
 	if err == nil {
 		l.seen = end.position
 	}
 	return end, err
+}
+
+// verifyAll verifies every line of the open file f of the evidence log, and that the log contains the last
+// known position. Errors: errs.ErrCorrupt.
+func (l *Log) verifyAll(f *os.File) error {
+	if _, err := l.end(f); err != nil {
+		return err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return errs.With("reading", f.Name(), err)
+	}
+	_, _, err = l.verify(f, st.Size(), position{})
+	return err
+}
+
+// rewritten returns the error for the evidence log's file f, which does not contain the position p, although
+// this host has verified the log up to there.
+func (l *Log) rewritten(f *os.File, p position) error {
+	return errs.New("recording an act on "+l.sandbox, f.Name(), errs.ErrCorrupt,
+		"records were removed or written again: this host has verified "+strconv.FormatInt(p.Records, 10)+" records of "+strconv.FormatInt(p.Size, 10)+" bytes, and the log does not continue them",
+		"cat "+errs.Quoted(filepath.Join(l.dir, positionName))+"   # up to where it was verified", "snapfs fork NAME   # the fork begins a record of its own")
 }
 
 // verify reads the first size bytes of f, the open file of the evidence log, from the position from on, and
@@ -150,13 +173,23 @@ func (l *Log) stored() (p position) {
 	return p
 }
 
-// passed notes that the evidence log was verified up to the position p, the end of the record that was just
-// added. It stores p in the file beside the log if the log has grown enough since. That file needs no sync:
-// one that is incomplete or older costs the next process time, and nothing else, and so does an error.
-func (l *Log) passed(p position) {
+// grownBy returns by how many bytes an evidence log of so many bytes has grown since its position was stored; 0
+// if no position is stored beside this log.
+func (l *Log) grownBy(size int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen = p
+	if l.mac == nil {
+		return 0
+	}
+	return size - l.saved
+}
+
+// store stores the position p, up to which the evidence log was verified, in the file beside the log if the
+// log has grown enough since. The log is on stable storage up to p, but the file itself needs no sync: one
+// that is incomplete or older costs the next process time, and nothing else, and so does an error.
+func (l *Log) store(p position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.mac == nil || p.Size-l.saved < positionEvery {
 		return
 	}

@@ -135,7 +135,7 @@ func TestAPositionThatIsNotBelievedCostsAReadOfAll(t *testing.T) {
 			p := l.stored()
 			change(&p)
 			forger := At(l.Dir(), "s1").Remember(codeOf(host))
-			forger.passed(p)
+			forger.store(p)
 			if forger.saved == 0 {
 				t.Fatal("it was not stored")
 			}
@@ -154,10 +154,6 @@ func TestAPositionThatIsNotBelievedCostsAReadOfAll(t *testing.T) {
 		"changed":            write(func(old []byte) []byte { return bytes.Replace(old, []byte(`"records":`), []byte(`"records":1`), 1) }),
 		"of another host":    store("another host", func(*position) {}),
 		"of another sandbox": store("this host", func(p *position) { p.Sandbox = "s2" }),
-		"beyond the end":     store("this host", func(p *position) { p.Line, p.Size = p.Line+1<<30, p.Size+1<<30 }),
-		"of another line":    store("this host", func(p *position) { p.Last = strings.Repeat("a", 64) }),
-		"inside a line":      store("this host", func(p *position) { p.Line++ }),
-		"of another length":  store("this host", func(p *position) { p.Size-- }),
 		"at no line":         store("this host", func(p *position) { p.Records = -1 }),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,27 +174,114 @@ func TestAPositionThatIsNotBelievedCostsAReadOfAll(t *testing.T) {
 	}
 }
 
-// TestAnOlderLogIsNoError takes records away, as a power failure does, and leaves the position beyond them.
-func TestAnOlderLogIsNoError(t *testing.T) {
-	l := longLog(t, 50)
-	path := filepath.Join(l.Dir(), LogName)
-	text, err := os.ReadFile(path)
+// TestALogThatWasCutOrWrittenAgainIsRefused changes a log to one that is a right log by itself, but not the one
+// that was verified before: by another process, which has stored a position, and by this one.
+func TestALogThatWasCutOrWrittenAgainIsRefused(t *testing.T) {
+	other := longLog(t, 60)
+	rewritten, err := os.ReadFile(filepath.Join(other.Dir(), LogName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, text[:bytes.IndexByte(text, '\n')+1], 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]func(old []byte) []byte{
+		"empty":          func([]byte) []byte { return nil },
+		"first record":   func(old []byte) []byte { return old[:bytes.IndexByte(old, '\n')+1] },
+		"no last record": func(old []byte) []byte { return old[:bytes.LastIndexByte(old[:len(old)-1], '\n')+1] },
+		"other records":  func([]byte) []byte { return rewritten },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := longLog(t, 50)
+			if err := l.Append("before", map[string]any{"long": strings.Repeat("x", 10_000)}, false); err != nil {
+				t.Fatal(err)
+			}
+			stored := l.stored()
+			path := filepath.Join(l.Dir(), LogName)
+			old, err := os.ReadFile(path)
+			if err != nil || stored.Size != int64(len(old)) {
+				t.Fatalf("the stored position is %+v: %v", stored, err)
+			}
+			if err := os.WriteFile(path, text(bytes.Clone(old)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for who, log := range map[string]*Log{"this process": l, "another process": again(l.Dir())} {
+				if err := log.Append("after", nil, false); !errors.Is(err, errs.ErrCorrupt) {
+					t.Errorf("%s adds a record: %v", who, err)
+				}
+				if _, err := log.Last(); !errors.Is(err, errs.ErrCorrupt) {
+					t.Errorf("%s reads the last record: %v", who, err)
+				}
+			}
+			if got := again(l.Dir()).stored(); got != stored {
+				t.Errorf("the proof was replaced: the position is %+v, and was %+v", got, stored)
+			}
+			// Without a stored position this process still knows what it has verified.
+			if err := os.Remove(filepath.Join(l.Dir(), positionName)); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Append("after", nil, true); !errors.Is(err, errs.ErrCorrupt) {
+				t.Errorf("without a stored position: %v", err)
+			}
+		})
 	}
-	for range 100 {
-		if err := again(l.Dir()).Append("after", map[string]any{"long": strings.Repeat("y", 900)}, false); err != nil {
+}
+
+// TestOnlyWhatIsOnStableStorageIsBeforeThePosition loses all records that were not synced, as a power failure
+// does. The position was stored in the background, or when the log had grown enough.
+func TestOnlyWhatIsOnStableStorageIsBeforeThePosition(t *testing.T) {
+	l := newLog(t, treetest.Dir(t))
+	for i := range 40 {
+		synced := make(chan error)
+		if err := l.AppendSoon("t", map[string]any{"i": i, "long": strings.Repeat("x", 800)}, func(err error) { synced <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-synced; err != nil {
+			t.Fatal(err)
+		}
+		st, err := os.Stat(filepath.Join(l.Dir(), LogName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := again(l.Dir()).stored(); st.Size()-at.Size >= 2*positionEvery {
+			t.Fatalf("the log has %d bytes, and the position is at %d", st.Size(), at.Size)
+		}
+	}
+	at := again(l.Dir()).stored()
+	for i := range 5 { // no position is stored behind them
+		if err := l.Append("lost", map[string]any{"i": i}, false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := len(chained(t, l)); got != 101 {
-		t.Errorf("%d records", got)
+	if now := again(l.Dir()).stored(); now != at {
+		t.Fatalf("the position is %+v, and was %+v", now, at)
 	}
-	if p := l.stored(); p.Size < 50_000 {
-		t.Errorf("the stored position is %+v, not one of this log", p)
+	if err := os.Truncate(filepath.Join(l.Dir(), LogName), at.Size+20); err != nil {
+		t.Fatal(err)
+	}
+	if err := again(l.Dir()).Append("after", nil, true); err != nil {
+		t.Errorf("after a power failure: %v", err)
+	}
+	if types := chained(t, l); types[len(types)-2] != Torn {
+		t.Errorf("the incomplete line is not named: %s", types)
+	}
+}
+
+// TestSealVerifiesAllLines changes the first record, which is before the stored position, and then asks for a
+// statement about the whole log.
+func TestSealVerifiesAllLines(t *testing.T) {
+	l := longLog(t, 50)
+	if err := l.Seal("sealed", func(lines [][]byte) (map[string]any, error) {
+		return map[string]any{"lines": len(lines)}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	change(t, l, LogName, `"i":0`, `"i":7`)
+	for who, log := range map[string]*Log{"this process": l, "another process": again(l.Dir())} {
+		err := log.Seal("sealed", func([][]byte) (map[string]any, error) {
+			t.Errorf("%s makes a statement about a changed log", who)
+			return nil, nil
+		})
+		if !errors.Is(err, errs.ErrCorrupt) {
+			t.Errorf("%s: %v", who, err)
+		}
 	}
 }
 
