@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/errs"
@@ -22,6 +23,8 @@ type Service struct {
 	// Rules are the limits within which it acts.
 	Rules Rules
 	open  func(ctx context.Context) (*engine.Engine, error)
+	// refused are the refused calls of tools that are about no sandbox.
+	refused attempts.ToolCalls
 
 	mu sync.Mutex
 	// pending counts the sandboxes that calls of reserve have allowed and that may not exist yet.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -107,12 +108,14 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 }
 
 // announceRefusal appends an event to the event log, and to the evidence log of a sandbox that has one: a tool
-// of the coding agent was refused. It returns no error, since an agent's hook has nowhere to report that the
-// event could not be written. The engine, which has the evidence log, is opened only here: few calls are
-// refused, and each hook is a process.
+// of the coding agent was refused. Only the first call of a tool is an event, see [attempts.ToolCalls]. It
+// returns no error, since an agent's hook has nowhere to report that the event could not be written. The
+// engine, which has the evidence log, is opened only for the event, since each hook is a process.
 func (h *Handler) announceRefusal(ctx context.Context, l *Lease, tool string) {
-	d := events.Data{Name: "hook", Reason: fmt.Sprintf("tools: hook %s", catalog.Refused(l.Refuse, tool))}
-	d.AddPath(tool)
+	d, ok := attempts.RefusedCall(catalog.SandboxDir(h.State, l.Sandbox), "hook", tool, catalog.Refused(l.Refuse, tool))
+	if !ok {
+		return
+	}
 	refused := events.Event{Type: events.AccessRefused, Subject: l.Sandbox, Data: d}
 	e, err := h.Open(ctx)
 	if err != nil { // the event is then in no evidence log

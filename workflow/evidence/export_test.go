@@ -164,6 +164,22 @@ func TestAHostsKeyMakesThePositionOfALog(t *testing.T) {
 	}
 }
 
+// TestRefusalsDoNotFillALog has a log, sparse, of which only the part is left that is kept for operations.
+func TestRefusalsDoNotFillALog(t *testing.T) {
+	s := greatLog(t, 3)
+	if err := os.Truncate(filepath.Join(s.Log("s1").Dir(), audit.LogName), 1<<30-1<<20); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{events.AccessRefused, events.NetworkRefused} {
+		if err := s.After(events.Event{Type: kind, SandboxID: "s1"}); !errors.Is(err, errs.ErrNoSpace) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if err := s.Log("s1").Room(); err != nil {
+		t.Errorf("an act has no room: %v", err)
+	}
+}
+
 // TestARemovedSandboxIsFoundByItsLastName renames a sandbox with a great log, whose catalogue entry is gone.
 func TestARemovedSandboxIsFoundByItsLastName(t *testing.T) {
 	s := greatLog(t, treetest.Budget(t, 3000, 100_000))

@@ -122,8 +122,12 @@ var lasting = map[string]bool{
 	events.SandboxRemoved: true, events.SandboxRolledBack: true,
 }
 
+// refusals are the types of events that the programs of a sandbox cause by trying what they may not.
+var refusals = map[string]bool{events.AccessRefused: true, events.NetworkRefused: true}
+
 // After writes an entry about the event e to the evidence log of its sandbox, after the operation, unless
-// Before has written it.
+// Before has written it. Errors: also errs.ErrNoSpace for a refusal, if only the part of the log is left that is
+// kept for operations.
 func (s *Store) After(e events.Event) error {
 	if e.Type == events.SandboxCreated || e.Type == events.CommandStarted { // Before has recorded it
 		return nil
@@ -131,6 +135,11 @@ func (s *Store) After(e events.Event) error {
 	l, err := s.logOf(e)
 	if l == nil || err != nil {
 		return err
+	}
+	if refusals[e.Type] {
+		if err := l.RoomForRefusal(); err != nil {
+			return err
+		}
 	}
 	data, err := dataOf(l, e)
 	if err != nil {

@@ -36,6 +36,10 @@ const reserve = 64 << 10
 // evidence log is full. Records of operations that have happened anyway may go beyond it.
 const maxLog = 1 << 30
 
+// keptPart is the part of an evidence log, one in so many of its bytes, that no record of a refusal uses, so that
+// refusals do not fill the log and operations on the sandbox stay possible.
+const keptPart = 16
+
 // A Log is the evidence log of one sandbox, a file in the sandbox's directory of evidence. It is safe for
 // concurrent use, by any number of processes.
 type Log struct {
@@ -69,6 +73,22 @@ func (l *Log) Room() error {
 	}
 	return errs.New("recording an act on "+l.sandbox, path, errs.ErrNoSpace, fmt.Sprintf("the record has reached its bound of %d bytes", l.most),
 		"snapfs evidence export "+l.sandbox+" -o "+l.sandbox+".evidence", "snapfs fork NAME   # the fork begins a record of its own")
+}
+
+// RoomForRefusal reports whether the evidence log has room for the record of a refusal, which the programs of the
+// sandbox can cause in any number. The last part of the log before its bound is kept for records of other
+// operations, such as a promotion. Cost: one system call. Errors: errs.ErrNoSpace.
+func (l *Log) RoomForRefusal() error {
+	path := filepath.Join(l.dir, LogName)
+	st, err := os.Stat(path)
+	if err != nil {
+		return errs.With("opening the record of "+l.sandbox, path, err)
+	}
+	if kept := l.most / keptPart; st.Size() >= l.most-kept {
+		return errs.New("recording a refusal to "+l.sandbox, path, errs.ErrNoSpace, fmt.Sprintf("the last %d bytes of the record are kept for other acts", kept),
+			"snapfs evidence export "+l.sandbox+" -o "+l.sandbox+".evidence", "snapfs fork NAME   # the fork begins a record of its own")
+	}
+	return nil
 }
 
 // Dir returns the path of the directory that contains the evidence log's file.

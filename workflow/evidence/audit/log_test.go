@@ -198,6 +198,32 @@ func TestALogAtItsBoundHasNoRoom(t *testing.T) {
 	}
 }
 
+// TestRefusalsLeaveRoomForActs fills a log with refusals as far as they may.
+func TestRefusalsLeaveRoomForActs(t *testing.T) {
+	l := newLog(t, treetest.Dir(t))
+	l.most = 32_000
+	n := 0
+	for ; l.RoomForRefusal() == nil && n < 1000; n++ {
+		if err := l.Append("refused", map[string]any{"i": n}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.RoomForRefusal(); !errors.Is(err, errs.ErrNoSpace) || n < 2 || n > 200 {
+		t.Fatalf("after %d refusals: %v", n, err)
+	}
+	for _, act := range []string{"promoting", "promoted", "undoing", "undone"} {
+		if err := l.Room(); err != nil {
+			t.Fatalf("%s: %v", act, err)
+		}
+		if err := l.Append(act, nil, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.RoomForRefusal(); !errors.Is(err, errs.ErrNoSpace) {
+		t.Errorf("a refusal uses the room of acts: %v", err)
+	}
+}
+
 // TestTheEndOfACommandFitsOnAFullDisk fills the disk after the start of a command is recorded.
 func TestTheEndOfACommandFitsOnAFullDisk(t *testing.T) {
 	treetest.NeedRoot(t)
