@@ -164,7 +164,7 @@ func TestAHostsKeyMakesThePositionOfALog(t *testing.T) {
 	}
 }
 
-// TestRefusalsDoNotFillALog has a log, sparse, of which only the part is left that is kept for operations.
+// TestRefusalsDoNotFillALog has a log, sparse, of which only the part is left that is reserved for operations.
 func TestRefusalsDoNotFillALog(t *testing.T) {
 	s := greatLog(t, 3)
 	if err := os.Truncate(filepath.Join(s.Log("s1").Dir(), audit.LogName), 1<<30-1<<20); err != nil {

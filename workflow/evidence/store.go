@@ -127,7 +127,7 @@ var refusals = map[string]bool{events.AccessRefused: true, events.NetworkRefused
 
 // After writes an entry about the event e to the evidence log of its sandbox, after the operation, unless
 // Before has written it. Errors: also errs.ErrNoSpace for a refusal, if only the part of the log is left that is
-// kept for operations.
+// reserved for operations.
 func (s *Store) After(e events.Event) error {
 	if e.Type == events.SandboxCreated || e.Type == events.CommandStarted { // Before has recorded it
 		return nil

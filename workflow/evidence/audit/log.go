@@ -36,9 +36,9 @@ const reserve = 64 << 10
 // evidence log is full. Records of operations that have happened anyway may go beyond it.
 const maxLog = 1 << 30
 
-// keptPart is the part of an evidence log, one in so many of its bytes, that no record of a refusal uses, so that
+// reservedPart is the part of an evidence log, one in so many of its bytes, that no record of a refusal uses, so that
 // refusals do not fill the log and operations on the sandbox stay possible.
-const keptPart = 16
+const reservedPart = 16
 
 // A Log is the evidence log of one sandbox, a file in the sandbox's directory of evidence. It is safe for
 // concurrent use, by any number of processes.
@@ -76,7 +76,7 @@ func (l *Log) Room() error {
 }
 
 // RoomForRefusal reports whether the evidence log has room for the record of a refusal, which the programs of the
-// sandbox can cause in any number. The last part of the log before its bound is kept for records of other
+// sandbox can cause in any number. The last part of the log before its bound is reserved for records of other
 // operations, such as a promotion. Cost: one system call. Errors: errs.ErrNoSpace.
 func (l *Log) RoomForRefusal() error {
 	path := filepath.Join(l.dir, LogName)
@@ -84,8 +84,8 @@ func (l *Log) RoomForRefusal() error {
 	if err != nil {
 		return errs.With("opening the record of "+l.sandbox, path, err)
 	}
-	if kept := l.most / keptPart; st.Size() >= l.most-kept {
-		return errs.New("recording a refusal to "+l.sandbox, path, errs.ErrNoSpace, fmt.Sprintf("the last %d bytes of the record are kept for other acts", kept),
+	if reserved := l.most / reservedPart; st.Size() >= l.most-reserved {
+		return errs.New("recording a refusal to "+l.sandbox, path, errs.ErrNoSpace, fmt.Sprintf("the last %d bytes of the record are reserved for other acts", reserved),
 			"snapfs evidence export "+l.sandbox+" -o "+l.sandbox+".evidence", "snapfs fork NAME   # the fork begins a record of its own")
 	}
 	return nil
