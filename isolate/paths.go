@@ -20,13 +20,8 @@ var linkers = [...]string{
 }
 
 const (
-	// executeABI is the version of the kernel's Landlock that is needed to limit which programs a container
-	// may execute (Spec.Execute): the first with the right to rename between directories, which an older one
-	// always denies.
-	executeABI = 2
-	// writeABI is the version of the kernel's Landlock that is needed to limit which paths a container may
-	// write (Spec.Writable): the first with the right to truncate.
-	writeABI = 3
+	executeABI = 2 // the version of Landlock that Spec.Execute needs: an older one always denies renames between directories
+	writeABI   = 3 // the version of Landlock that Spec.Writable needs: an older one has no right to truncate
 
 	// writeFile are the Landlock rights to write to a file, and writeBeneath those to change files of a
 	// directory.
@@ -53,7 +48,7 @@ func (b *builder) checkPaths() error {
 	}
 	return &errs.Error{
 		Op: "allowing paths", Kind: errs.ErrNotSupported,
-		Err:   fmt.Errorf("the lists of programs and writable paths require version %d of Landlock, and this kernel has %d", need, b.host.landlock),
+		Err:   fmt.Errorf("%w: the lists of programs and writable paths require version %d, and this kernel has %d", ErrOldLandlock, need, b.host.landlock),
 		Hints: []string{"snapfs doctor"},
 	}
 }

@@ -127,6 +127,22 @@ func TestWritablePathsDoNotHoldBelowTmp(t *testing.T) {
 	}
 }
 
+// TestAnOldLandlockIsNamed asks for each kind of list with versions of Landlock up to one that can enforce it.
+func TestAnOldLandlockIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		spec Spec
+		need int
+	}{{Spec{}, 0}, {Spec{Execute: []string{}}, executeABI}, {Spec{Writable: []string{}}, writeABI}} {
+		for has := range writeABI + 1 {
+			b := builder{spec: c.spec}
+			b.host.landlock = has
+			if err := b.checkPaths(); errors.Is(err, ErrOldLandlock) != (has < c.need) || errors.Is(err, errs.ErrNotSupported) != (has < c.need) {
+				t.Errorf("version %d of Landlock, %d is needed: %v", has, c.need, err)
+			}
+		}
+	}
+}
+
 // A directory above a read-only path stays where it is: if it could be moved, another could take its place.
 func TestReadOnlyPathsStayInTheirPlace(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {

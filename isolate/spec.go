@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -8,6 +9,10 @@ import (
 
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
+
+// ErrOldLandlock is in the chain of the error of a container that does not start because the host's kernel has no
+// Landlock, or one too old for [Spec.Execute] or [Spec.Writable].
+var ErrOldLandlock = errors.New("the kernel's Landlock is missing or too old")
 
 // A Spec is the policy of a container: what its processes may see and do. It is a plain value; nothing
 // happens until [Prepare].

@@ -107,8 +107,8 @@ type trial struct {
 	small *trial
 	// rule, if set, adds the rule of the policy that the probe tries to break.
 	rule func(*catalog.Policy)
-	// landlock is set if the kernel's Landlock enforces the rule. Where the kernel lacks it, no sandbox with such
-	// a rule starts, so that it holds.
+	// landlock is set if the kernel's Landlock enforces the rule. Where Landlock is missing or too old for it, no
+	// sandbox with such a rule starts, so that it holds.
 	landlock bool
 	// about returns the probe's arguments, if they depend on the sandbox.
 	about subject
@@ -167,17 +167,24 @@ func (p *prover) try(ctx context.Context, t trial) prove.Report {
 		try = p.tryAlone
 	}
 	report, err := try(ctx, t)
-	switch {
-	case t.landlock && errors.Is(err, errs.ErrNotSupported):
-		report = prove.Report{Probe: t.probe, Tried: "start a sandbox with the rule", Happened: err.Error(), Held: true}
-	case err != nil:
-		report = prove.Untried(t.probe, t.args, err)
+	if err != nil {
+		report = t.notStarted(err)
 	}
 	if t.small != nil && err == nil && !report.Held && (report.Busy || strings.Contains(report.Happened, "the disk is slow")) {
 		return p.try(ctx, *t.small)
 	}
 	report.Tried += t.note
 	return report
+}
+
+// notStarted returns the report of the test t if its sandbox did not start because of err. The isolation held only
+// if this host cannot enforce the rule, and therefore starts no sandbox with it; after any other error nothing is
+// known.
+func (t *trial) notStarted(err error) prove.Report {
+	if t.landlock && errors.Is(err, isolate.ErrOldLandlock) {
+		return prove.Report{Probe: t.probe, Tried: "start a sandbox with the rule", Happened: "not enforceable here, so none starts: " + err.Error(), Held: true}
+	}
+	return prove.Untried(t.probe, t.args, err)
 }
 
 // tryAlone runs the probe of t, an attempt to break out, in a new sandbox of its own, with the limits or
