@@ -49,13 +49,24 @@ type Stat struct {
 }
 
 // changeResolution is the age from which on a file's change time is certainly earlier than that of any later
-// change, because the clocks of filesystems advance at least every hundredth of a second.
-const changeResolution = 50 * time.Millisecond
+// change, because the clocks of filesystems advance at least every hundredth of a second. coarseResolution is that age
+// on a filesystem that stores times in seconds, such as ext4 with inodes of 128 bytes.
+const (
+	changeResolution = 50 * time.Millisecond
+	coarseResolution = 2*time.Second + changeResolution
+)
 
 // Settled reports whether each change of the file after the instant at gets another change time than s has.
 // Then a later Stat with the same inode and change time means that the file is as it was. The attributes s were
-// read at that instant or later.
-func (s *Stat) Settled(at time.Time) bool { return at.Sub(s.CTime.Time()) > changeResolution }
+// read at that instant or later. A change time without nanoseconds is taken for one of a filesystem that stores
+// only seconds.
+func (s *Stat) Settled(at time.Time) bool {
+	age := changeResolution
+	if s.CTime.Nsec == 0 {
+		age = coarseResolution
+	}
+	return at.Sub(s.CTime.Time()) > age
+}
 
 // IsDir reports whether the file is a directory.
 func (s *Stat) IsDir() bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
