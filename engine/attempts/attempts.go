@@ -99,7 +99,7 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 			delete(l.secrets, path)
 		}
 	}
-	spec.Observe, spec.ObserveFiles, spec.ObservePrograms, spec.ObserveWrites = l.observe, files, files || tools, data
+	spec.Observe = &isolate.Observer{Files: files, Programs: files || tools, Writes: data, Call: l.observe}
 	return l, nil
 }
 
@@ -123,11 +123,11 @@ func resolved(paths []string) []string {
 // forbidden.
 func (l *Log) observe(o isolate.Observed) {
 	switch o.Act {
-	case isolate.Looks:
+	case isolate.ActLookup:
 		if hidden := l.hiddenAt(o.Path); hidden != "" {
 			l.add(Hidden, hidden, o)
 		}
-	case isolate.Executes:
+	case isolate.ActExec:
 		l.mu.Lock()
 		if len(l.programs) < maxPrograms {
 			l.programs[o.Path] = true
@@ -136,11 +136,11 @@ func (l *Log) observe(o isolate.Observed) {
 		if l.refused(o.Path) {
 			l.add(Program, o.Path, o)
 		}
-	case isolate.Writes:
+	case isolate.ActWrite:
 		if l.readOnlyRule(o.Path) != "" || !l.mayWrite(o.Path) {
 			l.add(Write, o.Path, o)
 		}
-	case isolate.Changes: // which only read-only paths forbid
+	case isolate.ActSetAttr: // which only read-only paths forbid
 		if l.readOnlyRule(o.Path) != "" {
 			l.add(Write, o.Path, o)
 		}
