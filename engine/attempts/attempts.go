@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -40,6 +41,24 @@ type Attempt struct {
 	By string `json:"by"`
 	// Times is the number of system calls.
 	Times int `json:"times"`
+}
+
+// Text returns the attempt as text for the user: what was tried, the path, and the process that tried first.
+func (t Attempt) Text() string {
+	text := t.Kind + ": " // of a kind that this program does not know
+	switch t.Kind {
+	case Hidden:
+		text = "looked for a hidden file: "
+	case Program:
+		text = "may not be executed: "
+	case Write:
+		text = "may not be written: "
+	}
+	text += pathlist.Printable(t.Path)
+	if t.By != "" {
+		text += " (by " + pathlist.Printable(t.By) + ")"
+	}
+	return text
 }
 
 // How many different failed attempts and executed programs a Log stores at most; further ones are not listed. The
@@ -200,7 +219,7 @@ func (l *Log) add(kind, what string, o isolate.Observed) {
 	if kind != Hidden {
 		if l.refusals[kind]++; l.refusals[kind] > maxAttempts {
 			if l.refusals[kind] == maxAttempts+1 {
-				l.announce(kind, "", map[string]string{Program: "further programs are refused and not listed", Write: "further writes are refused and not listed"}[kind])
+				l.announce(kind, "", "further "+kind+"s are refused and not listed")
 			}
 			return
 		}

@@ -109,3 +109,13 @@ func TestTheListIsBounded(t *testing.T) {
 		t.Error("nothing has attempts")
 	}
 }
+
+func TestAnAttemptOfAnyKindHasAText(t *testing.T) {
+	for kind, want := range map[string]string{
+		Hidden: "looked for a hidden file: /x (by sh)", Program: "may not be executed: /x (by sh)", Write: "may not be written: /x (by sh)", "other": "other: /x (by sh)",
+	} {
+		if got := (Attempt{Kind: kind, Path: "/x", By: "sh"}).Text(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
