@@ -54,8 +54,7 @@ func TestBothErasSeeTheTools(t *testing.T) {
 	}
 }
 
-// A tool that the policy refuses is not there, whatever its name: the list of names is whole. Who calls it all the
-// same is told which entry of the policy refuses it.
+// The client does not see a tool that the policy refuses; a call of it returns an error that names the entry.
 func TestRefusedToolsAreNotOffered(t *testing.T) {
 	for entry, want := range map[string]int{"sandbox_*": 0, "sandbox_race": len(toolNames) - 1, "other": len(toolNames)} {
 		url := newHTTPUnder(t, serve.Rules{Workspace: "/w", Policy: catalog.Policy{Tools: &catalog.Tools{MCP: []string{entry}}}})
