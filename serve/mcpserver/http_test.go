@@ -69,8 +69,10 @@ func TestRefusedToolsAreNotOffered(t *testing.T) {
 			t.Errorf("%s: %d tools, want %d: %v", entry, len(list.Tools), want, err)
 		}
 		_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandbox_race"})
-		if entry != "other" && (err == nil || !strings.Contains(err.Error(), `refuses it (tools.mcp "`+entry+`")`)) {
-			t.Errorf("%s: the client gets %v", entry, err)
+		for _, text := range []string{`refuses it (tools.mcp "` + entry + `")`, "the refusal was not recorded: the test has none", "hint: continue without this tool"} {
+			if entry != "other" && (err == nil || !strings.Contains(err.Error(), text)) {
+				t.Errorf("%s: the client gets %v, want %s", entry, err, text)
+			}
 		}
 	}
 }
