@@ -3,14 +3,17 @@
 package isolate
 
 import (
+	"context"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/poll"
 )
 
 // The kernel continues a process that SIGSTOP has stopped at every SIGCONT, also at one that the process has
-// ordered before: from a timer (timer_create(2)), or for news on an open file (F_SETSIG of fcntl(2)). So a freeze
-// without a cgroup freezer needs somebody who looks. Nothing else in the container sends a signal meanwhile.
+// ordered before: from a timer (timer_create(2)), or for news on an open file (F_SETSIG of fcntl(2)). A freeze by
+// signals must therefore look for processes that run again. Nothing else in the container sends a signal meanwhile.
 
 // stopAgain is how long a freeze of a container waits until it sends SIGSTOP once more to processes that have
 // not stopped, or have continued since.
@@ -24,31 +27,27 @@ const (
 )
 
 // guardStopped starts a goroutine that kills each process of the container that runs again although SIGSTOP has
-// stopped it. All processes have stopped, except those of asleep, which may be in the kernel still. The goroutine
-// ends when the container has ended, or when the caller calls end, which waits for it.
+// stopped it. asleep holds the pids in uninterruptible sleep; all other processes have stopped. The goroutine ends
+// when the container has ended, or when the caller calls end, which waits for it.
 func (c *Container) guardStopped(asleep map[int]int) (end func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
 	before := map[int]byte{}
 	for pid := range asleep {
 		before[pid] = 'D'
 	}
 	go func() {
 		defer close(done)
-		for wait := firstGuard; ; wait = min(2*wait, lastGuard) {
-			timer := time.NewTimer(wait)
-			select {
-			case <-quit:
-			case <-c.done:
-			case <-timer.C:
-				before = killContinued(c.pid, before)
-				continue
+		_ = poll.Until(ctx, firstGuard, lastGuard, func() (bool, error) { // an error: end was called
+			if c.ended() {
+				return true, nil
 			}
-			timer.Stop()
-			return
-		}
+			before = killContinued(c.pid, before)
+			return false, nil
+		})
 	}()
 	return func() {
-		close(quit)
+		cancel()
 		<-done
 	}
 }

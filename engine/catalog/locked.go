@@ -141,11 +141,15 @@ func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 	return &Locked{Record: r, c: c, dir: os.NewFile(uintptr(fd), c.Path(name))}, nil
 }
 
+// dropTimeout is how long [Catalog.Drop] waits for the sandbox's lock before it returns ErrBusy.
+const dropTimeout = 10 * time.Second
+
 // Drop removes the directory of a sandbox whose record cannot be read, and thereby frees the name. The trees
 // of the sandbox stay where the backends stored them, without a record that refers to them. It waits up to ten
-// seconds for the sandbox's lock, which a supervisor that is ending still holds. ErrBusy: the record can be
-// read once the lock is held, or another directory has the name by then, because another command has removed
-// the sandbox or made a new one; nothing is removed.
+// seconds (dropTimeout) for the sandbox's lock, which a supervisor that is ending still holds. Errors:
+// ErrBusy, also if the record can be read once the lock is held, or another directory has the name by then,
+// because another command has removed the sandbox or made a new one; ErrNotFound; ErrInterrupted. After any of
+// them the sandbox is unchanged.
 func (c *Catalog) Drop(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -159,12 +163,16 @@ func (c *Catalog) Drop(ctx context.Context, name string) error {
 	busy := func(why string) error {
 		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrBusy, Err: errors.New(why)}
 	}
-	within, cancel := context.WithTimeout(ctx, 10*time.Second)
+	within, cancel := context.WithTimeout(ctx, dropTimeout)
 	defer cancel()
 	// The file stays open meanwhile, so that the lock is that of the directory which had the name at first.
-	if poll.Until(within, time.Millisecond, 5*time.Millisecond, func() (bool, error) {
+	err = poll.Until(within, time.Millisecond, 5*time.Millisecond, func() (bool, error) {
 		return syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
-	}) != nil {
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
+	case err != nil:
 		return busy("another snapfs command is using the sandbox")
 	}
 	_, err = c.Get(name)

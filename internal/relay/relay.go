@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/internal/stdio"
-	"golang.org/x/sys/unix"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A Relay copies between the caller's standard streams and the pipes that a command in a sandbox gets
@@ -86,7 +86,7 @@ func OpenFiles(out, err *os.File) (_ *Relay, failed error) {
 		}
 		o := r.outputs[len(r.outputs)-1]
 		o.ended = make(chan struct{})
-		if o.to, failed = duplicate(f); failed != nil {
+		if o.to, failed = vfs.Duplicate(f); failed != nil {
 			break
 		}
 	}
@@ -98,14 +98,6 @@ func OpenFiles(out, err *os.File) (_ *Relay, failed error) {
 		r = &Relay{}
 	}
 	return r, failed
-}
-
-func duplicate(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 func (r *Relay) relayInput(kind kind) error {

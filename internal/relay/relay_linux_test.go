@@ -4,14 +4,14 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 func reopenAs(t *testing.T, f *os.File) *os.File {
 	t.Helper()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	copied, err := vfs.Duplicate(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return os.NewFile(uintptr(fd), f.Name())
+	return copied
 }

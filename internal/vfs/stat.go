@@ -56,9 +56,8 @@ const (
 	coarseResolution = 2*time.Second + changeResolution
 )
 
-// Settled reports whether each change of the file after the instant at gets another change time than s has.
-// Then a later Stat with the same inode and change time means that the file is as it was. The attributes s were
-// read at that instant or later. A change time without nanoseconds is taken for one of a filesystem that stores
+// Settled reports whether s, read at the instant at or later, proves that the file is unchanged while its inode
+// and change time stay the same. A change time without nanoseconds is taken for one of a filesystem that stores
 // only seconds.
 func (s *Stat) Settled(at time.Time) bool {
 	age := changeResolution

@@ -47,9 +47,10 @@ type Log struct {
 	most         int64                             // maxLog, but in tests
 	mac          func(text []byte) ([]byte, error) // nil: no position is stored beside the log
 
-	mu    sync.Mutex
-	seen  position // up to where this process has verified the log
-	saved int64    // the size of the log in the stored position, 0 if there is none
+	mu     sync.Mutex
+	seen   position // up to where this process has verified the log
+	saved  int64    // the size of the log in the stored position, 0 if there is none
+	parsed int64    // the number of lines that this process has verified, for tests
 }
 
 // At returns the evidence log, in the directory dir, of the sandbox with this id, whether or not it exists.
@@ -122,7 +123,7 @@ func (l *Log) Create() error {
 // Append adds a record of the type kind, with data as its content, to the evidence log. With lasting, this
 // record and all before it are on stable storage afterwards. If a killed writer has left an incomplete last
 // line, a record of type [Torn] replaces it first. After an error the log is as it was. Append verifies the
-// log before it writes: each line from the last known position on, see [Log.Remember]. Without lasting it
+// log before it writes: each line from the last known position on, see [Log.StorePosition]. Without lasting it
 // waits for stable storage once every 8 KiB, before it stores the next position. Errors: errs.ErrCorrupt;
 // errs.ErrNoSpace.
 func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
@@ -156,7 +157,9 @@ func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) e
 	go func() {
 		err := f.Sync()
 		if err == nil {
-			l.store(added)
+			l.mu.Lock()
+			l.storePosition(added)
+			l.mu.Unlock()
 		}
 		synced(errs.With("syncing the record of "+l.sandbox, f.Name(), errors.Join(err, f.Close())))
 	}()
@@ -195,7 +198,7 @@ func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error
 // until the record and all before it are on stable storage if the log has grown by at least unsynced bytes
 // since the last stored position, so that the next one can be stored: 0 means always.
 func (l *Log) append(f *os.File, kind string, data map[string]any, unsynced int64) error {
-	end, err := l.end(f)
+	end, err := l.verifyToEnd(f)
 	if err != nil {
 		return err
 	}
@@ -222,10 +225,10 @@ func (l *Log) append(f *os.File, kind string, data map[string]any, unsynced int6
 	}
 	l.mu.Lock()
 	l.seen = end.position
-	l.mu.Unlock()
 	if lasting {
-		l.store(end.position)
+		l.storePosition(end.position)
 	}
+	l.mu.Unlock()
 	return nil
 }
 
@@ -259,7 +262,7 @@ func (l *Log) Last() (r Record, err error) {
 		return r, err
 	}
 	defer vfs.Unlock(f)
-	end, err := l.end(f)
+	end, err := l.verifyToEnd(f)
 	return end.last, err
 }
 

@@ -34,21 +34,21 @@ type position struct {
 	Sandbox string `json:"sandbox"`
 }
 
-// Remember makes the evidence log store, in a file beside it, up to where it was verified, so that a process
+// StorePosition makes the evidence log store, in a file beside it, up to where it was verified, so that a process
 // that opens the log verifies only what follows. mac returns an authentication code for a text which only this
 // host can make; a file with another code is not believed. If mac returns an error, the whole log is verified.
 // The records before a stored position are on stable storage, so that no power failure takes them: a log that
 // does not contain the position was cut or rewritten, and nothing is added to it.
-func (l *Log) Remember(mac func(text []byte) ([]byte, error)) *Log {
+func (l *Log) StorePosition(mac func(text []byte) ([]byte, error)) *Log {
 	l.mac = mac
 	return l
 }
 
-// end verifies the open file f of the evidence log from the last known position on, and returns where the
+// verifyToEnd verifies the open file f of the evidence log from the last known position on, and returns where the
 // next record belongs. The position is the one that this process has reached, else the one that another
 // process has stored. Cost: it reads what was added since, some 8 KiB, or the whole log if there is no
 // position. Errors: errs.ErrCorrupt, also if the log does not contain the position.
-func (l *Log) end(f *os.File) (end logEnd, err error) {
+func (l *Log) verifyToEnd(f *os.File) (end logEnd, err error) {
 	st, err := f.Stat()
 	if err != nil {
 		return end, errs.With("reading", f.Name(), err)
@@ -72,13 +72,15 @@ func (l *Log) end(f *os.File) (end logEnd, err error) {
 // verifyAll verifies every line of the open file f of the evidence log, and that the log contains the last
 // known position. Errors: errs.ErrCorrupt.
 func (l *Log) verifyAll(f *os.File) error {
-	if _, err := l.end(f); err != nil {
+	if _, err := l.verifyToEnd(f); err != nil {
 		return err
 	}
 	st, err := f.Stat()
 	if err != nil {
 		return errs.With("reading", f.Name(), err)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	_, _, err = l.verify(f, st.Size(), position{})
 	return err
 }
@@ -93,7 +95,7 @@ func (l *Log) rewritten(f *os.File, p position) error {
 
 // verify reads the first size bytes of f, the open file of the evidence log, from the position from on, and
 // checks that each line is a record of this sandbox and follows the line before. It returns the end of the
-// log; fits is false if the log does not contain the position.
+// log; fits is false if the log does not contain the position. The caller holds l.mu.
 func (l *Log) verify(f *os.File, size int64, from position) (end logEnd, fits bool, err error) {
 	end.position = position{Records: max(from.Records-1, 0), Size: from.Line, Last: FirstPrev, Sandbox: l.sandbox}
 	if from.Records > 0 && from.Size > size {
@@ -104,6 +106,7 @@ func (l *Log) verify(f *os.File, size int64, from position) (end logEnd, fits bo
 	lines.Split(wholeLine)
 	var s scanner
 	for fits = from.Records == 0; lines.Scan(); fits = true {
+		l.parsed++
 		line := lines.Bytes()
 		digest := Digest(line)
 		if !fits && (digest != from.Last || from.Line+int64(len(line))+1 != from.Size) {
@@ -184,12 +187,10 @@ func (l *Log) grownBy(size int64) int64 {
 	return size - l.saved
 }
 
-// store stores the position p, up to which the evidence log was verified, in the file beside the log if the
+// storePosition stores the position p, up to which the evidence log was verified, in the file beside the log if the
 // log has grown enough since. The log is on stable storage up to p, but the file itself needs no sync: one
-// that is incomplete or older costs the next process time, and nothing else, and so does an error.
-func (l *Log) store(p position) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// that is incomplete or older costs the next process time, and nothing else, and so does an error. The caller holds l.mu.
+func (l *Log) storePosition(p position) {
 	if l.mac == nil || p.Size-l.saved < positionEvery {
 		return
 	}
