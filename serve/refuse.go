@@ -47,7 +47,8 @@ func (s *Service) announceRefusal(ctx context.Context, tool, entry string, input
 			err = inside // the event may lack in the evidence of the sandbox
 		}
 	}
-	refused, listed := events.Event{Type: events.AccessRefused}, false
+	refused := events.Event{Type: events.AccessRefused}
+	var listed bool
 	if rec == nil {
 		refused.Data, listed = s.refused.Refused("mcp", tool, entry)
 	} else {
