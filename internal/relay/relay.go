@@ -123,6 +123,7 @@ func (r *Relay) relayOutput(kind kind, stream **os.File) error {
 	if err != nil {
 		return err
 	}
+	unix.SetNonblock(int(read.Fd()), true) //nolint:errcheck // otherwise a read waits where a process has emptied the pipe
 	o := &output{from: read, to: *stream, kind: kind, done: make(chan struct{})}
 	if kind == terminal {
 		o.screen = NewScreen(*stream)
