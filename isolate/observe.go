@@ -111,6 +111,7 @@ func (c *Container) observeProgram(root, pid int, path string) {
 // observeWrite reports to [Spec.Observe] the file in the container with this root that a process is about to write or
 // change, if the call can fail only because the file may not be written.
 func (c *Container) observeWrite(root int, call notifier.Call) {
+	call = call.Followed()
 	for _, own := range []string{"/dev/", "/proc/"} { // which processes write to all the time, and always may
 		if strings.HasPrefix(call.Path, own) {
 			return
