@@ -62,7 +62,7 @@ func (c *Container) isThere() bool {
 	return c.pidfd >= 0 && unix.PidfdSendSignal(c.pidfd, 0, nil, 0) == nil
 }
 
-// A receiver is what a signal is sent to: a process, or the group that it leads.
+// A receiver gets a signal: a process, or with group all processes of the group that it leads.
 type receiver struct {
 	process *Process
 	group   bool

@@ -12,10 +12,10 @@ import (
 // freeze would stay so.
 type Continues struct {
 	mu   sync.Mutex
-	kept map[Receiver]bool // nil while SIGCONT is sent at once
+	kept map[Receiver]bool // the receivers whose SIGCONT waits; nil while none does
 }
 
-// A Receiver is what a SIGCONT is sent to: a process, or the group that it leads. It is comparable.
+// A Receiver gets a SIGCONT: a process, or the group that it leads. It is comparable.
 type Receiver interface {
 	SendNow(syscall.Signal) error
 }
@@ -34,14 +34,14 @@ func (k *Continues) Send(sig syscall.Signal, to Receiver) error {
 	return to.SendNow(sig)
 }
 
-// Keep begins to keep SIGCONT back. One that Send has sent before has arrived.
+// Keep makes each SIGCONT wait from now on. One that Send has sent before has arrived.
 func (k *Continues) Keep() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kept = map[Receiver]bool{}
 }
 
-// Deliver sends what was kept back, and ends keeping it back.
+// Deliver sends each SIGCONT that waits, and lets Send send at once again.
 func (k *Continues) Deliver() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
