@@ -6,34 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
-
-// together calls f n times, at most atOnce calls at a time, to measure many operations at once. It returns
-// how long call i took as each[i], and the time from the first start to the last end as total.
-func together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i int) error) (each []time.Duration, total time.Duration, err error) {
-	each = make([]time.Duration, n)
-	errs := make([]error, n)
-	gate := make(chan struct{}, atOnce)
-	var wg sync.WaitGroup
-	began := time.Now()
-	for i := range n {
-		gate <- struct{}{}
-		wg.Go(func() {
-			began := time.Now()
-			errs[i] = f(ctx, i)
-			each[i] = time.Since(began)
-			<-gate
-		})
-	}
-	wg.Wait()
-	return each, time.Since(began), errors.Join(errs...)
-}
 
 // crowd is how many sandboxes or `snapfs run` processes are made at once when simultaneous operations are
 // measured.
@@ -97,7 +75,7 @@ func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.D
 // newCrowd makes n sandboxes of the tree dir, a hundred at a time, in this process. It returns the time of
 // each and the total time. round is a part of the sandboxes' names.
 func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir string, round, n int) ([]time.Duration, time.Duration, error) {
-	return together(ctx, n, crowd, func(ctx context.Context, i int) error {
+	return timing.Together(ctx, n, crowd, func(ctx context.Context, i int) error {
 		_, err := e.New(ctx, hostfs.Request{Name: fmt.Sprintf("crowd-%d-%d", round, i), Workspace: dir, Backend: s.Driver, Policy: policy()})
 		return err
 	})
@@ -114,7 +92,7 @@ func (l *lab) runCrowd(ctx context.Context, s setting, dir string) ([]time.Durat
 	if p.err != nil {
 		return nil, 0, p.err
 	}
-	return together(ctx, crowd, crowd, func(ctx context.Context, i int) error {
+	return timing.Together(ctx, crowd, crowd, func(ctx context.Context, i int) error {
 		_, err := list[i].Do(ctx)
 		return err
 	})
@@ -126,6 +104,6 @@ func removeNames(ctx context.Context, e *engine.Engine) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = together(ctx, len(names), 8, func(ctx context.Context, i int) error { return e.Remove(ctx, names[i]) })
+	_, _, err = timing.Together(ctx, len(names), 8, func(ctx context.Context, i int) error { return e.Remove(ctx, names[i]) })
 	return err
 }

@@ -17,9 +17,10 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 
-	"github.com/snapfs/snapfs/bench/depth"
 	"github.com/snapfs/snapfs/bench/machine"
 )
 
@@ -57,21 +58,30 @@ const kindAPI = "api"
 // tree, and among many sandboxes. [Run] has no such measurement.
 const kindGrowth = "growth"
 
+// kindDepth is the name, in Options.Only, of the checks of [Gate] on a sandbox with many snapshots and on a long
+// chain of forks. They take long, so that Gate measures them only if Only names them.
+const kindDepth = "depth"
+
 // Kinds returns the names of the kinds of measurement, such as "latency", which Options.Only selects.
 func Kinds() []string {
-	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindGrowth, depth.Role}
+	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindGrowth, kindDepth}
 }
 
 func (o Options) wants(kind string) bool {
-	if len(o.Only) == 0 {
-		return true
-	}
-	for _, k := range o.Only {
-		if k == kind {
-			return true
+	return len(o.Only) == 0 || slices.Contains(o.Only, kind)
+}
+
+// checkOnly returns an error if o.Only names a kind that is not measured: by [Gate] if gate is set, else by [Run].
+func (o Options) checkOnly(gate bool) error {
+	for _, kind := range o.Only {
+		switch judged := kind == kindGrowth || kind == kindDepth; {
+		case judged && !gate:
+			return fmt.Errorf("--only %s selects promises, which only --gate measures: add --gate", kind)
+		case gate && !judged:
+			return fmt.Errorf("--only %s selects no promise: leave out --gate, or choose %s or %s", kind, kindGrowth, kindDepth)
 		}
 	}
-	return false
+	return nil
 }
 
 // defaults returns the options of a measurement with the usual value for each field that is not set.
@@ -100,6 +110,9 @@ func (o Options) defaults() Options {
 // Run makes the measurements that o selects. After an error or an interrupt the report holds
 // the results up to then.
 func Run(ctx context.Context, o Options) (report *Report, err error) {
+	if err := o.checkOnly(false); err != nil {
+		return nil, err
+	}
 	o = o.defaults()
 	l, err := openLab(ctx, o)
 	if err != nil {
@@ -133,6 +146,9 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 // Gate measures every value about which a performance promise was made, and judges the promises. An error
 // means that measuring failed; a promise that does not hold is in the report.
 func Gate(ctx context.Context, o Options) (report *Report, err error) {
+	if err := o.checkOnly(true); err != nil {
+		return nil, err
+	}
 	o = o.defaults()
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the promises are about root's sandboxes too: run it with sudo")

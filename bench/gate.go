@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/snapfs/snapfs/bench/depth"
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 )
@@ -122,11 +120,14 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	topics := []func() []check{
 		r.startChecks, r.stateChecks, r.growthChecks, r.crowdChecks, r.insideChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.boundChecks,
 	}
-	switch {
-	case slices.Equal(l.Only, []string{kindGrowth}):
-		topics = topics[2:3]
-	case slices.Equal(l.Only, []string{depth.Role}):
-		topics = []func() []check{r.depthChecks}
+	if len(l.Only) > 0 {
+		topics = nil
+		if l.wants(kindGrowth) {
+			topics = append(topics, r.growthChecks)
+		}
+		if l.wants(kindDepth) {
+			topics = append(topics, r.depthChecks)
+		}
 	}
 	for _, topic := range topics {
 		for _, c := range topic() {
@@ -217,24 +218,3 @@ func (r *referee) many() timing.Plan {
 	}
 	return timing.Plan{Rounds: 60, Warm: 5, Budget: 10 * time.Second}
 }
-
-// medians times several operations in turns, in rounds as p says, and returns the median time of each, in the
-// order of subjects.
-func medians(ctx context.Context, p timing.Plan, subjects ...timing.Subject) ([]time.Duration, error) {
-	samples, err := timing.Interleave(ctx, p, subjects...)
-	if err != nil {
-		return nil, err
-	}
-	var list []time.Duration
-	for _, s := range samples {
-		if s.Err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Name, s.Err)
-		}
-		list = append(list, timing.Median(s.Took))
-	}
-	return list, nil
-}
-
-func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }
-
-func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }

@@ -93,6 +93,21 @@ func TestALineSaysVerdictNumbersAndNoise(t *testing.T) {
 	}
 }
 
+func TestAKindThatIsNotMeasuredIsAnError(t *testing.T) {
+	for _, kind := range []string{kindGrowth, kindDepth} {
+		if _, err := Run(t.Context(), Options{Only: []string{"latency", kind}}); err == nil || !strings.Contains(err.Error(), "--gate") {
+			t.Errorf("%s without --gate: %v", kind, err)
+		}
+		o := Options{Only: []string{kind}}
+		if err := o.checkOnly(true); err != nil {
+			t.Errorf("%s with --gate: %v", kind, err)
+		}
+	}
+	if _, err := Gate(t.Context(), Options{Only: []string{kindDepth, "latency"}}); err == nil || !strings.Contains(err.Error(), "latency") {
+		t.Errorf("latency with --gate: %v", err)
+	}
+}
+
 func TestOnlyWhatGrewIsLeftBehind(t *testing.T) {
 	before := census{mounts: 1, loops: 1, subvolumes: 5, files: 50}
 	for _, c := range []struct {

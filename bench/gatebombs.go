@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -31,16 +32,16 @@ func (r *referee) amidBombs(ctx context.Context) (float64, string, error) {
 	p := r.at(r.overlay, dir)
 	defer p.close()
 	run := p.timed("run", "run", "--", "true")
-	quiet, err := medians(ctx, r.many(), run)
+	quiet, err := timing.Medians(ctx, r.many(), run)
 	if err = errors.Join(err, p.err); err != nil {
 		return 0, "", err
 	}
 	end := r.light(ctx, dir)
-	amid, err := medians(ctx, r.many(), run)
+	amid, err := timing.Medians(ctx, r.many(), run)
 	if err = errors.Join(err, end()); err != nil {
 		return 0, "", err
 	}
-	return ratio(amid[0], quiet[0]), fmt.Sprintf("beside them %s, alone %s", ms(amid[0]), ms(quiet[0])), nil
+	return timing.Ratio(amid[0], quiet[0]), fmt.Sprintf("beside them %s, alone %s", timing.Ms(amid[0]), timing.Ms(quiet[0])), nil
 }
 
 // light starts four sandboxes of the tree dir: a fork bomb, a memory hog, a disk writer and a busy loop. It

@@ -53,7 +53,7 @@ func (r *referee) hundred(s *setting) measure {
 		}
 		each, total, err := r.newCrowd(ctx, r.e, *s, dir, 0, crowd)
 		sum := timing.Summarise(each)
-		return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
+		return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", timing.Ms(sum.P50), timing.Ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 	}
 }
 
@@ -71,9 +71,9 @@ func (r *referee) hundredProcesses(ctx context.Context) (float64, string, error)
 	if p.err != nil {
 		return 0, "", p.err
 	}
-	each, total, err := together(ctx, crowd, crowd, func(ctx context.Context, i int) error { _, err := list[i].Do(ctx); return err })
+	each, total, err := timing.Together(ctx, crowd, crowd, func(ctx context.Context, i int) error { _, err := list[i].Do(ctx); return err })
 	sum := timing.Summarise(each)
-	return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
+	return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", timing.Ms(sum.P50), timing.Ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 }
 
 // thousand returns the measuring function of a check: it makes a thousand sandboxes in the setting s and
@@ -120,6 +120,6 @@ func (r *referee) rounds(s *setting) measure {
 			}
 		}
 		first, last := timing.Median(took[:n/10]), timing.Median(took[n-n/10:])
-		return ratio(last, first), fmt.Sprintf("first %s, last %s", ms(first), ms(last)), nil
+		return timing.Ratio(last, first), fmt.Sprintf("first %s, last %s", timing.Ms(first), timing.Ms(last)), nil
 	}
 }

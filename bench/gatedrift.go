@@ -39,7 +39,7 @@ func (r *referee) drifts(s *setting, asRatio bool) measure {
 		})}
 		pace := r.many()
 		pace.Rounds = min(pace.Rounds, 15)
-		m, err := medians(ctx, pace, drift, p.other("find", "find", p.dir, "-cnewer", reference))
+		m, err := timing.Medians(ctx, pace, drift, p.other("find", "find", p.dir, "-cnewer", reference))
 		if err == nil && found == 0 {
 			err = errors.New("no drift was found where a file was changed")
 		}
@@ -48,9 +48,9 @@ func (r *referee) drifts(s *setting, asRatio bool) measure {
 		}
 		value := float64(m[0]) / float64(time.Millisecond)
 		if asRatio {
-			value = ratio(m[0], m[1])
+			value = timing.Ratio(m[0], m[1])
 		}
-		return value, fmt.Sprintf("drift %s, find %s, %d files", ms(m[0]), ms(m[1]), files), nil
+		return value, fmt.Sprintf("drift %s, find %s, %d files", timing.Ms(m[0]), timing.Ms(m[1]), files), nil
 	})
 }
 

@@ -68,8 +68,8 @@ func (r *referee) growth(s setting) measure {
 				return 0, "", fmt.Errorf("%s: %w", few.Name, err)
 			}
 			least, most := slices.Min(few.Took), slices.Min(many.Took) // as in judge
-			worst = max(worst, ratio(most, least))
-			detail += fmt.Sprintf("%s %s and %s, ", few.Name, ms(most), ms(least))
+			worst = max(worst, timing.Ratio(most, least))
+			detail += fmt.Sprintf("%s %s and %s, ", few.Name, timing.Ms(most), timing.Ms(least))
 		}
 		return worst, fmt.Sprintf("%s%d and %d files", detail, r.largest(), smallest), nil
 	}
@@ -97,12 +97,12 @@ func (r *referee) among(ctx context.Context) (_ float64, _ string, err error) {
 	}
 	p := r.at(s, dir)
 	defer p.close()
-	m, err := medians(ctx, timing.Plan{Rounds: 10, Warm: 2}, p.timed("ls", "ls"), p.timed("gc", "gc"))
+	m, err := timing.Medians(ctx, timing.Plan{Rounds: 10, Warm: 2}, p.timed("ls", "ls"), p.timed("gc", "gc"))
 	if err = errors.Join(err, p.err); err != nil {
 		return 0, "", err
 	}
-	worst := max(ratio(m[0], 300*time.Millisecond), ratio(m[1], 2*time.Second))
-	return worst, fmt.Sprintf("ls %s, gc %s, %d sandboxes", ms(m[0]), ms(m[1]), n), nil
+	worst := max(timing.Ratio(m[0], 300*time.Millisecond), timing.Ratio(m[1], 2*time.Second))
+	return worst, fmt.Sprintf("ls %s, gc %s, %d sandboxes", timing.Ms(m[0]), timing.Ms(m[1]), n), nil
 }
 
 // depthChecks returns the checks of package depth, which [Gate] makes only where they are selected.

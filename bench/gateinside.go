@@ -41,7 +41,7 @@ func (r *referee) job(s *setting, j job) measure {
 		if err = errors.Join(err, bare.Err, in.Err); err != nil {
 			return 0, "", err
 		}
-		detail = fmt.Sprintf("inside %s, bare %s, %d pairs", ms(timing.Median(in.Took)), ms(timing.Median(bare.Took)), len(in.Took))
+		detail = fmt.Sprintf("inside %s, bare %s, %d pairs", timing.Ms(timing.Median(in.Took)), timing.Ms(timing.Median(bare.Took)), len(in.Took))
 		return timing.Pairs(in.Took, bare.Took), detail, nil
 	}
 }

@@ -47,15 +47,15 @@ func (r *referee) planToHash(s *setting) measure {
 		hash := timing.Subject{Name: "hash", Do: timing.Timing(func(context.Context) error { return hashThrice(p.dir, files) })}
 		pace := r.many()
 		pace.Rounds = min(pace.Rounds, 30)
-		m, err := medians(ctx, pace, plan, hash, p.timed("snapfs plan", "plan", name), p.timed("snapfs version", "version"))
+		m, err := timing.Medians(ctx, pace, plan, hash, p.timed("snapfs plan", "plan", name), p.timed("snapfs version", "version"))
 		if err == nil && steps < changedFiles {
 			err = fmt.Errorf("%d steps for %d changed files", steps, changedFiles)
 		}
 		if err != nil {
 			return 0, "", err
 		}
-		return ratio(m[0], m[1]), fmt.Sprintf("plan %s, read and hash thrice %s, %d files; as a whole process %s, of which a start of snapfs %s",
-			ms(m[0]), ms(m[1]), files, ms(m[2]), ms(m[3])), nil
+		return timing.Ratio(m[0], m[1]), fmt.Sprintf("plan %s, read and hash thrice %s, %d files; as a whole process %s, of which a start of snapfs %s",
+			timing.Ms(m[0]), timing.Ms(m[1]), files, timing.Ms(m[2]), timing.Ms(m[3])), nil
 	})
 }
 

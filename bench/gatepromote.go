@@ -62,8 +62,8 @@ func (r *referee) promoteToCopy(fs string) measure {
 			}
 		}
 		ours, copied := samples[0].Took, samples[1].Took
-		return ratio(timing.Median(ours), timing.Median(copied)), fmt.Sprintf("promote %s, copy %s; the least of each: %s, %s, %d files",
-			ms(timing.Median(ours)), ms(timing.Median(copied)), ms(slices.Min(ours)), ms(slices.Min(copied)), files), nil
+		return timing.Ratio(timing.Median(ours), timing.Median(copied)), fmt.Sprintf("promote %s, copy %s; the least of each: %s, %s, %d files",
+			timing.Ms(timing.Median(ours)), timing.Ms(timing.Median(copied)), timing.Ms(slices.Min(ours)), timing.Ms(slices.Min(copied)), files), nil
 	}
 }
 

@@ -51,13 +51,13 @@ func (r *referee) raceToBare(s *setting) measure {
 		}
 		const all = `for i in $(seq "$2"); do sh -c "$1" & done; wait`
 		n := strconv.Itoa(racing)
-		m, err := medians(ctx, pace,
+		m, err := timing.Medians(ctx, pace,
 			p.timed("race", "race", "-q", "-n", n, "--", "sh", "-c", script),
 			p.other("bare", "sh", "-c", all, "bare", script, n))
 		if err != nil {
 			return 0, "", err
 		}
-		return ratio(m[0], m[1]), fmt.Sprintf("race %s, bare %s", ms(m[0]), ms(m[1])), nil
+		return timing.Ratio(m[0], m[1]), fmt.Sprintf("race %s, bare %s", timing.Ms(m[0]), timing.Ms(m[1])), nil
 	})
 }
 
@@ -69,11 +69,11 @@ func (r *referee) makingToOne(s *setting) measure {
 		if err != nil {
 			return 0, "", err
 		}
-		m, err := medians(ctx, r.many(), r.making(s, dir, racing), r.making(s, dir, 1))
+		m, err := timing.Medians(ctx, r.many(), r.making(s, dir, racing), r.making(s, dir, 1))
 		if err != nil {
 			return 0, "", err
 		}
-		return ratio(m[0], m[1]), fmt.Sprintf("%d in %s, one in %s", racing, ms(m[0]), ms(m[1])), nil
+		return timing.Ratio(m[0], m[1]), fmt.Sprintf("%d in %s, one in %s", racing, timing.Ms(m[0]), timing.Ms(m[1])), nil
 	}
 }
 
@@ -105,7 +105,7 @@ func (p *processes) busy(ctx context.Context, work time.Duration) (string, error
 	loop := func(n int) string {
 		return fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); done", n)
 	}
-	m, err := medians(ctx, timing.Plan{Rounds: 3}, p.other("loop", "sh", "-c", loop(first)))
+	m, err := timing.Medians(ctx, timing.Plan{Rounds: 3}, p.other("loop", "sh", "-c", loop(first)))
 	if err = errors.Join(err, p.err); err != nil {
 		return "", err
 	}
@@ -114,13 +114,13 @@ func (p *processes) busy(ctx context.Context, work time.Duration) (string, error
 
 func (r *referee) raceToRun(s *setting) measure {
 	return r.inTree(s, func(ctx context.Context, p *processes) (float64, string, error) {
-		m, err := medians(ctx, r.many(),
+		m, err := timing.Medians(ctx, r.many(),
 			p.timed("race", "race", "-q", "-n", strconv.Itoa(racing), "--", "true"),
 			p.timed("one", "race", "-q", "-n", "1", "--", "true"),
 			p.timed("run", "run", "-q", "--", "true"))
 		if err != nil {
 			return 0, "", err
 		}
-		return ratio(m[0], m[2]), fmt.Sprintf("race of %d %s, of one %s, run %s", racing, ms(m[0]), ms(m[1]), ms(m[2])), nil
+		return timing.Ratio(m[0], m[2]), fmt.Sprintf("race of %d %s, of one %s, run %s", racing, timing.Ms(m[0]), timing.Ms(m[1]), timing.Ms(m[2])), nil
 	})
 }

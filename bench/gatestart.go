@@ -43,19 +43,19 @@ func (r *referee) version(ctx context.Context) (float64, string, error) {
 	}
 	p := r.at(r.overlay, r.dir)
 	defer p.close()
-	m, err := medians(ctx, r.many(), p.timed("snapfs version", "version"), p.other("empty", empty), p.other("true", "true"))
+	m, err := timing.Medians(ctx, r.many(), p.timed("snapfs version", "version"), p.other("empty", empty), p.other("true", "true"))
 	if err = errors.Join(err, p.err); err != nil {
 		return 0, "", err
 	}
-	return ratio(m[0], m[1]), fmt.Sprintf("snapfs version %s, empty Go program %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+	return timing.Ratio(m[0], m[1]), fmt.Sprintf("snapfs version %s, empty Go program %s, true %s", timing.Ms(m[0]), timing.Ms(m[1]), timing.Ms(m[2])), nil
 }
 
 func (r *referee) runToBwrap(ctx context.Context, p *processes) (float64, string, error) {
-	m, err := medians(ctx, r.many(), p.timed("run", "run", "--", "true"), p.other("bwrap", bwrap()...), p.other("true", "true"))
+	m, err := timing.Medians(ctx, r.many(), p.timed("run", "run", "--", "true"), p.other("bwrap", bwrap()...), p.other("true", "true"))
 	if err != nil {
 		return 0, "", err
 	}
-	return ratio(m[0], m[1]), fmt.Sprintf("snapfs run %s, bwrap %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+	return timing.Ratio(m[0], m[1]), fmt.Sprintf("snapfs run %s, bwrap %s, true %s", timing.Ms(m[0]), timing.Ms(m[1]), timing.Ms(m[2])), nil
 }
 
 // btrfsChanged measures `snapfs run` on btrfs relative to a bare snapshot of btrfs. Before each of them a
@@ -75,11 +75,11 @@ func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
 	defer off.close()
 	btrfs, overlay := on.timed("btrfs", "run", "--", "true"), off.timed("overlay", "run", "--", "true")
 	btrfs.Before = change
-	m, err := medians(ctx, r.many(), btrfs, overlay, bareSnapshot(dir, change))
+	m, err := timing.Medians(ctx, r.many(), btrfs, overlay, bareSnapshot(dir, change))
 	if err = errors.Join(err, on.err, off.err); err != nil {
 		return 0, "", err
 	}
-	return ratio(m[0]-m[1], m[2]), fmt.Sprintf("btrfs %s, overlay %s, snapshot ioctl %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+	return timing.Ratio(m[0]-m[1], m[2]), fmt.Sprintf("btrfs %s, overlay %s, snapshot ioctl %s", timing.Ms(m[0]), timing.Ms(m[1]), timing.Ms(m[2])), nil
 }
 
 // bareSnapshot returns the timed operation that makes a btrfs snapshot of dir by the ioctl
@@ -137,11 +137,11 @@ func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
 	}
 	p := r.many()
 	p.Rounds /= 2
-	m, err := medians(ctx, p, btrfs, overlay)
+	m, err := timing.Medians(ctx, p, btrfs, overlay)
 	if err = errors.Join(err, on.err, off.err); err != nil {
 		return 0, "", err
 	}
-	return ratio(m[0], m[1]), fmt.Sprintf("btrfs %s, overlay %s", ms(m[0]), ms(m[1])), nil
+	return timing.Ratio(m[0], m[1]), fmt.Sprintf("btrfs %s, overlay %s", timing.Ms(m[0]), timing.Ms(m[1])), nil
 }
 
 func (r *referee) bothTrees(ctx context.Context) (btrfs, overlay string, err error) {

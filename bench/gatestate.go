@@ -44,22 +44,22 @@ func (r *referee) execToFork(ctx context.Context, name string, p *processes) (fl
 		return 0, "", err
 	}
 	exec := timing.Subject{Name: "exec", Do: timing.Timing(func(ctx context.Context) error { return execTrue(ctx, r.e, name, p.dir) })}
-	m, err := medians(ctx, r.many(), exec, p.other("true", "/bin/true"))
+	m, err := timing.Medians(ctx, r.many(), exec, p.other("true", "/bin/true"))
 	if err != nil {
 		return 0, "", err
 	}
-	return ratio(m[0], m[1]), fmt.Sprintf("exec %s, fork and exec %s", ms(m[0]), ms(m[1])), nil
+	return timing.Ratio(m[0], m[1]), fmt.Sprintf("exec %s, fork and exec %s", timing.Ms(m[0]), timing.Ms(m[1])), nil
 }
 
 func (r *referee) execProcess(ctx context.Context, name string, p *processes) (float64, string, error) {
 	if err := startSleeper(ctx, r.e, name, p.dir); err != nil {
 		return 0, "", err
 	}
-	m, err := medians(ctx, r.many(), p.timed("snapfs exec", "exec", name, "--", "/bin/true"), p.timed("snapfs version", "version"), p.other("true", "/bin/true"))
+	m, err := timing.Medians(ctx, r.many(), p.timed("snapfs exec", "exec", name, "--", "/bin/true"), p.timed("snapfs version", "version"), p.other("true", "/bin/true"))
 	if err != nil {
 		return 0, "", err
 	}
-	return ratio(m[0], m[2]), fmt.Sprintf("snapfs exec %s, of which a start of snapfs %s; fork and exec %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+	return timing.Ratio(m[0], m[2]), fmt.Sprintf("snapfs exec %s, of which a start of snapfs %s; fork and exec %s", timing.Ms(m[0]), timing.Ms(m[1]), timing.Ms(m[2])), nil
 }
 
 // states returns the measuring function of a check: it times `snapfs snapshot` and `snapfs rollback` in
@@ -72,11 +72,11 @@ func (r *referee) states(which int) measure {
 		}
 		pace := r.many()
 		pace.Rounds = min(pace.Rounds, 30)
-		m, err := medians(ctx, pace, p.timed("snapshot", "snapshot", name), p.timed("rollback", "rollback", name), p.timed("version", "version"))
+		m, err := timing.Medians(ctx, pace, p.timed("snapshot", "snapshot", name), p.timed("rollback", "rollback", name), p.timed("version", "version"))
 		if err != nil {
 			return 0, "", err
 		}
-		detail := fmt.Sprintf("snapshot %s, rollback %s, of which a start of snapfs %s", ms(m[0]), ms(m[1]), ms(m[2]))
+		detail := fmt.Sprintf("snapshot %s, rollback %s, of which a start of snapfs %s", timing.Ms(m[0]), timing.Ms(m[1]), timing.Ms(m[2]))
 		return float64(m[which]) / float64(time.Millisecond), detail, nil
 	})
 }
@@ -101,13 +101,13 @@ func (r *referee) diffToWalk(s *setting) measure {
 		})}
 		pace := r.many()
 		pace.Rounds = min(pace.Rounds, 15)
-		m, err := medians(ctx, pace, diff, p.other("walk", "find", p.dir, "-printf", "%T@ %C@ %s\n"))
+		m, err := timing.Medians(ctx, pace, diff, p.other("walk", "find", p.dir, "-printf", "%T@ %C@ %s\n"))
 		if err == nil && found != changedFiles {
 			err = fmt.Errorf("%d changes found of %d", found, changedFiles)
 		}
 		if err != nil {
 			return 0, "", err
 		}
-		return ratio(m[0], m[1]), fmt.Sprintf("diff %s, find %s, %d files", ms(m[0]), ms(m[1]), files), nil
+		return timing.Ratio(m[0], m[1]), fmt.Sprintf("diff %s, find %s, %d files", timing.Ms(m[0]), timing.Ms(m[1]), files), nil
 	})
 }

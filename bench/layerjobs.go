@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/snapfs/snapfs/bench/copies"
 )
 
 // layerAmounts are the sizes of the timed jobs that compare the layers of snapfs, overlayfs and
@@ -63,7 +65,7 @@ const bigBelow = "big-below"
 
 // fill makes in dir the files that the jobs timed on each layer (such as overlayfs) read and change.
 func (a layerAmounts) fill(ctx context.Context, dir string) error {
-	err := errors.Join(amounts{repo: a.repo, packages: a.packages}.fill(ctx, dir), copyLibrary(ctx, dir))
+	err := errors.Join(amounts{repo: a.repo, packages: a.packages}.fill(ctx, dir), copies.Library(ctx, filepath.Join(dir, goroot)))
 	for name, files := range map[string]int{"x.tar": a.module, "eight.tar": a.eight} {
 		top := filepath.Join(dir, "packed")
 		err = errors.Join(err, os.Mkdir(top, 0o755))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/proc"
 )
 
 // A keeper that was stopped holds up nobody for good: whoever asks it something is told,
@@ -24,8 +23,7 @@ func aStoppedKeeper(t *testing.T, b *bench) {
 	if err := syscall.Kill(keeper.PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	for !proc.Stopped(keeper) {
-	}
+	b.awaitStopped(keeper)
 	asks := map[string]func(ctx context.Context) error{
 		"exec":  func(ctx context.Context) error { _, err := b.Supervise.Exec(ctx, "s", b.command("true")); return err },
 		"stats": func(ctx context.Context) error { _, err := b.Supervise.UsageOf(ctx, "s"); return err },

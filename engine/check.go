@@ -31,8 +31,9 @@ func (t *CheckedTree) Undamaged() bool {
 
 // Check verifies the data that backends store for a sandbox in which nothing runs: that each tree's fork,
 // base and snapshots exist and, if the backend can, all their content; and the originals of its changed files.
-// repair also repairs what [snapshot.Checker] can repair, and puts damaged originals aside. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's entry in the
-// catalogue is damaged, which Check leaves as it is.
+// repair also repairs what [snapshot.Checker] can repair, and puts damaged originals aside. Errors:
+// errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's entry in the catalogue is damaged, which Check leaves
+// as it is.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
 	h, err := e.Supervise.Hold(ctx, name, "checking")
 	if err != nil {
@@ -54,10 +55,10 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 	}
 	if t := treeOf(trees, h.Workspace); t != nil {
 		more, err := e.Baseline.Check(h.Record, repair)
+		t.Problems = append(t.Problems, more...)
 		if err != nil {
 			return trees, err
 		}
-		t.Problems = append(t.Problems, more...)
 		sound = sound && t.Undamaged()
 	}
 	if sound {

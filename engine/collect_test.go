@@ -13,34 +13,34 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A stocked backend says that its captures flush to disk, counts what is looked up, and notes of which snapshots
+// A preforking backend says that its captures flush to disk, counts what is looked up, and notes of which snapshots
 // it shall make forks in advance.
-type stocked struct {
+type preforking struct {
 	snapshot.Backend
 	*seen
 }
 
 type seen struct {
 	sync.Mutex
-	lookups int
-	stock   []snapshot.ID
+	lookups   int
+	preforked []snapshot.ID
 }
 
-func (s stocked) Facts() snapshot.Facts {
+func (s preforking) Facts() snapshot.Facts {
 	f := s.Backend.Facts()
 	f.Flushes = true
 	return f
 }
 
-func (s stocked) Lookup(ctx context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
+func (s preforking) Lookup(ctx context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
 	s.Lock()
 	s.lookups++
 	s.Unlock()
 	return s.Backend.Lookup(ctx, id)
 }
 
-func (s stocked) Prefork(_ context.Context, from snapshot.ID, _ int) error {
-	s.stock = append(s.stock, from)
+func (s preforking) Prefork(_ context.Context, from snapshot.ID, _ int) error {
+	s.preforked = append(s.preforked, from)
 	return &errs.Error{Op: "preforking", Kind: errs.ErrNotFound, Err: errors.New("another process has removed it")}
 }
 
@@ -56,7 +56,7 @@ func TestCollectionLooksUpOnlyTheNewestSnapshots(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return stocked{back, got}, nil
+			return preforking{back, got}, nil
 		}
 	}
 	var err error
@@ -78,9 +78,9 @@ func TestCollectionLooksUpOnlyTheNewestSnapshots(t *testing.T) {
 	if _, err := b.Collect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	slices.Sort(got.stock)
-	if !slices.Equal(got.stock, slices.Sorted(slices.Values(newest))) {
-		t.Errorf("forks in advance of %q, want of %q", got.stock, newest)
+	slices.Sort(got.preforked)
+	if !slices.Equal(got.preforked, slices.Sorted(slices.Values(newest))) {
+		t.Errorf("forks in advance of %q, want of %q", got.preforked, newest)
 	}
 	if got.lookups != len(rec.Trees) {
 		t.Errorf("%d snapshots looked up, want one of each of %d trees", got.lookups, len(rec.Trees))

@@ -91,43 +91,40 @@ func (e *Engine) collectLost(ctx context.Context, backends []snapshot.Backend, a
 	}
 	var failures []error
 	for i, b := range backends {
-		var n int
-		n, newest[i], err = removeLost(ctx, b, owned)
+		ids, forks, err := b.List(ctx)
+		if err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		if _, preforks := b.(snapshot.Preforker); preforks || b.Facts().Flushes {
+			newest[i] = owned.newestOfEachTree(ctx, b, ids)
+		}
+		n, err := removeLost(ctx, b, owned, ids, forks, newest[i])
 		c.Snapshots += n
 		failures = append(failures, err)
 	}
 	return newest, errors.Join(failures...)
 }
 
-// removeLost removes the snapshots and forks of one backend that no sandbox uses, and returns the number of
-// removed snapshots. If the backend flushes to disk to take a snapshot, removeLost leaves the newest base of
-// each tree, because the next command may use it. It returns the number of removed snapshots, and these newest
-// ones, also for a backend that can prefork. The caller holds the catalogue's exclusive lock.
-func removeLost(ctx context.Context, b snapshot.Backend, owned *ownership) (n int, newest []snapshot.ID, err error) {
-	ids, forks, err := b.List(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	_, preforks := b.(snapshot.Preforker)
-	flushes := b.Facts().Flushes
-	if flushes || preforks {
-		newest = owned.newestOfEachTree(ctx, b, ids)
-	}
-	if flushes {
+// removeLost removes those of the snapshots ids and the forks of one backend that no sandbox uses, and returns
+// the number of removed snapshots. If the backend flushes to disk to take a snapshot, removeLost leaves the
+// snapshots newest, because the next command may use them. The caller holds the catalogue's exclusive lock.
+func removeLost(ctx context.Context, b snapshot.Backend, owned *ownership, ids []snapshot.ID, forks []snapshot.ForkID, newest []snapshot.ID) (int, error) {
+	if b.Facts().Flushes {
 		for _, id := range newest {
 			owned.used[id] = true
 		}
 	}
-	n, err = removeUnused(ctx, b, ids, owned)
+	n, err := removeUnused(ctx, b, ids, owned)
 	if err != nil {
-		return n, newest, err
+		return n, err
 	}
 	for _, id := range forks {
 		if !owned.owners[catalog.Owner(string(id))] {
 			err = errors.Join(err, b.RemoveFork(ctx, id))
 		}
 	}
-	return n, newest, err
+	return n, err
 }
 
 // removeUnused removes each of the snapshots ids that no sandbox uses now, if the sandbox that it was made
@@ -153,11 +150,11 @@ type ownership struct {
 	past   map[snapshot.ID]bool // earlier bases of sandboxes
 	owners map[string]bool      // the ids of all sandboxes, those in the trash included
 	// states are the snapshots that the records describe.
-	states map[snapshot.ID]state
+	states map[snapshot.ID]recordedSnapshot
 }
 
-// A state is what a sandbox's record says of a snapshot: of which tree, and from when.
-type state struct {
+// A recordedSnapshot is what a sandbox's record says of a snapshot: of which tree, and from when.
+type recordedSnapshot struct {
 	tree  string
 	taken time.Time
 }
@@ -165,7 +162,10 @@ type state struct {
 // owned reads the catalogue for an [ownership]. It takes records that have not changed since from all, an
 // earlier listing, which may be nil.
 func (e *Engine) owned(all *catalog.Listing) (*ownership, error) {
-	o := &ownership{map[snapshot.ID]bool{}, map[snapshot.ID]bool{}, map[string]bool{}, map[snapshot.ID]state{}}
+	o := &ownership{
+		used: map[snapshot.ID]bool{}, past: map[snapshot.ID]bool{},
+		owners: map[string]bool{}, states: map[snapshot.ID]recordedSnapshot{},
+	}
 	now := e.cat.ReadAll(all)
 	found, terrs := e.cat.Trash()
 	for _, d := range found {
@@ -187,12 +187,12 @@ func (o *ownership) add(r *catalog.Record) {
 		o.past[id] = true
 	}
 	for _, t := range r.Trees {
-		o.states[t.Base] = state{t.Path, t.Taken}
+		o.states[t.Base] = recordedSnapshot{t.Path, t.Taken}
 	}
 	for _, m := range r.Snapshots {
 		for i, id := range m.IDs {
 			if i < len(r.Trees) {
-				o.states[id] = state{r.Trees[i].Path, m.Taken}
+				o.states[id] = recordedSnapshot{r.Trees[i].Path, m.Taken}
 			}
 		}
 	}
@@ -222,7 +222,10 @@ func (o *ownership) newestOfEachTree(ctx context.Context, b snapshot.Backend, id
 	}
 	for _, known := range byTree {
 		slices.SortFunc(known, func(x, y snapshot.ID) int { return o.states[y].taken.Compare(o.states[x].taken) })
-		for i := 0; i < len(known) && !lookUp(known[i]); i++ { // the next one if it is half-made
+		for _, id := range known {
+			if lookUp(id) { // else it is half-made
+				break
+			}
 		}
 	}
 	var found []snapshot.ID

@@ -13,13 +13,13 @@ import (
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
-	"golang.org/x/sys/unix"
 )
 
 // A watchedContext measures how much processor time passes between two looks at whether it has
 // ended, and ends itself at the look with the number end; 0 is never.
 type watchedContext struct {
 	context.Context
+	t   testing.TB
 	end int
 
 	mu    sync.Mutex
@@ -33,11 +33,7 @@ type watchedContext struct {
 func (c *watchedContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var r unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-		return err
-	}
-	now := time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	now := treetest.ProcessorTime(c.t)
 	if gap := now - c.last; c.looks > 0 && gap > c.longest {
 		c.longest, c.stack = gap, debug.Stack()
 	}
@@ -79,7 +75,7 @@ func TestAPlanHeedsItsContext(t *testing.T) {
 			b.write(fmt.Sprintf("d%d/f%d", d, f), "real\n")
 		}
 	}
-	whole := &watchedContext{Context: t.Context()}
+	whole := &watchedContext{Context: t.Context(), t: t}
 	plan, err := b.Reconcile.PlanOf(whole, "many", reconcile.PlanOptions{})
 	if err != nil || len(plan.Conflicts) != dirs*files {
 		t.Fatalf("the plan has %d conflicts: %v", len(plan.Conflicts), err)
@@ -88,7 +84,7 @@ func TestAPlanHeedsItsContext(t *testing.T) {
 		t.Errorf("the plan did not look at its context for %v, until:\n%s", whole.longest, whole.stack)
 	}
 	for _, part := range []int{8, 4, 2} {
-		ended := &watchedContext{Context: t.Context(), end: whole.looks - whole.looks/part}
+		ended := &watchedContext{Context: t.Context(), t: t, end: whole.looks - whole.looks/part}
 		if _, err := b.Reconcile.PlanOf(ended, "many", reconcile.PlanOptions{}); !errors.Is(err, errs.ErrInterrupted) {
 			t.Errorf("a plan that was ended at its look %d of %d: %v", ended.end, whole.looks, err)
 		}

@@ -1,12 +1,15 @@
 package engine_test
 
 import (
+	"context"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -38,8 +41,7 @@ func TestAStoppedServerHoldsUpNobody(t *testing.T) {
 		if err := syscall.Kill(server.PID, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		for !proc.Stopped(server) {
-		}
+		b.awaitStopped(server)
 		if err := op.do(); err != nil {
 			t.Errorf("%s: %v", op.name, err)
 		}
@@ -48,6 +50,17 @@ func TestAStoppedServerHoldsUpNobody(t *testing.T) {
 		t.Error(err)
 	}
 	b.sound("a server stopped")
+}
+
+// awaitStopped waits until the process p, which was sent SIGSTOP, is stopped, for a minute at most.
+func (b *bench) awaitStopped(p proc.Process) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	stopped := func() (bool, error) { return proc.Stopped(p), nil }
+	if err := poll.Until(ctx, time.Millisecond, 20*time.Millisecond, stopped); err != nil {
+		b.t.Fatalf("process %d is not stopped: %v", p.PID, err)
+	}
 }
 
 // serverOf returns the process that serves the fork of the workspace of a running sandbox on fusecow, the only

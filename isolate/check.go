@@ -56,5 +56,8 @@ func (s Spec) checkRest() error {
 	if slices.Contains(s.Cgroups, nil) {
 		return mounts.Invalid("a cgroup is nil")
 	}
+	if err := s.Observe.check(); err != nil {
+		return err
+	}
 	return checkRlimits(s.Rlimits)
 }

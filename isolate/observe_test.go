@@ -20,7 +20,7 @@ type seen struct {
 func (s *seen) add(o Observed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := map[Act]*[]string{Looks: &s.files, Executes: &s.programs, Writes: &s.writes, Changes: &s.changes}[o.Act]
+	list := map[Act]*[]string{ActLookup: &s.files, ActExec: &s.programs, ActWrite: &s.writes, ActSetAttr: &s.changes}[o.Act]
 	*list = append(*list, o.Path)
 }
 
@@ -38,7 +38,7 @@ func TestFilesAndProgramsAreObserved(t *testing.T) {
 		}
 		treetest.NeedProgram(t, "python3")
 		var all seen
-		spec.Observe, spec.ObserveFiles, spec.ObservePrograms = all.add, true, true
+		spec.Observe = &Observer{Files: true, Programs: true, Call: all.add}
 		spec.NoExec = []string{"/usr/bin/id"}
 		container := open(t, spec)
 		long := "/tmp/" + strings.Repeat("x/", 1000) + "end"
@@ -68,7 +68,7 @@ func TestOnlyProgramsAreObserved(t *testing.T) {
 			treetest.Skip(t, "seccomp of Linux 5.19", "the kernel is older")
 		}
 		var all seen
-		spec.Observe, spec.ObservePrograms = all.add, true
+		spec.Observe = &Observer{Programs: true, Call: all.add}
 		container := open(t, spec)
 		sh(t, container, "cat /tmp/absent 2>/dev/null; /bin/true")
 		if _, program := all.has("", "/usr/bin/true"); !program {
@@ -90,7 +90,7 @@ func TestOnlyWritesAreObserved(t *testing.T) {
 		}
 		treetest.NeedProgram(t, "python3")
 		var all seen
-		spec.Observe, spec.ObservePrograms, spec.ObserveWrites = all.add, true, true
+		spec.Observe = &Observer{Programs: true, Writes: true, Call: all.add}
 		container := open(t, spec)
 		sh(t, container, `mkdir /home/d /home/d/e; echo x > /home/d/f; ln -s d /home/link; ln -s nowhere /home/dangling; mkfifo /home/fifo; cat /home/d/f >/dev/null`)
 		all.mu.Lock()

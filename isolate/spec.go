@@ -63,22 +63,35 @@ type Spec struct {
 	// MapIDs mounts trees that the kernel cannot id-map, with ids mapped by FUSE. Nil: such trees
 	// are errors.
 	MapIDs IDMapper
-	// Observe, if it is not nil, is called for each system call of the kinds below by which a process in the
-	// container acts on a file, before the kernel does it. It must return soon, since the process waits. A
-	// process may change what it asks for meanwhile: this is a report, and no wall. It requires seccomp(2) of
-	// Linux 5.19, takes some tens of microseconds a call of these kinds and nothing for others, and no process
-	// in the container can then observe others by the same means.
-	Observe func(Observed)
-	// ObserveFiles has the calls observed that open or look up a file, ObservePrograms those that execute a
-	// program, and ObserveWrites those that open a file for writing, or create, rename, remove or change a file.
-	ObserveFiles, ObservePrograms, ObserveWrites bool
+	// Observe, if it is not nil, observes system calls by which a process in the container acts on a file.
+	Observe *Observer
 	// BestEffort continues without a protection that this host cannot give, and reports it in
 	// [Container.Level]. Otherwise a missing protection is an error.
 	BestEffort bool
 }
 
-// An Observed is a system call by which a process in a container acts on a file. The function [Spec.Observe] gets
-// one for each such call.
+// An Observer observes system calls of some kinds, by which a process in a container acts on a file. It requires
+// seccomp(2) of Linux 5.19, takes some tens of microseconds a call of its kinds and nothing for others, and no process
+// in the container can then observe others by the same means.
+type Observer struct {
+	// Files is the kind of calls that open or look up a file, Programs the kind that executes a program, and Writes
+	// the kind that opens a file for writing, or creates, renames, removes or changes a file. At least one must be set.
+	Files, Programs, Writes bool
+	// Call is called for each such system call, before the kernel does it. It must return soon, since the process
+	// waits. A process may change what it asks for meanwhile: this is a report, and no wall.
+	Call func(Observed)
+}
+
+// check returns an error if nothing would be observed.
+func (o *Observer) check() error {
+	if o != nil && (o.Call == nil || !o.Files && !o.Programs && !o.Writes) {
+		return mounts.Invalid("the observer has no function, or no kind of system call to observe")
+	}
+	return nil
+}
+
+// An Observed is a system call by which a process in a container acts on a file. [Observer.Call] gets one for each
+// such call.
 type Observed struct {
 	// PID is the process on the host.
 	PID int
@@ -89,20 +102,20 @@ type Observed struct {
 	Path string
 }
 
-// An Act is what an observed system call does with a file, for [Spec.Observe].
+// An Act is what an observed system call does with a file, for an [Observer].
 type Act int
 
 // The acts of observed system calls.
 const (
-	// Looks is to open or look up a file, whether or not it exists.
-	Looks Act = iota
-	// Executes is to execute a program that exists, or the interpreter of a script.
-	Executes
-	// Writes is to open a file for writing, or to create, rename, truncate or remove one. It is observed if the
+	// ActLookup is to open or look up a file, whether or not it exists.
+	ActLookup Act = iota + 1
+	// ActExec is to execute a program that exists, or the interpreter of a script.
+	ActExec
+	// ActWrite is to open a file for writing, or to create, rename, truncate or remove one. It is observed if the
 	// file exists or could be created, so that the call fails only if the file may not be written.
-	Writes
-	// Changes is to change the mode, the owner or the times of a file that exists.
-	Changes
+	ActWrite
+	// ActSetAttr is to change the mode, the owner or the times of a file that exists.
+	ActSetAttr
 )
 
 // AlwaysWritable are the container's own directories, which its processes may always write to, even if

@@ -146,18 +146,36 @@ func TestFreezeStopsProcessesThatContinue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ended := make(chan struct{})
+		began, frozen, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(ended)
-			for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+			const often = 100 * time.Millisecond // then less often, so that the freeze can return
+			pause := time.Duration(0)
+			for start := time.Now(); ; {
 				_ = unix.Kill(p.HostPID(), unix.SIGCONT) // its process may have been killed
+				if pause == 0 && time.Since(start) > often {
+					pause = 5 * stopAgain
+				}
+				select {
+				case began <- struct{}{}:
+				case <-frozen:
+					return
+				case <-time.After(pause):
+				}
 			}
 		}()
+		<-began
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := container.Freeze(ctx); err != nil {
 			t.Error(err)
 		}
+		close(frozen)
 		<-ended
+		if err := poll.Until(ctx, time.Millisecond, 100*time.Millisecond, func() (bool, error) {
+			return !slices.ContainsFunc(descendants(container.pid), func(p stopped.Thread) bool { return !strings.ContainsRune("TtZX", rune(p.State)) }), nil
+		}); err != nil {
+			t.Errorf("%v: these still run: %v", err, descendants(container.pid))
+		}
 	})
 }

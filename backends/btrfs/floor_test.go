@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
 // BenchmarkKernelInALargeTree reports the processor time that the kernel alone takes to snapshot a subvolume, and to
@@ -47,13 +47,13 @@ func BenchmarkKernelInALargeTree(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					snapshot = append(snapshot, processor(b, func() error {
+					snapshot = append(snapshot, cost(b, func() error {
 						return btrfs.Snapshot(int(src.Fd()), int(dir.Fd()), "tree", false)
 					}))
 					for change := range changes {
 						write(b, copied+"/tree/"+name(change*round.apart), "changed")
 					}
-					*round.took = append(*round.took, processor(b, func() error { return vfs.SyncFS(int(dir.Fd())) }))
+					*round.took = append(*round.took, cost(b, func() error { return vfs.SyncFS(int(dir.Fd())) }))
 					dir.Close()
 				}
 			}
@@ -65,18 +65,11 @@ func BenchmarkKernelInALargeTree(b *testing.B) {
 	}
 }
 
-// processor returns the processor time that do takes in this process, the kernel's work for it included.
-func processor(b *testing.B, do func() error) time.Duration {
-	used := func() time.Duration {
-		var r unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-			b.Fatal(err)
-		}
-		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-	}
-	before := used()
+// cost returns the processor time that do takes in this process, the kernel's work for it included.
+func cost(b *testing.B, do func() error) time.Duration {
+	before := treetest.ProcessorTime(b)
 	if err := do(); err != nil {
 		b.Fatal(err)
 	}
-	return used() - before
+	return treetest.ProcessorTime(b) - before
 }

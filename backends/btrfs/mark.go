@@ -162,23 +162,11 @@ func (r dataDir) readText(path string, most int64) (string, error) {
 		return "", err
 	}
 	defer unix.Close(fd)
-	text := make([]byte, 0, min(most, 4096))
-	for {
-		n, err := unix.Pread(fd, text[len(text):cap(text)], int64(len(text)))
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return "", &os.PathError{Op: "read", Path: path, Err: err}
-		}
-		text = text[:len(text)+n]
-		if n == 0 || int64(len(text)) == most {
-			return string(text), nil
-		}
-		if len(text) == cap(text) {
-			text = append(make([]byte, 0, min(most, 4*int64(cap(text)))), text...)
-		}
+	text, err := vfs.ReadFD(fd, most)
+	if err != nil {
+		return "", &os.PathError{Op: "read", Path: path, Err: err}
 	}
+	return string(text), nil
 }
 
 func (b *Backend) path(kind, id, within string) string {

@@ -134,9 +134,22 @@ func requestReply(path string, q request) (*os.File, *reply, error) {
 // wake continues the server at the other end of p if a signal such as SIGSTOP has stopped it. A stopped server
 // answers nobody: this process would wait for it, and for its mounts, and obey no signal but SIGKILL. A server
 // that is frozen or traced stays so.
+//
+// The signal reaches no other process, even if the server ends meanwhile and its pid is used again: the server
+// alone holds the other end of p, so that an end of p which is open shows that the pid, and the descriptor of
+// the process that was opened before, are still the server's.
 func wake(p *fdsock.Conn) {
-	if server, err := p.Peer(); err == nil && proc.Stopped(server) {
-		_ = unix.Kill(server.PID, unix.SIGCONT) // of another user, who has to continue it
+	server, err := p.Peer()
+	if err != nil {
+		return
+	}
+	fd, err := unix.PidfdOpen(server.PID, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if !p.HungUp() && proc.Stopped(server) {
+		_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0) // an error: it belongs to another user
 	}
 }
 

@@ -49,12 +49,12 @@ func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 // the layers in use.
 func (b *backend) mergeLong(ctx context.Context, c *store.LiveLayers) error {
 	for _, chain := range c.Chains {
-		chain, long := b.store.Long(c, chain)
-		if !long {
+		chain, mustMerge := b.store.ShortenCached(c, chain)
+		if !mustMerge {
 			continue
 		}
 		err := b.compact(ctx, chain)
-		c.Merged(chain[0])
+		c.ForgetMerged(chain[0])
 		kind := errs.KindOfFile(err)
 		passed := errors.Is(kind, errs.ErrNotFound) || errors.Is(kind, errs.ErrBusy) // the chain was removed, or merged by another process
 		if err != nil && !passed {

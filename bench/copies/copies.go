@@ -1,5 +1,6 @@
-// Package copies multiplies the entry of a sandbox in the catalogue. So commands can be measured among
-// thousands of sandboxes without the hours that making these takes.
+// Package copies makes copies for package bench to measure with: of the entry of a sandbox in the catalogue, so that
+// commands are measured among thousands of sandboxes without the hours that making these takes, of a program, and
+// of Go's standard library.
 package copies
 
 import (

@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -67,7 +68,7 @@ func (l Lab) Checks(b Backend) (list []Check) {
 			c.many = 20
 		}
 		c.lab, c.backend = l, b
-		in := fmt.Sprintf(" on %s with %d %s, to with %d, in processor time", b.Name, c.many, c.of, c.few)
+		in := fmt.Sprintf(" on %s: processor time with %d %s relative to %d", b.Name, c.many, c.of, c.few)
 		list = append(list,
 			Check{"exec, diff and rollback, the one that grows most," + in, 2, 4, c.measure("exec", "diff", "rollback")},
 			Check{"`snapfs ls`" + in, 2, 10, c.measure("ls")},
@@ -100,21 +101,17 @@ func (c *chain) measure(names ...string) func(context.Context) (float64, string,
 				return 0, "", c.failed
 			}
 			few, many := got[0], got[1]
-			x := ratio(many.Tree, few.Tree)
+			x := timing.Ratio(many.Tree, few.Tree)
 			if name == "rollback" { // what it leaves running collects garbage, as gc does
-				x = ratio(many.CPU, few.CPU)
+				x = timing.Ratio(many.CPU, few.CPU)
 			}
 			worst = max(worst, x)
 			detail += fmt.Sprintf("%s %.2f × (%s to %s; %s to %s with what it leaves running; it ends in %s to %s), ", name, x,
-				ms(many.CPU), ms(few.CPU), ms(many.Tree), ms(few.Tree), ms(many.Wall), ms(few.Wall))
+				timing.Ms(many.CPU), timing.Ms(few.CPU), timing.Ms(many.Tree), timing.Ms(few.Tree), timing.Ms(many.Wall), timing.Ms(few.Wall))
 		}
 		return worst, detail + fmt.Sprintf("%d files", Files), nil
 	}
 }
-
-func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
-
-func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }
 
 // run makes both chains, each in a state directory of its own, measures all commands in turns, and removes both.
 func (c *chain) run(ctx context.Context) (err error) {

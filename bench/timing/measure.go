@@ -4,6 +4,9 @@ package timing
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
 	"time"
 )
 
@@ -83,4 +86,42 @@ func Interleave(ctx context.Context, p Plan, subjects ...Subject) ([]Sample, err
 		}
 	}
 	return samples, nil
+}
+
+// Medians times several operations in turns, in rounds as p says, and returns the median time of each, in the
+// order of subjects.
+func Medians(ctx context.Context, p Plan, subjects ...Subject) ([]time.Duration, error) {
+	samples, err := Interleave(ctx, p, subjects...)
+	if err != nil {
+		return nil, err
+	}
+	var list []time.Duration
+	for _, s := range samples {
+		if s.Err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name, s.Err)
+		}
+		list = append(list, Median(s.Took))
+	}
+	return list, nil
+}
+
+// Together calls f n times, at most atOnce calls at a time, to measure many operations at once. It returns
+// how long call i took as each[i], and the time from the first start to the last end as total.
+func Together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i int) error) (each []time.Duration, total time.Duration, err error) {
+	each = make([]time.Duration, n)
+	errs := make([]error, n)
+	gate := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	began := time.Now()
+	for i := range n {
+		gate <- struct{}{}
+		wg.Go(func() {
+			began := time.Now()
+			errs[i] = f(ctx, i)
+			each[i] = time.Since(began)
+			<-gate
+		})
+	}
+	wg.Wait()
+	return each, time.Since(began), errors.Join(errs...)
 }

@@ -61,3 +61,9 @@ func Short(d time.Duration) string {
 	}
 	return fmt.Sprintf("%.3g s", d.Seconds())
 }
+
+// Ms formats a time in milliseconds, so that the times of one sentence have one unit.
+func Ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }
+
+// Ratio returns how many times as long as b the time a is.
+func Ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }

@@ -59,13 +59,13 @@ func (a *app) removeAll(ctx context.Context, e *engine.Engine, anywhere, yes boo
 			return err
 		}
 	}
-	names, unread := e.Names(workspaces...) // one whose record is damaged does not keep the others
+	names, unreadErr := e.Names(workspaces...) // a damaged record must not stop the removal of the others
 	if len(names) > 0 && !yes && !a.ui.agrees("remove "+strings.Join(names, ", ")+"?", "end their processes and remove them", "remove nothing") {
 		a.ui.notice("removed nothing")
 		return nil
 	}
 	removed, err := removeEach(ctx, e, names)
-	return errors.Join(err, unread, a.ui.result(removed, func(w io.Writer) error {
+	return errors.Join(err, unreadErr, a.ui.result(removed, func(w io.Writer) error {
 		for _, name := range removed {
 			fmt.Fprintln(w, name)
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/hostfs"
-	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/evidence"
@@ -395,14 +394,7 @@ type runDocument struct {
 func (a *app) printAttempts(list []attempts.Attempt) {
 	var texts []string
 	for _, t := range list {
-		text := map[string]string{
-			attempts.Hidden: "looked for a hidden file: ", attempts.Program: "may not be executed: ", attempts.Write: "may not be written: ",
-		}[t.Kind]
-		text += pathlist.Printable(t.Path)
-		if t.By != "" {
-			text += " (by " + pathlist.Printable(t.By) + ")"
-		}
-		texts = append(texts, text)
+		texts = append(texts, t.Text())
 	}
 	a.ui.noticeSome(texts, "attempts")
 }

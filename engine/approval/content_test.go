@@ -143,7 +143,7 @@ func TestARepositoryOfAnyNameNeedsApproval(t *testing.T) {
 		[2]string{"mirror/HEAD", "x"}, [2]string{"mirror/objects", ""}, [2]string{"mirror/refs", ""}, [2]string{"mirror/Config", "x"},
 		[2]string{"a/linked/HEAD", "x"}, [2]string{"a/linked/commondir", "../x"}, [2]string{"half/HEAD", "x"}, [2]string{"half/objects", ""},
 	)
-	for path, held := range map[string]bool{
+	for path, needs := range map[string]bool{
 		"mirror/config": true, "mirror/Config": true, "mirror/hooks/post-receive": true, "mirror/hooks": true, "mirror/info/attributes": true,
 		"a/linked/commondir": true, "a/linked/config.worktree": true, "mirror/worktrees/x/config": true,
 		"mirror/objects/12/34": false, "mirror/refs/heads/x": false, "mirror/description": false, "config": false, "half/config": false,
@@ -153,8 +153,8 @@ func TestARepositoryOfAnyNameNeedsApproval(t *testing.T) {
 		chmod := diff.Change{Path: path, Kind: diff.Modified, What: diff.Mode, Old: change.New, New: &diff.Node{Mode: 0o755}}
 		for _, c := range []diff.Change{change, chmod} {
 			needed := approval.Allow{}.Check("/p", []diff.Change{c}, at)
-			if (needed != nil) != held || held && !strings.Contains(needed.String(), "git repository") {
-				t.Errorf("%s: %v, want held: %v", path, needed, held)
+			if (needed != nil) != needs || needs && !strings.Contains(needed.String(), "git repository") {
+				t.Errorf("%s: %v, want approval: %v", path, needed, needs)
 			}
 		}
 		touch := diff.Change{Path: path, Kind: diff.Modified, What: diff.Time, Old: change.New, New: change.New}

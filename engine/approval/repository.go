@@ -9,9 +9,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// commands are the names in a git repository of what makes git run programs, or look for its settings in
+// sensitive are the names in a git repository of what makes git run programs, or look for its settings in
 // another directory (gitrepository-layout(5)).
-var commands = []string{"config", "config.worktree", "commondir", "hooks", "info", "modules", "worktrees"}
+var sensitive = []string{"config", "config.worktree", "commondir", "hooks", "info", "modules", "worktrees"}
 
 // inRepository reports whether a change concerns the settings or hooks of a git repository that is called
 // neither .git nor NAME.git, which the list of names holds: a bare one, or one that lies outside of its work
@@ -22,7 +22,7 @@ func (c *Checker) inRepository(change *diff.Change) bool {
 	}
 	for dir, inside := ".", change.Path; ; {
 		first, rest, below := strings.Cut(inside, "/")
-		if slices.Contains(commands, fold(first)) && c.isRepository(dir) {
+		if slices.Contains(sensitive, fold(first)) && c.isRepository(dir) {
 			return true
 		}
 		if !below {

@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -40,6 +41,24 @@ type Attempt struct {
 	By string `json:"by"`
 	// Times is the number of system calls.
 	Times int `json:"times"`
+}
+
+// Text returns the attempt as text for the user: what was tried, the path, and the process that tried first.
+func (t Attempt) Text() string {
+	text := t.Kind + ": " // of a kind that this program does not know
+	switch t.Kind {
+	case Hidden:
+		text = "looked for a hidden file: "
+	case Program:
+		text = "may not be executed: "
+	case Write:
+		text = "may not be written: "
+	}
+	text += pathlist.Printable(t.Path)
+	if t.By != "" {
+		text += " (by " + pathlist.Printable(t.By) + ")"
+	}
+	return text
 }
 
 // How many different failed attempts and executed programs a Log stores at most; further ones are not listed. The
@@ -99,7 +118,7 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 			delete(l.secrets, path)
 		}
 	}
-	spec.Observe, spec.ObserveFiles, spec.ObservePrograms, spec.ObserveWrites = l.observe, files, files || tools, data
+	spec.Observe = &isolate.Observer{Files: files, Programs: files || tools, Writes: data, Call: l.observe}
 	return l, nil
 }
 
@@ -123,11 +142,11 @@ func resolved(paths []string) []string {
 // forbidden.
 func (l *Log) observe(o isolate.Observed) {
 	switch o.Act {
-	case isolate.Looks:
+	case isolate.ActLookup:
 		if hidden := l.hiddenAt(o.Path); hidden != "" {
 			l.add(Hidden, hidden, o)
 		}
-	case isolate.Executes:
+	case isolate.ActExec:
 		l.mu.Lock()
 		if len(l.programs) < maxPrograms {
 			l.programs[o.Path] = true
@@ -136,11 +155,11 @@ func (l *Log) observe(o isolate.Observed) {
 		if l.refused(o.Path) {
 			l.add(Program, o.Path, o)
 		}
-	case isolate.Writes:
+	case isolate.ActWrite:
 		if l.readOnlyRule(o.Path) != "" || !l.mayWrite(o.Path) {
 			l.add(Write, o.Path, o)
 		}
-	case isolate.Changes: // which only read-only paths forbid
+	case isolate.ActSetAttr: // which only read-only paths forbid
 		if l.readOnlyRule(o.Path) != "" {
 			l.add(Write, o.Path, o)
 		}
@@ -200,7 +219,7 @@ func (l *Log) add(kind, what string, o isolate.Observed) {
 	if kind != Hidden {
 		if l.refusals[kind]++; l.refusals[kind] > maxAttempts {
 			if l.refusals[kind] == maxAttempts+1 {
-				l.announce(kind, "", map[string]string{Program: "further programs are refused and not listed", Write: "further writes are refused and not listed"}[kind])
+				l.announce(kind, "", "further "+kind+"s are refused and not listed")
 			}
 			return
 		}

@@ -32,14 +32,14 @@ func TestHiddenFilesAndRefusedProgramsAreCounted(t *testing.T) {
 	}}
 	spec := isolate.Spec{Hide: []string{"/srv/key"}, NoExec: []string{"/usr/bin/id"}, Execute: []string{"/usr/bin/cat"}}
 	l, note := Attach(rec, &spec, nil)
-	if l == nil || note != nil || !spec.ObserveFiles || !spec.ObservePrograms || spec.ObserveWrites {
+	if l == nil || note != nil || !spec.Observe.Files || !spec.Observe.Programs || spec.Observe.Writes {
 		t.Fatalf("not observed: %v", note)
 	}
 	for _, path := range []string{"/srv/key", "/srv/key/below", "/srv/keys", "/root/.ssh/id_rsa", "/srv/key", "/root/.netrc", "/", "/root"} {
-		spec.Observe(isolate.Observed{PID: os.Getpid(), Path: path})
+		spec.Observe.Call(isolate.Observed{PID: os.Getpid(), Act: isolate.ActLookup, Path: path})
 	}
 	for _, path := range []string{"/usr/bin/cat", "/usr/bin/id", "/usr/bin/ls"} {
-		spec.Observe(isolate.Observed{Act: isolate.Executes, Path: path})
+		spec.Observe.Call(isolate.Observed{Act: isolate.ActExec, Path: path})
 	}
 	got := l.List()
 	for i := range got {
@@ -70,14 +70,14 @@ func TestWritesThatTheProfileForbidsAreCounted(t *testing.T) {
 	spec := isolate.Spec{Writable: []string{"/usr", "/absent"}, ReadOnly: []string{"/usr/lib", dir + "/link"}}
 	rec := &catalog.Record{Policy: catalog.Policy{Data: &catalog.Data{Writable: spec.Writable, ReadOnly: spec.ReadOnly}}}
 	l, note := Attach(rec, &spec, nil)
-	if l == nil || note != nil || spec.ObserveFiles || spec.ObservePrograms || !spec.ObserveWrites {
+	if l == nil || note != nil || spec.Observe.Files || spec.Observe.Programs || !spec.Observe.Writes {
 		t.Fatalf("not observed, or too much: %v", note)
 	}
 	for _, path := range []string{"/usr/x", "/usr/lib/x", "/tmp/x", "/srv/x", "/usr/lib/x", dir + "/x"} {
-		spec.Observe(isolate.Observed{Act: isolate.Writes, Path: path})
+		spec.Observe.Call(isolate.Observed{Act: isolate.ActWrite, Path: path})
 	}
 	for _, path := range []string{"/usr/x", "/usr/lib", "/srv/mode"} {
-		spec.Observe(isolate.Observed{Act: isolate.Changes, Path: path})
+		spec.Observe.Call(isolate.Observed{Act: isolate.ActSetAttr, Path: path})
 	}
 	want := []Attempt{{Write, "/usr/lib/x", "", 2}, {Write, "/srv/x", "", 1}, {Write, dir + "/x", "", 1}, {Write, "/usr/lib", "", 1}}
 	if d := cmp.Diff(want, l.List()); d != "" {
@@ -96,16 +96,26 @@ func TestTheListIsBounded(t *testing.T) {
 		at: map[string]int{}, programs: map[string]bool{}, secrets: map[string]bool{"/k": true, "/other": true},
 	}
 	for i := range 2 * maxAttempts {
-		l.observe(isolate.Observed{Path: "/k/" + strconv.Itoa(i)})
-		l.observe(isolate.Observed{Act: isolate.Executes, Path: "/d/" + strconv.Itoa(i)})
-		l.observe(isolate.Observed{Act: isolate.Writes, Path: "/r/" + strconv.Itoa(i)})
+		l.observe(isolate.Observed{Act: isolate.ActLookup, Path: "/k/" + strconv.Itoa(i)})
+		l.observe(isolate.Observed{Act: isolate.ActExec, Path: "/d/" + strconv.Itoa(i)})
+		l.observe(isolate.Observed{Act: isolate.ActWrite, Path: "/r/" + strconv.Itoa(i)})
 	}
-	l.observe(isolate.Observed{Path: "/other"}) // which nothing before it crowds out
+	l.observe(isolate.Observed{Act: isolate.ActLookup, Path: "/other"}) // which nothing before it crowds out
 	list := l.List()
 	if last := list[len(list)-1]; len(list) != 2*maxAttempts+2 || last.Path != "/other" || list[0].Times != 2*maxAttempts {
 		t.Errorf("%d attempts are listed, the last is %+v", len(list), last)
 	}
 	if (*Log)(nil).List() != nil || (*Log)(nil).Programs() != nil {
 		t.Error("nothing has attempts")
+	}
+}
+
+func TestAnAttemptOfAnyKindHasAText(t *testing.T) {
+	for kind, want := range map[string]string{
+		Hidden: "looked for a hidden file: /x (by sh)", Program: "may not be executed: /x (by sh)", Write: "may not be written: /x (by sh)", "other": "other: /x (by sh)",
+	} {
+		if got := (Attempt{Kind: kind, Path: "/x", By: "sh"}).Text(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

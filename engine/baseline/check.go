@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -17,8 +18,9 @@ import (
 // removed.
 const asideSuffix = ".damaged"
 
-// damaged returns err with the command that repairs a sandbox's records, if err says that one is damaged.
-func damaged(name string, err error) error {
+// withRepairHint returns err with the command that repairs a sandbox's records, if err says that one is
+// damaged.
+func withRepairHint(name string, err error) error {
 	if e := (*errs.Error)(nil); errors.As(err, &e) && errors.Is(err, errs.ErrCorrupt) {
 		e.Hints = []string{"snapfs doctor " + name + " --repair"}
 	}
@@ -27,66 +29,116 @@ func damaged(name string, err error) error {
 
 // Check looks for damage in what is stored of a sandbox's base: the originals of its changed files, the time
 // from which the real tree has them, and the stamps of promoted files. repair puts damaged files aside. The
-// originals in them are then not known, so that a change of the real tree there becomes a conflict. The
-// caller holds the sandbox's lock.
-func (bl *Recorder) Check(rec *catalog.Record, repair bool) (found []snapshot.Problem, err error) {
+// originals in them are then not known, so that a change of the real tree there becomes a conflict. A file
+// that cannot be read, or has the format of a newer snapfs, is no damage: it stays, and Check returns the
+// error beside the damage that it has found. The caller holds the sandbox's lock.
+func (bl *Recorder) Check(rec *catalog.Record, repair bool) ([]snapshot.Problem, error) {
+	var c checker
 	for _, n := range rec.Generations() {
-		err = errors.Join(err, checkDir(bl.BaseDir(rec.Name, n), repair, &found))
+		dir := bl.BaseDir(rec.Name, n)
+		c.checkWindow(dir)
+		if k := c.checkList(dir); k != nil {
+			c.checkTexts(k)
+		}
 	}
-	if _, serr := bl.Stamps(rec.Name); serr != nil {
-		path := filepath.Join(bl.cat.Path(rec.Name), stampsFile)
-		err = errors.Join(err, report(path, reason(serr), repair, &found))
+	_, err := bl.Stamps(rec.Name)
+	c.addProblem(filepath.Join(bl.cat.Path(rec.Name), stampsFile), err)
+	if repair {
+		for i := range c.found {
+			c.err = errors.Join(c.err, putAside(&c.found[i]))
+		}
 	}
-	return found, err
+	return c.found, c.err
 }
 
-// checkDir checks the directory dir with the originals of one base of a sandbox, as [Recorder.Check] does.
-func checkDir(dir string, repair bool, found *[]snapshot.Problem) error {
-	window := filepath.Join(dir, windowFile)
-	data, err := os.ReadFile(window)
-	exists := err == nil
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return report(window, err, repair, found)
+// A checker collects what a check of a sandbox's base finds: the damaged files, and the errors of files that
+// could not be checked.
+type checker struct {
+	found []snapshot.Problem
+	err   error
+}
+
+// addProblem adds the file at path, of which err is the error of reading it, to the damaged files if err is
+// [errs.ErrCorrupt], and another error to those of the check. A file that two entries name is added once.
+func (c *checker) addProblem(path string, err error) {
+	if !errors.Is(err, errs.ErrCorrupt) {
+		c.err = errors.Join(c.err, err)
+		return
 	}
-	_, stored, ok := parseWindow(data)
-	if exists && !ok {
-		err = report(window, errors.New("the file is damaged"), repair, found)
-		exists = false
-	} else if err = nil; exists && stored && !hasOriginals(dir) {
-		err = report(window, errors.New("the originals that were stored before are missing"), repair, found)
-		exists = false
+	known := func(p snapshot.Problem) bool { return p.Where == path }
+	if !slices.ContainsFunc(c.found, known) {
+		c.found = append(c.found, snapshot.Problem{Where: path, What: reason(err).Error()})
 	}
-	k, kerr := readDir(dir)
-	if kerr != nil {
-		name := baselineFile
-		if _, lerr := os.Lstat(filepath.Join(dir, name)); lerr != nil {
-			name = baselineJSON
-		}
-		err = errors.Join(err, report(filepath.Join(dir, name), reason(kerr), repair, found))
-		if repair && exists { // it says that the originals are stored
-			err = errors.Join(err, os.Rename(window, window+asideSuffix))
-		}
-		return err
+}
+
+// checkWindow checks the file in the directory dir of one base that says since when the real tree has the
+// originals.
+func (c *checker) checkWindow(dir string) {
+	path := filepath.Join(dir, windowFile)
+	const op = "reading the window of the baseline"
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
 	}
+	if err != nil {
+		c.addProblem(path, errs.With(op, path, err))
+		return
+	}
+	switch _, stored, ok := parseWindow(data); {
+	case !ok && isNewer(data, windowHead):
+		c.addProblem(path, errs.With(op, path, errNewer))
+	case !ok:
+		c.addProblem(path, errs.New(op, path, errs.ErrCorrupt, "the file is damaged"))
+	case stored && !hasOriginals(dir):
+		c.addProblem(path, errs.New(op, path, errs.ErrCorrupt, "the originals that were stored before are missing"))
+	}
+}
+
+// checkList checks the list of originals in the directory dir of one base, and returns what it lists, or nil
+// if it cannot be read.
+func (c *checker) checkList(dir string) *Baseline {
+	k, err := readDir(dir)
+	if err == nil {
+		return k
+	}
+	name := baselineFile
+	if _, lerr := os.Lstat(filepath.Join(dir, name)); errors.Is(lerr, fs.ErrNotExist) {
+		name = baselineJSON
+	}
+	c.addProblem(filepath.Join(dir, name), err)
+	return nil
+}
+
+// checkTexts checks the stored texts of the originals that k lists.
+func (c *checker) checkTexts(k *Baseline) {
 	for path := range k.Nodes {
 		e := k.Nodes[path]
 		for n := &e; n != nil; n = n.Base {
-			if n.Data != "" && damagedText(filepath.Join(dir, n.Data), n.Data) {
-				err = errors.Join(err, report(filepath.Join(dir, n.Data), errors.New("the stored original of "+path+" is damaged"), repair, found))
+			if n.Data == "" {
+				continue
 			}
+			const op = "reading an original"
+			at := filepath.Join(k.Dir, n.Data)
+			damaged, err := damagedText(at, n.Data)
+			if err != nil {
+				err = errs.With(op, at, err)
+			} else if damaged {
+				err = errs.New(op, at, errs.ErrCorrupt, "the stored original of "+path+" is damaged")
+			}
+			c.addProblem(at, err)
 		}
 	}
-	return err
 }
 
-// damagedText reports whether the file at path exists and its content has not the SHA-256 sum.
-func damagedText(path, sum string) bool {
+// damagedText reports whether the file at path exists and its content has not the SHA-256 sum. An error means
+// that it could not be read.
+func damagedText(path, sum string) (bool, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false
+		return false, nil
 	}
 	got := sha256.Sum256(data)
-	return err != nil || hex.EncodeToString(got[:]) != sum
+	return err == nil && hex.EncodeToString(got[:]) != sum, err
 }
 
 // reason returns what is wrong with a damaged file, of an error that also names the file.
@@ -97,21 +149,18 @@ func reason(err error) error {
 	return err
 }
 
-// report adds the damage of the file at path to found, and with repair puts the file aside. A file that two
-// entries name is reported once.
-func report(path string, what error, repair bool, found *[]snapshot.Problem) error {
-	for _, p := range *found {
-		if p.Where == path {
-			return nil
+// putAside renames the damaged file of p, and notes in p that this mended it. With a list of originals it
+// also renames the window beside it, which says that they are stored.
+func putAside(p *snapshot.Problem) error {
+	if name := filepath.Base(p.Where); name == baselineFile || name == baselineJSON {
+		window := filepath.Join(filepath.Dir(p.Where), windowFile)
+		if err := os.Rename(window, window+asideSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return errs.With("putting aside", window, err)
 		}
 	}
-	p := snapshot.Problem{Where: path, What: what.Error()}
-	if repair {
-		if err := os.Rename(path, path+asideSuffix); err != nil {
-			return errs.With("putting aside", path, err)
-		}
-		p.Mended = true
+	if err := os.Rename(p.Where, p.Where+asideSuffix); err != nil {
+		return errs.With("putting aside", p.Where, err)
 	}
-	*found = append(*found, p)
+	p.Mended = true
 	return nil
 }

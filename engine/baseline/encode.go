@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // The file of a baseline has one line per path between the lines formatHead and formatEnd. Every plan, diff
@@ -122,8 +123,21 @@ func (k *Baseline) decode(data []byte) error {
 	return nil
 }
 
+// errNewer means that a file of this package has the format of a newer snapfs.
+var errNewer = errs.New("", "", errs.ErrNotSupported, "unknown format version (written by a newer snapfs?)")
+
+// isNewer reports whether data, the content of a file of this package, begins as its known formats do, but
+// with another number of the format. head is the first line of a known format.
+func isNewer(data []byte, head string) bool {
+	name := head[:strings.LastIndexByte(head, ' ')+1]
+	line, _, whole := bytes.Cut(data, []byte{'\n'})
+	version, found := bytes.CutPrefix(line, []byte(name))
+	_, err := strconv.ParseUint(string(version), 10, 32)
+	return whole && found && err == nil && !bytes.HasPrefix(data, []byte(head))
+}
+
 // linesOf returns the lines of data, the content of a baseline's file, without the first and the last one. It
-// returns an error if the file is truncated or damaged.
+// returns an error if the file is truncated or damaged, and errNewer for the format of a newer snapfs.
 func linesOf(data []byte) (body string, err error) {
 	if body, ok := strings.CutPrefix(string(data), oldHead); ok {
 		if body, ok = strings.CutSuffix(body, oldEnd); !ok {
@@ -132,8 +146,11 @@ func linesOf(data []byte) (body string, err error) {
 		return body, nil
 	}
 	body, ok := strings.CutPrefix(string(data), formatHead)
-	if !ok {
-		return "", errors.New("unknown format version (written by a newer snapfs?)")
+	switch {
+	case !ok && isNewer(data, formatHead):
+		return "", errNewer
+	case !ok:
+		return "", errors.New("the file is damaged: its first line does not name a format")
 	}
 	const last = len(formatEnd) + 8 + 1 // bytes of the last line
 	if len(body) < last || !strings.HasSuffix(body, "\n") || !strings.HasPrefix(body[len(body)-last:], formatEnd) {

@@ -35,18 +35,20 @@ func (s StampsOf) In(tree string) map[string]promote.Stamp {
 const stampsFile = "applied.json"
 
 // Stamps reads the stamps of the files that promotions of a sandbox wrote: their inodes and change times
-// then. Without promotions the set is empty. Error: errs.ErrCorrupt.
+// then. Without promotions the set is empty. Errors: errs.ErrCorrupt, only if the content of the file is
+// damaged; errors of reading the file.
 func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 	known := StampsOf{}
 	data, err := os.ReadFile(filepath.Join(bl.cat.Path(name), stampsFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return known, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &known)
-	}
+	const op = "reading the promotion stamps of"
 	if err != nil {
-		return nil, damaged(name, &errs.Error{Op: "reading the promotion stamps of", Path: name, Kind: errs.ErrCorrupt, Err: err})
+		return nil, errs.With(op, name, err)
+	}
+	if err := json.Unmarshal(data, &known); err != nil {
+		return nil, withRepairHint(name, &errs.Error{Op: op, Path: name, Kind: errs.ErrCorrupt, Err: err})
 	}
 	return known, nil
 }

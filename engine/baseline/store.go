@@ -83,14 +83,15 @@ func (bl *Recorder) BaseDir(name string, refreshed int) string {
 }
 
 // Read returns the baseline of the sandbox's present base, the originals of the files it changed; an empty
-// one if nothing is stored. Error: errs.ErrCorrupt.
+// one if nothing is stored. Errors: errs.ErrCorrupt, only if the content of the file is damaged;
+// errs.ErrNotSupported for the format of a newer snapfs; errors of reading the file.
 func (bl *Recorder) Read(rec *catalog.Record) (*Baseline, error) {
 	k, err := readDir(bl.BaseDir(rec.Name, rec.Refreshed))
-	return k, damaged(rec.Name, err)
+	return k, withRepairHint(rec.Name, err)
 }
 
 // readDir reads the baseline, the originals of a sandbox's changed files, from its directory, in the present
-// or the older file format; an empty one if there is neither file.
+// or the older file format; an empty one if there is neither file. Errors: as [Recorder.Read].
 func readDir(dir string) (*Baseline, error) {
 	k := &Baseline{Dir: dir, Nodes: map[string]Entry{}}
 	data, err := os.ReadFile(filepath.Join(dir, baselineFile))
@@ -102,11 +103,15 @@ func readDir(dir string) (*Baseline, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, nil
 	}
-	if err == nil {
-		err = read(data)
-	}
 	if err != nil {
-		return nil, &errs.Error{Op: "reading the baseline", Path: dir, Kind: errs.ErrCorrupt, Err: err}
+		return nil, errs.With("reading the baseline", dir, err)
+	}
+	if err := read(data); err != nil {
+		kind := errs.ErrCorrupt
+		if errors.Is(err, errs.ErrNotSupported) {
+			kind = errs.ErrNotSupported
+		}
+		return nil, &errs.Error{Op: "reading the baseline", Path: dir, Kind: kind, Err: err}
 	}
 	return k, nil
 }
@@ -139,7 +144,7 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 	}
 	defer vfs.Unlock(lock)
 	k, err := readDir(dir)
-	if err = damaged(rec.Name, err); err == nil {
+	if err = withRepairHint(rec.Name, err); err == nil {
 		err = change(k)
 	}
 	if err != nil || !k.Changed {

@@ -312,9 +312,9 @@ func (c *Catalog) read(path, name string) (*Record, error) {
 }
 
 // readRecord reads the record of the sandbox called name from the file path in the directory dir, and the
-// attributes that the file had before. full is the file's path for errors, and how decodes it.
-func readRecord(dir int, path, full, name string, how decoder) (*Record, vfs.Stat, error) {
-	data, st, err := vfs.ReadRegular(dir, path, 0)
+// attributes that the file had before. full is the file's path for errors, and decode decodes it.
+func readRecord(dir int, path, full, name string, decode decoder) (*Record, vfs.Stat, error) {
+	data, st, err := vfs.ReadSmallAt(dir, path, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, st, &errs.Error{
 			Op: "looking for a sandbox", Path: name, Kind: errs.ErrNotFound,
@@ -324,7 +324,7 @@ func readRecord(dir int, path, full, name string, how decoder) (*Record, vfs.Sta
 	if err != nil {
 		return nil, st, fail("reading", full, err)
 	}
-	r, err := how(full, data)
+	r, err := decode(full, data)
 	return r, st, err
 }
 

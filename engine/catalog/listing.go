@@ -19,11 +19,11 @@ type Listing struct {
 	Records []*Record
 	// Failures has one error for each record that could not be read.
 	Failures []error
-	entries  map[string]listed // by name
+	entries  map[string]listedRecord // by name
 }
 
-// A listed is a record in a [Listing] with the inode and the change time of its file.
-type listed struct {
+// A listedRecord is a record in a [Listing] with the inode and the change time of its file.
+type listedRecord struct {
 	*Record
 	ino   uint64
 	ctime vfs.Timestamp
@@ -56,19 +56,19 @@ func (c *Catalog) ReadAll(before *Listing) *Listing {
 	if before == nil {
 		before = &Listing{}
 	}
-	how := decode
+	chosen := decode
 	if len(names) >= manyRecords {
-		how = decodeQuick
+		chosen = decodeQuick
 	}
-	found, failures := make([]listed, len(names)), make([]error, len(names))
+	found, failures := make([]listedRecord, len(names)), make([]error, len(names))
 	fd := int(dir.Fd())
 	vfs.Each(len(names), func(i int) {
-		found[i], failures[i] = before.entry(fd, top, names[i], how)
+		found[i], failures[i] = before.entry(fd, top, names[i], chosen)
 		if errors.Is(failures[i], errs.ErrNotFound) { // removed meanwhile
 			failures[i] = nil
 		}
 	})
-	l := &Listing{Records: make([]*Record, 0, len(names)), entries: make(map[string]listed, len(names))}
+	l := &Listing{Records: make([]*Record, 0, len(names)), entries: make(map[string]listedRecord, len(names))}
 	for i, e := range found {
 		if e.Record == nil {
 			continue
@@ -83,10 +83,10 @@ func (c *Catalog) ReadAll(before *Listing) *Listing {
 }
 
 // entry returns the record of the sandbox called name, whose directory is in the directory top, open as fd. It
-// is the record of the listing l if its file has not changed since. how decodes the others.
-func (l *Listing) entry(fd int, top, name string, how decoder) (listed, error) {
+// is the record of the listing l if its file has not changed since. decode decodes the others.
+func (l *Listing) entry(fd int, top, name string, decode decoder) (listedRecord, error) {
 	if err := CheckName(name); err != nil {
-		return listed{}, err
+		return listedRecord{}, err
 	}
 	path := name + "/" + record
 	if old, ok := l.entries[name]; ok {
@@ -96,12 +96,12 @@ func (l *Listing) entry(fd int, top, name string, how decoder) (listed, error) {
 		}
 	}
 	now := time.Now()
-	r, st, err := readRecord(fd, path, filepath.Join(top, path), name, how)
+	r, st, err := readRecord(fd, path, filepath.Join(top, path), name, decode)
 	if err != nil {
-		return listed{}, err
+		return listedRecord{}, err
 	}
 	r.Name = name // as in Get
-	return listed{r, st.Ino, st.CTime, st.Settled(now)}, nil
+	return listedRecord{r, st.Ino, st.CTime, st.Settled(now)}, nil
 }
 
 // A decoder returns the record with the JSON text data. path is that of its file, for errors.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -140,21 +141,28 @@ func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 	return &Locked{Record: r, c: c, dir: os.NewFile(uintptr(fd), c.Path(name))}, nil
 }
 
+// dropTimeout is how long [Catalog.Drop] waits for the sandbox's lock before it returns ErrBusy.
+const dropTimeout = 10 * time.Second
+
 // Drop removes the directory of a sandbox whose record cannot be read, and thereby frees the name. The trees
 // of the sandbox stay where the backends stored them, without a record that refers to them. It waits up to ten
-// seconds for the sandbox's lock, which a supervisor that is ending still holds.
+// seconds (dropTimeout) for the sandbox's lock, which a supervisor that is ending still holds. Errors:
+// ErrBusy, ErrInterrupted. After either of them the sandbox is unchanged.
 func (c *Catalog) Drop(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	lock := tryLock(c.Path(name))
-	for end := time.Now().Add(10 * time.Second); lock == nil && ctx.Err() == nil && time.Now().Before(end); lock = tryLock(c.Path(name)) {
-		if !c.Claimed(name) {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if lock == nil {
+	var lock *os.File
+	patient, cancel := context.WithTimeout(ctx, dropTimeout)
+	defer cancel()
+	_ = poll.Until(patient, time.Millisecond, 5*time.Millisecond, func() (bool, error) {
+		lock = tryLock(c.Path(name))
+		return lock != nil || !c.Claimed(name), nil
+	}) // an error only says that a context has ended
+	switch {
+	case lock == nil && ctx.Err() != nil:
+		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
+	case lock == nil:
 		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrBusy, Err: errors.New("another snapfs command is using the sandbox")}
 	}
 	defer lock.Close()

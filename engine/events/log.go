@@ -60,8 +60,16 @@ func New(state string, notice func(string), witness func() Witness) *Log {
 // other fields. The event survives the death of this process, not always that of the machine: the file is not
 // synced. Cost: seven system calls, more for the first event of a process.
 func (l *Log) Append(e Event) {
+	if err := l.TryAppend(e); err != nil {
+		l.complain.Do(func() { l.notice("an event was not written: " + err.Error()) })
+	}
+}
+
+// TryAppend adds an event to the stream as Append does. It returns an error if the event is not in the stream, or not
+// in the signed evidence log of the sandbox that it is about.
+func (l *Log) TryAppend(e Event) error {
 	if l == nil {
-		return
+		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,9 +77,7 @@ func (l *Log) Append(e Event) {
 	if l.witness != nil && !e.Unwitnessed {
 		err = errors.Join(err, l.witness().After(e))
 	}
-	if err != nil {
-		l.complain.Do(func() { l.notice("an event was not written: " + err.Error()) })
-	}
+	return err
 }
 
 // append adds an event to the newest file of the stream, which it locks meanwhile, and sets the event's

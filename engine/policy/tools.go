@@ -18,7 +18,7 @@ func toolsSection() Section {
 			{"allow", "list of programs", "", "The only programs that may be executed. A program or a script needs its interpreter in the list too, but not the dynamic linker. It requires Landlock (Linux 5.19)."},
 			{"deny", "list of programs", "", "Programs that may not be executed, also if allow has them."},
 			{"hook", "list of tools", "", "Tools of a coding agent, such as WebFetch or mcp__github__*, that snapfs hook refuses before they run. The agent must call the hook for them: snapfs agent install with --profile has it do so for every tool. The agent shows the reason, and each refusal is an event, also in the sandbox's evidence."},
-			{"mcp", "list of tools", "", "Tools of snapfs mcp, such as sandbox_race, that it does not offer. A call all the same gets an error with the reason, and is an event."},
+			{"mcp", "list of tools", "", "MCP tools that snapfs does not offer, such as sandbox_race. A call of one fails with the reason and is an event."},
 		},
 	}
 }

@@ -51,7 +51,7 @@ func more(bytes string) error {
 
 // serve starts a service: data://BYTES, see more; tcp://ADDRESS, which accepts connections; udp://ADDRESS,
 // which echoes; tls://ADDRESS, which replies only if the message contains the name "localhost";
-// gullible://ADDRESS, which replies to everything; web://ADDRESS, which answers each request of HTTP;
+// gullible://ADDRESS, which replies to everything; web://ADDRESS, which answers each HTTP request;
 // rules://ADDRESS, which refuses all of them but GET HTTPRulePath; budget://ADDRESS, which refuses all but the first.
 func serve(what string) error {
 	kind, address, _ := strings.Cut(what, "://")

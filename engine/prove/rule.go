@@ -3,10 +3,13 @@
 package prove
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -73,20 +76,20 @@ func planTokens(args []string) (attempt, error) {
 			case err == nil && status == 429 && n > 0:
 				return held("status 429 after %d tokens", ProofUsage)
 			default:
-				return untried("request %d: status %d, %v", n+1, status, err)
+				return untried("request %d: %s", n+1, answerText(status, err))
 			}
 		}
 		return untried("no request was refused")
 	}}, err
 }
 
-// planRequest plans a probe that sends a request of HTTP which no network rule allows to a server, args[0], of which
+// planRequest plans a probe that sends an HTTP request which no network rule allows to a server, args[0], of which
 // a rule allows GET and [HTTPRulePath].
 func planRequest(args []string, method, path string) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"send " + method + " " + path + " to " + args[0], func() outcome {
 		if status, err := statusOf(host, port, "GET", HTTPRulePath, ""); err != nil || status != 200 {
-			return untried("%s itself does not answer: status %d, %v", args[0], status, err)
+			return untried("%s itself does not answer: %s", args[0], answerText(status, err))
 		}
 		status, err := statusOf(host, port, method, path, "")
 		switch {
@@ -95,14 +98,14 @@ func planRequest(args []string, method, path string) (attempt, error) {
 		case err == nil && status == 403:
 			return held("status 403")
 		}
-		return untried("status %d, %v", status, err)
+		return untried("%s", answerText(status, err))
 	}}, err
 }
 
 // answerTime is how long a probe waits for the reply to a request that reaches a server or is refused with a status.
 const answerTime = 20 * time.Second
 
-// statusOf sends a request of HTTP, without TLS, to a server by the address that the sandbox's name server has for it,
+// statusOf sends an HTTP request, without TLS, to a server by the address that the sandbox's name server has for it,
 // and returns the status of the reply.
 func statusOf(host, port, method, path, body string) (int, error) {
 	to := net.JoinHostPort(host, port)
@@ -121,11 +124,26 @@ func statusOf(host, port, method, path, body string) (int, error) {
 	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, to, len(body), body); err != nil {
 		return 0, why(err)
 	}
-	var reply [512]byte
-	n, err := c.Read(reply[:])
-	fields := strings.Fields(string(reply[:n]))
+	return readStatus(c)
+}
+
+// readStatus reads the first line of an HTTP reply from r and returns the status in it.
+func readStatus(r io.Reader) (int, error) {
+	line, err := bufio.NewReader(io.LimitReader(r, 512)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, why(err)
+	}
+	fields := strings.Fields(line)
 	if len(fields) < 2 || !strings.HasPrefix(fields[0], "HTTP/1.") {
-		return 0, fmt.Errorf("no reply of HTTP: %w", err)
+		return 0, errors.New("the server sent no HTTP status line")
 	}
 	return strconv.Atoi(fields[1])
+}
+
+// answerText returns what statusOf returned as text for the user: the error, or the status.
+func answerText(status int, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("status %d", status)
 }

@@ -54,7 +54,7 @@ func (sv *Manager) DetachedOf(name string) ([]Detached, error) {
 // CopyOutput writes the stored output of the detached command id of a sandbox to w. With follow it also writes new
 // output, until the command or ctx ends.
 func (sv *Manager) CopyOutput(ctx context.Context, w io.Writer, name string, id int, follow bool) error {
-	return detached.Copy(ctx, w, filepath.Join(sv.cat.Path(name), detached.Dir), id, func() (bool, error) {
+	return detached.Copy(ctx, w, name, filepath.Join(sv.cat.Path(name), detached.Dir), id, func() (bool, error) {
 		all, err := sv.DetachedOf(name)
 		i := slices.IndexFunc(all, func(d Detached) bool { return d.ID == id })
 		return follow && i >= 0 && all[i].Running, err

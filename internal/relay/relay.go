@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/internal/stdio"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -86,7 +87,7 @@ func OpenFiles(out, err *os.File) (_ *Relay, failed error) {
 		}
 		o := r.outputs[len(r.outputs)-1]
 		o.ended = make(chan struct{})
-		if o.to, failed = duplicate(f); failed != nil {
+		if o.to, failed = vfs.Duplicate(f); failed != nil {
 			break
 		}
 	}
@@ -98,14 +99,6 @@ func OpenFiles(out, err *os.File) (_ *Relay, failed error) {
 		r = &Relay{}
 	}
 	return r, failed
-}
-
-func duplicate(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 func (r *Relay) relayInput(kind kind) error {

@@ -6,16 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
 func reopenAs(t *testing.T, f *os.File) *os.File {
 	t.Helper()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	copied, err := vfs.Duplicate(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return os.NewFile(uintptr(fd), f.Name())
+	return copied
 }
 
 // A process of the sandbox can read from the pipe of its output. The relay ends nevertheless, also if the bytes have gone

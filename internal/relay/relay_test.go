@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // pipes returns a pipe that closes with the test.
@@ -146,9 +148,7 @@ func TestOnlyFilesAreHandedOver(t *testing.T) {
 // A regular file that root has as an output is relayed where the sandbox ends with the command, because a sandbox has
 // other user ids and could not open it again. What does not fit in it is an error.
 func TestAFileOfRootIsRelayed(t *testing.T) {
-	if os.Geteuid() != 0 {
-		return // its sandboxes have its own id
-	}
+	treetest.NeedRoot(t) // the sandboxes of others have their own id
 	f, err := os.OpenFile(t.TempDir()+"/log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -192,9 +192,7 @@ func TestAFileOfRootIsRelayed(t *testing.T) {
 // What a command writes to a file of root is in the file at the end of the command, and what a process writes that the
 // command left follows, although the caller has closed the file.
 func TestAFileGoesOnForWhatTheCommandLeft(t *testing.T) {
-	if os.Geteuid() != 0 {
-		return // its sandboxes have its own id
-	}
+	treetest.NeedRoot(t) // the sandboxes of others have their own id
 	path := t.TempDir() + "/log"
 	f, err := os.Create(path)
 	if err != nil {
@@ -232,9 +230,7 @@ func TestAFileGoesOnForWhatTheCommandLeft(t *testing.T) {
 
 // Output to a full disk is reported as lost, and closes the pipe, also for what the command left.
 func TestAFullFileIsReportedAndClosed(t *testing.T) {
-	if os.Geteuid() != 0 {
-		return // as above
-	}
+	treetest.NeedRoot(t) // the sandboxes of others have their own id
 	f, err := os.Create(t.TempDir() + "/log")
 	if err != nil {
 		t.Fatal(err)

@@ -41,12 +41,10 @@ func Observe(f *os.File) (*Stream, error) {
 	major := unix.Major(st.Rdev)
 	s.again = kind == unix.S_IFIFO || kind == unix.S_IFCHR && (major == 4 || major >= 136 && major <= 143)
 	if kind == unix.S_IFSOCK {
-		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-		if err != nil {
+		if s.socket, err = vfs.Duplicate(f); err != nil {
 			place.Close()
-			return nil, os.NewSyscallError("fcntl", err)
+			return nil, err
 		}
-		s.socket = os.NewFile(uintptr(fd), f.Name())
 	}
 	return s, nil
 }

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -14,28 +15,46 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data := make([]byte, 0, 4096)
-	for {
-		if len(data) == cap(data) {
-			data = append(data, make([]byte, cap(data))...)[:len(data)]
-		}
-		n, err := unix.Read(int(f.Fd()), data[len(data):cap(data)])
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return nil, &os.PathError{Op: "read", Path: path, Err: err}
-		case n == 0:
-			return data, nil
-		default:
-			data = data[:len(data)+n]
-		}
+	data, err := ReadFD(int(f.Fd()), math.MaxInt64)
+	if err != nil {
+		return nil, &os.PathError{Op: "read", Path: path, Err: err}
 	}
+	return data, nil
 }
 
-// ReadRegular reads a small regular file in the directory dirfd, with the attributes that the file had before it
+// ReadFD returns the first most bytes of the open file fd, or all of a shorter one, wherever its offset is. The
+// caller names the file in the error, which is a unix.Errno. Cost: two system calls for less than 4 KiB.
+func ReadFD(fd int, most int64) ([]byte, error) {
+	data := make([]byte, 0, min(most, 4096))
+	for int64(len(data)) < most {
+		if len(data) == cap(data) {
+			data = append(make([]byte, 0, min(most, 4*int64(cap(data)))), data...)
+		}
+		n, err := pread(fd, data[len(data):cap(data)], int64(len(data)))
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			break
+		}
+		data = data[:len(data)+n]
+	}
+	return data, nil
+}
+
+// pread is pread(2), again after a signal.
+func pread(fd int, data []byte, offset int64) (int, error) {
+	n, err := unix.Pread(fd, data, offset)
+	for err == unix.EINTR {
+		n, err = unix.Pread(fd, data, offset)
+	}
+	return n, err
+}
+
+// ReadSmallAt reads a small regular file in the directory dirfd, with the attributes that the file had before it
 // was read. flags are added to those of openat(2). A file that grows meanwhile is read again. Errors:
 // *os.PathError. Cost: four system calls.
-func ReadRegular(dirfd int, path string, flags int) ([]byte, Stat, error) {
+func ReadSmallAt(dirfd int, path string, flags int) ([]byte, Stat, error) {
 	fd, err := unix.Openat(dirfd, path, unix.O_RDONLY|unix.O_CLOEXEC|flags, 0)
 	for err == unix.EINTR {
 		fd, err = unix.Openat(dirfd, path, unix.O_RDONLY|unix.O_CLOEXEC|flags, 0)
@@ -50,12 +69,11 @@ func ReadRegular(dirfd int, path string, flags int) ([]byte, Stat, error) {
 			return nil, st, err
 		}
 		data := make([]byte, st.Size+1)
-		n, err := unix.Pread(fd, data, 0)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
+		n, err := pread(fd, data, 0) // one call, since a regular file ends where a read is short
+		if err != nil {
 			return nil, st, &os.PathError{Op: "read", Path: path, Err: err}
-		case n < len(data): // else the file has grown meanwhile
+		}
+		if n < len(data) { // else the file has grown meanwhile
 			return data[:n], st, nil
 		}
 	}

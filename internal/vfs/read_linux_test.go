@@ -36,3 +36,21 @@ func TestFilesAreReadWhole(t *testing.T) {
 		t.Errorf("a directory: %v", err)
 	}
 }
+
+func TestAtMostTheFirstBytesAreRead(t *testing.T) {
+	t.Parallel()
+	f, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	text := strings.Repeat("0123456789", 2000)
+	if _, err := f.WriteString(text); err != nil { // the offset is at the end from then on
+		t.Fatal(err)
+	}
+	for _, most := range []int{0, 1, 4096, 4097, 19_999, 20_000, 1 << 20} {
+		if data, err := ReadFD(int(f.Fd()), int64(most)); err != nil || string(data) != text[:min(most, len(text))] {
+			t.Errorf("at most %d: %d bytes, %v", most, len(data), err)
+		}
+	}
+}

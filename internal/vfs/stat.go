@@ -52,9 +52,8 @@ type Stat struct {
 // change, because the clocks of filesystems advance at least every hundredth of a second.
 const changeResolution = 50 * time.Millisecond
 
-// Settled reports whether each change of the file after the instant at gets another change time than s has.
-// Then a later Stat with the same inode and change time means that the file is as it was. The attributes s were
-// read at that instant or later.
+// Settled reports whether s, read at the instant at or later, proves that the file is unchanged while its inode
+// and change time stay the same.
 func (s *Stat) Settled(at time.Time) bool { return at.Sub(s.CTime.Time()) > changeResolution }
 
 // IsDir reports whether the file is a directory.

@@ -78,7 +78,7 @@ func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File
 func (pl *Planner) layerByFUSE(ctx context.Context, target, path string, why error) (*os.File, error) {
 	key := layerKey{path: path}
 	if m := pl.fuseLayer(key); m != nil {
-		return duplicate(m)
+		return vfs.Duplicate(m)
 	}
 	m, err := pl.mapByFUSE(ctx, target, path, unix.MOUNT_ATTR_RDONLY, why)
 	if err != nil {
@@ -93,7 +93,7 @@ func (pl *Planner) recordLayer(key layerKey, m *os.File) (*os.File, error) {
 	s := &pl.fuseTrees[len(pl.fuseTrees)-1]
 	s.key, s.layer = key, m
 	pl.CloseLater = append(pl.CloseLater, m)
-	return duplicate(m)
+	return vfs.Duplicate(m)
 }
 
 // fuseLayer returns the mount that layerByFUSE or base made earlier for the overlay layer key, in which a
@@ -130,7 +130,7 @@ func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.
 func (pl *Planner) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
 	key := layerKey{target: target, served: i}
 	if m := pl.fuseLayer(key); m != nil {
-		return duplicate(m)
+		return vfs.Duplicate(m)
 	}
 	before := len(pl.fuseTrees)
 	m, err := pl.served(ctx, Mount{Target: target, Served: all[i]}, unix.MOUNT_ATTR_RDONLY, userns)
@@ -138,14 +138,6 @@ func (pl *Planner) base(ctx context.Context, target string, all []Served, i int,
 		return m, err
 	}
 	return pl.recordLayer(key, m)
-}
-
-func duplicate(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // FUSETrees returns the targets (paths in the container) of the trees whose user and group ids FUSE processes

@@ -124,7 +124,7 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File,
 		if l.err != nil {
 			return nil, l.err
 		}
-		return duplicate(l.layer)
+		return vfs.Duplicate(l.layer)
 	}
 }
 

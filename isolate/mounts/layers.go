@@ -78,7 +78,7 @@ func AboveInScratch(ov mount.Overlay, base []*os.File) (*os.File, error) {
 		defer func() { CloseInBackground(l.mounts...) }()
 		ov.Lower = slices.Clone(ov.Lower)
 		for _, m := range base {
-			name, err := l.add(duplicate(m))
+			name, err := l.add(vfs.Duplicate(m))
 			if err != nil {
 				return nil, err
 			}

@@ -54,8 +54,7 @@ func TestBothErasSeeTheTools(t *testing.T) {
 	}
 }
 
-// A tool that the policy refuses is not there, whatever its name: the list of names is whole. Who calls it all the
-// same is told which entry of the policy refuses it.
+// The client does not see a tool that the policy refuses; a call of it returns an error that names the entry.
 func TestRefusedToolsAreNotOffered(t *testing.T) {
 	for entry, want := range map[string]int{"sandbox_*": 0, "sandbox_race": len(toolNames) - 1, "other": len(toolNames)} {
 		url := newHTTPUnder(t, serve.Rules{Workspace: "/w", Policy: catalog.Policy{Tools: &catalog.Tools{MCP: []string{entry}}}})
@@ -70,8 +69,10 @@ func TestRefusedToolsAreNotOffered(t *testing.T) {
 			t.Errorf("%s: %d tools, want %d: %v", entry, len(list.Tools), want, err)
 		}
 		_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandbox_race"})
-		if entry != "other" && (err == nil || !strings.Contains(err.Error(), `refuses it (tools.mcp "`+entry+`")`)) {
-			t.Errorf("%s: the client gets %v", entry, err)
+		for _, text := range []string{`refuses it (tools.mcp "` + entry + `")`, "the refusal was not recorded: the test has none", "hint: continue without this tool"} {
+			if entry != "other" && (err == nil || !strings.Contains(err.Error(), text)) {
+				t.Errorf("%s: the client gets %v, want %s", entry, err, text)
+			}
 		}
 	}
 }

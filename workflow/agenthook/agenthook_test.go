@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -184,4 +185,17 @@ func FuzzHandle(f *testing.F) {
 			t.Errorf("%s answered %q, %v", name, out, err)
 		}
 	})
+}
+
+// A refusal of a tool that cannot be in the evidence is an error, and an event all the same.
+func TestARefusalOutsideTheEvidenceIsAnError(t *testing.T) {
+	none := errors.New("the test has none")
+	h := &Handler{State: t.TempDir(), Open: func(context.Context) (*engine.Engine, error) { return nil, none }}
+	if err := h.announceRefusal(t.Context(), &Lease{Sandbox: "a", Refuse: []string{"Web*"}}, "WebFetch"); !errors.Is(err, none) {
+		t.Error(err)
+	}
+	files, err := filepath.Glob(h.State + "/events/*")
+	if err != nil || len(files) != 1 {
+		t.Errorf("the files of events are %q, %v", files, err)
+	}
 }

@@ -80,8 +80,7 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 		return nil, errors.Join(errBlock, err)
 	}
 	if err := l.refused(ev.Tool); err != nil {
-		h.announceRefusal(ctx, l, ev.Tool)
-		return nil, err
+		return nil, errors.Join(err, h.announceRefusal(ctx, l, ev.Tool))
 	}
 	var input map[string]json.RawMessage
 	if err := json.Unmarshal(ev.Input, &input); err != nil {
@@ -107,22 +106,30 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 }
 
 // announceRefusal appends an event to the event log, and to the evidence log of a sandbox that has one: a tool
-// of the coding agent was refused. It returns no error, since an agent's hook has nowhere to report that the
-// event could not be written. The engine, which has the evidence log, is opened only here: few calls are
-// refused, and each hook is a process.
-func (h *Handler) announceRefusal(ctx context.Context, l *Lease, tool string) {
+// of the coding agent was refused. It returns an error if the event is not in both. The engine, which has the
+// evidence log, is opened only here: few calls are refused, and each hook is a process.
+func (h *Handler) announceRefusal(ctx context.Context, l *Lease, tool string) error {
 	d := events.Data{Name: "hook", Reason: fmt.Sprintf("tools: hook %s", catalog.Refused(l.Refuse, tool))}
 	d.AddPath(tool)
 	refused := events.Event{Type: events.AccessRefused, Subject: l.Sandbox, Data: d}
 	e, err := h.Open(ctx)
 	if err != nil { // the event is then in no evidence log
-		events.New(h.State, func(string) {}, nil).Append(refused)
-		return
+		err = errors.Join(err, events.New(h.State, func(string) {}, nil).TryAppend(refused))
+		return unannounced(err)
 	}
-	if rec, err := e.Catalog().Get(l.Sandbox); err == nil {
+	rec, err := e.Catalog().Get(l.Sandbox)
+	if err == nil {
 		refused.SandboxID = rec.ID
 	}
-	e.Events().Append(refused)
+	return unannounced(errors.Join(err, e.Events().TryAppend(refused)))
+}
+
+// unannounced returns the error err of recording a refusal, with a text that says so, or nil for nil.
+func unannounced(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the refusal was not recorded: %w", err)
 }
 
 // refused returns an error if the policy of the coding agent's sandbox forbids the tool, so that the agent

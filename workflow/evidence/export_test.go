@@ -16,7 +16,6 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
 	"github.com/snapfs/snapfs/workflow/evidence/statement"
-	"golang.org/x/sys/unix"
 )
 
 // greatLog writes a log of n records, with a start statement, to a new state directory.
@@ -68,15 +67,6 @@ func greatLog(t testing.TB, n int) *Store {
 	return s
 }
 
-// processor returns the time that this process has used on processors.
-func processor(t testing.TB) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime))
-}
-
 // BenchmarkExport measures the end, the export and the verification of 100,000 records, in time on processors.
 func BenchmarkExport(b *testing.B) {
 	s := greatLog(b, 100_000)
@@ -90,20 +80,20 @@ func BenchmarkExport(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		n++
-		from := processor(b)
+		from := treetest.ProcessorTime(b)
 		if err := s.end(l); err != nil {
 			b.Fatal(err)
 		}
-		ended += processor(b) - from
-		from = processor(b)
+		ended += treetest.ProcessorTime(b) - from
+		from = treetest.ProcessorTime(b)
 		r, err := s.Export("s1")
 		if err != nil {
 			b.Fatal(err)
 		}
-		exported += processor(b) - from
-		from = processor(b)
+		exported += treetest.ProcessorTime(b) - from
+		from = treetest.ProcessorTime(b)
 		bundle.Verify(r.Text, bundle.Options{})
-		verified += processor(b) - from
+		verified += treetest.ProcessorTime(b) - from
 		if err := os.WriteFile(log, before, 0o600); err != nil {
 			b.Fatal(err)
 		}
@@ -174,9 +164,9 @@ func TestARemovedSandboxIsFoundByItsLastName(t *testing.T) {
 	if err := l.Append(events.NetworkRefused, map[string]any{"name": "other"}, false); err != nil {
 		t.Fatal(err)
 	}
-	from := processor(t)
+	from := treetest.ProcessorTime(t)
 	id, err := s.Find("mended")
-	t.Logf("found in %v of processor time", processor(t)-from)
+	t.Logf("found in %v of processor time", treetest.ProcessorTime(t)-from)
 	if err != nil || id != "s1" {
 		t.Errorf("it is %q, %v", id, err)
 	}

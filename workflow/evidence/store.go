@@ -62,7 +62,7 @@ func (s *Store) at(id string) *audit.Log { return audit.At(filepath.Join(s.dir, 
 
 // Log returns the log with the evidence about the sandbox with this id. The log need not exist.
 func (s *Store) Log(id string) *audit.Log {
-	return s.at(id).Remember(func(text []byte) ([]byte, error) {
+	return s.at(id).StorePosition(func(text []byte) ([]byte, error) {
 		return statement.MAC(s.dir, text)
 	})
 }
@@ -224,8 +224,8 @@ func (s *Store) Find(name string) (string, error) {
 	return found, nil
 }
 
-// named is in each line of an evidence log that names the sandbox, and in few others.
-var named = []byte(`"type":"snapfs.sandbox.`)
+// sandboxEvent is in each line of an evidence log that names the sandbox, and in few others.
+var sandboxEvent = []byte(`"type":"snapfs.sandbox.`)
 
 // lastName returns the last name that a sandbox had by its evidence log, and as made the time of the first
 // entry. Both are "" for a log that cannot be read.
@@ -235,7 +235,7 @@ func lastName(l *audit.Log) (name, made string) {
 		return "", ""
 	}
 	for i, line := range lines {
-		if i > 0 && !bytes.Contains(line, named) {
+		if i > 0 && !bytes.Contains(line, sandboxEvent) {
 			continue // most lines, of which parsing takes long
 		}
 		var r audit.Record

@@ -31,7 +31,7 @@ type probeHost struct {
 	// served is the address of a server with a host name, which rules let a sandbox reach; ""
 	// if the host has no name.
 	served, rules string
-	// web is the address of a server of HTTP with the same host name, webName. webRules let a sandbox reach it,
+	// web is the address of an HTTP server with the same host name, webName. webRules let a sandbox reach it,
 	// and webRulesHTTP only by the requests that the probes find allowed.
 	web, webName, webRules, webRulesHTTP string
 }
@@ -130,7 +130,7 @@ func (h *probeHost) serve(ctx context.Context) {
 	}
 }
 
-// serveWeb starts a server of HTTP at the address addr of the host, which has this name, and sets the fields of h
+// serveWeb starts an HTTP server at the address addr of the host, which has this name, and sets the fields of h
 // about it. Without such a server it does nothing.
 func (h *probeHost) serveWeb(name, addr string) {
 	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
@@ -146,7 +146,7 @@ func (h *probeHost) serveWeb(name, addr string) {
 	go answerRequests(l)
 }
 
-// answerRequests answers one request of HTTP on each connection on the listener l, whatever it asks for, as a
+// answerRequests answers one HTTP request on each connection on the listener l, whatever it asks for, as a
 // provider of language models does that reports the tokens used. It returns when l is closed.
 func answerRequests(l net.Listener) {
 	body := fmt.Sprintf(`{"type":"message","usage":{"input_tokens":%d,"output_tokens":0}}`, prove.ProofUsage)
@@ -166,7 +166,7 @@ func answerRequests(l net.Listener) {
 	}
 }
 
-// readRequest reads a request of HTTP with its body, whose length its header says, and forgets it.
+// readRequest reads an HTTP request with its body, whose length its header says, and forgets it.
 func readRequest(r *bufio.Reader) error {
 	length := 0
 	for {

@@ -57,7 +57,7 @@ func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer stri
 		return nil, err
 	}
 	for _, layer := range c.Frozen() { // a merged layer lives as long as the layers that it replaces
-		for merged := s.mergedIn(c, layer); merged != "" && !c.Used[merged]; merged = s.mergedIn(c, merged) {
+		for merged := s.cachedMergedInto(c, layer); merged != "" && !c.Used[merged]; merged = s.cachedMergedInto(c, merged) {
 			c.Used[merged] = true
 		}
 	}
@@ -153,8 +153,8 @@ func (k recordCache) read(fd int, dir, id string, locked bool) (cachedRecord, er
 	return cachedRecord{st.Ino, st.CTime, st.Settled(now), r}, err
 }
 
-// mergedIn returns what [Store.mergedInto] does, and reads it once for each layer of c.
-func (s *Store) mergedIn(c *LiveLayers, layer string) string {
+// cachedMergedInto returns what [Store.mergedInto] does, and reads it once for each layer of c.
+func (s *Store) cachedMergedInto(c *LiveLayers, layer string) string {
 	merged, known := c.merged[layer]
 	if !known {
 		merged = s.mergedInto(layer)
@@ -163,18 +163,18 @@ func (s *Store) mergedIn(c *LiveLayers, layer string) string {
 	return merged
 }
 
-// Long returns the list chain of layers, topmost first, as [Store.Shorten] shortens it, and whether it then
-// still is so long that the caller must merge it. It reads each layer of c once. After a merge the caller calls
-// Merged.
-func (s *Store) Long(c *LiveLayers, chain []string) (short []string, long bool) {
+// ShortenCached returns the list chain of layers, topmost first, as [Store.Shorten] shortens it, and whether it
+// then still is so long that the caller must merge it. It reads each layer of c once. After a merge the caller
+// calls ForgetMerged.
+func (s *Store) ShortenCached(c *LiveLayers, chain []string) (short []string, mustMerge bool) {
 	mergeAt, _ := s.ChainLimits()
-	short = shorten(chain, mergeAt, func(layer string) string { return s.mergedIn(c, layer) })
+	short = shorten(chain, mergeAt, func(layer string) string { return s.cachedMergedInto(c, layer) })
 	return short, len(short) > mergeAt
 }
 
-// Merged makes [Store.Long] read again which layer replaces layer, because this or another process has merged
-// it.
-func (c *LiveLayers) Merged(layer string) { delete(c.merged, layer) }
+// ForgetMerged makes [Store.ShortenCached] read again which layer replaces layer, because this or another process
+// has merged it.
+func (c *LiveLayers) ForgetMerged(layer string) { delete(c.merged, layer) }
 
 // mergedInto returns the merged layer that replaces this layer and all layers below it, or "" if Sweep has
 // merged none.

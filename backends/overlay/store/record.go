@@ -179,7 +179,7 @@ func readFile(dir int, path string) (string, vfs.Stat, error) {
 // readOnce reads a small file without following a symbolic link, and without blocking on a pipe. The file may
 // have lost its name by the time of its return.
 func readOnce(dir int, path string) (string, vfs.Stat, error) {
-	data, st, err := vfs.ReadRegular(dir, path, unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	data, st, err := vfs.ReadSmallAt(dir, path, unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	return string(data), st, err
 }
 

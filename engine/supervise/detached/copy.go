@@ -6,16 +6,15 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Copy writes the stored output of the detached command id to w; dir is the sandbox's logs directory. While
-// more returns true, Copy waits for further output, until ctx ends.
-func Copy(ctx context.Context, w io.Writer, dir string, id int, more func() (bool, error)) error {
+// Copy writes the stored output of the detached command id of the sandbox called name to w; dir is the
+// sandbox's logs directory. While more returns true, Copy waits for further output, until ctx ends.
+func Copy(ctx context.Context, w io.Writer, name, dir string, id int, more func() (bool, error)) error {
 	path := OutputPath(dir, id)
 	if err := copyFile(w, strings.TrimSuffix(path, ".log")+".old"); err != nil {
 		return err
@@ -30,7 +29,7 @@ func Copy(ctx context.Context, w io.Writer, dir string, id int, more func() (boo
 		last := !follow || ctx.Err() != nil
 		next, err := os.Open(path)
 		if err != nil {
-			return errs.With("reading the logs of", filepath.Base(filepath.Dir(dir)), err) // the sandbox
+			return errs.With("reading the logs of", name, err)
 		}
 		if f != nil {
 			if _, err := io.Copy(w, f); err != nil { // the rest of a file that was full

@@ -10,6 +10,3 @@ const (
 // older would be the system calls that name a file without a directory descriptor, such as open(2), for the
 // filter to observe. This architecture has none.
 var older []watched
-
-// rename is the older renameat(2), which not every architecture has.
-const rename = unix.SYS_RENAMEAT

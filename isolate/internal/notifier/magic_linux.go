@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Followed returns the call with the path that it reaches through a link that the kernel has for the calling process:
+// followed returns the call with the path that it reaches through a link that the kernel has for the calling process:
 // its working directory, its root or one of its open files, as in /proc/self/cwd/f and /dev/fd/3. Any other call it
 // returns as it is.
-func (call Call) Followed() Call {
+func (call Call) followed() Call {
 	path := call.Path
 	switch path {
 	case "/dev/stdin":

@@ -24,17 +24,17 @@ type Act uint8
 
 // The acts of system calls. [Open] is that of open(2) and its like, whether they write or not.
 const (
-	Look    Act = 1 << iota // looks up a file, or opens it
-	Execute                 // executes a program
-	Open                    // opens a file for writing, and perhaps creates it
-	Create                  // creates a directory, a link or a node, where nothing may be
-	Remove                  // removes a file or a directory, or renames it to another name
-	Replace                 // renames something to this name, where something may be
-	Change                  // changes the mode, the owner or the times of a file
-	Cut                     // truncates a file
+	Look     Act = 1 << iota // looks up a file, or opens it
+	Execute                  // executes a program
+	Open                     // opens a file for writing, and perhaps creates it
+	Create                   // creates a directory, a link or a node, where nothing may be
+	Remove                   // removes a file or a directory, or renames it to another name
+	Replace                  // renames something to this name, where something may be
+	SetAttr                  // changes the mode, the owner or the times of a file
+	Truncate                 // truncates a file
 
 	// Write are all acts that write.
-	Write = Open | Create | Remove | Replace | Change | Cut
+	Write = Open | Create | Remove | Replace | SetAttr | Truncate
 )
 
 // writing are the flags of open(2) that open a file for writing or may create it. Without one of them the call
@@ -46,23 +46,23 @@ const none = -1
 
 // A watched is a system call that names a file, which the filter stops until the supervisor has read that
 // name. dir and path are the indexes of its arguments: the directory that a relative path starts at, none for
-// the working directory, and the path. arg is the index of the argument with flags: for Open those of open(2),
+// the working directory, and the path. flags is the index of the argument with flags: for Open those of open(2),
 // none for creat(2); for Look, with empty set, those of which AT_EMPTY_PATH means that the call has no path.
 type watched struct {
 	number    uint32
 	dir, path int
 	act       Act
-	arg       int
+	flags     int
 	empty     bool
 }
 
-// calls returns the system calls that the filter stops for the supervisor to observe the acts.
-func calls(acts Act) []watched {
+// watchedCalls returns the system calls that the filter stops for the supervisor to observe the acts.
+func watchedCalls(acts Act) []watched {
 	list := []watched{
-		{number: unix.SYS_OPENAT, dir: 0, path: 1, act: Open, arg: 2},
-		{number: unix.SYS_OPENAT2, dir: 0, path: 1, act: Open, arg: 2},
-		{number: unix.SYS_STATX, dir: 0, path: 1, act: Look, arg: 2, empty: true},
-		{number: newfstatat, dir: 0, path: 1, act: Look, arg: 3, empty: true},
+		{number: unix.SYS_OPENAT, dir: 0, path: 1, act: Open, flags: 2},
+		{number: unix.SYS_OPENAT2, dir: 0, path: 1, act: Open, flags: 2},
+		{number: unix.SYS_STATX, dir: 0, path: 1, act: Look, flags: 2, empty: true},
+		{number: newfstatat, dir: 0, path: 1, act: Look, flags: 3, empty: true},
 		{number: unix.SYS_FACCESSAT, dir: 0, path: 1, act: Look},
 		{number: unix.SYS_FACCESSAT2, dir: 0, path: 1, act: Look},
 		{number: unix.SYS_READLINKAT, dir: 0, path: 1, act: Look},
@@ -73,15 +73,15 @@ func calls(acts Act) []watched {
 		{number: unix.SYS_SYMLINKAT, dir: 1, path: 2, act: Create},
 		{number: unix.SYS_LINKAT, dir: 2, path: 3, act: Create},
 		{number: unix.SYS_UNLINKAT, dir: 0, path: 1, act: Remove},
-		{number: rename, dir: 0, path: 1, act: Remove},
-		{number: rename, dir: 2, path: 3, act: Replace},
+		{number: unix.SYS_RENAMEAT, dir: 0, path: 1, act: Remove},
+		{number: unix.SYS_RENAMEAT, dir: 2, path: 3, act: Replace},
 		{number: unix.SYS_RENAMEAT2, dir: 0, path: 1, act: Remove},
 		{number: unix.SYS_RENAMEAT2, dir: 2, path: 3, act: Replace},
-		{number: unix.SYS_FCHMODAT, dir: 0, path: 1, act: Change},
-		{number: fchmodat2, dir: 0, path: 1, act: Change},
-		{number: unix.SYS_FCHOWNAT, dir: 0, path: 1, act: Change},
-		{number: unix.SYS_UTIMENSAT, dir: 0, path: 1, act: Change},
-		{number: unix.SYS_TRUNCATE, dir: none, path: 0, act: Cut},
+		{number: unix.SYS_FCHMODAT, dir: 0, path: 1, act: SetAttr},
+		{number: unix.SYS_FCHMODAT2, dir: 0, path: 1, act: SetAttr},
+		{number: unix.SYS_FCHOWNAT, dir: 0, path: 1, act: SetAttr},
+		{number: unix.SYS_UTIMENSAT, dir: 0, path: 1, act: SetAttr},
+		{number: unix.SYS_TRUNCATE, dir: none, path: 0, act: Truncate},
 	}
 	list = append(list, older...)
 	return slices.DeleteFunc(list, func(c watched) bool {
@@ -89,12 +89,9 @@ func calls(acts Act) []watched {
 	})
 }
 
-// fchmodat2 is the number of the system call of that name on all architectures, since Linux 6.6.
-const fchmodat2 = 452
-
-// Program returns the seccomp filter that stops system calls for the supervisor to observe the acts, as an array
-// of struct sock_filter, and its length in instructions. Of the calls that open files it stops all for Look, and
-// otherwise only those that write: an opening for reading costs nothing.
+// Program returns the seccomp filter that reports the given acts to the supervisor, as an array of struct
+// sock_filter, and its length in instructions. Of the calls that open files it stops all for Look, and otherwise only
+// those that write: an opening for reading costs nothing.
 func Program(acts Act) (code []byte, instructions int) {
 	const (
 		load, equal, anyBit, done = 0x20, 0x15, 0x45, 0x6
@@ -110,19 +107,19 @@ func Program(acts Act) (code []byte, instructions int) {
 	add(done, 0, 0, allow)
 	add(load, 0, 0, 0) // the number of the call
 	added := map[uint32]bool{}
-	for _, c := range calls(acts) {
+	for _, c := range watchedCalls(acts) {
 		if added[c.number] {
 			continue // the second path of the same call
 		}
 		added[c.number] = true
-		flags := uint32(16 + 8*c.arg)
+		flags := uint32(16 + 8*c.flags)
 		switch {
 		case c.empty:
 			add(equal, 0, 4, c.number)
 			add(load, 0, 0, flags)
 			add(anyBit, 0, 1, unix.AT_EMPTY_PATH)
 			add(done, 0, 0, allow)
-		case c.act == Open && acts&Look == 0 && c.arg != none && c.number != unix.SYS_OPENAT2: // whose flags are in memory
+		case c.act == Open && acts&Look == 0 && c.flags != none && c.number != unix.SYS_OPENAT2: // whose flags are in memory
 			add(equal, 0, 4, c.number)
 			add(load, 0, 0, flags)
 			add(anyBit, 1, 0, writing)
@@ -172,7 +169,7 @@ type Call struct {
 func Serve(listener int, acts Act, observed func(Call)) {
 	defer unix.Close(listener)
 	byNumber := map[uint32][]watched{}
-	for _, c := range calls(acts) {
+	for _, c := range watchedCalls(acts) {
 		byNumber[c.number] = append(byNumber[c.number], c)
 	}
 	for waitFor(listener) {
@@ -182,7 +179,7 @@ func Serve(listener int, acts Act, observed func(Call)) {
 		}
 		var all []Call
 		for _, c := range byNumber[uint32(n.number)] {
-			all = append(all, n.calls(c, acts)...)
+			all = append(all, n.acts(c, acts)...)
 		}
 		if len(all) > 0 && ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0 {
 			for _, call := range all {
@@ -195,8 +192,8 @@ func Serve(listener int, acts Act, observed func(Call)) {
 	}
 }
 
-// calls returns the acts of the stopped system call n that are among acts. c describes the arguments of the call.
-func (n *notification) calls(c watched, acts Act) (all []Call) {
+// acts returns the acts of the stopped system call n that are among acts. c describes the arguments of the call.
+func (n *notification) acts(c watched, acts Act) (all []Call) {
 	path := n.path(c)
 	if path == "" {
 		return nil
@@ -205,7 +202,7 @@ func (n *notification) calls(c watched, acts Act) (all []Call) {
 	if c.act != Open {
 		return []Call{call}
 	}
-	if acts&Look != 0 && c.arg != none {
+	if acts&Look != 0 && c.flags != none {
 		all = append(all, Call{PID: call.PID, Act: Look, Path: path})
 	}
 	if call.Flags = n.openFlags(c); acts&Open != 0 && call.Flags&writing != 0 {
@@ -218,16 +215,16 @@ func (n *notification) calls(c watched, acts Act) (all []Call) {
 // them from the memory of the calling process.
 func (n *notification) openFlags(c watched) int {
 	switch {
-	case c.arg == none:
+	case c.flags == none:
 		return unix.O_CREAT | unix.O_WRONLY | unix.O_TRUNC
 	case n.number == unix.SYS_OPENAT2: // the first 8 bytes of struct open_how
 		var how [8]byte
-		if !readMemory(int(n.pid), uintptr(n.args[c.arg]), how[:]) {
+		if !readMemory(int(n.pid), uintptr(n.args[c.flags]), how[:]) {
 			return 0
 		}
 		return int(binary.NativeEndian.Uint64(how[:]))
 	}
-	return int(int32(n.args[c.arg]))
+	return int(int32(n.args[c.flags]))
 }
 
 // waitFor waits until the kernel has a notification of a system call that the filter has stopped; listener is

@@ -4,14 +4,20 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // Written returns the path, after symbolic links, of the file that an observed call writes or changes, in the
 // container with this root. It returns "" if the call has another reason to fail, as to create what exists or to
-// remove what does not, or if it writes to no regular file.
+// remove what does not, or if it writes to no regular file, or to one in /dev or /proc, which processes write to all the
+// time, and always may.
 func (call Call) Written(root int) string {
+	call = call.followed()
+	if strings.HasPrefix(call.Path, "/dev/") || strings.HasPrefix(call.Path, "/proc/") {
+		return ""
+	}
 	there, found := entryAt(root, call.Path, false)
 	switch call.Act {
 	case Create:
@@ -26,7 +32,7 @@ func (call Call) Written(root int) string {
 	case Open:
 		return call.opened(root, there, found)
 	}
-	there, _ = entryAt(root, call.Path, true) // Change and Cut
+	there, _ = entryAt(root, call.Path, true) // SetAttr and Truncate
 	return there.path
 }
 
@@ -61,24 +67,35 @@ type entry struct {
 // entryAt returns the file at path in the container, following a last symbolic link with follow; false if there is
 // none. root is a descriptor of the container's root directory.
 func entryAt(root int, path string, follow bool) (entry, bool) {
+	fd, kind := openPath(root, path, follow)
+	if fd < 0 {
+		return entry{}, false
+	}
+	defer unix.Close(fd)
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return entry{}, false
+	}
+	return entry{path: real, kind: kind}, true
+}
+
+// openPath opens the file at path in the container as O_PATH, following a last symbolic link with follow, and returns
+// its kind as in st_mode. fd is -1 if there is none. root is a descriptor of the container's root directory.
+func openPath(root int, path string, follow bool) (fd int, kind uint32) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	if !follow {
 		how.Flags |= unix.O_NOFOLLOW
 	}
 	fd, err := unix.Openat2(root, path, &how)
 	if err != nil {
-		return entry{}, false
+		return -1, 0
 	}
-	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return entry{}, false
+		unix.Close(fd)
+		return -1, 0
 	}
-	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	if err != nil {
-		return entry{}, false
-	}
-	return entry{path: real, kind: st.Mode & unix.S_IFMT}, true
+	return fd, st.Mode & unix.S_IFMT
 }
 
 // newAt returns the path, after symbolic links, at which a new file would be made in the container; "" if there is no

@@ -43,9 +43,10 @@ type Log struct {
 	most         int64                             // maxLog, but in tests
 	mac          func(text []byte) ([]byte, error) // nil: no position is stored beside the log
 
-	mu    sync.Mutex
-	seen  position // up to where this process has verified the log
-	saved int64    // the size of the log in the stored position, 0 if there is none
+	mu     sync.Mutex
+	seen   position // up to where this process has verified the log
+	saved  int64    // the size of the log in the stored position, 0 if there is none
+	parsed int64    // the number of lines that this process has verified, for tests
 }
 
 // At returns the evidence log, in the directory dir, of the sandbox with this id, whether or not it exists.
@@ -102,7 +103,7 @@ func (l *Log) Create() error {
 // Append adds a record of the type kind, with data as its content, to the evidence log. With lasting, this
 // record and all before it are on stable storage afterwards. If a killed writer has left an incomplete last
 // line, a record of type [Torn] replaces it first. After an error the log is as it was. Append verifies the
-// log before it writes: each line from the last known position on, see [Log.Remember]. Errors:
+// log before it writes: each line from the last known position on, see [Log.StorePosition]. Errors:
 // errs.ErrCorrupt; errs.ErrNoSpace.
 func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	f, err := l.open()
@@ -158,7 +159,7 @@ func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error
 // append adds a record of the type kind to the file f of the evidence log, which is open and locked. With
 // lasting it waits until the record is on stable storage.
 func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool) error {
-	end, err := l.end(f)
+	end, err := l.verifyToEnd(f)
 	if err != nil {
 		return err
 	}
@@ -182,7 +183,10 @@ func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool)
 		_ = f.Truncate(at) // the next append cuts off an incomplete line as well
 		return errs.With("recording "+kind+" of "+l.sandbox, f.Name(), err)
 	}
-	l.passed(end.position)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = end.position
+	l.storePosition(end.position)
 	return nil
 }
 
@@ -216,7 +220,7 @@ func (l *Log) Last() (r Record, err error) {
 		return r, err
 	}
 	defer vfs.Unlock(f)
-	end, err := l.end(f)
+	end, err := l.verifyToEnd(f)
 	return end.last, err
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 func newLog(t testing.TB, dir string) *Log {
-	l := again(filepath.Join(dir, "s1"))
+	l := reopened(filepath.Join(dir, "s1"))
 	if err := l.Create(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestManyWritersMakeOneChain(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			mine := again(l.Dir())
+			mine := reopened(l.Dir())
 			for j := range 50 {
 				if err := mine.Append("t", map[string]any{"i": i, "j": j}, false); err != nil {
 					t.Error(err)
@@ -69,7 +69,7 @@ func TestManyWritersMakeOneChain(t *testing.T) {
 // TestAKilledWriterLeavesAChain kills a process that appends, wherever it is, and goes on.
 func TestAKilledWriterLeavesAChain(t *testing.T) {
 	if dir := os.Getenv("SNAPFS_TEST_APPEND"); dir != "" {
-		for l := again(dir); ; {
+		for l := reopened(dir); ; {
 			if err := l.Append("killed", map[string]any{"long": strings.Repeat("x", 3000)}, true); err != nil {
 				t.Fatal(err)
 			}

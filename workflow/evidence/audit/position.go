@@ -34,18 +34,18 @@ type position struct {
 	Sandbox string `json:"sandbox"`
 }
 
-// Remember makes the evidence log store, in a file beside it, up to where it was verified, so that a process
+// StorePosition makes the evidence log store, in a file beside it, up to where it was verified, so that a process
 // that opens the log verifies only what follows. mac returns an authentication code for a text which only this
 // host can make; a file with another code is not believed. If mac returns an error, the whole log is verified.
-func (l *Log) Remember(mac func(text []byte) ([]byte, error)) *Log {
+func (l *Log) StorePosition(mac func(text []byte) ([]byte, error)) *Log {
 	l.mac = mac
 	return l
 }
 
-// end verifies the open file f of the evidence log from the last known position on, and returns where the
+// verifyToEnd verifies the open file f of the evidence log from the last known position on, and returns where the
 // next record belongs. Cost: it reads what was added since another process has stored its position, some 8
 // KiB, or the whole log if there is no position that fits. Errors: errs.ErrCorrupt.
-func (l *Log) end(f *os.File) (end logEnd, err error) {
+func (l *Log) verifyToEnd(f *os.File) (end logEnd, err error) {
 	st, err := f.Stat()
 	if err != nil {
 		return end, errs.With("reading", f.Name(), err)
@@ -70,7 +70,7 @@ func (l *Log) end(f *os.File) (end logEnd, err error) {
 
 // verify reads the first size bytes of f, the open file of the evidence log, from the position from on, and
 // checks that each line is a record of this sandbox and follows the line before. It returns the end of the
-// log; fits is false if the log does not contain the position.
+// log; fits is false if the log does not contain the position. The caller holds l.mu.
 func (l *Log) verify(f *os.File, size int64, from position) (end logEnd, fits bool, err error) {
 	end.position = position{Records: max(from.Records-1, 0), Size: from.Line, Last: FirstPrev, Sandbox: l.sandbox}
 	if from.Records > 0 && from.Size > size {
@@ -81,6 +81,7 @@ func (l *Log) verify(f *os.File, size int64, from position) (end logEnd, fits bo
 	lines.Split(wholeLine)
 	var s scanner
 	for fits = from.Records == 0; lines.Scan(); fits = true {
+		l.parsed++
 		line := lines.Bytes()
 		digest := Digest(line)
 		if !fits && (digest != from.Last || from.Line+int64(len(line))+1 != from.Size) {
@@ -150,13 +151,10 @@ func (l *Log) stored() (p position) {
 	return p
 }
 
-// passed notes that the evidence log was verified up to the position p, the end of the record that was just
-// added. It stores p in the file beside the log if the log has grown enough since. That file needs no sync:
-// one that is incomplete or older costs the next process time, and nothing else, and so does an error.
-func (l *Log) passed(p position) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.seen = p
+// storePosition stores the position p, up to which the evidence log was verified, in the file beside the log, if
+// the log has grown enough since it did so last. That file needs no sync: one that is incomplete or older costs
+// the next process time, and nothing else, and so does an error. The caller holds l.mu.
+func (l *Log) storePosition(p position) {
 	if l.mac == nil || p.Size-l.saved < positionEvery {
 		return
 	}
