@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/internal/stopped"
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
@@ -29,6 +30,8 @@ type Container struct {
 	current int              // index of the region written last
 	reports chan report
 	frozen  thawer // undoes a freeze; nil while not frozen
+
+	continues stopped.Continues // SIGCONT that waits for the thaw
 
 	mu      sync.Mutex
 	ctl     int // the supervisor's end of the control socket
@@ -139,7 +142,7 @@ func (c *Container) submit(first launch.Step, command *Command) error {
 		c.isIdle, c.idle = false, make(chan struct{})
 	}
 	if command != nil {
-		c.pending = newProcess()
+		c.pending = newProcess(&c.continues)
 		files, _ = command.files()
 		command.letReopen(c.builder.spec.IDs)
 	}

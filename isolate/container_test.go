@@ -341,8 +341,8 @@ func TestCloseEndsEveryProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, d := range pids {
-			if unix.Kill(d.pid, 0) == nil {
-				t.Errorf("process %d lives", d.pid)
+			if unix.Kill(d.PID, 0) == nil {
+				t.Errorf("process %d lives", d.PID)
 			}
 		}
 		if st, _ := p.Wait(t.Context()); st.Signal != syscall.SIGKILL {

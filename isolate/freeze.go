@@ -3,18 +3,17 @@
 package isolate
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/poll"
+	"github.com/snapfs/snapfs/isolate/internal/freezer"
+	"github.com/snapfs/snapfs/isolate/internal/stopped"
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
@@ -23,8 +22,9 @@ type thawer func() error
 
 // Freeze stops every process in the container and returns once all of them have stopped. It uses the freezer of
 // one of [Spec.Cgroups], or else sends SIGSTOP to each process; then parents can see the stop, processes that
-// were stopped before stay stopped after Thaw, and a process that continues itself is killed. Freezing a frozen
-// container does nothing. After an error the container runs.
+// were stopped before stay stopped after Thaw, a SIGCONT of [Process.Signal] waits for Thaw, and a process that
+// continues itself again and again is killed. Freezing a frozen container does nothing. After an error the
+// container runs.
 //
 // Cost: 1 to 5 ms. Errors: [errs.ErrClosed], [errs.ErrInterrupted], [errs.ErrDenied].
 func (c *Container) Freeze(ctx context.Context) error {
@@ -115,109 +115,40 @@ func (c *Container) Clear(ctx context.Context) error {
 // stop stops all processes of the container, by the cgroup freezer if possible and otherwise by signals. It
 // returns a function that lets them continue, which is never nil, also with an error.
 func (c *Container) stop(ctx context.Context) (thawer, error) {
-	if f, ok := c.freezer(); ok {
-		return func() error { return f.write(f.off) }, f.freeze(ctx)
+	f, ok := freezer.Of(c.cgroups)
+	if !ok {
+		return c.stopEach(ctx)
 	}
-	return c.stopEach(ctx)
-}
-
-// freezer returns the freezer (the kernel's means to stop all processes of a control group) of the first of
-// the container's cgroups that has one; false if none has.
-func (c *Container) freezer() (freezer, bool) {
-	for _, dir := range c.cgroups {
-		for _, f := range []freezer{
-			{dir, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"},
-			{dir, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"},
-		} {
-			if f.there() {
-				return f, true
-			}
-		}
+	err := f.Freeze()
+	if err == nil {
+		err = poll.Until(ctx, 50*time.Microsecond, 10*time.Millisecond, f.Frozen)
 	}
-	return freezer{}, false
-}
-
-// A freezer is the directory of a control group with the file that stops and continues every process in it:
-// cgroup.freeze in version 2 (Documentation/admin-guide/cgroup-v2.rst), freezer.state in version 1
-// (cgroup-v1/freezer-subsystem.rst).
-type freezer struct {
-	dir                   *os.File
-	file, on, off         string
-	stateFile, frozenText string // the file that reports the state, and its text once all are frozen
-}
-
-func (f freezer) there() bool {
-	return unix.Faccessat(int(f.dir.Fd()), f.file, unix.W_OK, 0) == nil
-}
-
-func (f freezer) write(value string) error {
-	fd, err := unix.Openat(int(f.dir.Fd()), f.file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: f.file, Err: err}
-	}
-	defer unix.Close(fd)
-	if _, err := unix.Write(fd, []byte(value)); err != nil {
-		return &os.PathError{Op: "write", Path: f.file, Err: err}
-	}
-	return nil
-}
-
-func (f freezer) freeze(ctx context.Context) error {
-	if err := f.write(f.on); err != nil {
-		return err
-	}
-	return poll.Until(ctx, 50*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
-		var buf [256]byte
-		fd, err := unix.Openat(int(f.dir.Fd()), f.stateFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return false, &os.PathError{Op: "open", Path: f.stateFile, Err: err}
-		}
-		defer unix.Close(fd)
-		n, err := unix.Read(fd, buf[:])
-		if err != nil {
-			return false, err
-		}
-		return bytes.Contains(buf[:n], []byte(f.frozenText)), nil
-	})
-}
-
-// killAll sends SIGKILL to every process in the cgroup whose directory is dir. A frozen process receives the
-// signal when it is thawed; the kernel does not reuse its pid before.
-func killAll(dir *os.File) {
-	fd, err := unix.Openat(int(dir.Fd()), "cgroup.procs", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	list := os.NewFile(uintptr(fd), "cgroup.procs")
-	defer list.Close()
-	for lines := bufio.NewScanner(list); lines.Scan(); {
-		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 1 {
-			_ = unix.Kill(pid, unix.SIGKILL) // the process may have ended
-		}
-	}
+	return f.Thaw, err
 }
 
 // stopEach makes pid 1 send SIGSTOP to all other processes of its namespace, which the kernel does atomically:
 // a process that forks meanwhile gets the signal before its child exists, or both get it (kill(2), -1;
 // copy_process in kernel/fork.c). It then waits until each of them has stopped, and guards them until the thaw.
 func (c *Container) stopEach(ctx context.Context) (thawer, error) {
+	c.continues.Keep()
 	before := map[int]bool{}
-	for _, p := range descendants(c.pid) {
-		if p.state == 'T' {
-			before[p.pid] = true
+	for _, p := range stopped.Threads(c.pid) {
+		if p.State == 'T' {
+			before[p.PID] = true
 		}
 	}
 	endGuard := func() {}
 	thaw := func() error {
 		endGuard()
+		defer c.continues.Deliver()
 		if c.ended() {
 			return nil
 		}
 		var failures []error
-		all := descendants(c.pid)
+		all := stopped.Threads(c.pid)
 		for i := len(all) - 1; i >= 0; i-- { // children before parents that wait for them
-			if p := all[i]; !before[p.pid] {
-				if err := unix.Kill(p.pid, unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
+			if p := all[i]; !before[p.PID] {
+				if err := unix.Kill(p.PID, unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
 					failures = append(failures, err)
 				}
 			}
@@ -233,14 +164,14 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 			return false, closed("freezing")
 		}
 		still := true
-		for _, p := range descendants(c.pid) {
-			switch p.state {
+		for _, p := range stopped.Threads(c.pid) {
+			switch p.State {
 			case 'T', 't', 'Z', 'X':
 			case 'D':
 				// A process in the kernel stops before it returns to user space, unless it waits in vfork for a
 				// child, which has stopped.
-				asleep[p.pid]++
-				still = still && asleep[p.pid] > maxSleepPolls
+				asleep[p.PID]++
+				still = still && asleep[p.PID] > maxSleepPolls
 			default:
 				still = false
 			}
@@ -289,67 +220,15 @@ func (b *builder) broadcast(sig int) launch.Step {
 	return first
 }
 
-// A threadState is the state of one thread in the container, as the letter in /proc/PID/stat. By it stopEach
-// sees that the thread has stopped. pid is the thread's process on the host.
-type threadState struct {
-	pid   int
-	state byte
-}
-
-// descendants lists the threads of all processes below the process pid, a container's pid 1, parents before
-// children. It needs CONFIG_PROC_CHILDREN, which all distributions set.
-func descendants(pid int) []threadState {
-	var all []threadState
-	queue := []int{pid}
-	for len(queue) > 0 {
-		parent := queue[0]
-		queue = queue[1:]
-		tasks := "/proc/" + strconv.Itoa(parent) + "/task/"
-		entries, err := os.ReadDir(tasks)
-		if err != nil {
-			continue // the process has ended
-		}
-		for _, e := range entries {
-			if parent != pid {
-				if state, ok := stateOf(tasks + e.Name() + "/stat"); ok {
-					all = append(all, threadState{parent, state})
-				}
-			}
-			list, err := os.ReadFile(tasks + e.Name() + "/children")
-			if err != nil {
-				continue
-			}
-			for field := range bytes.FieldsSeq(list) {
-				if child, err := strconv.Atoi(string(field)); err == nil {
-					queue = append(queue, child)
-				}
-			}
-		}
-	}
-	return all
-}
-
-func stateOf(file string) (byte, bool) {
-	stat, err := os.ReadFile(file)
-	if err != nil {
-		return 0, false
-	}
-	end := bytes.LastIndexByte(stat, ')')
-	if end < 0 || end+2 >= len(stat) {
-		return 0, false
-	}
-	return stat[end+2], true
-}
-
 // release kills a frozen container that Close ends and lets it continue, because a frozen cgroup of version 1
 // delivers no signal before. No process runs an instruction before it dies. Processes that SIGSTOP stopped
 // die as they are.
 func (c *Container) release() {
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()
-	if f, ok := c.freezer(); ok && c.frozen != nil {
-		killAll(f.dir)
-		f.write(f.off) //nolint:errcheck // an error means the cgroup is gone
+	if f, ok := freezer.Of(c.cgroups); ok && c.frozen != nil {
+		f.KillAll()
+		f.Thaw() //nolint:errcheck // an error means the cgroup is gone
 	}
 	c.frozen = nil
 }

@@ -11,7 +11,11 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate/internal/stopped"
 )
+
+// descendants lists the threads of all processes below the process pid, a container's pid 1.
+func descendants(pid int) []stopped.Thread { return stopped.Threads(pid) }
 
 // asBoth runs a test as root, in a container with its own ids, and as an ordinary user.
 func asBoth(t *testing.T, test func(t *testing.T, spec Spec)) {

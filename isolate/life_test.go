@@ -21,6 +21,7 @@ import (
 	"github.com/snapfs/snapfs/internal/hostinfo"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"github.com/snapfs/snapfs/isolate/internal/stopped"
 )
 
 func TestFrozenProcessesWriteNothing(t *testing.T) {
@@ -116,11 +117,11 @@ func freezes(t *testing.T, spec Spec) {
 	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	stopped, err := container.Exec(t.Context(), shell("kill -STOP $$; exit 9"))
+	own, err := container.Exec(t.Context(), shell("kill -STOP $$; exit 9"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !slices.ContainsFunc(descendants(container.pid), func(p threadState) bool { return p.state == 'T' }) {
+	for !slices.ContainsFunc(descendants(container.pid), func(p stopped.Thread) bool { return p.State == 'T' }) {
 		time.Sleep(time.Millisecond)
 	}
 	root, err := container.Root()
@@ -148,7 +149,7 @@ func freezes(t *testing.T, spec Spec) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	if st, err := stopped.Wait(ctx); err == nil {
+	if st, err := own.Wait(ctx); err == nil {
 		t.Errorf("a process that was stopped before continues: %+v", st)
 	}
 	if err := container.Freeze(t.Context()); err != nil {
@@ -205,11 +206,11 @@ func TestKilledSupervisorLeavesNoProcess(t *testing.T) {
 	supervisor.Wait() //nolint:errcheck // it was killed
 	for _, d := range inside {
 		deadline := time.Now().Add(5 * time.Second)
-		for unix.Kill(d.pid, 0) == nil && time.Now().Before(deadline) {
+		for unix.Kill(d.PID, 0) == nil && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
 		}
-		if unix.Kill(d.pid, 0) == nil {
-			t.Errorf("process %d lives", d.pid)
+		if unix.Kill(d.PID, 0) == nil {
+			t.Errorf("process %d lives", d.PID)
 		}
 	}
 }

@@ -101,22 +101,27 @@ def no(f, *a, **k):
     try: f(*a, **k)
     except OSError: pass
 d = os.open("/home", os.O_RDONLY)
+f = os.open("/home/d/f", os.O_RDONLY)
 for f, *a in (
     (os.open, "/home/link/f", os.O_WRONLY), (os.open, "/home/link/made", os.O_CREAT | os.O_RDONLY), (os.open, "/home/d/cut", os.O_CREAT | os.O_TRUNC | os.O_RDWR),
     (os.mkdir, "/home/made"), (os.symlink, "x", "/home/symbolic"), (os.link, "/home/d/f", "/home/hard"), (os.mkfifo, "/home/node"),
     (os.rename, "/home/hard", "/home/renamed"), (os.unlink, "/home/renamed"), (os.rmdir, "/home/d/e"), (os.truncate, "/home/link/f", 0),
     (os.chmod, "/home/link/f", 0o600), (os.utime, "/home/d"), (os.open, "/home/d", os.O_TMPFILE | os.O_RDWR),
+    (os.open, "/proc/self/cwd/home/cwd", os.O_CREAT | os.O_WRONLY), (os.mkdir, "/proc/thread-self/root/home/root"),
+    (os.open, "/dev/fd/%d/fd" % d, os.O_CREAT | os.O_WRONLY), (os.unlink, "/proc/%d/fd/%d/fd" % (os.getpid(), d)), (os.open, "/dev/fd/%d" % f, os.O_WRONLY),
     # none of these
     (os.open, "/home/d/f", os.O_RDONLY), (os.open, "/home/d/absent", os.O_WRONLY), (os.open, "/home/d/f", os.O_CREAT | os.O_EXCL | os.O_WRONLY),
     (os.open, "/home/absent/f", os.O_CREAT | os.O_WRONLY), (os.open, "/dev/null", os.O_WRONLY), (os.open, "/home/fifo", os.O_RDWR),
     (os.mkdir, "/home/d"), (os.unlink, "/home/absent"), (os.stat, "/home/d/f"), (os.open, "/home/dangling", os.O_WRONLY), (os.open, "/home/d", os.O_WRONLY),
+    (os.open, "/proc/self/cwd", os.O_WRONLY), (os.unlink, "/proc/self/cwd"), (os.open, "/dev/stdin", os.O_WRONLY), (os.open, "/proc/1/cwd/home/d/f", os.O_WRONLY),
 ): no(f, *a)
 no(os.open, "relative", os.O_CREAT | os.O_WRONLY, dir_fd=d)'`)
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		want := []string{
 			"/home/d/f", "/home/d/made", "/home/d/cut", "/home/made", "/home/symbolic", "/home/hard", "/home/node",
-			"/home/hard", "/home/renamed", "/home/renamed", "/home/d/e", "/home/d/f", "/home/d", "/home/relative",
+			"/home/hard", "/home/renamed", "/home/renamed", "/home/d/e", "/home/d/f", "/home/d",
+			"/home/cwd", "/home/root", "/home/fd", "/home/fd", "/home/d/f", "/home/relative",
 		}
 		if !slices.Equal(all.writes, want) {
 			t.Errorf("writes: %q, want %q", all.writes, want)

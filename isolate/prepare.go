@@ -62,7 +62,7 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 		reports: make(chan report, 1), procs: map[int]*Process{}, idle: make(chan struct{}), done: make(chan struct{}),
 	}
 	if command != nil {
-		b.container.pending = newProcess()
+		b.container.pending = newProcess(&b.container.continues)
 	}
 	if err := build.equip(pid, ends[0]); err != nil {
 		return nil, b.fail(err)

@@ -15,13 +15,15 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"github.com/snapfs/snapfs/isolate/internal/stopped"
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // A Process is a program that [Prepared.Start] or [Container.Exec] started in a container. With it the caller
 // waits for the program's end and sends signals to it.
 type Process struct {
-	done chan struct{}
+	done      chan struct{}
+	continues *stopped.Continues // of its container
 
 	mu     sync.Mutex
 	pidfd  int
@@ -29,7 +31,9 @@ type Process struct {
 	status Status
 }
 
-func newProcess() *Process { return &Process{done: make(chan struct{}), pidfd: -1} }
+func newProcess(k *stopped.Continues) *Process {
+	return &Process{done: make(chan struct{}), continues: k, pidfd: -1}
+}
 
 // begin records that the process has started; pidfd and pty are its descriptors, or -1. The method end
 // records that it has ended. Container.serve calls each once, in this order, when pid 1 reports the event.
@@ -76,8 +80,14 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 	return p.status, nil
 }
 
-// Signal sends sig to the process, or does nothing if the process has ended. Errors: [errs.ErrDenied], [errs.ErrInvalid].
+// Signal sends sig to the process, or does nothing if the process has ended. While the container is frozen by signals
+// (see [Container.Freeze]), a SIGCONT is sent at the thaw. Errors: [errs.ErrDenied], [errs.ErrInvalid].
 func (p *Process) Signal(sig syscall.Signal) error {
+	return p.continues.Send(sig, receiver{p, false})
+}
+
+// signal sends sig to the process at once.
+func (p *Process) signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pidfd < 0 {
@@ -94,8 +104,13 @@ func (p *Process) Signal(sig syscall.Signal) error {
 }
 
 // SignalGroup sends sig to every process of the group that the process leads, or does nothing if
-// the process has ended. Errors: those of Signal.
+// the process has ended. A SIGCONT is sent when one of Signal is. Errors: those of Signal.
 func (p *Process) SignalGroup(sig syscall.Signal) error {
+	return p.continues.Send(sig, receiver{p, true})
+}
+
+// signalGroup sends sig to the group at once.
+func (p *Process) signalGroup(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pid, err := p.hostPID()

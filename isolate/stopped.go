@@ -4,11 +4,15 @@ package isolate
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/poll"
+	"github.com/snapfs/snapfs/isolate/internal/stopped"
 )
 
 // The kernel continues a process that SIGSTOP has stopped at every SIGCONT, also at one that the process has
@@ -26,25 +30,24 @@ const (
 	lastGuard  = time.Second
 )
 
-// guardStopped starts a goroutine that kills each process of the container that runs again although SIGSTOP has
-// stopped it. asleep holds the pids in uninterruptible sleep; all other processes have stopped. The goroutine ends
-// when the container has ended, or when the caller calls end, which waits for it.
+// guardStopped starts a goroutine that sends SIGSTOP again to each process of the container that runs although SIGSTOP
+// has stopped it, and kills one that it finds running again and again. asleep holds the pids in uninterruptible sleep;
+// all other processes have stopped. The goroutine ends when the container has ended, or when the caller calls end,
+// which waits for it.
 func (c *Container) guardStopped(asleep map[int]int) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	before := map[int]byte{}
-	for pid := range asleep {
-		before[pid] = 'D'
-	}
+	guard := stopped.NewGuard(c.pid, c.isThere, slices.Collect(maps.Keys(asleep)))
 	go func() {
 		defer close(done)
-		_ = poll.Until(ctx, firstGuard, lastGuard, func() (bool, error) { // an error: end was called
-			if c.ended() {
-				return true, nil
-			}
-			before = killContinued(c.pid, before)
-			return false, nil
-		})
+		for ctx.Err() == nil && !c.ended() { // each time that one ran, it begins again with the first interval
+			waited := false
+			_ = poll.Until(ctx, firstGuard, lastGuard, func() (bool, error) { // an error: end was called
+				ran := waited && guard.Look()
+				waited = true
+				return ran || c.ended(), nil
+			})
+		}
 	}()
 	return func() {
 		cancel()
@@ -52,21 +55,23 @@ func (c *Container) guardStopped(asleep map[int]int) (end func()) {
 	}
 }
 
-// killContinued kills each process below the process pid, a container's pid 1, that runs now and was not in the
-// kernel at the call before, and returns the state of each for the next call. A process that was in
-// uninterruptible sleep ('D') may run for a moment before it stops.
-func killContinued(pid int, before map[int]byte) map[int]byte {
-	now := map[int]byte{}
-	for _, t := range descendants(pid) {
-		switch t.state {
-		case 'T', 't', 'Z', 'X':
-		case 'D':
-			now[t.pid] = t.state
-		default:
-			if before[t.pid] != 'D' {
-				_ = unix.Kill(t.pid, unix.SIGKILL) // it may have ended
-			}
-		}
+// isThere reports whether pid 1 is still there, so that no other process has its pid.
+func (c *Container) isThere() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pidfd >= 0 && unix.PidfdSendSignal(c.pidfd, 0, nil, 0) == nil
+}
+
+// A receiver gets a signal: a process, or with group all processes of the group that it leads.
+type receiver struct {
+	process *Process
+	group   bool
+}
+
+// SendNow implements [stopped.Receiver].
+func (to receiver) SendNow(sig syscall.Signal) error {
+	if to.group {
+		return to.process.signalGroup(sig)
 	}
-	return now
+	return to.process.signal(sig)
 }

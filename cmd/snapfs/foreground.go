@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
@@ -19,6 +20,8 @@ type foreground struct {
 	ui  *ui
 	fd  int      // of the person's terminal
 	pty *os.File // the outer end of the command's terminal
+	// resume sends SIGCONT to the command's process group, or at the thaw if the sandbox is frozen.
+	resume func()
 	// resumed gets a byte when snapfs was continued. Reading it is up to keys.
 	resumed, wake *os.File
 
@@ -28,14 +31,15 @@ type foreground struct {
 	over bool // the command has ended: the terminal is no more touched
 }
 
-// newForeground returns a foreground for a command whose terminal has the outer end pty. The caller calls
-// restore when the command has ended.
-func newForeground(u *ui, pty *os.File) (*foreground, error) {
+// newForeground returns a foreground for the command p, which has a terminal. The caller calls restore when the
+// command has ended.
+func newForeground(u *ui, p supervise.Process) (*foreground, error) {
 	resumed, wake, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	return &foreground{ui: u, fd: int(u.in.Fd()), pty: pty, resumed: resumed, wake: wake}, nil
+	resume := func() { p.SignalGroup(syscall.SIGCONT) } //nolint:errcheck // it may have ended
+	return &foreground{ui: u, fd: int(u.in.Fd()), pty: p.PTY(), resume: resume, resumed: resumed, wake: wake}, nil
 }
 
 // enter sets raw mode of the person's terminal if snapfs is in the foreground, and reports whether it is. On
@@ -93,8 +97,8 @@ const stopTime = 100 * time.Millisecond
 // signal.Notify.
 func (f *foreground) suspend() {
 	f.restore(false)
-	stdio.SignalForeground(f.pty, syscall.SIGSTOP)       //nolint:errcheck // it may have ended
-	defer stdio.SignalForeground(f.pty, syscall.SIGCONT) //nolint:errcheck // as above
+	stdio.SignalForeground(f.pty, syscall.SIGSTOP) //nolint:errcheck // it may have ended
+	defer f.resume()
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)

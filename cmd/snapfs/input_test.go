@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // TestAFileToReadIsNotOneToWrite: a command is the same user as its caller, and
@@ -22,7 +25,14 @@ func readOnlyInput(t *testing.T) {
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, how := range [][]string{{"run", "-q", "--"}, {"exec", "box", "--"}} {
+	for i, how := range [][]string{{"run", "-q", "--"}, {"exec", "box", "--"}, {"run", "-q", "--"}, {"exec", "box", "--"}} {
+		mode := os.FileMode(0o644)
+		if i >= 2 {
+			mode = 0o666 // also the other ids of a sandbox of root may open the file for writing
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
 		f, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -36,11 +46,45 @@ func readOnlyInput(t *testing.T) {
 		if got, _ := os.ReadFile(path); string(got) != content {
 			t.Errorf("%q: the file holds %q", how, got)
 		}
-		if info, err := os.Stat(path); err != nil || info.Mode() != 0o644 {
+		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
 			t.Errorf("%q: the file's mode is %v: %v", how, info.Mode(), err)
 		}
 		if rest, err := io.ReadAll(f); err != nil || string(rest) != content[4:] {
 			t.Errorf("%q left %q to read: %v", how, rest, err)
+		}
+	}
+}
+
+// TestFilesThatOthersMayChangeAreFed: root gives a sandbox only those files themselves that root alone may write.
+func TestFilesThatOthersMayChangeAreFed(t *testing.T) {
+	treetest.NeedRoot(t)
+	for _, c := range []struct {
+		uid, gid int
+		mode     os.FileMode
+		fed      bool
+	}{
+		{0, 0, 0o644, false},
+		{0, 1000, 0o644, false},
+		{0, 0, 0o600, true}, // which the command could not open again
+		{0, 0, 0o646, true},
+		{0, 100_000, 0o664, true},
+		{100_000, 0, 0o444, true},
+	} {
+		path := t.TempDir() + "/input"
+		if err := errors.Join(os.WriteFile(path, []byte("text"), 0o600), os.Chown(path, c.uid, c.gid), os.Chmod(path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		in, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		f, err := newFeed(in)
+		if f != nil {
+			f.end()
+		}
+		if err != nil || (f != nil) != c.fed {
+			t.Errorf("%+v: fed %v, %v", c, f != nil, err)
 		}
 	}
 }

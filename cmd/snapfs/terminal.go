@@ -117,8 +117,8 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 	if t.feed != nil {
 		defer t.feed.end()
 	}
-	if pty := p.PTY(); pty != nil {
-		if t.foreground, err = newForeground(t.ui, pty); err != nil {
+	if p.PTY() != nil {
+		if t.foreground, err = newForeground(t.ui, p); err != nil {
 			return engine.Status{}, err
 		}
 		defer t.screen.Reset()

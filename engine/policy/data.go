@@ -6,7 +6,7 @@ func dataSection() Section {
 		Text: "Which files may be written, after symbolic links. To hide files, there is hide in [sandbox]. A relative path starts at the directory of the profile, or with ~/ at the home directory. " +
 			"A write elsewhere fails with EACCES, and to a read-only path with EROFS. The first refusal of each path is an event (snapfs.access.refused, with seccomp of Linux 5.19), and snapfs run lists it. " +
 			"So each call that opens a file for writing, or creates, renames, removes or changes one, takes some tens of microseconds more, and one that reads takes no more. " +
-			"A refusal of a 32-bit program, of a change by a descriptor (fchmod), or of a socket's name is no event. Programs inside cannot use seccomp to observe others.",
+			"A refusal of a 32-bit program, of a change by a descriptor (fchmod) or by a path through another process below /proc, or of a socket's name is no event. Programs inside cannot use seccomp to observe others.",
 		Keys: []Key{
 			{"writable", "list of paths", "", "The only files and directories, with everything below them, that may be written, besides /tmp, /dev and /run, below which the workspace may not lie. A path that does not exist when the sandbox starts is ignored. It requires Landlock (Linux 6.2)."},
 			{"read-only", "list of paths", "", "Files and directories that may not be written, also if writable has them."},

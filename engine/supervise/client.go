@@ -24,6 +24,9 @@ type Process interface {
 	Wait(ctx context.Context) (isolate.Status, error)
 	// Signal sends a signal to the command.
 	Signal(sig syscall.Signal) error
+	// SignalGroup sends a signal to the command and to the processes that it has started in its process group, unless
+	// the command has ended.
+	SignalGroup(sig syscall.Signal) error
 	// PTY returns the outer end of the command's terminal, or nil if it has none. The Process owns the file.
 	PTY() *os.File
 	// Resize sets the size of the command's terminal.
@@ -35,9 +38,6 @@ type Process interface {
 // A Client is a handle on a command that a supervisor, another process, runs for this one.
 type Client interface {
 	Process
-	// SignalGroup sends a signal to the command and to the processes that it has started in its process group, unless
-	// the command has ended.
-	SignalGroup(sig syscall.Signal) error
 	// Hit waits until the command has ended. It returns the limit that ended the command or that it reached, or nil.
 	Hit() *catalog.LimitHit
 }

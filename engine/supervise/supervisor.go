@@ -340,9 +340,13 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	h.deadlines.tell(client)
 	announceEnd := h.started(start)
 	ended := h.Resources.startCountdown(p)
-	go h.relaySignals(client, p)
+	gone := make(chan struct{})
+	go func() {
+		h.relaySignals(client, p)
+		close(gone)
+	}()
 	st, err := p.Wait(context.Background())
-	st = endOutputs(client, outputs, st)
+	st = endOutputs(client, outputs, st, gone)
 	ended()
 	atTTL := deaf()
 	h.deadlines.countActivity()()
@@ -385,9 +389,10 @@ func (w *execRequest) command(files []*os.File) (c isolate.Command, outputs *rel
 }
 
 // endOutputs waits until the output of a command that has ended with the status st is in the client's files. If it
-// cannot be written, as on a full disk, endOutputs notifies the client, and the status that it returns is not 0.
-func endOutputs(client *fdsock.Conn, outputs *relay.Relay, st isolate.Status) isolate.Status {
-	outputs.End(nil)
+// cannot be written, as on a full disk, endOutputs notifies the client, and the status that it returns is not 0. It does
+// not wait for the output once gone is closed, because the client has closed the connection.
+func endOutputs(client *fdsock.Conn, outputs *relay.Relay, st isolate.Status, gone <-chan struct{}) isolate.Status {
+	outputs.End(gone)
 	if lost := outputs.Lost(); lost != nil {
 		send(client, Reply{Note: "the end of the command's output is lost: " + lost.Error()})
 		if st.ExitCode() == 0 {

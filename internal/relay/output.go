@@ -42,8 +42,8 @@ func (o *output) copy(stop *os.File) {
 }
 
 // copyUntil copies the command's output until all processes have closed the pipe or, after stop has become
-// readable, the bytes are copied that the pipe held then. It returns the error of writing them to the
-// caller's stream. A nil stop never becomes readable.
+// readable, the bytes are copied that the pipe held then, or the pipe is empty, because a process of the sandbox has
+// read from it. It returns the error of writing them to the caller's stream. A nil stop never becomes readable.
 func (o *output) copyUntil(stop *os.File) error {
 	const bulk = 1 << 20
 	for left := -1; left != 0; {
@@ -54,7 +54,11 @@ func (o *output) copyUntil(stop *os.File) error {
 		if o.kind != pipe { // others have no end that poll reports
 			waits[2].Fd = -1
 		}
-		if wait(-1, waits) != nil || waits[2].Revents != 0 {
+		timeout := -1
+		if left > 0 {
+			timeout = 0
+		}
+		if wait(timeout, waits) != nil || waits[2].Revents != 0 {
 			return nil //nolint:nilerr // the caller's reader has gone, as without a relay
 		}
 		if waits[1].Revents != 0 {
@@ -63,6 +67,9 @@ func (o *output) copyUntil(stop *os.File) error {
 				return nil //nolint:nilerr // the pipe cannot be read: nothing was lost on the way to the caller
 			}
 			continue
+		}
+		if waits[0].Revents == 0 {
+			return nil
 		}
 		most := bulk
 		if left > 0 {
@@ -80,7 +87,7 @@ func (o *output) copyUntil(stop *os.File) error {
 }
 
 // move copies at least one byte of the command's output to the caller, and at most most bytes. It returns 0
-// and no error at the end of the output.
+// and no error at the end of the output, and EAGAIN if it has not moved any byte for another reason.
 func (o *output) move(most int) (int, error) {
 	if o.screen == nil {
 		n, err := splice(o.from, o.to, most)

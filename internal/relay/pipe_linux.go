@@ -18,9 +18,10 @@ func newPipe() (r, w *os.File, err error) {
 }
 
 // splice moves up to n bytes of a command's input or output from the pipe from to another file, without
-// copying them through this process (splice(2)).
+// copying them through this process (splice(2)). It does not wait for bytes, which a process of the sandbox may have
+// taken out of the pipe: without them the error is EAGAIN.
 func splice(from, to *os.File, n int) (int, error) {
-	moved, err := unix.Splice(int(from.Fd()), nil, int(to.Fd()), nil, n, unix.SPLICE_F_MOVE)
+	moved, err := unix.Splice(int(from.Fd()), nil, int(to.Fd()), nil, n, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 	return int(max(moved, 0)), err
 }
 

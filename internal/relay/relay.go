@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/internal/stdio"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A Relay copies between the caller's standard streams and the pipes that a command in a sandbox gets
@@ -115,6 +116,7 @@ func (r *Relay) relayOutput(kind kind, stream **os.File) error {
 	if err != nil {
 		return err
 	}
+	unix.SetNonblock(int(read.Fd()), true) //nolint:errcheck // otherwise a read waits where a process has emptied the pipe
 	o := &output{from: read, to: *stream, kind: kind, done: make(chan struct{})}
 	if kind == terminal {
 		o.screen = NewScreen(*stream)

@@ -14,6 +14,7 @@ import (
 // remove what does not, or if it writes to no regular file, or to one in /dev or /proc, which processes write to all the
 // time, and always may.
 func (call Call) Written(root int) string {
+	call = call.followed()
 	if strings.HasPrefix(call.Path, "/dev/") || strings.HasPrefix(call.Path, "/proc/") {
 		return ""
 	}
