@@ -32,6 +32,7 @@ type Container struct {
 	frozen  thawer // undoes a freeze; nil while not frozen
 
 	continues stopped.Continues // SIGCONT that waits for the thaw
+	observing sync.WaitGroup    // the goroutine that passes on observed system calls, see observe
 
 	mu      sync.Mutex
 	ctl     int // the supervisor's end of the control socket

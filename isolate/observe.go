@@ -73,15 +73,16 @@ func (o *Observer) acts() (acts notifier.Act) {
 }
 
 // observe starts a goroutine that passes each system call observed in the container to [Spec.Observe], until the
-// container has ended. listener is the descriptor of the seccomp filter that reports the calls. The caller holds
-// c.mu.
+// container has ended. The goroutine holds the container's root open, so [Container.end] waits for it: otherwise the
+// filesystem of the root would still be in use after the end. listener is the descriptor of the seccomp filter that
+// reports the calls. The caller holds c.mu.
 func (c *Container) observe(listener int) {
 	root, err := unix.Openat(c.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		root = -1 // no program is observed, and no write
 	}
 	observer := c.builder.spec.Observe
-	go func() {
+	c.observing.Go(func() {
 		notifier.Serve(listener, observer.acts(), func(call notifier.Call) {
 			switch call.Act {
 			case notifier.Look:
@@ -101,7 +102,7 @@ func (c *Container) observe(listener int) {
 		if root >= 0 {
 			unix.Close(root)
 		}
-	}()
+	})
 }
 
 // observeProgram reports to [Spec.Observe] that the process pid of the host executes the program at a path in

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -131,6 +132,35 @@ no(os.open, "relative", os.O_CREAT | os.O_WRONLY, dir_fd=d)'`)
 		}
 		if len(all.files) > 0 || !slices.ContainsFunc(all.programs, func(p string) bool { return strings.HasPrefix(p, "/usr/bin/python3") }) {
 			t.Errorf("files %q, programs %q", all.files, all.programs)
+		}
+	})
+}
+
+// A container that is observed ends only after its observer: until then the observer holds the container's root open,
+// and the filesystem there is in use. Cost: 0.2 s.
+func TestAnObservedContainerEndsAfterItsObserver(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		if !Observes() {
+			treetest.Skip(t, "seccomp of Linux 5.19", "the kernel is older")
+		}
+		called, release := make(chan bool, 100), make(chan bool)
+		spec.Observe = &Observer{Writes: true, Call: func(Observed) { called <- true; <-release }}
+		container := open(t, spec)
+		if _, err := container.Exec(t.Context(), shell("echo x > /tmp/f; sleep 1000")); err != nil {
+			t.Fatal(err)
+		}
+		<-called
+		ended := make(chan error, 1)
+		go func() { ended <- container.Close(t.Context()) }()
+		select {
+		case err := <-ended:
+			t.Errorf("it has ended while its observer works: %v", err)
+			close(release)
+		case <-time.After(100 * time.Millisecond): // the end would take some milliseconds
+			close(release)
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -59,6 +59,7 @@ func (c *Container) end() {
 			}
 		}
 	}
+	c.observing.Wait() // no process is left that the kernel could report on
 	launch.ReleaseThread(c.builder.thread)
 	if tun := c.Tun(); tun != nil {
 		mounts.CloseInBackground(tun) // in the background: the kernel waits until the interface is gone
