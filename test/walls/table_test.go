@@ -159,7 +159,10 @@ func table() []wall {
 		},
 		{parts: "users disks", falls: []string{"block-device"}, also: hostsRoot, why: whyHostsRoot, who: root},
 		{parts: "proc-sys " + capability(unix.CAP_NET_ADMIN), falls: []string{"kernel-settings"}},
-		{parts: "no-new-privileges", falls: []string{"set-uid"}},
+		{
+			parts: "no-new-privileges", falls: []string{"set-uid"}, also: []string{"writable", "tools-allow"},
+			why: "the lists of paths, by Landlock, come after it, and this build leaves them out with it",
+		},
 		power("clock", unix.SYS_ADJTIMEX, unix.CAP_SYS_TIME),
 		power("module", unix.SYS_FINIT_MODULE, unix.CAP_SYS_MODULE),
 		power("kexec", unix.SYS_KEXEC_LOAD, unix.CAP_SYS_BOOT),
