@@ -122,8 +122,8 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 	return l, nil
 }
 
-// resolved returns paths of programs with their symbolic links followed on the host, whose files the sandbox
-// copies. It drops paths that do not exist, and returns nil for nil.
+// resolved returns paths that the profile names, of programs or of data, with their symbolic links followed on the
+// host, whose files the sandbox copies. It drops paths that do not exist, and returns nil for nil.
 func resolved(paths []string) []string {
 	if paths == nil {
 		return nil
@@ -169,19 +169,22 @@ func (l *Log) observe(o isolate.Observed) {
 // readOnlyRule returns the read-only path of the profile that is path or a directory above it, "" if there is none.
 // path is one after symbolic links.
 func (l *Log) readOnlyRule(path string) string {
-	for _, rule := range l.readOnly {
-		if hostfs.Within(path, rule) {
-			return rule
-		}
+	if i := ruleOf(path, l.readOnly); i >= 0 {
+		return l.readOnly[i]
 	}
 	return ""
+}
+
+// ruleOf returns the index of the first of rules, files and directories, that is path or a directory above it; -1 if
+// none is. All are paths after symbolic links.
+func ruleOf(path string, rules []string) int {
+	return slices.IndexFunc(rules, func(rule string) bool { return hostfs.Within(path, rule) })
 }
 
 // mayWrite reports whether path, which is one after symbolic links, is in the profile's list of writable paths, or
 // there is no such list.
 func (l *Log) mayWrite(path string) bool {
-	holds := func(rule string) bool { return hostfs.Within(path, rule) }
-	return l.writable == nil || slices.ContainsFunc(isolate.AlwaysWritable[:], holds) || slices.ContainsFunc(l.writable, holds)
+	return l.writable == nil || ruleOf(path, isolate.AlwaysWritable[:]) >= 0 || ruleOf(path, l.writable) >= 0
 }
 
 // hiddenAt returns the hidden path that is this one or a directory above it, "" if there is none.
@@ -197,12 +200,11 @@ func (l *Log) hiddenAt(path string) string {
 // refused reports whether the profile of the sandbox forbids executing a program. program is its path after
 // symbolic links.
 func (l *Log) refused(program string) bool {
-	holds := func(rule string) bool { return hostfs.Within(program, rule) }
-	if slices.ContainsFunc(l.deny, holds) {
+	if ruleOf(program, l.deny) >= 0 {
 		return true
 	}
 	linker := strings.HasPrefix(filepath.Base(program), "ld-") // always allowed, see isolate.Spec.Execute
-	return l.allow != nil && !linker && !slices.ContainsFunc(l.allow, holds)
+	return l.allow != nil && !linker && ruleOf(program, l.allow) < 0
 }
 
 // add counts an attempt, and announces the first of its kind at what: a hidden path or a program. So one
