@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A stopped server of a fork would answer nobody: whoever needs it continues it, also to list all sandboxes
+// A stopped server of a fork would answer nobody. The command that needs it continues it, also to list all sandboxes
 // and to end this one.
 func TestAStoppedServerHoldsUpNobody(t *testing.T) {
 	treetest.NeedDevice(t, "/dev/fuse")

@@ -72,7 +72,7 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 }
 
 // waiting bounds how long the two threads of Clone, of which one makes the snapshot and the other the fork,
-// wait for each other so that one commit covers both. After that each goes on alone.
+// wait for each other so that one commit covers both. After that each continues alone.
 const waiting = 200 * time.Microsecond
 
 // prelude records the new snapshot id as the latest of its tree, before Clone makes the btrfs snapshots, so

@@ -89,7 +89,7 @@ func (f *foreground) ended() bool {
 }
 
 // stopTime is how long snapfs waits until SIGTSTP, which it has sent to itself, stops it. In a process group
-// that no shell controls, the kernel ignores that signal; snapfs then goes on.
+// that no shell controls, the kernel ignores that signal, and snapfs continues.
 const stopTime = 100 * time.Millisecond
 
 // suspend stops the command and snapfs's own process group, as Ctrl-Z does, and returns when

@@ -17,7 +17,7 @@ import (
 )
 
 // Only damaged content is put aside: a file that cannot be read, such as a directory in its place, or that a
-// newer snapfs wrote stays, and nobody is told to repair it.
+// newer snapfs wrote stays, and no message asks for its repair.
 func TestARepairPutsOnlyDamagedFilesAside(t *testing.T) {
 	const text = "an original\n"
 	sum := sha256.Sum256([]byte(text))
