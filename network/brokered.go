@@ -1,6 +1,9 @@
 package network
 
-import "github.com/snapfs/snapfs/network/placeholder"
+import (
+	"github.com/snapfs/snapfs/network/budget"
+	"github.com/snapfs/snapfs/network/placeholder"
+)
 
 // A BrokerConfig is a message from the supervisor to the proxy of a sandbox. It makes the proxy read the
 // sandbox's HTTP requests, to insert secrets (credentials) into them and to count them in a budget. The
@@ -13,6 +16,8 @@ type BrokerConfig struct {
 	// providers, whose requests cost tokens, as do those to the names below them.
 	Ledger  string   `json:"ledger,omitempty"`
 	Metered []string `json:"metered,omitempty"`
+	// Prices are those of AI models, for a budget of money.
+	Prices []budget.Price `json:"prices,omitempty"`
 	// Pauses is set if the sandbox is paused when its budget is spent. The client of a refused request may then try
 	// again, after a higher limit has resumed the sandbox.
 	Pauses bool `json:"pauses,omitempty"`

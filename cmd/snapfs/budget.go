@@ -4,15 +4,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/diff/report"
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/network/budget"
 )
 
@@ -28,7 +30,7 @@ func newBudget(a *app) *cobra.Command {
 		Use:   "budget",
 		Short: "show and raise what a sandbox's requests may use",
 		Long: `The budget of a sandbox is that of its profile ("snapfs help profile"): requests, bytes
-sent, and tokens of models. The network proxy counts, and answers 429 to a request that
+sent, tokens of models, and what these cost. The network proxy counts, and answers 429 to a request that
 does not fit. A named sandbox is paused then: nothing in it runs until the limit is raised.`,
 		Example: "  snapfs budget show fix\n  snapfs budget raise fix tokens +200000",
 		Args:    exactly(),
@@ -55,8 +57,8 @@ func newBudgetRaise(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "raise sandbox limit amount",
 		Short: "raise a limit of a sandbox's budget, also while it runs",
-		Long: `Raises one limit of a sandbox's budget: requests, bytes-sent, tokens, input-tokens or
-output-tokens. With a plus the amount is added to the limit; otherwise it is the new limit.
+		Long: `Raises one limit of a sandbox's budget: requests, bytes-sent, tokens, input-tokens,
+output-tokens or money. With a plus the amount is added to the limit; otherwise it is the new limit.
 The next request counts with it, and a sandbox that was paused because its budget was spent
 resumes. A limit beyond that of the site's policy is refused.`,
 		Example:           "  snapfs budget raise fix tokens +200000\n  snapfs budget raise fix bytes-sent 10M",
@@ -83,12 +85,8 @@ resumes. A limit beyond that of the site's policy is refused.`,
 // raiseLimit sets the limit called what in a budget to amount, or adds it if amount begins with "+". A lower
 // amount, and a limit that is not set, are errors.
 func raiseLimit(limits *budget.Count, what, amount string) error {
-	parse := units.ParseCount
-	if what == "bytes-sent" {
-		parse = units.ParseSize
-	}
 	number, added := strings.CutPrefix(amount, "+")
-	n, err := parse(number)
+	n, err := budget.ParseAmount(what, number)
 	if err != nil {
 		return err
 	}
@@ -104,7 +102,7 @@ func raiseLimit(limits *budget.Count, what, amount string) error {
 		case added:
 			n += *f.Value
 		case n < *f.Value:
-			return fmt.Errorf("the limit of %s is %d already", what, *f.Value)
+			return fmt.Errorf("the limit of %s is %s already", what, budget.FormatAmount(what, *f.Value))
 		}
 		*f.Value = n
 		return nil
@@ -132,12 +130,20 @@ func (a *app) showBudget(e *engine.Engine, name string) error {
 		for i, f := range s.Limits.Fields() {
 			limit := "no limit"
 			if *f.Value > 0 {
-				limit = fmt.Sprintf("of %d", *f.Value)
+				limit = "of " + budget.FormatAmount(f.Name, *f.Value)
 			}
 			if *f.Value == 0 && *used[i].Value == 0 {
 				continue
 			}
-			fmt.Fprintf(t, "%s\t%d used\t%d reserved\t%s\n", f.Name, *used[i].Value, *reserved[i].Value, limit)
+			fmt.Fprintf(t, "%s\t%s used\t%s reserved\t%s\n", f.Name, budget.FormatAmount(f.Name, *used[i].Value), budget.FormatAmount(f.Name, *reserved[i].Value), limit)
+		}
+		for _, model := range slices.Sorted(maps.Keys(s.Models)) {
+			c := s.Models[model]
+			fmt.Fprintf(t, "%s\t%d requests\t%d input tokens, %d of them cached\t%d output tokens", report.Printable(model), c.Requests, c.Input, c.Cached, c.Output)
+			if s.Limits.Money > 0 || c.Money > 0 {
+				fmt.Fprintf(t, "\tcost %s", budget.FormatAmount("money", c.Money))
+			}
+			fmt.Fprintln(t)
 		}
 		if s.Estimated > 0 {
 			fmt.Fprintf(t, "%d responses reported no usage: their worst case counts\n", s.Estimated)

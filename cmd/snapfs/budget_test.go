@@ -45,6 +45,24 @@ func TestBudgetEndsAndIsRaised(t *testing.T) {
 	v.snapfs("net", "--refused", "fix").has("POST /v1/messages the budget tokens of 200")
 }
 
+func TestMoneyEndsAndIsRaised(t *testing.T) {
+	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\nmoney = 0.001\nhosts = [\"host.snapfs\"]\n[prices.\"claude-*\"]\ninput = 3\ncached = 0.30\noutput = 15.00")
+	v.snapfs("new", "--profile", v.profile, "fix").want(0)
+	ask := []string{"exec", "fix", "--", "curl", "-sS", "-d", `{"model":"claude-x","max_tokens":20}`, v.script("https://host.snapfs:PORT/v1/messages")}
+	v.snapfs("exec", "fix", "--", "curl", "-sS", "-d", `{"model":"gpt","max_tokens":20}`, v.script("https://host.snapfs:PORT/v1/messages")).want(0).has(`no section [prices] names the model`)
+	for range 2 { // each costs 30 x 3 and 20 x 15 millionths
+		v.snapfs(ask...).want(0).has(`"output_tokens":20`)
+	}
+	refused := v.begin(ask...)
+	v.awaitPaused("fix")
+	v.snapfs("budget", "show", "fix").want(0).has("money", "0.00078 used", "of 0.001", "claude-x", "2 requests", "cost 0.00078")
+	v.snapfs("budget", "raise", "fix", "money", "0.50c").want(2)
+	v.snapfs("budget", "raise", "fix", "money", "+1.50").want(0).has("of 1.501", "resumed fix")
+	refused().want(0).has("the budget money of 0.001 has no room", "snapfs budget raise fix money +N")
+	v.snapfs(ask...).want(0).has(`"output_tokens":20`)
+	v.snapfs("budget", "show", "--json", "fix").want(0).has(`"money_millionths":1170`)
+}
+
 // begin starts a command of snapfs. The returned function waits for its end.
 func (v *vault) begin(args ...string) (wait func() outcome) {
 	done := make(chan outcome, 1)

@@ -28,14 +28,29 @@ type Secret struct {
 	Body bool `json:"body,omitempty"`
 }
 
-// A Budget bounds the requests that a sandbox sends through its proxy, in number, bytes and model tokens,
-// over the sandbox's whole life. 0 in a field means no limit.
+// A ModelPrice is what one AI model's tokens cost, each in millionths of a currency for a million tokens.
+type ModelPrice struct {
+	// Model is the model's name in requests, or the beginning of names, with * at its end.
+	Model string `json:"model"`
+	// Input is the price of input tokens. Cached and Written are those of input tokens that the provider reads from its
+	// cache and writes to it; -1 means the price of Input.
+	Input   int64 `json:"input"`
+	Cached  int64 `json:"cached"`
+	Written int64 `json:"cache_write"`
+	Output  int64 `json:"output"`
+}
+
+// A Budget bounds the requests that a sandbox sends through its proxy, in number, bytes, model tokens and
+// money, over the sandbox's whole life. 0 in a field means no limit.
 type Budget struct {
 	Requests     int64 `json:"requests,omitempty"`
 	BytesSent    int64 `json:"bytes_sent,omitempty"`
 	Tokens       int64 `json:"tokens,omitempty"`
 	InputTokens  int64 `json:"input_tokens,omitempty"`
 	OutputTokens int64 `json:"output_tokens,omitempty"`
+	// Money is in millionths of the currency of Prices, those of AI models.
+	Money  int64        `json:"money_millionths,omitempty"`
+	Prices []ModelPrice `json:"prices,omitempty"`
 	// Hosts are servers, besides the known providers, whose requests cost tokens.
 	Hosts []string `json:"hosts,omitempty"`
 }
@@ -45,16 +60,20 @@ type Budget struct {
 func (b *Budget) Ceilings() map[string]*int64 {
 	return map[string]*int64{
 		"requests": &b.Requests, "bytes-sent": &b.BytesSent, "tokens": &b.Tokens, "input-tokens": &b.InputTokens, "output-tokens": &b.OutputTokens,
+		"money": &b.Money,
 	}
 }
 
 // Lowered returns a copy of b in which each bound that other sets lower, or that b does not set, has the value of
-// other, and the names of the bounds so changed. The copy counts the tokens of the servers (Hosts) of both. b may be
-// nil.
+// other, and the names of the bounds so changed. The copy counts the tokens of the servers (Hosts) of both. It
+// has the prices of other if b bounds no money. b may be nil.
 func (b *Budget) Lowered(other *Budget) (low *Budget, names []string) {
 	low = new(Budget)
 	if b != nil {
 		*low = *b
+	}
+	if low.Money == 0 {
+		low.Prices = other.Prices
 	}
 	mine, theirs := low.Ceilings(), other.Ceilings()
 	for _, name := range slices.Sorted(maps.Keys(mine)) {

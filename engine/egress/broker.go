@@ -48,7 +48,7 @@ func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	case budget.HasLimits(b.dir):
 		err = lower(b.dir)
 	default:
-		err = budget.SetLimits(b.dir, budget.Count{Requests: l.Requests, Sent: l.BytesSent, Tokens: l.Tokens, Input: l.InputTokens, Output: l.OutputTokens})
+		err = budget.SetLimits(b.dir, budget.Count{Requests: l.Requests, Sent: l.BytesSent, Tokens: l.Tokens, Input: l.InputTokens, Output: l.OutputTokens, Money: l.Money})
 	}
 	if err != nil {
 		return nil, err
@@ -78,6 +78,9 @@ func (o *Proxy) sendBroker() error {
 	c := &network.BrokerConfig{Sandbox: o.log.name}
 	if l := b.policy.Budget; l != nil {
 		c.Ledger, c.Metered, c.Pauses = b.dir, l.Hosts, b.pauses
+		for _, p := range l.Prices {
+			c.Prices = append(c.Prices, budget.Price(p))
+		}
 	}
 	var values []*os.File
 	defer func() {

@@ -104,7 +104,7 @@ func setLimits(name, dir, what string, limits budget.Count) error {
 		return err
 	}
 	if most, ok := lowered[what]; ok {
-		return errs.New("raising the budget", name, errs.ErrDenied, fmt.Sprintf("the site's policy %s allows no more than %s %d", path, what, most))
+		return errs.New("raising the budget", name, errs.ErrDenied, fmt.Sprintf("the site's policy %s allows no more than %s %s", path, what, budget.FormatAmount(what, most)))
 	}
 	return errs.With("raising the budget", name, budget.SetLimits(dir, limits))
 }

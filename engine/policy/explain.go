@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/units"
+	"github.com/snapfs/snapfs/network/budget"
 )
 
 // A Setting is one value of the policy that a sandbox would have, with the file and line that sets it.
@@ -124,10 +125,13 @@ func listed(made *catalog.Policy) []listing {
 		ceilings := made.Budget.Ceilings()
 		for _, name := range slices.Sorted(maps.Keys(ceilings)) {
 			if *ceilings[name] > 0 {
-				all = append(all, listing{"budget." + name, []string{strconv.FormatInt(*ceilings[name], 10)}})
+				all = append(all, listing{"budget." + name, []string{budget.FormatAmount(name, *ceilings[name])}})
 			}
 		}
 		all = append(all, listing{"budget.hosts", made.Budget.Hosts})
+		for _, p := range made.Budget.Prices {
+			all = append(all, listing{"prices." + p.Model, []string{priceText(p)}})
+		}
 	}
 	return all
 }

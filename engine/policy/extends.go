@@ -176,7 +176,7 @@ func (p *Profile) add(other *Profile) {
 		if isLimit {
 			_, _ = p.Sandbox.Limits.SetField(limit, o.Value) // the reader has parsed it
 		}
-		if isLimit || o.Setting == "sandbox.net" || strings.HasPrefix(o.Setting, "secrets.") || strings.HasPrefix(o.Setting, "budget.") && o.Setting != "budget.hosts" {
+		if isLimit || o.Setting == "sandbox.net" || strings.HasPrefix(o.Setting, "secrets.") || strings.HasPrefix(o.Setting, "prices.") || strings.HasPrefix(o.Setting, "budget.") && o.Setting != "budget.hosts" {
 			replaced[o.Setting] = true
 		}
 	}
@@ -224,7 +224,7 @@ func (s *Sandbox) addSecrets(other []catalog.Secret) {
 }
 
 // addBudget adds the request budget of another profile, which may be nil, to s. The bounds that it sets
-// replace those of s, and its hosts are added.
+// replace those of s, and so do its prices of the same models; its hosts are added.
 func (s *Sandbox) addBudget(other *catalog.Budget) {
 	if other == nil {
 		return
@@ -238,6 +238,11 @@ func (s *Sandbox) addBudget(other *catalog.Budget) {
 		*mine = cmp.Or(*theirs[name], *mine)
 	}
 	b.Hosts = union(slices.Clip(b.Hosts), other.Hosts)
+	for _, one := range other.Prices {
+		b.Prices = slices.DeleteFunc(slices.Clone(b.Prices), func(mine catalog.ModelPrice) bool { return mine.Model == one.Model })
+		b.Prices = append(b.Prices, one)
+	}
+	slices.SortFunc(b.Prices, func(a, b catalog.ModelPrice) int { return strings.Compare(a.Model, b.Model) })
 	s.Budget = b
 }
 

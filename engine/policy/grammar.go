@@ -29,7 +29,7 @@ const defaultTimeout = Duration(time.Hour)
 // Grammar returns the description of all sections and keys that a profile may contain. The reader, the
 // documentation and the JSON schema are made from it.
 func Grammar() []Section {
-	return []Section{profileSection(), limitsSection(), sandboxSection(), toolsSection(), dataSection(), secretsSection(), budgetSection(), resultSection(), directSection(), stageSection(), commandSection()}
+	return []Section{profileSection(), limitsSection(), sandboxSection(), toolsSection(), dataSection(), secretsSection(), budgetSection(), pricesSection(), resultSection(), directSection(), stageSection(), commandSection()}
 }
 
 // profileSection describes the lines that a profile may have above its first section.

@@ -147,7 +147,7 @@ func TestEachMistakeHasItsPositionAndCorrection(t *testing.T) {
 		{"[[stage]]\nname = \"d\"\ntarget = \"\"", "3:1: target: empty"},
 		{"[[stage]]\nname = \"d\"\ntarget = \"a\\u0000b\"", "3:1: target: contains a NUL byte"},
 		{"[stage]\nname = \"d\"", "1:2: there may be several stages; write [[stage]]"},
-		{"[[stages]]\nname = \"d\"", "1:3: stages: unknown section; sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result], [direct] and [[stage]]"},
+		{"[[stages]]\nname = \"d\"", "1:3: stages: unknown section; sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [prices.NAME], [result], [direct] and [[stage]]"},
 		{"[limits]\nmemry = \"1G\"", "2:1: memry: unknown key in [limits]; did you mean memory?"},
 		{"[limits]\nmemory = \"plenty\"", `2:10: memory: size "plenty"`},
 		{"[limits]\npids = -3", "2:8: pids: "},

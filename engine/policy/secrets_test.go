@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/policy"
 )
 
@@ -29,7 +30,12 @@ hosts = ["b.example"]
 requests = 10
 bytes-sent = "1M"
 tokens = 50000
+money = 2.5
 hosts = ["Models.example.com"]
+[prices."claude-sonnet-4.5*"]
+input = 3
+cached = "0.30"
+output = 15.0
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +48,10 @@ hosts = ["Models.example.com"]
 	if b := *s.Budget; b.Requests != 10 || b.BytesSent != 1<<20 || b.Tokens != 50000 || len(b.Hosts) != 1 || b.Hosts[0] != "models.example.com" {
 		t.Errorf("%+v", b)
 	}
+	want := catalog.ModelPrice{Model: "claude-sonnet-4.5*", Input: 3_000_000, Cached: 300_000, Written: -1, Output: 15_000_000}
+	if b := *s.Budget; b.Money != 2_500_000 || len(b.Prices) != 1 || b.Prices[0] != want {
+		t.Errorf("%+v", b)
+	}
 	if s.Net != "allow:GET,POST https://api.example.com/v1/*,a.example" {
 		t.Errorf("%q", s.Net)
 	}
@@ -49,6 +59,13 @@ hosts = ["Models.example.com"]
 
 func TestMistakesInSecretsAndBudget(t *testing.T) {
 	for text, want := range map[string]string{
+		"[budget]\nmoney = 0":                                            "zero",
+		"[budget]\nmoney = true":                                         "expected a number",
+		"[budget]\nmoney = 0.0000001":                                    "six decimals",
+		"[prices]\nx = 1":                                                "x is no section",
+		"[prices.x]\ninput = 1":                                          "has no output",
+		"[prices.\"a*b\"]\ninput = 1\noutput = 1":                        "invalid name",
+		"[prices.x]\ninput = -1\noutput = 1":                             "input: ",
 		"[secrets]\nx = 1":                                               "x is no section",
 		"[secrets.A]\nhosts = [\"a.example\"]":                           "0 sources",
 		"[secrets.A]\nenv = \"A\"\nfile = \"x\"\nhosts = [\"a\"]":        "2 sources",
@@ -62,7 +79,7 @@ func TestMistakesInSecretsAndBudget(t *testing.T) {
 		"[secrets.A]\nenv = \"A\"\nhosts = [\"a\"]\nvalue = \"x\"":       "unknown key",
 		"[secrets.A]\nenv = \"A\"\nfield = \"x\"\nhosts = [\"a\"]":       "field without a file",
 		"[budget]\ntokens = 0":                                           "tokens:",
-		"[budget]\ntokens = 1.5":                                         "expected a number",
+		"[budget]\ntokens = 1.5":                                         "not a whole number",
 		"[budget]\nhosts = [\"a:443\"]":                                  "invalid name",
 	} {
 		if _, err := policy.Parse("p", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/budget"
 )
 
 // A Site is the site's policy, the file policy.toml in [SiteDir] by which the host's administrator bounds the
@@ -227,7 +228,11 @@ func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 	}
 	low, names := p.Budget.Lowered(site)
 	for _, name := range names {
-		note("budget %s %d", name, *low.Ceilings()[name])
+		note("budget %s %s", name, budget.FormatAmount(name, *low.Ceilings()[name]))
+	}
+	if site.Money > 0 && !slices.Equal(low.Prices, site.Prices) { // with other prices the bound would be another one
+		low.Prices = site.Prices
+		note("prices of the site's policy only")
 	}
 	p.Budget = low
 }

@@ -105,13 +105,14 @@ func (r *reader) top(name, path string, v any) {
 		"data":    func() { r.section(dataSection(), path, table, r.datum) },
 		"secrets": func() { r.secrets(path, table) },
 		"budget":  func() { r.section(budgetSection(), path, table, r.budget) },
+		"prices":  func() { r.prices(path, table) },
 		"result":  func() { r.section(resultSection(), path, table, r.outcome) },
 		"direct":  func() { r.section(directSection(), path, table, r.direct) },
 	}
 	read, known := sections[name]
 	switch {
 	case !single && !several:
-		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result], [direct] or [[stage]]")
+		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [prices.NAME], [result], [direct] or [[stage]]")
 	case name == "stage" && r.site:
 		r.wrong(path, "the site's policy has no stages", "write them in a profile")
 	case name == "secrets" && r.site:
@@ -126,9 +127,9 @@ func (r *reader) top(name, path string, v any) {
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
 	case !known:
-		mend := "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [result], [direct] and [[stage]]"
+		mend := "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget], [prices.NAME], [result], [direct] and [[stage]]"
 		if r.site {
-			mend = "sections are [limits], [sandbox], [tools], [data], [budget] and [direct]"
+			mend = "sections are [limits], [sandbox], [tools], [data], [budget], [prices.NAME] and [direct]"
 		}
 		r.wrong(path, name+": unknown section", mend)
 	case several:

@@ -153,6 +153,46 @@ func ParseCount(text string) (int64, error) {
 // digits.
 func FormatCount(n int64) string { return strconv.FormatInt(n, 10) }
 
+// MaxMoney is the largest amount of money that [ParseMoney] accepts, in millionths.
+const MaxMoney = 1_000_000_000 * 1_000_000
+
+// ParseMoney parses an amount of money in some currency, as in "5" or "0.25", and returns it in millionths. It may be
+// zero, and is at most [MaxMoney]. What is smaller than a millionth is an error.
+func ParseMoney(text string) (int64, error) {
+	fail := func(why string) (int64, error) { return 0, wrong("amount", text, why) }
+	number, unit := split(text)
+	if number == "" {
+		return fail(notNumber(text, "2.50"))
+	}
+	n, err := decimal(number, 1_000_000)
+	_, fraction, _ := strings.Cut(number, ".")
+	switch {
+	case err != nil:
+		return fail(err.Error())
+	case unit != "":
+		return fail("an amount of money has no unit: write " + number)
+	case n > MaxMoney:
+		return fail("too much: the most is " + FormatMoney(MaxMoney))
+	case len(strings.TrimRight(fraction, "0")) > 6:
+		return fail("smaller than a millionth: six decimals are enough")
+	}
+	return int64(n), nil
+}
+
+// FormatMoney formats an amount of money in millionths as [ParseMoney] accepts it: "2.50". It has at least two
+// decimals.
+func FormatMoney(millionths int64) string {
+	sign := ""
+	if millionths < 0 {
+		sign, millionths = "-", -millionths
+	}
+	fraction := strings.TrimRight(fmt.Sprintf("%06d", millionths%1_000_000), "0")
+	for len(fraction) < 2 {
+		fraction += "0"
+	}
+	return fmt.Sprintf("%s%d.%s", sign, millionths/1_000_000, fraction)
+}
+
 // ParseCPUs parses a number of processors, as in "2" or "1.5", at least [MinCPUs] and at most [MaxCPUs]. Errors
 // match [ErrZero] for zero.
 func ParseCPUs(text string) (float64, error) {

@@ -62,6 +62,18 @@ func TestCountsAreWholeNumbers(t *testing.T) {
 		})
 }
 
+func TestMoneyHasSixDecimals(t *testing.T) {
+	check(t, ParseMoney, reads[int64]{"5": 5_000_000, "0": 0, "0.25": 250_000, "0.000001": 1, "2.50000000": 2_500_000, "1000000000": MaxMoney},
+		refused{
+			"": "empty: write 2.50", "0.0000001": "six decimals", "1000000000.01": "too much: the most is 1000000000.00", "-1": "no sign", "5USD": "no unit: write 5", "1.": "one point between", "$5": "not a number", "99999999999999999999999": "too much",
+		})
+	for n, text := range map[int64]string{0: "0.00", 1: "0.000001", 2_500_000: "2.50", 1_234_567: "1.234567", -50_000: "-0.05", 780: "0.00078"} {
+		if got := FormatMoney(n); got != text {
+			t.Errorf("%d: %s, not %s", n, got, text)
+		}
+	}
+}
+
 func TestCPUsAreDecimal(t *testing.T) {
 	check(t, ParseCPUs, reads[float64]{"1.5": 1.5, "2": 2, "0.01": 0.01, "8192": 8192, "0.333": 0.333},
 		refused{

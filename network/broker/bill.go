@@ -12,12 +12,14 @@ import (
 	"github.com/snapfs/snapfs/network/budget"
 )
 
-// A bill is the cost of one HTTP request of the sandbox to its budget (limits of requests, bytes and model
-// tokens), from its reservation to its settlement. A nil bill costs nothing.
+// A bill is the cost of one HTTP request of the sandbox to its budget (limits of requests, bytes, model
+// tokens and money), from its reservation to its settlement. A nil bill costs nothing.
 type bill struct {
 	broker  *Broker
 	reserve *budget.Reservation
 	tokens  bool // the response reports tokens
+	model   string
+	price   *budget.Price
 	reader  budget.Meter
 	sent    *sentBody
 	whole   bool // the response was read to its end
@@ -35,21 +37,24 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 	one := &bill{broker: b}
 	worst := budget.Count{Requests: 1, Sent: max(0, out.ContentLength)}
 	if limits := b.ledger.Limits(); b.meters(q.Name) && limits.HasTokens() {
+		what := "tokens"
+		if limits.Money > 0 {
+			what = "money"
+		}
 		switch budget.RouteOf(q.Method, q.Path) {
 		case budget.Unmetered:
-			return nil, &refusal{status: http.StatusForbidden, why: "a budget of tokens is set, and nobody reports the tokens of " + q.Method + " " + q.Path}
+			return nil, &refusal{status: http.StatusForbidden, why: "a budget of " + what + " is set, and nobody reports the tokens of " + q.Method + " " + q.Path}
 		case budget.Metered:
 			text, no := hold(out)
 			if no != nil {
 				return nil, no
 			}
-			var send []byte
-			var err error
-			if worst, send, err = budget.Worst(q.Path, text); err != nil {
-				return nil, &refusal{status: http.StatusBadRequest, why: "a budget of tokens is set, and this request cannot be counted: " + err.Error()}
+			w, err := budget.WorstOf(q.Path, text, b.options.Config.Prices, limits.Money > 0)
+			if err != nil {
+				return nil, &refusal{status: http.StatusBadRequest, why: "a budget of " + what + " is set, and this request cannot be counted: " + err.Error()}
 			}
-			setBody(out, send)
-			one.tokens = true
+			setBody(out, w.Send)
+			worst, one.tokens, one.model, one.price = w.Count, true, w.Model, w.Price
 		case budget.Free:
 		}
 	}
@@ -188,7 +193,7 @@ func (l *bill) settle(status int) {
 			used.Sent = l.sent.n
 			l.sent.mu.Unlock()
 		}
-		_ = l.reserve.Settle(used, estimated) // on failure the reservation stays in the file
+		_ = l.reserve.Settle(l.model, used, estimated) // on failure the reservation stays in the file
 	})
 }
 
@@ -200,10 +205,13 @@ func (l *bill) used(status int) (used budget.Count, estimated bool) {
 	used, ok := l.reader.Used()
 	used.Requests = 1
 	if ok && l.whole || status >= http.StatusBadRequest {
+		used.Money = l.price.Cost(used)
 		return used, false
 	}
 	worst := l.reserve.Worst()
 	used.Input, used.Output = max(used.Input, worst.Input), max(used.Output, worst.Output)
 	used.Tokens = used.Input + used.Output
+	used.Cached, used.Written = 0, 0 // what was not reported may not have been cached
+	used.Money = l.price.Worst(used)
 	return used, true
 }

@@ -108,6 +108,50 @@ func TestBudgetIsExactUnderParallelCalls(t *testing.T) {
 	}
 }
 
+// A budget of money counts what the reported tokens cost, and refuses what it cannot count.
+func TestMoneyIsCountedByPrices(t *testing.T) {
+	var dir string
+	m := &model{}
+	counted := withBudget(t, budget.Count{Money: 1500}, &dir)
+	w := newWorld(t, "POST "+serverName, m.ServeHTTP, func(o *Options) {
+		counted(o)
+		o.Config.Prices = []budget.Price{{Model: "m-*", Input: 2_000_000, Cached: -1, Written: -1, Output: 10_000_000}}
+	})
+	c := w.client(true)
+	ask := func(body string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+"/v1/messages", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(text)
+	}
+	if status, text := ask(`{"model":"other","max_tokens":20}`); status != http.StatusBadRequest || !strings.Contains(text, `no section [prices] names the model`) {
+		t.Errorf("%d %s", status, text)
+	}
+	var status int
+	var text string
+	for status = http.StatusOK; status == http.StatusOK; {
+		status, text = ask(`{"model":"m-1","max_tokens":20}`)
+	}
+	if status != http.StatusTooManyRequests || !strings.Contains(text, "the budget money of 0.0015 has no room") || !strings.Contains(text, "snapfs budget raise fix money +N") {
+		t.Errorf("%d %s", status, text)
+	}
+	s := settled(t, dir)
+	if cost := 2*m.input.Load() + 10*m.output.Load(); s.Used.Money != cost || cost > 1500 || cost < 1000 || s.Models["m-1"].Money != cost {
+		t.Errorf("%+v; the server counted %d + %d", s, m.input.Load(), m.output.Load())
+	}
+}
+
 // settled returns the ledger once no reservation is open.
 func settled(t *testing.T, dir string) budget.State {
 	t.Helper()

@@ -35,7 +35,7 @@ func TestParallelRequestsNeverExceedALimit(t *testing.T) {
 				}
 				n := int64(i%7 + 1)
 				used.Add(n)
-				if err := r.Settle(Count{Requests: 1, Tokens: n}, false); err != nil {
+				if err := r.Settle("", Count{Requests: 1, Tokens: n}, false); err != nil {
 					t.Error(err)
 				}
 			}
@@ -58,7 +58,7 @@ func TestAKilledLedgerKeepsItsReservations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Settle(Count{Requests: 1, Tokens: 7}, false); err != nil {
+	if err := a.Settle("", Count{Requests: 1, Tokens: 7}, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, over, err := l.Reserve(Count{Requests: 1, Tokens: 50}); over != nil || err != nil {
@@ -160,13 +160,13 @@ func TestWorstBoundsTheOutput(t *testing.T) {
 		`{"max_tokens":null,"generationConfig":null}`:                       noLimit,
 		`{}`: noLimit,
 	} {
-		worst, send, err := Worst("/v1/messages", []byte(body))
-		if err != nil || worst.Output != output || string(send) != body || worst.Tokens != worst.Input+worst.Output {
-			t.Errorf("%s: %+v, %s, %v", body, worst, send, err)
+		worst, err := WorstOf("/v1/messages", []byte(body), nil, false)
+		if err != nil || worst.Output != output || string(worst.Send) != body || worst.Tokens != worst.Input+worst.Output {
+			t.Errorf("%s: %+v, %v", body, worst, err)
 		}
 	}
-	if _, send, err := Worst("/v1/chat/completions", []byte(`{"stream":true}`)); err != nil || string(send) != `{"stream":true,"stream_options":{"include_usage":true}}` {
-		t.Errorf("%s, %v", send, err)
+	if w, err := WorstOf("/v1/chat/completions", []byte(`{"stream":true}`), nil, false); err != nil || string(w.Send) != `{"stream":true,"stream_options":{"include_usage":true}}` {
+		t.Errorf("%s, %v", w.Send, err)
 	}
 	for path, want := range map[string]Route{"/v1/messages": Metered, "/v1/messages/count_tokens": Free, "/v1/messages/batches": Unmetered, "/v1/audio/speech": Unmetered} {
 		if got := RouteOf("POST", path); got != want {
@@ -200,7 +200,7 @@ func TestBodiesThatCannotBeCountedAreErrors(t *testing.T) {
 		`{"generationConfig":[]}`:                                             "in generationConfig: it is no JSON object",
 		`{"stream":1}`:                                                        "stream is neither true nor false",
 	} {
-		if worst, _, err := Worst("/v1/responses", []byte(body)); err == nil || !strings.Contains(err.Error(), why) {
+		if worst, err := WorstOf("/v1/responses", []byte(body), nil, false); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %+v, %v; want %q", body, worst, err, why)
 		}
 	}
@@ -259,7 +259,7 @@ func TestARequestBeyondAWholeLimitIsTooLarge(t *testing.T) {
 		t.Fatal(over, err)
 	}
 	want(Count{Requests: 1, Tokens: 500}, false, false, "600 reserved by open requests") // room once the other is over
-	if err := r.Settle(Count{Requests: 2, Tokens: 600}, false); err != nil {
+	if err := r.Settle("", Count{Requests: 2, Tokens: 600}, false); err != nil {
 		t.Fatal(err)
 	}
 	want(Count{Requests: 0, Tokens: 500}, false, true, "the budget tokens of 1000 has no room")

@@ -1,5 +1,5 @@
-// Package budget counts the requests, bytes and model tokens that one sandbox uses, and refuses requests
-// beyond its limits.
+// Package budget counts the requests, bytes, model tokens and money that one sandbox uses, and refuses
+// requests beyond its limits.
 //
 // A [Ledger] reserves the greatest cost of a request before it is sent, and settles it by the usage that the
 // provider reports ([Meter]). Reserved and settled together never exceed a limit, so that parallel requests
@@ -19,10 +19,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A Count is an amount of each resource that a budget counts: requests, bytes, and model tokens. Used as
-// limits, 0 means no limit.
+// A Count is an amount of each resource that a budget counts: requests, bytes, model tokens, and money. Used
+// as limits, 0 means no limit.
 type Count struct {
 	// Requests are HTTP requests that the proxy reads, and Sent the bytes of their bodies.
 	Requests int64 `json:"requests,omitempty"`
@@ -31,13 +33,24 @@ type Count struct {
 	Input  int64 `json:"input_tokens,omitempty"`
 	Output int64 `json:"output_tokens,omitempty"`
 	Tokens int64 `json:"tokens,omitempty"`
+	// Cached and Written are the parts of Input that the provider read from its cache and wrote to it; they have prices
+	// of their own. They are no limits.
+	Cached  int64 `json:"cached_tokens,omitempty"`
+	Written int64 `json:"cache_written_tokens,omitempty"`
+	// Money is what the tokens cost by the prices of the profile, in millionths of their currency.
+	Money int64 `json:"money_millionths,omitempty"`
 }
 
-// Fields returns a pointer to each amount of c, with the name that the amount has in a profile, for reading
-// and printing limits.
+// Fields returns a pointer to each amount of c that can be a limit, with the name that it has in a profile, for
+// reading and printing limits.
 func (c *Count) Fields() []Field {
 	return []Field{
-		{"requests", &c.Requests}, {"bytes-sent", &c.Sent}, {"tokens", &c.Tokens}, {"input-tokens", &c.Input}, {"output-tokens", &c.Output},
+		{"requests", &c.Requests},
+		{"bytes-sent", &c.Sent},
+		{"tokens", &c.Tokens},
+		{"input-tokens", &c.Input},
+		{"output-tokens", &c.Output},
+		{moneyField, &c.Money},
 	}
 }
 
@@ -47,15 +60,49 @@ type Field struct {
 	Value *int64
 }
 
-// HasTokens reports whether c, used as the limits of a budget, limits the tokens of AI models.
-func (c Count) HasTokens() bool { return c.Tokens > 0 || c.Input > 0 || c.Output > 0 }
+// moneyField is the name of the amount of money in a profile.
+const moneyField = "money"
+
+// FormatAmount formats n, an amount of the [Field] called name, for a person: money as "2.50", others as whole
+// numbers.
+func FormatAmount(name string, n int64) string {
+	if name == moneyField {
+		return units.FormatMoney(n)
+	}
+	return units.FormatCount(n)
+}
+
+// ParseAmount parses text as an amount of the [Field] called name: a sum of money, a size such as "10M" for
+// bytes-sent, or else a whole number. Zero is an error, which matches units.ErrZero, because it would mean no limit.
+func ParseAmount(name, text string) (int64, error) {
+	switch name {
+	case moneyField:
+		n, err := units.ParseMoney(text)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("amount %q: %w", text, units.ErrZero)
+		}
+		return n, err
+	case "bytes-sent":
+		return units.ParseSize(text)
+	}
+	return units.ParseCount(text)
+}
+
+// HasTokens reports whether c, used as the limits of a budget, limits the tokens of AI models or what they cost.
+func (c Count) HasTokens() bool { return c.Tokens > 0 || c.Input > 0 || c.Output > 0 || c.Money > 0 }
 
 func (c Count) plus(o Count) Count {
-	return Count{c.Requests + o.Requests, c.Sent + o.Sent, c.Input + o.Input, c.Output + o.Output, c.Tokens + o.Tokens}
+	return Count{
+		c.Requests + o.Requests, c.Sent + o.Sent, c.Input + o.Input, c.Output + o.Output, c.Tokens + o.Tokens,
+		c.Cached + o.Cached, c.Written + o.Written, c.Money + o.Money,
+	}
 }
 
 func (c Count) minus(o Count) Count {
-	return Count{c.Requests - o.Requests, c.Sent - o.Sent, c.Input - o.Input, c.Output - o.Output, c.Tokens - o.Tokens}
+	return Count{
+		c.Requests - o.Requests, c.Sent - o.Sent, c.Input - o.Input, c.Output - o.Output, c.Tokens - o.Tokens,
+		c.Cached - o.Cached, c.Written - o.Written, c.Money - o.Money,
+	}
 }
 
 // Names of the files of a budget in the sandbox's directory: the limits of network requests, and the log of
@@ -73,6 +120,33 @@ type State struct {
 	Reserved Count `json:"reserved"`
 	// Estimated is the number of requests that were settled by their reservation: their responses reported no usage.
 	Estimated int64 `json:"estimated"`
+	// Models has the settled use of each AI model, by its name in the requests. Beyond [maxModels] names, all others
+	// count as one, called otherModels.
+	Models map[string]Count `json:"models,omitempty"`
+}
+
+// maxModels is how many AI models a budget counts by their names, which the requests choose.
+const maxModels = 32
+
+// otherModels is the name under which a budget counts the models beyond the first [maxModels].
+const otherModels = "other models"
+
+// settle counts used, the cost of one request to the AI model called model, or of another request if model is "".
+func (s *State) settle(model string, used Count, estimated bool) {
+	s.Used = s.Used.plus(used)
+	if estimated {
+		s.Estimated++
+	}
+	if model == "" {
+		return
+	}
+	if _, known := s.Models[model]; !known && len(s.Models) >= maxModels {
+		model = otherModels
+	}
+	if s.Models == nil {
+		s.Models = map[string]Count{}
+	}
+	s.Models[model] = s.Models[model].plus(used)
 }
 
 // A line is one line of the file that logs the cost of a sandbox's network requests, as JSON: the start or
@@ -85,6 +159,8 @@ type line struct {
 	Reserve   *Count `json:"reserve,omitempty"`
 	Settle    *Count `json:"settle,omitempty"`
 	Estimated bool   `json:"estimated,omitempty"`
+	// Model is the AI model that a settled request was for, or "".
+	Model string `json:"model,omitempty"`
 }
 
 // A Ledger is the open budget (limits and use of requests, bytes and model tokens) of one sandbox, in the
@@ -168,10 +244,7 @@ func replay(dir string) (s State, open map[int64]Count, last int64, err error) {
 			open[l.ID] = *l.Reserve
 		case l.Settle != nil:
 			delete(open, l.ID)
-			s.Used = s.Used.plus(*l.Settle)
-			if l.Estimated {
-				s.Estimated++
-			}
+			s.settle(l.Model, *l.Settle, l.Estimated)
 		}
 	}
 	return s, open, last, nil
@@ -258,13 +331,14 @@ func (e *Exceeded) Spent() bool { return !e.TooLarge() && e.Asked > e.Limit-e.Us
 // Why returns as text for a person why the proxy refused a request: by how much it would exceed which limit
 // of the budget.
 func (e *Exceeded) Why() string {
+	text := func(n int64) string { return FormatAmount(e.What, n) }
 	switch {
 	case e.Asked < 0:
 		return "the request is too large: the " + e.What + " that it needs cannot be counted"
 	case e.TooLarge():
-		return fmt.Sprintf("the request is too large for the budget %s of %d: %d needed", e.What, e.Limit, e.Asked)
+		return fmt.Sprintf("the request is too large for the budget %s of %s: %s needed", e.What, text(e.Limit), text(e.Asked))
 	}
-	return fmt.Sprintf("the budget %s of %d has no room for this request: %d used, %d reserved by open requests, %d needed", e.What, e.Limit, e.Used, e.Reserved, e.Asked)
+	return fmt.Sprintf("the budget %s of %s has no room for this request: %s used, %s reserved by open requests, %s needed", e.What, text(e.Limit), text(e.Used), text(e.Reserved), text(e.Asked))
 }
 
 // Reserve sets aside worst, the greatest cost of a request, in the budget. If that exceeds a limit, it
@@ -344,16 +418,13 @@ func (r *Reservation) Extend(more Count) (*Exceeded, error) {
 // can have.
 func (r *Reservation) Worst() Count { return r.count }
 
-// Settle ends the reservation and counts used, the true cost of the request. estimated is set if the cost is
-// not known exactly.
-func (r *Reservation) Settle(used Count, estimated bool) error {
+// Settle ends the reservation and counts used, the true cost of the request, for the AI model called model, which
+// is "" if the request is for none. estimated is set if the cost is not known exactly.
+func (r *Reservation) Settle(model string, used Count, estimated bool) error {
 	l := r.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.s.Reserved = l.s.Reserved.minus(r.count)
-	l.s.Used = l.s.Used.plus(used)
-	if estimated {
-		l.s.Estimated++
-	}
-	return l.write(line{ID: r.id, Settle: &used, Estimated: estimated})
+	l.s.settle(model, used, estimated)
+	return l.write(line{ID: r.id, Settle: &used, Estimated: estimated, Model: model})
 }

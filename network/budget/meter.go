@@ -118,18 +118,34 @@ type reply struct {
 
 type usage struct {
 	// Anthropic, OpenAI Responses.
-	InputTokens   int64 `json:"input_tokens"`
-	CacheCreation int64 `json:"cache_creation_input_tokens"`
-	CacheRead     int64 `json:"cache_read_input_tokens"`
-	OutputTokens  int64 `json:"output_tokens"`
-	// OpenAI Chat, embeddings.
-	Prompt     int64 `json:"prompt_tokens"`
-	Completion int64 `json:"completion_tokens"`
+	InputTokens   int64       `json:"input_tokens"`
+	CacheCreation int64       `json:"cache_creation_input_tokens"`
+	CacheRead     int64       `json:"cache_read_input_tokens"`
+	OutputTokens  int64       `json:"output_tokens"`
+	InputDetails  *cachedPart `json:"input_tokens_details"`
+	// OpenAI Chat, embeddings. DeepSeek has the cached part under a name of its own.
+	Prompt        int64       `json:"prompt_tokens"`
+	Completion    int64       `json:"completion_tokens"`
+	PromptDetails *cachedPart `json:"prompt_tokens_details"`
+	CacheHit      int64       `json:"prompt_cache_hit_tokens"`
 	// Gemini.
 	PromptCount     int64 `json:"promptTokenCount"`
 	ToolPromptCount int64 `json:"toolUsePromptTokenCount"`
 	CandidatesCount int64 `json:"candidatesTokenCount"`
 	ThoughtsCount   int64 `json:"thoughtsTokenCount"`
+	CachedCount     int64 `json:"cachedContentTokenCount"`
+}
+
+// A cachedPart says how many of the input tokens an OpenAI model had in its cache.
+type cachedPart struct {
+	Cached int64 `json:"cached_tokens"`
+}
+
+func (c *cachedPart) tokens() int64 {
+	if c == nil {
+		return 0
+	}
+	return c.Cached
 }
 
 // read finds the number of tokens used in text, one JSON value of an AI model's response. Other text is
@@ -173,6 +189,8 @@ func (m *Meter) add(r reply) {
 		}
 		m.seen = true
 		m.used.Input = max(m.used.Input, sum(u.InputTokens, u.CacheCreation, u.CacheRead, u.Prompt, u.PromptCount, u.ToolPromptCount))
+		m.used.Cached = max(m.used.Cached, sum(u.CacheRead, u.InputDetails.tokens(), max(u.PromptDetails.tokens(), u.CacheHit), u.CachedCount))
+		m.used.Written = max(m.used.Written, sum(u.CacheCreation))
 		m.used.Output = max(m.used.Output, sum(u.OutputTokens, u.Completion, u.CandidatesCount, u.ThoughtsCount))
 	}
 	m.used.Tokens = m.used.Input + m.used.Output

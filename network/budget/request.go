@@ -19,13 +19,13 @@ const (
 	maxAnswers = 1 << 16
 )
 
-// requestKeys returns the JSON keys of a request to an AI model that bound its output. It maps each spelling
-// of a key to one name.
+// requestKeys returns the JSON keys of a request to an AI model that bound its output or name the model. It maps
+// each spelling of a key to one name.
 func requestKeys() map[string]string {
 	return map[string]string{
 		"max_tokens": "max_tokens", "max_completion_tokens": "max_completion_tokens", "max_output_tokens": "max_output_tokens",
 		"n": "n", "best_of": "best_of", "stream": "stream", "stream_options": "stream_options", "background": "background",
-		"generationConfig": config, "generation_config": config,
+		"generationConfig": config, "generation_config": config, "model": "model", "models": "models",
 	}
 }
 
@@ -94,8 +94,10 @@ func flag(found map[string]json.RawMessage, key string) (set bool, err error) {
 	return set, nil
 }
 
-// A request is the part of a request to an AI model that bounds the number of output tokens.
+// A request is the part of a request to an AI model that names the model and bounds the number of output tokens.
 type request struct {
+	model              string
+	several            bool // the server may choose between models
 	output, answers    int64
 	stream, background bool
 }
@@ -120,19 +122,67 @@ func readRequest(body []byte) (r request, err error) {
 	answers2, err4 := largest(gemini, maxAnswers, "candidateCount")
 	stream, err5 := flag(top, "stream")
 	background, err6 := flag(top, "background")
-	return request{max(output, output2), max(1, answers, answers2), stream, background}, cmp.Or(err1, err2, err3, err4, err5, err6)
+	model, err7 := name(top)
+	_, several := top["models"]
+	return request{model, several, max(output, output2), max(1, answers, answers2), stream, background}, cmp.Or(err1, err2, err3, err4, err5, err6, err7)
 }
 
-// Worst returns the greatest cost expected of a request to a provider of AI models, by its path and body, and
-// as send the body to send instead. send differs from body for a stream of OpenAI's Chat, which reports its
-// usage only when asked to. It returns an error for a body whose cost cannot be bounded.
-func Worst(path string, body []byte) (worst Count, send []byte, err error) {
+// maxModelName is the longest name of an AI model, in bytes, that a request may have.
+const maxModelName = 200
+
+// name returns the name of the AI model in found, the members of a JSON request, or "" if it has none.
+func name(found map[string]json.RawMessage) (model string, err error) {
+	v := found["model"]
+	if v == nil {
+		return "", nil
+	}
+	if json.Unmarshal(v, &model) != nil || len(model) > maxModelName {
+		return "", fmt.Errorf("model is no text of up to %d bytes", maxModelName)
+	}
+	return model, nil
+}
+
+// modelOf returns the name of the AI model of a request: that in its path, as in Gemini's /v1/models/NAME:generateContent
+// and Azure's /deployments/NAME/, else that in its body.
+func modelOf(path, inBody string) string {
+	for _, before := range []string{"/models/", "/deployments/"} {
+		if _, after, ok := strings.Cut(path, before); ok {
+			model, _, _ := strings.Cut(after, "/")
+			model, _, _ = strings.Cut(model, ":")
+			return model[:min(len(model), maxModelName)]
+		}
+	}
+	return inBody
+}
+
+// A Worst is the greatest cost expected of a request to a provider of AI models.
+type Worst struct {
+	Count
+	// Model is the name of the AI model in the request, or "".
+	Model string
+	// Price is that of the model, or nil if it has none.
+	Price *Price
+	// Send is the body to send instead of the request's. It differs for a stream of OpenAI's Chat, which reports its
+	// usage only when asked to.
+	Send []byte
+}
+
+// WorstOf returns the greatest cost expected of a request to a provider of AI models, by its path and body, and by
+// the prices of models. It returns an error for a request whose cost cannot be bounded, and, with priced, for one
+// whose model has no price.
+func WorstOf(path string, body []byte, prices []Price, priced bool) (w Worst, err error) {
 	r, err := readRequest(body)
+	w.Model = modelOf(path, r.model)
+	w.Price = PriceOf(prices, w.Model)
 	switch {
 	case err != nil:
-		return Count{}, nil, err
+		return Worst{}, err
 	case r.background:
-		return Count{}, nil, errors.New("it runs in the background")
+		return Worst{}, errors.New("it runs in the background")
+	case priced && r.several:
+		return Worst{}, errors.New("the server chooses between several models, which may have other prices")
+	case priced && w.Price == nil:
+		return Worst{}, fmt.Errorf("no section [prices] names the model %.80q", w.Model)
 	case ends(path, "/embeddings"):
 		r.output = 0
 	case r.output == 0:
@@ -140,11 +190,12 @@ func Worst(path string, body []byte) (worst Count, send []byte, err error) {
 	}
 	output := r.output * r.answers
 	input := int64(len(body))/3 + 1
-	worst = Count{Requests: 1, Sent: int64(len(body)), Input: input, Output: output, Tokens: input + output}
-	if r.stream && ends(path, "/completions") {
-		body = withUsage(body)
+	w.Count = Count{Requests: 1, Sent: int64(len(body)), Input: input, Output: output, Tokens: input + output}
+	w.Money = w.Price.Worst(w.Count)
+	if w.Send = body; r.stream && ends(path, "/completions") {
+		w.Send = withUsage(body)
 	}
-	return worst, body, nil
+	return w, nil
 }
 
 // withUsage returns the body of a streaming request to an AI model, with an option added by which the last

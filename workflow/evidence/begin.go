@@ -127,6 +127,13 @@ func addRules(policy map[string]any, p *catalog.Policy) {
 				budget[name] = strconv.FormatInt(*ceiling, 10)
 			}
 		}
+		if len(p.Budget.Prices) > 0 {
+			prices := map[string]any{}
+			for _, one := range p.Budget.Prices {
+				prices[strings.ToValidUTF8(one.Model, "�")] = fmt.Sprintf("input %d, cached %d, cache-write %d, output %d", one.Input, one.Cached, one.Written, one.Output)
+			}
+			budget["prices"] = prices
+		}
 		policy["budget"] = budget
 	}
 }
