@@ -150,7 +150,7 @@ func parseHTTP(methods, s string, at int) (rule, *fault) {
 	if optional {
 		r.terms, bad = parseTerms(options, at+len(plain)+1, true)
 		if bad == nil && (r.terms.ECH || r.terms.QUIC || r.terms.TCP) {
-			bad = &fault{at + len(plain), "an option by which requests cannot be read", "+bytes=SIZE, +connections=N"}
+			bad = &fault{at + len(plain), "an option by which requests cannot be read", "+bytes=SIZE, +connections=N, +rate=N/m, +body=SIZE"}
 		}
 	}
 	return r, bad

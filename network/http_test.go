@@ -10,6 +10,7 @@ func TestRulesWithMethodsPrintAsTheyAreParsed(t *testing.T) {
 		"GET https://api.example.com:443/":                   "GET https://api.example.com/",
 		"GET https://api.example.com:8443/x":                 "GET https://api.example.com:8443/x",
 		"GET http://*.example.com+bytes=1M":                  "GET http://*.example.com+bytes=1M",
+		"POST a.example/v1+body=1M+rate=60/m":                "POST a.example/v1+rate=60/m+body=1M",
 		"GET,GET a.example:80-90/x/*/y":                      "GET a.example:80-90/x/*/y",
 	} {
 		r, err := Parse(text)
@@ -24,6 +25,8 @@ func TestRulesWithMethodsPrintAsTheyAreParsed(t *testing.T) {
 	for _, text := range []string{
 		"GET", "GET,POST", "GET 10.0.0.1/x", "GET a.example/x?y", "GET a.example/../x", "GET a.example/v*/x", "GET a.example/x+tcp", "GET a.example+ech", "GET ftp://a.example",
 		"get a.example", "PURGE a.example", "GET u@a.example", "GET a.example b.example", "GET host.snapfs/x", "GET  a.example/%2f",
+		"a.example+rate=1/s", "a.example+body=1M", "10.0.0.1+body=1M", "GET a.example+rate=1", "GET a.example+rate=1/d", "GET a.example+rate=0/m", "GET a.example+rate=1.5/m", "GET a.example+rate=1/s+rate=2/s",
+		"GET a.example+body=0", "GET a.example+body=",
 	} {
 		if r, err := Parse(text); err == nil {
 			t.Errorf("Parse(%q) = %q; want an error", text, r)

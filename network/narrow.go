@@ -14,7 +14,7 @@ func (r Rules) Both(other Rules) Rules {
 	for _, pair := range [][2]Rules{{r, other}, {other, r}} {
 		for _, one := range pair[0].list {
 			for _, wide := range pair[1].list {
-				budget := wide.terms.Bytes > 0 || wide.terms.Connections > 0
+				budget := wide.terms.shared()
 				if wide.covers(one) {
 					if whole := wide.selector(); budget && whole != one.selector() {
 						if spent[whole] {

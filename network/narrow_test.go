@@ -20,6 +20,8 @@ func TestBothAllowsNoMoreThanEither(t *testing.T) {
 		{"*.example+bytes=1M", "a.example,b.example", "a.example+bytes=1M"},
 		{"*.example:80-90+connections=2", "a.example:80,a.example:81", "a.example:80+connections=2"},
 		{"a.example:443+bytes=1M,a.example", "a.example:400-500", "a.example:443+bytes=1M"},
+		{"GET a.example+rate=10/s+body=1M", "GET a.example+rate=100/h+body=2M", "GET a.example+rate=10/h+body=1M"},
+		{"GET *.example+rate=2/m", "GET a.example,GET b.example", "GET a.example+rate=2/m"},
 		{"a.example+bytes=2M+ech+quic", "*.example+bytes=1M+connections=3+quic,a.example", "a.example+bytes=1M+connections=3"},
 	} {
 		for _, pair := range [][2]string{{c.a, c.b}, {c.b, c.a}} {

@@ -21,6 +21,9 @@ func parseRule(s string) (rule, *fault) {
 	r, bad := parsePlain(plain)
 	if bad == nil && ok {
 		r.terms, bad = parseTerms(options, len(plain)+1, r.name != "" && r.name != HostName)
+		if bad == nil && (r.terms.Rate.N > 0 || r.terms.Body > 0) {
+			bad = &fault{len(plain), "a limit of requests without methods", "the methods before the name: GET,POST " + s}
+		}
 	}
 	return r, bad
 }

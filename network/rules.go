@@ -39,6 +39,10 @@ Options follow, each with a plus:
                      sandbox's life; the connection that exceeds it is ended
     +connections=N   how many may be open at once; further ones are refused. Zero is
                      an error here and there
+    +rate=N/m        with methods: how many requests may be sent in a minute, or with /s or /h
+                     in a second or an hour; further ones are answered with 429
+    +body=SIZE       with methods: the largest body of a request; a larger one is answered
+                     with 413
     +ech             an encrypted ClientHello may pass whose outer name is this one. The
                      inner one is not seen, and may be any that the server has
     +quic            QUIC may pass to the name's addresses. Its server name is not seen:

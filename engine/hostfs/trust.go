@@ -45,6 +45,7 @@ func TrustVariables() (env []string) {
 	}
 	for _, name := range []string{
 		"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT",
+		"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 	} {
 		env = append(env, name+"="+paths[0])
 	}

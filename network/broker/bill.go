@@ -98,9 +98,9 @@ func (b *Broker) over(e *budget.Exceeded) *refusal {
 	return no
 }
 
-// errOver is the error of reading a request body that exceeds the sandbox's budget while it is being sent, so
-// that the request is cut.
-var errOver = errors.New("the body exceeds the budget")
+// errOver is the error of reading a request body that exceeds the sandbox's budget, or the size that a network rule
+// allows, while it is being sent, so that the request is cut.
+var errOver = errors.New("the body is longer than is allowed")
 
 // A sentBody is the body of a sandbox's request on its way to the server. It counts the bytes in the
 // sandbox's budget, and fails once a limit is reached.

@@ -38,6 +38,7 @@ type Broker struct {
 	ledger    *budget.Ledger // nil without a budget
 	metered   []string       // servers whose requests cost tokens, as those of the names below them
 	open      sync.WaitGroup // requests with a reservation
+	pace      pace
 	ctx       context.Context
 	cancel    context.CancelFunc
 }

@@ -145,6 +145,8 @@ type refusal struct {
 	spent *network.SpentLimit
 	// again is set if the same request may be allowed a little later.
 	again bool
+	// after is in how many seconds, or 0 for one.
+	after int
 	// failed is set if the request was allowed, and the server did not answer as it must.
 	failed bool
 }
@@ -157,17 +159,20 @@ func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no == nil {
 		var rule string
 		if rule, no = c.rule(q); no == nil {
+			no = c.broker.bound(r, rule)
+		}
+		if no == nil {
 			no = c.send(w, r, q, rule)
 		}
 	}
 	if no != nil {
-		c.refuse(w, q, no)
+		c.refuse(w, r, q, no)
 	}
 }
 
-// refuse answers the request q, which is not sent, with the refusal no, and logs it. The body has the form in
-// which clients of AI models read errors.
-func (c *exchange) refuse(w http.ResponseWriter, q network.Request, no *refusal) {
+// refuse answers r, the request q, which is not sent, with the refusal no, and logs it. The body has the form in
+// which clients of AI models read errors; a call of gRPC gets a status of gRPC.
+func (c *exchange) refuse(w http.ResponseWriter, r *http.Request, q network.Request, no *refusal) {
 	if q.Path != "" && placeholder.Find([]byte(q.Path)) >= 0 {
 		q.Path = "" // the path is in the log
 	}
@@ -181,10 +186,14 @@ func (c *exchange) refuse(w http.ResponseWriter, q network.Request, no *refusal)
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Should-Retry", strconv.FormatBool(no.again)) // clients of AI models heed it
 	if no.again {
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", strconv.Itoa(max(1, no.after)))
 	}
 	if !strings.ContainsFunc(why, func(r rune) bool { return r < ' ' || r > '~' }) {
 		h.Set("X-Snapfs-Refused", why)
+	}
+	if isGRPC(r) {
+		answerGRPC(w, no.status, why)
+		return
 	}
 	w.WriteHeader(no.status)
 	_, _ = w.Write(append(text, '\n')) // the client may have gone

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -25,6 +26,9 @@ var hopHeaders = [...]string{"Connection", "Proxy-Connection", "Keep-Alive", "Tr
 func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Request, rule string) *refusal {
 	j := &injection{broker: c.broker, request: q}
 	out, no := c.request(r, q, j)
+	if no != nil {
+		no = cmp.Or(tooLong(r, rule), no)
+	}
 	if no == nil && j.why != "" {
 		no = &refusal{status: http.StatusForbidden, why: j.why, rule: rule}
 	}
@@ -33,7 +37,7 @@ func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Reques
 	}
 	bill, no := c.broker.reserve(out, q)
 	if no != nil {
-		return no
+		return cmp.Or(tooLong(r, rule), no)
 	}
 	ev := c.event(q, rule, "")
 	ev.Secrets = j.used
@@ -49,6 +53,9 @@ func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Reques
 		bill.settle(0)
 		if over := bill.refused(); over != nil {
 			return over
+		}
+		if no := tooLong(r, rule); no != nil {
+			return no
 		}
 		return unreachable(err, sortPairs(j.pairs()))
 	}
