@@ -53,8 +53,8 @@ func TrustVariables() (env []string) {
 }
 
 // WriteTrust writes the CA bundle of a sandbox in its directory dir: this host's certificates, and the
-// certificate ca in PEM of the sandbox's own CA. It writes to the existing file and does not replace it,
-// because a running sandbox has it mounted.
+// certificate ca in PEM of the sandbox's own CA. If the host has a Java runtime, it writes them in the format of
+// Java, too. It writes to the existing files and does not replace them, because a running sandbox has them mounted.
 func WriteTrust(dir, ca string) error {
 	text := []byte{}
 	if paths := bundlePaths(); len(paths) > 0 {
@@ -66,17 +66,19 @@ func WriteTrust(dir, ca string) error {
 	if n := len(text); n > 0 && text[n-1] != '\n' {
 		text = append(text, '\n')
 	}
-	path := filepath.Join(dir, trustFile)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	text = append(text, ca...)
+	if err := overwrite(filepath.Join(dir, trustFile), text); err != nil || len(javaPaths()) == 0 {
+		return err
+	}
+	store, err := javaStore(text)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(text, ca...))
-	return errors.Join(err, f.Chmod(0o644), f.Close())
+	return overwrite(filepath.Join(dir, javaTrustFile), store)
 }
 
-// trust returns the mounts that show a sandbox's own CA bundle at the paths of the host's bundles, or none if
-// its proxy reads no requests.
+// trust returns the mounts that show a sandbox's own CA bundle at the paths of the host's bundles, and at those of
+// its Java runtimes, or none if its proxy reads no requests.
 func (hf *Host) trust(rec *catalog.Record) (mounts []isolate.Mount, err error) {
 	need, err := Brokered(rec.Policy)
 	if err != nil || !need {
@@ -95,6 +97,9 @@ func (hf *Host) trust(rec *catalog.Record) (mounts []isolate.Mount, err error) {
 	}
 	for _, p := range paths {
 		mounts = append(mounts, isolate.Mount{Target: p, Source: filepath.Join(dir, trustFile), ReadOnly: true})
+	}
+	for _, p := range javaPaths() {
+		mounts = append(mounts, isolate.Mount{Target: p, Source: filepath.Join(dir, javaTrustFile), ReadOnly: true})
 	}
 	return mounts, nil
 }
