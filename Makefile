@@ -13,7 +13,7 @@ JOBS   ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 PKGS   ?= ./...
 # The slowest packages start first, in the order of their times in make test, so that none of them is left
 # running alone at the end. In make test-long ./test/agents takes longest, and is short here.
-FIRST  := ./engine ./test/agents ./cmd/snapfs ./engine/promote ./serve/page ./backends/btrfs ./backends/fusecow \
+FIRST  := ./engine ./test/agents ./cmd/snapfs ./serve/page ./engine/promote ./backends/btrfs ./backends/fusecow \
 	./test/walls ./test/realwork ./backends/fusecow/layer ./backends/pool ./backends/overlay ./engine/merge ./isolate
 # More arguments of go test: make test PKGS=./isolate FLAGS='-run Exec -v'
 FLAGS  ?=
