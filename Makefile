@@ -11,8 +11,10 @@ GO     ?= go
 # directories of its own. Most wait for disks and processes, so twice the processors.
 JOBS   ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 PKGS   ?= ./...
-# The slowest packages start first.
-FIRST  := ./engine ./test/agents ./test/realwork ./engine/promote ./engine/merge ./test/walls ./cmd/snapfs ./backends/fusecow
+# The slowest packages start first, in the order of their times in make test, so that none of them is left
+# running alone at the end. In make test-long ./test/agents takes longest, and is short here.
+FIRST  := ./engine ./test/agents ./cmd/snapfs ./serve/page ./engine/promote ./backends/btrfs ./backends/fusecow \
+	./test/walls ./test/realwork ./backends/fusecow/layer ./backends/pool ./backends/overlay ./engine/merge ./isolate
 # More arguments of go test: make test PKGS=./isolate FLAGS='-run Exec -v'
 FLAGS  ?=
 LINT   := $(GO) tool -modfile=internal/tools/go.mod golangci-lint
@@ -107,7 +109,7 @@ test: programs ## test every package, as root and as an ordinary user; root skip
 		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off $(FLAGS) $(call tested,$(PKGS))
 	@$(if $(ROOT),SNAPFS_SECOND_PASS=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off $(FLAGS) \
-		$(if $(filter ./...,$(PKGS)),$(filter-out ./backends/fusecow,$(FIRST)) $$(.ci/by-user),$(PKGS)))
+		$(if $(filter ./...,$(PKGS)),./internal/run $(filter-out ./backends/%,$(FIRST)) $$(.ci/by-user),$(PKGS)))
 
 .PHONY: test-long
 test-long: programs ## run the tests that the last make test cut short: every step, more seeds, more rounds

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate/idmap"
 )
 
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	default:
-		os.Exit(m.Run())
+		os.Exit(treetest.Shards(m))
 	}
 }
 

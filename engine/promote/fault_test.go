@@ -81,7 +81,7 @@ func TestMain(m *testing.M) {
 	if top := os.Getenv(killTop); top != "" {
 		os.Exit(dieInTheMiddle(top))
 	}
-	os.Exit(m.Run())
+	os.Exit(treetest.Shards(m))
 }
 
 // dieInTheMiddle applies or recovers, and kills itself at a step. It returns 0 if it reached

@@ -174,6 +174,10 @@ type client struct {
 	err  error
 	// detached is the ID of a detached command, or 0.
 	detached int
+	// closing is held while conn is sent to or closed: a send after the close would reach whatever has the number of
+	// the descriptor by then. closed is set once conn is closed.
+	closing sync.RWMutex
+	closed  bool
 }
 
 // requestExec sends the command c with the options of w to the supervisor of the sandbox name, and returns a handle
@@ -256,9 +260,12 @@ func (g *client) SignalGroup(sig syscall.Signal) error {
 	return g.signal(Request{Signal: sig, Group: true})
 }
 
+// signal sends a request to signal the command. It does nothing if the command has ended, or after Close.
 func (g *client) signal(a Request) error {
 	msg, err := json.Marshal(a)
-	if err == nil {
+	g.closing.RLock()
+	defer g.closing.RUnlock()
+	if err == nil && !g.closed {
 		err = g.conn.Send(msg)
 	}
 	if fdsock.HungUp(err) {
@@ -285,7 +292,9 @@ func (g *client) Close() (err error) {
 	g.once.Do(func() {
 		g.conn.Shutdown() //nolint:errcheck // the supervisor may have ended
 		<-g.done
-		err = g.conn.Close()
+		g.closing.Lock()
+		err, g.closed = g.conn.Close(), true
+		g.closing.Unlock()
 		if g.pty != nil {
 			err = errors.Join(err, g.pty.Close())
 		}
