@@ -38,7 +38,7 @@ func longLog(t *testing.T, n int) *Log {
 			t.Fatal(err)
 		}
 	}
-	if l.saved == 0 {
+	if l.saved.Records == 0 {
 		t.Fatalf("after %d records no position is stored", n)
 	}
 	return reopened(l.Dir())
@@ -136,7 +136,7 @@ func TestAPositionThatIsNotBelievedCostsAReadOfAll(t *testing.T) {
 			change(&p)
 			forger := At(l.Dir(), "s1").StorePosition(codeOf(host))
 			forger.storePosition(p)
-			if forger.saved == 0 {
+			if forger.saved.Records == 0 {
 				t.Fatal("it was not stored")
 			}
 		}
