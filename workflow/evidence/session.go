@@ -67,13 +67,13 @@ func End(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	if !rec.Policy.Evidence || !l.Exists() {
 		return nil
 	}
-	records, err := recordsOf(l)
+	lines, _, err := l.Lines()
 	if err != nil {
 		return err
 	}
 	recorded := false
-	for _, r := range records {
-		switch r.Type {
+	for _, line := range lines {
+		switch audit.TypeOf(line) {
 		case audit.Ended:
 			return nil
 		case audit.DiffRecorded:
@@ -168,11 +168,11 @@ func (s *Store) Export(id string) (*Exported, error) {
 		return nil, errs.New("exporting the evidence", id, errs.ErrNotFound, "this sandbox keeps no evidence", "snapfs new --evidence")
 	}
 	lines, records, err := l.Verified()
-	if err == nil && len(records) == 0 {
-		err = errs.New("", l.Dir(), errs.ErrCorrupt, "the log is empty")
-	}
 	if err != nil {
 		return nil, errs.Wrap("exporting the evidence of "+id, l.Dir(), err)
+	}
+	if len(records) == 0 {
+		return nil, errs.New("exporting the evidence of "+id, l.Dir(), errs.ErrCorrupt, "the log is empty")
 	}
 	key, err := s.Key()
 	if err != nil {

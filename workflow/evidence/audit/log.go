@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,12 +53,13 @@ type Log struct {
 	parsed int64       // the number of lines that this process has verified, for tests
 	newest os.FileInfo // the newest file of the log when older was computed, or nil
 	older  int64       // the size in bytes of the closed segments
+	sync   syncer
 }
 
 // At returns the evidence log, in the directory dir, of the sandbox with this id, whether or not it exists.
 // It opens no file.
 func At(dir, sandbox string) *Log {
-	return &Log{dir: dir, sandbox: sandbox, most: maxLog, segment: segmentSize}
+	return &Log{dir: dir, sandbox: sandbox, most: maxLog, segment: segmentSize, sync: syncer{pause: syncPause}}
 }
 
 // Room reports whether the evidence log has room for the record of another operation on the sandbox, and
@@ -156,38 +156,10 @@ func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	return l.append(f, kind, data, positionEvery)
 }
 
-// AppendSoon adds a record to the log as [Log.Append] does, and puts it on stable storage in the background,
-// since that takes long. It then calls synced with the result. It waits itself if none of the last 64 KiB got
-// there, as when each process ends too early.
-func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) error {
-	f, err := l.open()
-	if err != nil {
-		return err
-	}
-	if err := l.append(f, kind, data, 8*positionEvery); err != nil {
-		vfs.Unlock(f)
-		return err
-	}
-	l.mu.Lock()
-	added := l.seen
-	l.mu.Unlock()
-	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing does the same
-	go func() {
-		err := f.Sync()
-		if err == nil {
-			l.mu.Lock()
-			l.storePosition(added)
-			l.mu.Unlock()
-		}
-		synced(errs.With("syncing the record of "+l.sandbox, f.Name(), errors.Join(err, f.Close())))
-	}()
-	return nil
-}
-
 // Seal adds a record of the type kind about the whole evidence log, such as its signed statement, on stable
-// storage. data makes its content from all lines of the log; no other process adds a line meanwhile. Seal
-// verifies all these lines first, whatever the stored position. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
-func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error)) error {
+// storage. data makes its content from all lines of the log and the records in them; no other process adds a line
+// meanwhile. Seal verifies all these lines first, whatever the stored position. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
+func (l *Log) Seal(kind string, data func(lines [][]byte, records []Record) (map[string]any, error)) error {
 	f, err := l.open()
 	if err != nil {
 		return err
@@ -196,16 +168,16 @@ func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error
 	if _, err := l.verifyToEnd(f); err != nil {
 		return err
 	}
-	lines, _, torn, err := l.checked()
+	lines, records, torn, err := l.checked()
 	if err == nil && torn > 0 {
 		if err = l.append(f, Torn, map[string]any{"bytes": int64(torn)}, positionEvery); err == nil {
-			lines, _, err = l.Lines()
+			lines, records, _, err = l.checked()
 		}
 	}
 	if err != nil {
 		return err
 	}
-	values, err := data(lines)
+	values, err := data(lines, records)
 	if err != nil {
 		return err
 	}

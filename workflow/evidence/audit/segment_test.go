@@ -202,7 +202,7 @@ func TestAWrongSegmentIsNamed(t *testing.T) {
 			noPosition := At(l.Dir(), "s1")
 			_, _, verified := noPosition.Verified()
 			_, _, after := reopened(l.Dir()).Verified()
-			sealed := reopened(l.Dir()).Seal("sealed", func([][]byte) (map[string]any, error) {
+			sealed := reopened(l.Dir()).Seal("sealed", func([][]byte, []Record) (map[string]any, error) {
 				t.Error("a statement is made about a damaged log")
 				return nil, nil
 			})
