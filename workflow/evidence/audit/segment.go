@@ -243,8 +243,8 @@ func Chained(sandbox string, lines [][]byte, records []Record) int {
 	})
 }
 
-// size returns the sizes in bytes of the evidence log's newest file and of all its files. Cost: one system call
-// for a log of one file, and for others four and one a file.
+// size returns the newest file of the evidence log, and the size in bytes of all its files. Cost: one system call; the
+// first call of a process, and the first after a rotation, also lists the directory.
 func (l *Log) size() (newest os.FileInfo, all int64, err error) {
 	path := filepath.Join(l.dir, LogName)
 	newest, err = os.Stat(path)
