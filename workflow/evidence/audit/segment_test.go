@@ -373,11 +373,11 @@ func TestTheBoundIsThatOfAllSegments(t *testing.T) {
 func TestAForeignFileIsNotReplacedByASegment(t *testing.T) {
 	l := inSegments(newLog(t, treetest.Dir(t)))
 	path := filepath.Join(l.Dir(), segmentName(0))
-	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
+	err := act(l, 0)
+	if werr := os.WriteFile(path, []byte("mine"), 0o600); werr != nil {
+		t.Fatal(werr)
 	}
-	var err error
-	for i := 0; err == nil && i < 100; i++ {
+	for i := 1; err == nil && i < 100; i++ {
 		err = act(l, i)
 	}
 	if !errors.Is(err, errs.ErrCorrupt) || !strings.Contains(err.Error(), segmentName(0)) {
@@ -386,4 +386,9 @@ func TestAForeignFileIsNotReplacedByASegment(t *testing.T) {
 	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
 		t.Errorf("the file has %q, %v", text, err)
 	}
+	remove(t, l, segmentName(0))
+	if err := act(l, 0); err != nil || len(files(t, l)) != 2 {
+		t.Errorf("without this file the log has the files %s, %v", files(t, l), err)
+	}
+	chained(t, l)
 }
