@@ -62,9 +62,12 @@ const kindGrowth = "growth"
 // chain of forks. They take long, so that Gate measures them only if Only names them.
 const kindDepth = "depth"
 
+// kindRecord is the name, in Options.Only, of the checks of [Gate] on the cost of evidence.
+const kindRecord = "evidence"
+
 // Kinds returns the names of the kinds of measurement, such as "latency", which Options.Only selects.
 func Kinds() []string {
-	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindGrowth, kindDepth}
+	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindGrowth, kindDepth, kindRecord}
 }
 
 func (o Options) wants(kind string) bool {
@@ -74,11 +77,11 @@ func (o Options) wants(kind string) bool {
 // checkOnly returns an error if o.Only names a kind that is not measured: by [Gate] if gate is set, else by [Run].
 func (o Options) checkOnly(gate bool) error {
 	for _, kind := range o.Only {
-		switch judged := kind == kindGrowth || kind == kindDepth; {
+		switch judged := kind == kindGrowth || kind == kindDepth || kind == kindRecord; {
 		case judged && !gate:
 			return fmt.Errorf("--only %s selects promises, which only --gate measures: add --gate", kind)
 		case gate && !judged:
-			return fmt.Errorf("--only %s selects no promise: leave out --gate, or choose %s or %s", kind, kindGrowth, kindDepth)
+			return fmt.Errorf("--only %s selects no promise: leave out --gate, or choose %s, %s or %s", kind, kindGrowth, kindDepth, kindRecord)
 		}
 	}
 	return nil

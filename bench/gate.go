@@ -118,7 +118,7 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	}
 	defer func() { err = errors.Join(err, r.closeBouts()) }()
 	topics := []func() []check{
-		r.startChecks, r.stateChecks, r.growthChecks, r.crowdChecks, r.insideChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.boundChecks,
+		r.startChecks, r.stateChecks, r.growthChecks, r.crowdChecks, r.insideChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.recordChecks, r.boundChecks,
 	}
 	if len(l.Only) > 0 {
 		topics = nil
@@ -127,6 +127,9 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 		}
 		if l.wants(kindDepth) {
 			topics = append(topics, r.depthChecks)
+		}
+		if l.wants(kindRecord) {
+			topics = append(topics, r.recordChecks)
 		}
 	}
 	for _, topic := range topics {

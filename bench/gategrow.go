@@ -10,10 +10,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/bench/copies"
 	"github.com/snapfs/snapfs/bench/depth"
+	"github.com/snapfs/snapfs/bench/record"
 	"github.com/snapfs/snapfs/bench/timing"
+	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/workflow/evidence"
 )
 
 // growthChecks returns the checks of the promise that commands are as fast in a larger tree, and among many
@@ -115,6 +119,25 @@ func (r *referee) depthChecks() (list []check) {
 		for _, c := range l.Checks(depth.Backend{Name: s.Driver, State: s.State, Env: s.env(), Tree: tree}) {
 			list = append(list, check{name: c.Name, limit: c.Limit, held: c.Held, unit: "×", exact: true, measure: c.Measure})
 		}
+	}
+	return list
+}
+
+// recordChecks returns the checks of package record, of the cost of evidence.
+func (r *referee) recordChecks() (list []check) {
+	s := r.overlay
+	open := func(ctx context.Context, state string) (*engine.Engine, error) {
+		return engine.Open(ctx, engine.Config{
+			State: state, Drivers: all.Drivers, Witness: evidence.Witness, Manifest: evidence.RecordChanges,
+			Supervisor: []string{r.Program, "keeper"}, Sweeper: []string{r.Program, "sweeper"},
+		})
+	}
+	l := record.Lab{
+		Program: r.Program, State: s.State + "-record", Env: s.env(), Backend: s.Driver, Quick: r.Quick, Open: open, Clear: Clear,
+		Tree: func(ctx context.Context) (string, error) { return r.tree(ctx, s, record.Files) },
+	}
+	for _, c := range l.Checks() {
+		list = append(list, check{name: c.Name, limit: c.Limit, held: c.Held, unit: c.Unit, measure: c.Measure})
 	}
 	return list
 }

@@ -80,7 +80,7 @@ func removeEach(ctx context.Context, e *engine.Engine, names []string) ([]string
 	for _, n := range names {
 		if rec, err := e.Catalog().Get(n); err == nil && rec.Policy.Evidence {
 			if err := evidence.End(ctx, e, rec); err != nil {
-				failures = append(failures, errs.Wrap("ending the evidence of "+n, "", err))
+				failures = append(failures, errs.With("ending the evidence of "+n, "", err))
 			}
 		}
 		if err := e.Remove(ctx, n); err != nil {

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -181,10 +182,9 @@ func policyData(l *audit.Log, p *catalog.Policy) (map[string]any, error) {
 // and adds an entry to the log that names it. kind is the statement's type, and record the type of the entry.
 // predicate makes the content from the log's entries.
 func (s *Store) sign(l *audit.Log, key *statement.Key, kind, file, record string, predicate func([]audit.Record) (map[string]any, error)) error {
-	return l.Seal(record, func(lines [][]byte) (map[string]any, error) {
-		records, err := decode(lines)
-		if err != nil {
-			return nil, err
+	return l.Seal(record, func(lines [][]byte, records []audit.Record) (map[string]any, error) {
+		if len(records) == 0 {
+			return nil, errors.New("the log is empty")
 		}
 		tree, err := audit.TreeOf(lines)
 		if err != nil {

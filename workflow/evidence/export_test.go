@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,8 +71,7 @@ func greatLog(t testing.TB, n int) *Store {
 // BenchmarkExport measures the end, the export and the verification of 100,000 records, in time on processors.
 func BenchmarkExport(b *testing.B) {
 	s := greatLog(b, 100_000)
-	l := s.Log("s1")
-	log := filepath.Join(l.Dir(), audit.LogName)
+	log := filepath.Join(s.Log("s1").Dir(), audit.LogName)
 	before, err := os.ReadFile(log)
 	if err != nil {
 		b.Fatal(err)
@@ -81,7 +81,7 @@ func BenchmarkExport(b *testing.B) {
 	for b.Loop() {
 		n++
 		from := treetest.ProcessorTime(b)
-		if err := s.end(l); err != nil {
+		if err := s.end(s.Log("s1")); err != nil {
 			b.Fatal(err)
 		}
 		ended += treetest.ProcessorTime(b) - from
@@ -94,7 +94,8 @@ func BenchmarkExport(b *testing.B) {
 		from = treetest.ProcessorTime(b)
 		bundle.Verify(r.Text, bundle.Options{})
 		verified += treetest.ProcessorTime(b) - from
-		if err := os.WriteFile(log, before, 0o600); err != nil {
+		// The next round has a log without an end, of which no position is stored.
+		if err := errors.Join(os.WriteFile(log, before, 0o600), os.Remove(filepath.Join(filepath.Dir(log), "verified"))); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -154,10 +155,12 @@ func TestAHostsKeyMakesThePositionOfALog(t *testing.T) {
 	}
 }
 
-// TestRefusalsDoNotFillALog has a log, sparse, of which only the part is left that is reserved for operations.
+// TestRefusalsDoNotFillALog has a log, of which only the part is left that is reserved for operations: a closed
+// segment, sparse, has all but a MiB of its bound.
 func TestRefusalsDoNotFillALog(t *testing.T) {
 	s := greatLog(t, 3)
-	if err := os.Truncate(filepath.Join(s.Log("s1").Dir(), audit.LogName), 1<<30-1<<20); err != nil {
+	older := filepath.Join(s.Log("s1").Dir(), "log-000000000000.jsonl")
+	if err := errors.Join(os.WriteFile(older, nil, 0o600), os.Truncate(older, 1<<30-1<<20)); err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{events.AccessRefused, events.NetworkRefused} {
@@ -190,5 +193,36 @@ func TestARemovedSandboxIsFoundByItsLastName(t *testing.T) {
 		if _, err := s.Find(name); !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestABrokenChainIsNotSigned changes a record before the stored position, and adds one at the end that does not
+// follow: the export is refused with the number of the record.
+func TestABrokenChainIsNotSigned(t *testing.T) {
+	for name, c := range map[string]struct{ old, changed, want string }{
+		"before the position": {`"host":"h2.`, `"host":"h3.`, "record 3,"},
+		"of another sandbox":  {`"sandbox":"s1"`, `"sandbox":"s2"`, "record 0,"},
+		"of another number":   {`"seq":7`, `"seq":8`, "record 7,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := greatLog(t, 300)
+			if err := s.Before(events.Event{Type: events.CommandStarted, SandboxID: "s1", Data: events.Data{Command: []string{"true"}}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Of(s.cat).Export("s1"); err != nil {
+				t.Fatal(err)
+			}
+			log := filepath.Join(s.Log("s1").Dir(), audit.LogName)
+			text, err := os.ReadFile(log)
+			if err == nil {
+				err = os.WriteFile(log, bytes.Replace(text, []byte(c.old), []byte(c.changed), 1), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err := Of(s.cat).Export("s1"); !errors.Is(err, errs.ErrCorrupt) || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("it was exported: %v, %v; want an error with %q", r != nil, err, c.want)
+			}
+		})
 	}
 }

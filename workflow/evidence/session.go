@@ -67,13 +67,13 @@ func End(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	if !rec.Policy.Evidence || !l.Exists() {
 		return nil
 	}
-	records, err := recordsOf(l)
+	lines, _, err := l.Lines()
 	if err != nil {
 		return err
 	}
 	recorded := false
-	for _, r := range records {
-		switch r.Type {
+	for _, line := range lines {
+		switch audit.TypeOf(line) {
 		case audit.Ended:
 			return nil
 		case audit.DiffRecorded:
@@ -160,16 +160,19 @@ type Exported struct {
 }
 
 // Export returns the evidence bundle of the sandbox with this id, as bytes: log, statements, manifests and
-// public key, with which others can verify it.
+// public key, with which others can verify it. It verifies each record of the log before it signs. Errors:
+// errs.ErrCorrupt, with the number of the first wrong record.
 func (s *Store) Export(id string) (*Exported, error) {
 	l := s.Log(id)
-	lines, _, err := l.Lines()
-	if err != nil {
-		return nil, err
+	if !l.Exists() {
+		return nil, errs.New("exporting the evidence", id, errs.ErrNotFound, "this sandbox keeps no evidence", "snapfs new --evidence")
 	}
-	records, err := decode(lines)
+	lines, records, err := l.Verified()
 	if err != nil {
-		return nil, errs.New("exporting the evidence of "+id, l.Dir(), errs.ErrCorrupt, err.Error())
+		return nil, errs.Wrap("exporting the evidence of "+id, l.Dir(), err)
+	}
+	if len(records) == 0 {
+		return nil, errs.New("exporting the evidence of "+id, l.Dir(), errs.ErrCorrupt, "the log is empty")
 	}
 	key, err := s.Key()
 	if err != nil {

@@ -1,10 +1,7 @@
 package audit
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -45,51 +42,72 @@ const reservedPart = 16
 type Log struct {
 	dir, sandbox string
 	most         int64                             // maxLog, but in tests
+	segment      int64                             // segmentSize, but in tests
 	mac          func(text []byte) ([]byte, error) // nil: no position is stored beside the log
+	step         func(string)                      // called after each step of a rotation; nil but in tests
 
 	mu     sync.Mutex
-	seen   position // up to where this process has verified the log
-	saved  int64    // the size of the log in the stored position, 0 if there is none
-	parsed int64    // the number of lines that this process has verified, for tests
+	seen   position    // up to where this process has verified the log
+	in     os.FileInfo // the file of the log that has seen, or nil
+	saved  position    // the stored position, without Records if there is none
+	parsed int64       // the number of lines that this process has verified, for tests
+	newest os.FileInfo // the newest file of the log when older was computed, or nil
+	older  int64       // the size in bytes of the closed segments
+	sync   syncer
 }
 
 // At returns the evidence log, in the directory dir, of the sandbox with this id, whether or not it exists.
 // It opens no file.
-func At(dir, sandbox string) *Log { return &Log{dir: dir, sandbox: sandbox, most: maxLog} }
+func At(dir, sandbox string) *Log {
+	return &Log{dir: dir, sandbox: sandbox, most: maxLog, segment: segmentSize, sync: syncer{pause: syncPause}}
+}
 
 // Room reports whether the evidence log has room for the record of another operation on the sandbox, and
-// reserves disk space for records of the operation's consequences. Cost: one system call, and three more each
-// 64 KiB. Errors: errs.ErrNoSpace.
+// reserves disk space for records of the operation's consequences. It closes a file of the log that is full, and
+// begins the next one. Cost: one system call, three more each 64 KiB, and some milliseconds each 64 MiB. Errors:
+// errs.ErrNoSpace.
 func (l *Log) Room() error {
-	path := filepath.Join(l.dir, LogName)
-	st, err := os.Stat(path)
-	if err != nil {
-		return errs.With("opening the record of "+l.sandbox, path, err)
+	newest, size, err := l.size()
+	if err == nil && size < l.most && newest.Size() >= l.segment {
+		if err = l.rotate(); err == nil {
+			newest, size, err = l.size()
+		}
 	}
-	if st.Size() < l.most {
-		if stat, ok := st.Sys().(*syscall.Stat_t); ok && stat.Blocks*512 < st.Size()+reserve/2 {
-			return l.reserve(path, st.Size())
+	if err != nil {
+		return err
+	}
+	if size < l.most {
+		if stat, ok := newest.Sys().(*syscall.Stat_t); ok && stat.Blocks*512 < newest.Size()+reserve/2 {
+			return l.reserve(filepath.Join(l.dir, LogName), newest.Size())
 		}
 		return nil
 	}
-	return errs.New("recording an act on "+l.sandbox, path, errs.ErrNoSpace, fmt.Sprintf("the record has reached its bound of %d bytes", l.most),
-		"snapfs evidence export "+l.sandbox+" -o "+l.sandbox+".evidence", "snapfs fork NAME   # the fork begins a record of its own")
+	return l.full("recording an act on "+l.sandbox, fmt.Sprintf("the record has reached its bound of %d bytes", l.most))
 }
 
 // RoomForRefusal reports whether the evidence log has room for the record of a refusal, which the programs of the
 // sandbox can cause in any number. The last part of the log before its bound is reserved for records of other
-// operations, such as a promotion. Cost: one system call. Errors: errs.ErrNoSpace.
+// operations, such as a promotion. It closes a full file as [Log.Room] does. Cost: one system call. Errors:
+// errs.ErrNoSpace.
 func (l *Log) RoomForRefusal() error {
-	path := filepath.Join(l.dir, LogName)
-	st, err := os.Stat(path)
+	newest, size, err := l.size()
 	if err != nil {
-		return errs.With("opening the record of "+l.sandbox, path, err)
+		return err
 	}
-	if reserved := l.most / reservedPart; st.Size() >= l.most-reserved {
-		return errs.New("recording a refusal to "+l.sandbox, path, errs.ErrNoSpace, fmt.Sprintf("the last %d bytes of the record are reserved for other acts", reserved),
-			"snapfs evidence export "+l.sandbox+" -o "+l.sandbox+".evidence", "snapfs fork NAME   # the fork begins a record of its own")
+	if reserved := l.most / reservedPart; size >= l.most-reserved {
+		return l.full("recording a refusal to "+l.sandbox, fmt.Sprintf("the last %d bytes of the record are reserved for other acts", reserved))
+	}
+	if newest.Size() >= l.segment {
+		return l.rotate()
 	}
 	return nil
+}
+
+// full returns the error for an operation op that is not recorded because the evidence log is full, for the reason
+// why.
+func (l *Log) full(op, why string) error {
+	return errs.New(op, filepath.Join(l.dir, LogName), errs.ErrNoSpace, why,
+		"snapfs evidence export "+l.sandbox+" -o "+l.sandbox+".evidence", "snapfs fork NAME   # the fork begins a record of its own")
 }
 
 // Dir returns the path of the directory that contains the evidence log's file.
@@ -138,56 +156,28 @@ func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	return l.append(f, kind, data, positionEvery)
 }
 
-// AppendSoon adds a record to the log as [Log.Append] does, and puts it on stable storage in the background,
-// since that takes long. It then calls synced with the result. It waits itself if none of the last 64 KiB got
-// there, as when each process ends too early.
-func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) error {
-	f, err := l.open()
-	if err != nil {
-		return err
-	}
-	if err := l.append(f, kind, data, 8*positionEvery); err != nil {
-		vfs.Unlock(f)
-		return err
-	}
-	l.mu.Lock()
-	added := l.seen
-	l.mu.Unlock()
-	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing does the same
-	go func() {
-		err := f.Sync()
-		if err == nil {
-			l.mu.Lock()
-			l.storePosition(added)
-			l.mu.Unlock()
-		}
-		synced(errs.With("syncing the record of "+l.sandbox, f.Name(), errors.Join(err, f.Close())))
-	}()
-	return nil
-}
-
 // Seal adds a record of the type kind about the whole evidence log, such as its signed statement, on stable
-// storage. data makes its content from all lines of the log; no other process adds a line meanwhile. Seal
-// verifies all these lines first, whatever the stored position. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
-func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error)) error {
+// storage. data makes its content from all lines of the log and the records in them; no other process adds a line
+// meanwhile. Seal verifies all these lines first, whatever the stored position. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
+func (l *Log) Seal(kind string, data func(lines [][]byte, records []Record) (map[string]any, error)) error {
 	f, err := l.open()
 	if err != nil {
 		return err
 	}
 	defer vfs.Unlock(f)
-	if err := l.verifyAll(f); err != nil {
+	if _, err := l.verifyToEnd(f); err != nil {
 		return err
 	}
-	lines, torn, err := l.Lines()
+	lines, records, torn, err := l.checked()
 	if err == nil && torn > 0 {
 		if err = l.append(f, Torn, map[string]any{"bytes": int64(torn)}, positionEvery); err == nil {
-			lines, _, err = l.Lines()
+			lines, records, _, err = l.checked()
 		}
 	}
 	if err != nil {
 		return err
 	}
-	values, err := data(lines)
+	values, err := data(lines, records)
 	if err != nil {
 		return err
 	}
@@ -215,7 +205,7 @@ func (l *Log) append(f *os.File, kind string, data map[string]any, unsynced int6
 	if _, err = f.WriteAt(lines, at); err == nil && torn > int64(len(lines)) {
 		err = f.Truncate(end.Size)
 	}
-	lasting := unsynced == 0 || l.grownBy(end.Size) >= unsynced
+	lasting := unsynced == 0 || l.grownBy(end.position) >= unsynced
 	if err == nil && lasting {
 		err = f.Sync()
 	}
@@ -232,18 +222,30 @@ func (l *Log) append(f *os.File, kind string, data map[string]any, unsynced int6
 	return nil
 }
 
-// open opens the file of the evidence log and locks it. The caller unlocks and closes it.
+// open opens the newest file of the evidence log and locks it. The caller unlocks and closes it.
 func (l *Log) open() (*os.File, error) {
 	path := filepath.Join(l.dir, LogName)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, errs.With("opening the record of "+l.sandbox, path, err)
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return nil, errs.With("opening the record of "+l.sandbox, path, err)
+		}
+		if err := vfs.Flock(f, unix.LOCK_EX); err != nil {
+			vfs.Unlock(f)
+			return nil, errs.With("locking", path, err)
+		}
+		locked, err := f.Stat()
+		if err == nil {
+			var named os.FileInfo
+			if named, err = os.Stat(path); err == nil && os.SameFile(locked, named) {
+				return f, nil
+			}
+		}
+		vfs.Unlock(f) // another process has closed it meanwhile, and begun a new one
+		if err != nil {
+			return nil, errs.With("opening the record of "+l.sandbox, path, err)
+		}
 	}
-	if err := vfs.Flock(f, unix.LOCK_EX); err != nil {
-		vfs.Unlock(f)
-		return nil, errs.With("locking", path, err)
-	}
-	return f, nil
 }
 
 // A logEnd describes the end of an evidence log, where the next record belongs: its position, the length of
@@ -289,20 +291,6 @@ func (l *Log) add(lines []byte, end *logEnd, kind string, data map[string]any) (
 	if err != nil {
 		return nil, errs.With("recording "+kind+" of "+l.sandbox, l.dir, err)
 	}
-	end.position = position{Line: end.Size, Size: end.Size + int64(len(line)) + 1, Records: end.Records + 1, Last: Digest(line), Sandbox: l.sandbox}
+	end.position = end.after(line, Digest(line))
 	return append(append(lines, line...), '\n'), nil
-}
-
-// Lines returns the complete lines of the evidence log, without their line breaks, and the length of an
-// incomplete one at the end.
-func (l *Log) Lines() (lines [][]byte, torn int, err error) {
-	text, err := os.ReadFile(filepath.Join(l.dir, LogName))
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = errs.New("reading the record", l.sandbox, errs.ErrNotFound, "this sandbox keeps no evidence", "snapfs new --evidence")
-		}
-		return nil, 0, errs.Wrap("reading the record of "+l.sandbox, l.dir, err)
-	}
-	lines = bytes.Split(text, []byte("\n"))
-	return lines[:len(lines)-1], len(lines[len(lines)-1]), nil
 }

@@ -15,6 +15,21 @@ func Parse(line []byte) (Record, error) {
 	return s.record(line)
 }
 
+// typeField precedes the type of a record in each canonical line of an evidence log.
+var typeField = []byte(`,"type":"`)
+
+// TypeOf returns the type of the record in a line of an evidence log, without parsing the rest; "" if the line has
+// none. It does not check that the line is a record.
+func TypeOf(line []byte) string {
+	// Only the number "up" follows the type, and a text in front of it has no quote that is not escaped.
+	i := bytes.LastIndex(line, typeField)
+	if i < 0 {
+		return ""
+	}
+	kind, _, _ := bytes.Cut(line[i+len(typeField):], []byte(`"`))
+	return string(kind)
+}
+
 // ParseAll returns the records in lines, the lines of an evidence log. Several processors share the work. bad
 // is the number of the first line that is no record, -1 if there is none.
 func ParseAll(lines [][]byte) (records []Record, bad int) {

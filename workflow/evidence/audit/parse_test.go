@@ -72,3 +72,20 @@ func TestTheFirstBadLineIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestTheTypeIsThatOfTheRecord has texts in front of the type that look like it.
+func TestTheTypeIsThatOfTheRecord(t *testing.T) {
+	for _, r := range []Record{
+		{Type: "snapfs.evidence.ended", Data: map[string]any{}},
+		{Type: "t", Sandbox: `,"type":"x"`, Data: map[string]any{"a": "b", "type": "y", "z": `,"type":"z"`}},
+		{Type: "t", Data: map[string]any{"a": map[string]any{"b": 1, "type": "y"}}},
+	} {
+		line, err := Canonical(r)
+		if got := TypeOf(line); err != nil || got != r.Type {
+			t.Errorf("%s has the type %q, %v", line, got, err)
+		}
+	}
+	if got := TypeOf([]byte("no record")); got != "" {
+		t.Errorf("no record has the type %q", got)
+	}
+}

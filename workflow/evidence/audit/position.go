@@ -24,14 +24,21 @@ const positionEvery = 8 << 10
 
 // A position is a place in an evidence log, the end of a line, up to which every line was verified.
 type position struct {
-	// Line is the offset of the last verified line, and Size the offset behind its line break.
+	// First is the number of the first record in the file of the log, a segment, that has the place.
+	First int64 `json:"first,omitempty"`
+	// Line is the offset in this file of the last verified line, and Size the offset behind its line break.
 	Line int64 `json:"line"`
 	Size int64 `json:"size"`
-	// Records is the number of verified lines, and Last the digest of the last one.
+	// Records is the number of verified lines in all files, and Last the digest of the last one.
 	Records int64  `json:"records"`
 	Last    string `json:"last"`
 	// Sandbox is the identifier of the sandbox whose log it is.
 	Sandbox string `json:"sandbox"`
+}
+
+// after returns the position after another line, which has this digest.
+func (p position) after(line []byte, digest string) position {
+	return position{First: p.First, Line: p.Size, Size: p.Size + int64(len(line)) + 1, Records: p.Records + 1, Last: digest, Sandbox: p.Sandbox}
 }
 
 // StorePosition makes the evidence log store, in a file beside it, up to where it was verified, so that a process
@@ -44,10 +51,10 @@ func (l *Log) StorePosition(mac func(text []byte) ([]byte, error)) *Log {
 	return l
 }
 
-// verifyToEnd verifies the open file f of the evidence log from the last known position on, and returns where the
-// next record belongs. The position is the one that this process has reached, else the one that another
-// process has stored. Cost: it reads what was added since, some 8 KiB, or the whole log if there is no
-// position. Errors: errs.ErrCorrupt, also if the log does not contain the position.
+// verifyToEnd verifies the evidence log from the last known position on, and returns where the next record belongs.
+// f is the newest file of the log, open and locked. The position is the one that this process has reached, else
+// the one that another process has stored. Cost: it reads what was added since, some 8 KiB, or the whole log if
+// there is no position. Errors: errs.ErrCorrupt, also if the log does not contain the position.
 func (l *Log) verifyToEnd(f *os.File) (end logEnd, err error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -55,34 +62,91 @@ func (l *Log) verifyToEnd(f *os.File) (end logEnd, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	first := l.seen.First
+	if l.in == nil || !os.SameFile(l.in, st) {
+		if first, err = l.firstOf(f, st.Size()); err != nil {
+			return end, err
+		}
+	}
 	from := l.seen
 	if from.Records == 0 {
 		from = l.stored()
 	}
-	end, fits, err := l.verify(f, st.Size(), from)
+	resume := from.Records > 0
+	switch {
+	case from.First > first:
+		return end, l.rewritten(f, from)
+	case from.First < first || !resume && first > 0:
+		if from, err = l.verifyClosed(f, first, from); err != nil {
+			return end, err
+		}
+		resume = false
+	}
+	end, fits, err := l.verify(f, st.Size(), from, resume)
 	if err == nil && !fits && from.Records > 0 {
 		err = l.rewritten(f, from)
 	}
 	if err == nil {
-		l.seen = end.position
+		l.seen, l.in = end.position, st
 	}
 	return end, err
 }
 
-// verifyAll verifies every line of the open file f of the evidence log, and that the log contains the last
-// known position. Errors: errs.ErrCorrupt.
-func (l *Log) verifyAll(f *os.File) error {
-	if _, err := l.verifyToEnd(f); err != nil {
-		return err
+// verifyClosed verifies the closed segments of the evidence log from the position from on, and returns the
+// position at which the newest file f begins, with the record number first. The caller holds l.mu.
+func (l *Log) verifyClosed(f *os.File, first int64, from position) (position, error) {
+	all, err := l.closed(first)
+	if err != nil {
+		return from, err
 	}
+	at, resume := from, from.Records > 0
+	for _, s := range all {
+		if s.first < from.First {
+			continue
+		}
+		expected := at.Records
+		if resume {
+			expected = from.First
+		}
+		if s.first != expected {
+			return at, l.missing(s.path, s.first, expected)
+		}
+		if at, err = l.verifySegment(s.path, at, resume); err != nil {
+			return at, err
+		}
+		resume = false
+	}
+	if resume {
+		return at, l.missing(f.Name(), first, from.First)
+	}
+	if at.Records != first {
+		return at, l.missing(f.Name(), first, at.Records)
+	}
+	return at, nil
+}
+
+// verifySegment verifies the closed segment of the evidence log at path from the position at on, as [Log.verify]
+// does, and returns the position at its end. The caller holds l.mu.
+func (l *Log) verifySegment(path string, at position, resume bool) (position, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return at, errs.With("reading the record of "+l.sandbox, path, err)
+	}
+	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return errs.With("reading", f.Name(), err)
+		return at, errs.With("reading the record of "+l.sandbox, path, err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, _, err = l.verify(f, st.Size(), position{})
-	return err
+	end, fits, err := l.verify(f, st.Size(), at, resume)
+	switch {
+	case err != nil:
+		return at, err
+	case !fits:
+		return at, l.rewritten(f, at)
+	case end.torn > 0:
+		return at, l.damaged(path, end.Records-end.First+1)
+	}
+	return end.position, nil
 }
 
 // rewritten returns the error for the evidence log's file f, which does not contain the position p, although
@@ -93,19 +157,28 @@ func (l *Log) rewritten(f *os.File, p position) error {
 		"cat "+errs.Quoted(filepath.Join(l.dir, positionName))+"   # up to where it was verified", "snapfs fork NAME   # the fork begins a record of its own")
 }
 
-// verify reads the first size bytes of f, the open file of the evidence log, from the position from on, and
-// checks that each line is a record of this sandbox and follows the line before. It returns the end of the
-// log; fits is false if the log does not contain the position. The caller holds l.mu.
-func (l *Log) verify(f *os.File, size int64, from position) (end logEnd, fits bool, err error) {
-	end.position = position{Records: max(from.Records-1, 0), Size: from.Line, Last: FirstPrev, Sandbox: l.sandbox}
-	if from.Records > 0 && from.Size > size {
+// verify reads the first size bytes of f, an open file of the evidence log, and checks that each line is a record
+// of this sandbox and follows the line before. With resume, from is a position in f, where it begins to read;
+// else from is the end of the file before, and it reads all of f. It returns the end of f; fits is false if f does
+// not contain the position. The caller holds l.mu.
+func (l *Log) verify(f *os.File, size int64, from position, resume bool) (end logEnd, fits bool, err error) {
+	if !resume {
+		from = position{First: from.Records, Records: from.Records, Last: from.Last}
+		end.position = position{First: from.Records, Records: from.Records, Last: from.Last, Sandbox: l.sandbox}
+		if from.Records == 0 {
+			end.Last = FirstPrev
+		}
+	} else {
+		end.position = position{First: from.First, Records: from.Records - 1, Size: from.Line, Last: FirstPrev, Sandbox: l.sandbox}
+	}
+	if resume && from.Size > size {
 		return end, false, nil
 	}
 	lines := bufio.NewScanner(io.NewSectionReader(f, from.Line, size-from.Line))
 	lines.Buffer(make([]byte, min(size-from.Line+1, 64<<10)), maxLine+2)
 	lines.Split(wholeLine)
 	var s scanner
-	for fits = from.Records == 0; lines.Scan(); fits = true {
+	for fits = !resume; lines.Scan(); fits = true {
 		l.parsed++
 		line := lines.Bytes()
 		digest := Digest(line)
@@ -115,9 +188,9 @@ func (l *Log) verify(f *os.File, size int64, from position) (end logEnd, fits bo
 		r, err := s.record(line)
 		// The record at the position itself was verified with the line before it.
 		if err != nil || r.Sandbox != l.sandbox || r.Seq != end.Records || fits && r.Prev != end.Last {
-			return end, true, l.damaged(f, end.Records+1)
+			return end, true, l.damaged(f.Name(), end.Records-end.First+1)
 		}
-		end.position = position{Line: end.Size, Size: end.Size + int64(len(line)) + 1, Records: end.Records + 1, Last: digest, Sandbox: l.sandbox}
+		end.position = end.after(line, digest)
 		end.last = r
 	}
 	switch err := lines.Err(); {
@@ -125,18 +198,18 @@ func (l *Log) verify(f *os.File, size int64, from position) (end logEnd, fits bo
 		end.torn = size - end.Size
 		return end, fits, nil
 	case errors.Is(err, bufio.ErrTooLong):
-		return end, fits, l.damaged(f, end.Records+1)
+		return end, fits, l.damaged(f.Name(), end.Records-end.First+1)
 	default:
 		return end, fits, errs.With("reading", f.Name(), err)
 	}
 }
 
-// damaged returns the error for line number n, from 1, of the evidence log's file f: it is no record that
+// damaged returns the error for line number n, from 1, of the evidence log's file at path: it is no record that
 // belongs there.
-func (l *Log) damaged(f *os.File, n int64) error {
+func (l *Log) damaged(path string, n int64) error {
 	at := strconv.FormatInt(n, 10)
-	return errs.New("recording an act on "+l.sandbox, f.Name(), errs.ErrCorrupt, "line "+at+" is no record of this sandbox that follows the line before",
-		"sed -n "+at+"p "+errs.Quoted(f.Name())+"   # the damaged line")
+	return errs.New("reading the record of "+l.sandbox, path, errs.ErrCorrupt, "line "+at+" is no record of this sandbox that follows the line before",
+		"sed -n "+at+"p "+errs.Quoted(path)+"   # the damaged line")
 }
 
 // wholeLine is the split function of a bufio.Scanner that reads the complete lines of an evidence log. It
@@ -151,7 +224,7 @@ func wholeLine(data []byte, _ bool) (advance int, line []byte, err error) {
 // stored returns the position in the file beside the evidence log. It returns the beginning of the log if the
 // file is missing, incomplete, not of this log or not made by this host. The caller holds l.mu.
 func (l *Log) stored() (p position) {
-	l.saved = 0
+	l.saved = position{}
 	if l.mac == nil {
 		return p
 	}
@@ -169,32 +242,35 @@ func (l *Log) stored() (p position) {
 	if err != nil || !hmac.Equal(given, want) {
 		return p
 	}
-	if json.Unmarshal(line, &p) != nil || p.Sandbox != l.sandbox || p.Records < 1 || p.Line < 0 || p.Size <= p.Line {
+	if json.Unmarshal(line, &p) != nil || p.Sandbox != l.sandbox || p.Records < 1 || p.First < 0 || p.Records <= p.First || p.Line < 0 || p.Size <= p.Line {
 		return position{}
 	}
-	l.saved = p.Size
+	l.saved = p
 	return p
 }
 
-// grownBy returns by how many bytes an evidence log of so many bytes has grown since its position was stored; 0
-// if no position is stored beside this log.
-func (l *Log) grownBy(size int64) int64 {
+// grownBy returns by how many bytes an evidence log that ends at p has grown since its position was stored; 0 if
+// no position is stored beside this log, and at least the size of its newest file if that was begun since.
+func (l *Log) grownBy(p position) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mac == nil {
+	switch {
+	case l.mac == nil:
 		return 0
+	case p.First != l.saved.First:
+		return max(p.Size, positionEvery)
 	}
-	return size - l.saved
+	return p.Size - l.saved.Size
 }
 
 // storePosition stores the position p, up to which the evidence log was verified, in the file beside the log if the
 // log has grown enough since. The log is on stable storage up to p, but the file itself needs no sync: one
 // that is incomplete or older costs the next process time, and nothing else, and so does an error. The caller holds l.mu.
 func (l *Log) storePosition(p position) {
-	if l.mac == nil || p.Size-l.saved < positionEvery {
+	if l.mac == nil || l.saved.Records > 0 && p.Records <= l.saved.Records || p.First == l.saved.First && p.Size-l.saved.Size < positionEvery {
 		return
 	}
-	l.saved = p.Size // after an error it is stored again when the log has grown by as much
+	l.saved = p // after an error it is stored again when the log has grown by as much
 	line, err := Canonical(p)
 	if err != nil {
 		return
@@ -208,6 +284,6 @@ func (l *Log) storePosition(p position) {
 		return
 	}
 	defer f.Close()
-	// The numbers of a log never get shorter. If they do, in another log at this place, the rest is ignored.
+	// If the numbers are shorter than the previous ones, the rest of the file is ignored.
 	_, _ = f.WriteAt(append(hex.AppendEncode(append(line, '\n'), code), '\n'), 0)
 }

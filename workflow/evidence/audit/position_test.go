@@ -38,7 +38,7 @@ func longLog(t *testing.T, n int) *Log {
 			t.Fatal(err)
 		}
 	}
-	if l.saved == 0 {
+	if l.saved.Records == 0 {
 		t.Fatalf("after %d records no position is stored", n)
 	}
 	return reopened(l.Dir())
@@ -136,7 +136,7 @@ func TestAPositionThatIsNotBelievedCostsAReadOfAll(t *testing.T) {
 			change(&p)
 			forger := At(l.Dir(), "s1").StorePosition(codeOf(host))
 			forger.storePosition(p)
-			if forger.saved == 0 {
+			if forger.saved.Records == 0 {
 				t.Fatal("it was not stored")
 			}
 		}
@@ -228,8 +228,9 @@ func TestALogThatWasCutOrWrittenAgainIsRefused(t *testing.T) {
 // does. The position was stored in the background, or when the log had grown enough.
 func TestOnlyWhatIsOnStableStorageIsBeforeThePosition(t *testing.T) {
 	l := newLog(t, treetest.Dir(t))
+	l.sync.pause = time.Millisecond
 	for i := range 40 {
-		synced := make(chan error)
+		synced := make(chan error, 1)
 		if err := l.AppendSoon("t", map[string]any{"i": i, "long": strings.Repeat("x", 800)}, func(err error) { synced <- err }); err != nil {
 			t.Fatal(err)
 		}
@@ -268,14 +269,14 @@ func TestOnlyWhatIsOnStableStorageIsBeforeThePosition(t *testing.T) {
 // statement about the whole log.
 func TestSealVerifiesAllLines(t *testing.T) {
 	l := longLog(t, 50)
-	if err := l.Seal("sealed", func(lines [][]byte) (map[string]any, error) {
+	if err := l.Seal("sealed", func(lines [][]byte, _ []Record) (map[string]any, error) {
 		return map[string]any{"lines": len(lines)}, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	change(t, l, LogName, `"i":0`, `"i":7`)
 	for who, log := range map[string]*Log{"this process": l, "another process": reopened(l.Dir())} {
-		err := log.Seal("sealed", func([][]byte) (map[string]any, error) {
+		err := log.Seal("sealed", func([][]byte, []Record) (map[string]any, error) {
 			t.Errorf("%s makes a statement about a changed log", who)
 			return nil, nil
 		})

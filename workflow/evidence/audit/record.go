@@ -16,6 +16,10 @@ const (
 	// Torn is the type of an evidence record which says that the line before was incomplete, as a killed
 	// writer leaves it, and was cut off.
 	Torn = "snapfs.evidence.torn"
+	// Closed is the type of the evidence record with which a full file of an evidence log ends, and Continued that
+	// of the record with which the next file begins.
+	Closed    = "snapfs.evidence.closed"
+	Continued = "snapfs.evidence.continued"
 	// DiffRecorded is the type of an evidence record with the root hash of a manifest, which lists the
 	// sandbox's changed files.
 	DiffRecorded = "snapfs.diff.recorded"

@@ -159,19 +159,7 @@ func (c *checked) checkRecords() *fault {
 // checkChain returns a fault unless each record of the evidence log is about the bundle's sandbox, and has
 // its place as its number and the digest of the record before.
 func (c *checked) checkChain(records []audit.Record) *fault {
-	bad := audit.InParts(len(records), func(from, to int) int {
-		prev := []byte(audit.FirstPrev)
-		if from > 0 {
-			prev = audit.AppendDigest(nil, c.Records[from-1])
-		}
-		for i := from; i < to; i++ {
-			if r := &records[i]; r.Sandbox != c.Sandbox || r.Seq != int64(i) || r.Prev != string(prev) {
-				return i
-			}
-			prev = audit.AppendDigest(prev[:0], c.Records[i])
-		}
-		return -1
-	})
+	bad := audit.Chained(c.Sandbox, c.Records, records)
 	if bad < 0 {
 		return nil
 	}
