@@ -8,6 +8,7 @@ package attempts
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/internal/dpkg"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -128,9 +130,23 @@ func resolved(paths []string) []string {
 	if paths == nil {
 		return nil
 	}
-	list := []string{}
+	list, dirs := []string{}, map[string]string{} // the programs of a package are many in few directories
 	for _, p := range paths {
-		if real, err := filepath.EvalSymlinks(p); err == nil {
+		dir, base := filepath.Split(p)
+		real, ok := dirs[dir]
+		if !ok {
+			real, _ = filepath.EvalSymlinks(dir)
+			dirs[dir] = real
+		}
+		if real == "" {
+			continue
+		}
+		real = filepath.Join(real, base)
+		info, err := os.Lstat(real)
+		if err == nil && info.Mode()&os.ModeSymlink != 0 {
+			real, err = filepath.EvalSymlinks(real)
+		}
+		if err == nil {
 			list = append(list, real)
 		}
 	}
@@ -258,7 +274,7 @@ func (l *Log) why(a Attempt) string {
 	case a.Kind == Write:
 		return "data: not in writable" + by
 	}
-	rule := l.rec.Policy.Tools.Rule(a.Path)
+	rule := l.rec.Policy.Tools.Rule(a.Path, dpkg.Installs)
 	if rule == "" {
 		rule = "deny"
 	}

@@ -234,6 +234,46 @@ func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	}
 }
 
+// TestNotHeldNamesInterpretersAndPackages: a check of a profile says what each rule about programs cannot hold.
+func TestNotHeldNamesInterpretersAndPackages(t *testing.T) {
+	notHeld := func(text string) []string {
+		t.Helper()
+		p, err := policy.Parse("p", []byte("[tools]\n"+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Sandbox.NotHeld()
+	}
+	for rule, want := range map[string]string{
+		"sh": "sh -c", "/usr/bin/python3.12": "python x.py", "node": "node -e", "/opt/perl5.40.1": "a script", "busybox": "busybox rm",
+		"find": "find -delete", "make": "a makefile", "env": "executes other allowed programs", "xargs": "executes other allowed programs",
+		"/opt/tools/*":      "an interpreter in it",
+		"dpkg:no-such-pkg0": "no package of this name is installed here",
+	} {
+		got := strings.Join(notHeld("allow = ['"+rule+"']"), "\n")
+		if !strings.Contains(got, "tools.allow "+rule+": ") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
+	}
+	if got := notHeld("allow = ['/usr/bin/cat', 'git']"); len(got) != 1 {
+		t.Errorf("programs that are no interpreters: %q", got)
+	}
+	if got := notHeld("deny = ['dpkg:no-such-pkg0']"); len(got) != 2 || !strings.Contains(got[1], "no package of this name is installed here") {
+		t.Errorf("a denied package that is not installed: %q", got)
+	}
+}
+
+func TestRulesAboutPackages(t *testing.T) {
+	for rule, want := range map[string]string{
+		"dpkg:git": "", "dpkg:libc6:amd64": "", "dpkg:": "names no package", "dpkg:../x": "names no package", "dpkg:git push": "has arguments", "rpm:git": "is no program",
+	} {
+		_, err := policy.Parse("p", []byte("[tools]\nallow = ['"+rule+"']\ndeny = ['"+rule+"']"))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", rule, err, want)
+		}
+	}
+}
+
 // TestGrammarMatchesTheReader reads each key of each section, with a value of its type.
 func TestGrammarMatchesTheReader(t *testing.T) {
 	values := map[string]string{

@@ -5,13 +5,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/dpkg"
 )
 
 func toolsSection() Section {
 	return Section{
 		Header: "[tools]",
 		Text: "Which programs may be executed. A rule is the full path of a program, after symbolic links; a directory with /* for everything in and below it; " +
-			"or the name of a program in the usual directories, such as /usr/bin. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. The first refusal of each is an event (snapfs.access.refused, with seccomp of Linux 5.19). " +
+			"the name of a program in the usual directories, such as /usr/bin; or dpkg: with the name of a Debian package, as \"dpkg:git\", " +
+			"for the programs that it installed on this host, when the sandbox starts. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. The first refusal of each is an event (snapfs.access.refused, with seccomp of Linux 5.19). " +
 			"What a program does by itself is not a matter of these rules: a python that may run can do what a program that may not run does. " +
 			"snapfs profile check says what a rule cannot hold.",
 		Keys: []Key{
@@ -54,15 +58,20 @@ func wrongTool(name string) (what, mend string) {
 	return "", ""
 }
 
-// wrongProgram checks a rule of [tools] about programs: a path, a directory with /*, or a name. It returns
+// wrongProgram checks a rule of [tools] about programs: a path, a directory with /*, a name, or a package. It returns
 // the mistake in it and the correction, or "" if the rule is valid.
 func wrongProgram(rule string) (what, mend string) {
 	dir, tree := strings.CutSuffix(rule, "/*")
+	pkg, isPackage := catalog.PackageOf(rule)
 	switch {
 	case strings.ContainsAny(rule, " \t\n"):
 		return "has arguments", "rules are about programs, not about their arguments"
+	case isPackage && !dpkg.IsName(pkg):
+		return "names no package", `write the package's name, as "dpkg:git" or "dpkg:git:amd64"`
+	case isPackage:
+		return "", ""
 	case strings.Contains(rule, ":"):
-		return "is no program", "write a path, a directory with /*, or a name"
+		return "is no program", "write a path, a directory with /*, a name, or dpkg: with a package"
 	case strings.ContainsAny(dir, "*?["):
 		return "is no pattern that can be held", "write a path, a directory with /*, or a name"
 	case !strings.Contains(rule, "/"):
@@ -76,27 +85,3 @@ func wrongProgram(rule string) (what, mend string) {
 	}
 	return "", ""
 }
-
-// NotHeld returns, as sentences for a person, the ways in which a process can get around the rules of a
-// profile about programs and writable paths.
-func (s *Sandbox) NotHeld() []string {
-	list := []string{}
-	if len(s.Tools.Deny) > 0 && s.Tools.Allow == nil {
-		list = append(list, "tools.deny: a copy of a denied program under another path can be executed; tools.allow has no such gap")
-	}
-	if s.Tools.Allow != nil {
-		list = append(list, "tools.allow: the dynamic linker, which every program needs, can be started with a file as its argument, "+
-			"and a program can execute a file that it holds in memory alone (memfd)")
-	}
-	if s.Data.Writable != nil {
-		list = append(list, "data.writable: the mode, the owner, the times and the attributes of a file elsewhere can be changed; a promotion shows that")
-	}
-	for _, rule := range s.Tools.Allow {
-		if i := slices.Index(interpreters, filepath.Base(rule)); i >= 0 || strings.HasSuffix(rule, "/*") {
-			list = append(list, "tools.allow "+rule+": an interpreter can do by itself what other programs do")
-		}
-	}
-	return list
-}
-
-var interpreters = []string{"sh", "bash", "dash", "zsh", "python", "python3", "perl", "ruby", "node", "php", "lua", "awk", "busybox", "env", "find", "xargs"}
