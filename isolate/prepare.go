@@ -74,7 +74,11 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 // process. Either every part of spec is in force (see [Spec.BestEffort] for the exception), or nothing is left
 // behind and the error names the missing part. ctx bounds the call, not the life of the container.
 func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
-	if err := spec.check(); err != nil {
+	err := spec.check()
+	if err == nil && p.command != nil && len(spec.Digests) > 0 { // it would run before they are compared
+		err = mounts.Invalid("a container with digests of programs was prepared with a command")
+	}
+	if err != nil {
 		return nil, nil, errors.Join(err, p.Close())
 	}
 	c := p.container
@@ -106,6 +110,9 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 		proc, err = c.launched(l)
 	}
 	c.reqMu.Unlock()
+	if err == nil {
+		err = c.verifyDigests()
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 	}

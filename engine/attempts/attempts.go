@@ -7,6 +7,7 @@
 package attempts
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/dpkg"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
@@ -257,6 +259,18 @@ func (l *Log) announce(kind, path, why string) {
 		d.AddPath(path)
 	}
 	l.events.Append(events.Event{Type: events.AccessRefused, Subject: l.rec.Name, SandboxID: l.rec.ID, Data: d})
+}
+
+// RefusedContent adds an event about the refused start of the sandbox rec to the state directory's event log: err is
+// the error of a program whose content has not the digest that the section [tools] of the profile requires.
+func RefusedContent(rec *catalog.Record, log *events.Log, err error) {
+	d := events.Data{Name: Program, Reason: "tools: " + err.Error()}
+	var refused *errs.Error
+	if errors.As(err, &refused) {
+		d.Reason = "tools: " + refused.Err.Error()
+		d.AddPath(refused.Path)
+	}
+	log.Append(events.Event{Type: events.AccessRefused, Subject: rec.Name, SandboxID: rec.ID, Data: d})
 }
 
 // why returns why the attempt a failed, for the event in the event log: the file is hidden, or which rule of

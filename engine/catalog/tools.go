@@ -7,7 +7,8 @@ import (
 )
 
 // Tools says which programs the processes of a sandbox may execute, and which tools its AI agent may not use.
-// An entry of Allow and Deny is one of four: the absolute path of a program, after symbolic links; a
+// An entry of Allow and Deny is one of these: the absolute path of a program, after symbolic links, in Allow also with
+// @sha256: and the digest that its content must have; a
 // directory with /* for everything in and below it; the name of a program, in the usual directories of
 // programs; or dpkg: with the name of a Debian package, for the programs that it installed.
 type Tools struct {
@@ -42,6 +43,18 @@ var ProgramDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/u
 // programs of one, as "dpkg:git".
 func PackageOf(rule string) (pkg string, ok bool) { return strings.CutPrefix(rule, "dpkg:") }
 
+// CutDigest returns the path and the SHA-256 digest, in hexadecimal, of a rule of [Tools.Allow] about a program with a
+// certain content, as "/usr/bin/git@sha256:…". ok is false for another rule, which it returns as path.
+func CutDigest(rule string) (path, digest string, ok bool) { return strings.Cut(rule, "@sha256:") }
+
+// HasDigests reports whether t allows a program only with a certain content, by its digest. t may be nil.
+func (t *Tools) HasDigests() bool {
+	return t != nil && slices.ContainsFunc(t.Allow, func(rule string) bool {
+		_, _, ok := CutDigest(rule)
+		return ok
+	})
+}
+
 // Rule returns the rule of t, as the user wrote it, that forbids a sandbox to execute program, or "" if
 // program may run. program is a name or an absolute path; Rule follows no links. installs reports whether a
 // Debian package installed the program at an absolute path. t may be nil: everything may run.
@@ -49,7 +62,10 @@ func (t *Tools) Rule(program string, installs func(pkg, program string) bool) st
 	if t == nil {
 		return ""
 	}
-	names := func(rule string) bool { return ToolMatches(rule, program, installs) }
+	names := func(rule string) bool {
+		rule, _, _ = CutDigest(rule) // the content was compared when the sandbox started
+		return ToolMatches(rule, program, installs)
+	}
 	if i := slices.IndexFunc(t.Deny, names); i >= 0 {
 		return "deny " + t.Deny[i]
 	}

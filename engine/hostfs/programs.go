@@ -18,6 +18,11 @@ func limitPrograms(s *isolate.Spec, tools *catalog.Tools) (notes []string, err e
 	if s.NoExec, notes, err = programs("deny", tools.Deny); err != nil {
 		return nil, err
 	}
+	for _, rule := range tools.Allow {
+		if path, digest, ok := catalog.CutDigest(rule); ok {
+			s.Digests = append(s.Digests, isolate.Digest{Path: path, SHA256: digest})
+		}
+	}
 	var more []string
 	s.Execute, more, err = programs("allow", tools.Allow)
 	return append(notes, more...), err
@@ -51,6 +56,7 @@ func programs(list string, rules []string) (paths, notes []string, err error) {
 			}
 			continue
 		}
+		rule, _, _ = catalog.CutDigest(rule)
 		if strings.Contains(rule, "/") {
 			add(strings.TrimSuffix(rule, "/*"))
 			continue

@@ -1,6 +1,10 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,6 +37,9 @@ func (s *Sandbox) NotHeld() []string {
 	for _, rule := range s.Tools.Allow {
 		list = append(list, notHeldBy(rule)...)
 	}
+	if slices.ContainsFunc(s.Tools.Allow, func(rule string) bool { _, _, ok := catalog.CutDigest(rule); return !ok }) {
+		list = append(list, "tools.allow: a process that may write to an allowed program can change what it does; a rule with a digest (@sha256:) has no such gap")
+	}
 	return list
 }
 
@@ -51,12 +58,37 @@ func notHeldBy(rule string) (list []string) {
 		}
 		return list
 	}
+	path, digest, pinned := catalog.CutDigest(rule)
+	if pinned {
+		if why := otherContent(path, digest); why != "" {
+			add(why)
+		}
+	}
+	rule = path // without the digest, which is long
 	if strings.HasSuffix(rule, "/*") {
 		add("an interpreter in it can do by itself what other programs do")
 	} else if can := interpreterText(filepath.Base(rule)); can != "" {
 		add(can)
 	}
 	return list
+}
+
+// otherContent returns why a sandbox of this host does not start with a rule that allows the program at path only with
+// this SHA-256 digest, or "" if the program of the host has it.
+func otherContent(path, digest string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return "a sandbox does not start here: " + err.Error()
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "a sandbox does not start here: " + err.Error()
+	}
+	if has := hex.EncodeToString(h.Sum(nil)); has != digest {
+		return "a sandbox does not start here, unless the sandbox has another version of the program: this one has sha256:" + has
+	}
+	return ""
 }
 
 // packagePrograms returns the programs of a Debian package of this host, or why a rule about it applies to none.

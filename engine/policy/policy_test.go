@@ -255,7 +255,7 @@ func TestNotHeldNamesInterpretersAndPackages(t *testing.T) {
 			t.Errorf("%s: %q, want %q", rule, got, want)
 		}
 	}
-	if got := notHeld("allow = ['/usr/bin/cat', 'git']"); len(got) != 1 {
+	if got := notHeld("allow = ['/usr/bin/cat', 'git']"); len(got) != 2 {
 		t.Errorf("programs that are no interpreters: %q", got)
 	}
 	if got := notHeld("deny = ['dpkg:no-such-pkg0']"); len(got) != 2 || !strings.Contains(got[1], "no package of this name is installed here") {
@@ -263,9 +263,36 @@ func TestNotHeldNamesInterpretersAndPackages(t *testing.T) {
 	}
 }
 
+// TestTheSiteBoundsPackagesAndDigests: a rule stays only if the administrator's rules allow all that it allows.
+func TestTheSiteBoundsPackagesAndDigests(t *testing.T) {
+	a, b := "@sha256:"+strings.Repeat("a", 64), "@sha256:"+strings.Repeat("b", 64)
+	for _, c := range []struct {
+		site, mine string
+		stays      bool
+	}{
+		{"/usr/bin/git", "/usr/bin/git" + a, true},
+		{"/usr/bin/*", "/usr/bin/git" + a, true},
+		{"/usr/bin/git" + a, "/usr/bin/git" + a, true},
+		{"/usr/bin/git" + a, "/usr/bin/git" + b, false},
+		{"/usr/bin/git" + a, "/usr/bin/git", false},
+		{"/usr/bin/git" + a, "git", false},
+		{"dpkg:git", "dpkg:git", true},
+		{"/usr/bin/*", "dpkg:git", false},
+		{"dpkg:no-such-pkg0", "/usr/bin/git", false},
+	} {
+		site := policy.Site{Sandbox: policy.Sandbox{Tools: catalog.Tools{Allow: []string{c.site}}}}
+		p := catalog.Policy{Tools: &catalog.Tools{Allow: []string{c.mine}}}
+		site.Bound(&p)
+		if stays := len(p.Tools.Allow) == 1; stays != c.stays {
+			t.Errorf("%.30s within %.30s: %v", c.mine, c.site, stays)
+		}
+	}
+}
+
 func TestRulesAboutPackages(t *testing.T) {
 	for rule, want := range map[string]string{
 		"dpkg:git": "", "dpkg:libc6:amd64": "", "dpkg:": "names no package", "dpkg:../x": "names no package", "dpkg:git push": "has arguments", "rpm:git": "is no program",
+		"sha256:00": "has no path", "/bin/x@sha256:00": "has no SHA-256 digest", "x@sha256:" + strings.Repeat("0", 64): "names no single program",
 	} {
 		_, err := policy.Parse("p", []byte("[tools]\nallow = ['"+rule+"']\ndeny = ['"+rule+"']"))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -224,6 +224,9 @@ func allowsAll(rule, mine string) bool {
 	if _, ok := catalog.PackageOf(mine); ok { // whose programs may lie anywhere
 		return rule == mine
 	}
+	if path, _, ok := catalog.CutDigest(mine); ok && rule != mine {
+		mine = path
+	}
 	return catalog.ToolMatches(rule, mine, dpkg.Installs)
 }
 

@@ -15,7 +15,8 @@ func toolsSection() Section {
 		Header: "[tools]",
 		Text: "Which programs may be executed. A rule is the full path of a program, after symbolic links; a directory with /* for everything in and below it; " +
 			"the name of a program in the usual directories, such as /usr/bin; or dpkg: with the name of a Debian package, as \"dpkg:git\", " +
-			"for the programs that it installed on this host, when the sandbox starts. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. The first refusal of each is an event (snapfs.access.refused, with seccomp of Linux 5.19). " +
+			"for the programs that it installed on this host, when the sandbox starts. " +
+			"In allow, a path with a digest, as \"/usr/bin/git@sha256:…\", is about this content alone: the sandbox starts only if the program has it, and the program is read-only inside. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. The first refusal of each is an event (snapfs.access.refused, with seccomp of Linux 5.19). " +
 			"What a program does by itself is not a matter of these rules: a python that may run can do what a program that may not run does. " +
 			"snapfs profile check says what a rule cannot hold.",
 		Keys: []Key{
@@ -32,8 +33,11 @@ func toolsSection() Section {
 // file.
 func (r *reader) tool(name, path string, v any) {
 	list, wrong := []string{}, wrongProgram
-	if name == "hook" || name == "mcp" {
+	switch name {
+	case "hook", "mcp":
 		wrong = wrongTool
+	case "allow":
+		wrong = wrongAllowed
 	}
 	r.texts(name, path, v, func(text, path string) {
 		if what, mend := wrong(text); what != "" {
@@ -58,12 +62,31 @@ func wrongTool(name string) (what, mend string) {
 	return "", ""
 }
 
+// wrongAllowed checks a rule of tools.allow: one that wrongProgram checks, or a path with the digest of the program's
+// content. It returns the mistake in it and the correction, or "" if the rule is valid.
+func wrongAllowed(rule string) (what, mend string) {
+	path, digest, ok := catalog.CutDigest(rule)
+	switch {
+	case strings.HasPrefix(rule, "sha256:"):
+		return "has no path", `write the path of the program before it, as "/usr/bin/git@` + rule + `": to find a program by its content alone, each start would read them all`
+	case !ok:
+		return wrongProgram(rule)
+	case len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "":
+		return "has no SHA-256 digest", "write its 64 digits in small letters, as sha256sum prints them"
+	case !strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/*"):
+		return "has a digest and names no single program", "write the full path of the program before @sha256:"
+	}
+	return wrongProgram(path)
+}
+
 // wrongProgram checks a rule of [tools] about programs: a path, a directory with /*, a name, or a package. It returns
 // the mistake in it and the correction, or "" if the rule is valid.
 func wrongProgram(rule string) (what, mend string) {
 	dir, tree := strings.CutSuffix(rule, "/*")
 	pkg, isPackage := catalog.PackageOf(rule)
 	switch {
+	case strings.Contains(rule, "@sha256:") || strings.HasPrefix(rule, "sha256:"):
+		return "has a digest, which a copy of the program with one more byte has not", "write the path alone, or use allow"
 	case strings.ContainsAny(rule, " \t\n"):
 		return "has arguments", "rules are about programs, not about their arguments"
 	case isPackage && !dpkg.IsName(pkg):

@@ -43,6 +43,7 @@ func Diff(used, allowed *policy.Sandbox) []Difference {
 		return policy.Narrower("allow:"+a, "allow:"+u) == "allow:"+u
 	})
 	add("tools.allow", orEverything(used.Tools.Allow), orEverything(allowed.Tools.Allow), func(a, u string) bool {
+		a, _, _ = catalog.CutDigest(a)
 		return a == u || catalog.ToolMatches(a, strings.TrimSuffix(u, "*"), dpkg.Installs)
 	})
 	add("data.writable", orEverything(used.Data.Writable), orEverything(allowed.Data.Writable), func(a, u string) bool {
