@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/internal/digest"
 	"github.com/snapfs/snapfs/isolate/launch"
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
@@ -110,13 +111,23 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 		proc, err = c.launched(l)
 	}
 	c.reqMu.Unlock()
-	if err == nil {
-		err = c.verifyDigests()
+	if err == nil && len(spec.Digests) > 0 {
+		err = c.verify(spec.Digests)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 	}
 	return c, proc, nil
+}
+
+// verify compares programs in the container with their digests.
+func (c *Container) verify(programs []Digest) error {
+	root, err := c.Root()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return digest.Verify(int(root.Fd()), programs)
 }
 
 // Close ends pid 1 of a container that was prepared and then not started. It does nothing if p is nil.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/isolate/internal/digest"
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
@@ -80,13 +81,9 @@ type Spec struct {
 	BestEffort bool
 }
 
-// A Digest is the SHA-256 digest, in hexadecimal, that the content of the program at Path must have when a container
-// starts. With several for one path, one of them is enough.
-type Digest struct{ Path, SHA256 string }
-
-// ErrDigest is in the chain of the error of a container that does not start because a program has not the content that
-// [Spec.Digests] requires.
-var ErrDigest = errors.New("the program has another content")
+// ErrDigest is in the chain of the error of a container that does not start because the content of a program is not the
+// one that [Spec.Digests] requires.
+var ErrDigest = digest.ErrContent
 
 // An Observer observes system calls of some kinds, by which a process in a container acts on a file. It requires
 // seccomp(2) of Linux 5.19, takes some tens of microseconds a call of its kinds and nothing for others, and no process
@@ -170,6 +167,9 @@ type (
 	Overlay = mounts.Overlay
 	// IDs says to which ids of the host the user and group ids in a container are mapped: see [mounts.IDs].
 	IDs = mounts.IDs
+	// A Digest is the SHA-256 digest, in hexadecimal, that the program at a path must have when a container starts:
+	// see [digest.Program].
+	Digest = digest.Program
 	// An IDMapper starts a process that shows a tree with mapped ids, over FUSE: see [mounts.IDMapper].
 	IDMapper = mounts.IDMapper
 )

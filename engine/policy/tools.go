@@ -88,7 +88,7 @@ func wrongProgram(rule string) (what, mend string) {
 	case strings.Contains(rule, "@sha256:") || strings.HasPrefix(rule, "sha256:"):
 		return "has a digest, which a copy of the program with one more byte has not", "write the path alone, or use allow"
 	case strings.ContainsAny(rule, " \t\n"):
-		return "has arguments", "rules are about programs, not about their arguments"
+		return "has arguments", "rules are about programs, not about their arguments, which a process can change after they were read (docs/design/0016-arguments.md)"
 	case isPackage && !dpkg.IsName(pkg):
 		return "names no package", `write the package's name, as "dpkg:git" or "dpkg:git:amd64"`
 	case isPackage:
