@@ -24,7 +24,7 @@ func (s Spec) check() error {
 			return mounts.Invalid("%s: an overlay in a user namespace needs UserXattr", m.Target)
 		}
 	}
-	for _, p := range slices.Concat(s.Hide, s.ReadOnly, s.NoExec, s.Execute, s.Writable) {
+	for _, p := range slices.Concat(s.Hide, s.readOnly(), s.NoExec, s.Execute, s.Writable) {
 		if err := mounts.CheckPath(p); err != nil {
 			return err
 		}

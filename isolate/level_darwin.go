@@ -29,6 +29,7 @@ func (s Spec) lacking() []string {
 	add(s.Hostname != "", "a host name of its own")
 	add(s.Resolver.IsValid(), "a name server of its own")
 	add(len(s.Rlimits) > 0, "limits of each process")
+	add(len(s.Digests) > 0, "programs with a digest")
 	add(len(s.Cgroups) > 0, "control groups")
 	return list
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/internal/digest"
 	"github.com/snapfs/snapfs/isolate/launch"
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
@@ -74,7 +75,11 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 // process. Either every part of spec is in force (see [Spec.BestEffort] for the exception), or nothing is left
 // behind and the error names the missing part. ctx bounds the call, not the life of the container.
 func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
-	if err := spec.check(); err != nil {
+	err := spec.check()
+	if err == nil && p.command != nil && len(spec.Digests) > 0 { // it would run before they are compared
+		err = mounts.Invalid("a container with digests of programs was prepared with a command")
+	}
+	if err != nil {
 		return nil, nil, errors.Join(err, p.Close())
 	}
 	c := p.container
@@ -106,10 +111,23 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 		proc, err = c.launched(l)
 	}
 	c.reqMu.Unlock()
+	if err == nil && len(spec.Digests) > 0 {
+		err = c.verify(spec.Digests)
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 	}
 	return c, proc, nil
+}
+
+// verify compares programs in the container with their digests.
+func (c *Container) verify(programs []Digest) error {
+	root, err := c.Root()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return digest.Verify(int(root.Fd()), programs)
 }
 
 // Close ends pid 1 of a container that was prepared and then not started. It does nothing if p is nil.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/isolate/internal/digest"
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
@@ -41,6 +43,10 @@ type Spec struct {
 	// by the same rules as NoExec. The kernel's Landlock enforces it (ABI 2, Linux 5.19). The dynamic linkers can
 	// always be executed, because a program needs its own.
 	Execute []string
+	// Digests are the digests that programs must have for the container to start, by the rules of Execute. The
+	// programs are read-only in the container, as the paths of ReadOnly, so that they keep this content. A container
+	// with Digests has no command when it is prepared.
+	Digests []Digest
 	// Writable, if it is not nil, are the absolute paths inside the container of the only files and directories, with
 	// everything below them, that can be written, created, renamed or removed, besides /tmp, /dev, /run and /proc, by
 	// the same rules as NoExec. The kernel's Landlock enforces it (ABI 3, Linux 6.2), which knows no rule for
@@ -74,6 +80,10 @@ type Spec struct {
 	// [Container.Level]. Otherwise a missing protection is an error.
 	BestEffort bool
 }
+
+// ErrDigest is in the chain of the error of a container that does not start because the content of a program is not the
+// one that [Spec.Digests] requires.
+var ErrDigest = digest.ErrContent
 
 // An Observer observes system calls of some kinds, by which a process in a container acts on a file. It requires
 // seccomp(2) of Linux 5.19, takes some tens of microseconds a call of its kinds and nothing for others, and no process
@@ -157,6 +167,9 @@ type (
 	Overlay = mounts.Overlay
 	// IDs says to which ids of the host the user and group ids in a container are mapped: see [mounts.IDs].
 	IDs = mounts.IDs
+	// A Digest is the SHA-256 digest, in hexadecimal, that the program at a path must have when a container starts:
+	// see [digest.Program].
+	Digest = digest.Program
 	// An IDMapper starts a process that shows a tree with mapped ids, over FUSE: see [mounts.IDMapper].
 	IDMapper = mounts.IDMapper
 )
@@ -183,9 +196,20 @@ const MaxFurther = mounts.MaxFurther
 // trees returns the part of the policy that determines the container's file tree, for package mounts.
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{
-		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, ReadOnly: s.ReadOnly, NoExec: s.NoExec, Resolver: s.Resolver, IDs: s.IDs,
+		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, ReadOnly: s.readOnly(), NoExec: s.NoExec, Resolver: s.Resolver, IDs: s.IDs,
 		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs,
 	}
+}
+
+// readOnly returns the paths to make read-only: those of ReadOnly, and the programs with a digest.
+func (s Spec) readOnly() []string {
+	list := slices.Clip(s.ReadOnly)
+	for _, d := range s.Digests {
+		if !slices.Contains(list, d.Path) {
+			list = append(list, d.Path)
+		}
+	}
+	return list
 }
 
 // String returns the whole policy of a container as text for the user, one part on each line.
@@ -211,6 +235,9 @@ func (s Spec) String() string {
 	}
 	if s.Execute != nil {
 		fmt.Fprintln(&b, "execute only", strings.Join(s.Execute, " "))
+	}
+	for _, d := range s.Digests {
+		fmt.Fprintln(&b, "digest", d.Path, d.SHA256)
 	}
 	if s.Writable != nil {
 		fmt.Fprintln(&b, "write only", strings.Join(s.Writable, " "))

@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/profile"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/dpkg"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -197,7 +198,7 @@ func tightenedOf(site *catalog.SiteUse) string {
 // that.
 func (a *app) explainRefusal(err error, tools *catalog.Tools, program string) {
 	var refused *engine.CommandError
-	if rule := tools.Rule(program); rule != "" && errors.As(err, &refused) && errors.Is(err, errs.ErrDenied) {
+	if rule := tools.Rule(program, dpkg.Installs); rule != "" && errors.As(err, &refused) && errors.Is(err, errs.ErrDenied) {
 		a.ui.notice("tools: the policy refuses " + pathlist.Printable(program) + ": " + pathlist.Printable(rule))
 	}
 }

@@ -7,7 +7,9 @@
 package attempts
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +19,8 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/dpkg"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -128,9 +132,23 @@ func resolved(paths []string) []string {
 	if paths == nil {
 		return nil
 	}
-	list := []string{}
+	list, dirs := []string{}, map[string]string{} // the programs of a package are many in few directories
 	for _, p := range paths {
-		if real, err := filepath.EvalSymlinks(p); err == nil {
+		dir, base := filepath.Split(p)
+		real, ok := dirs[dir]
+		if !ok {
+			real, _ = filepath.EvalSymlinks(dir)
+			dirs[dir] = real
+		}
+		if real == "" {
+			continue
+		}
+		real = filepath.Join(real, base)
+		info, err := os.Lstat(real)
+		if err == nil && info.Mode()&os.ModeSymlink != 0 {
+			real, err = filepath.EvalSymlinks(real)
+		}
+		if err == nil {
 			list = append(list, real)
 		}
 	}
@@ -243,6 +261,18 @@ func (l *Log) announce(kind, path, why string) {
 	l.events.Append(events.Event{Type: events.AccessRefused, Subject: l.rec.Name, SandboxID: l.rec.ID, Data: d})
 }
 
+// RefusedContent adds an event about the refused start of the sandbox rec to the state directory's event log: err is
+// the error of a program whose content has not the digest that the section [tools] of the profile requires.
+func RefusedContent(rec *catalog.Record, log *events.Log, err error) {
+	d := events.Data{Name: Program, Reason: "tools: " + err.Error()}
+	var refused *errs.Error
+	if errors.As(err, &refused) {
+		d.Reason = "tools: " + refused.Err.Error()
+		d.AddPath(refused.Path)
+	}
+	log.Append(events.Event{Type: events.AccessRefused, Subject: rec.Name, SandboxID: rec.ID, Data: d})
+}
+
 // why returns why the attempt a failed, for the event in the event log: the file is hidden, or which rule of
 // the profile forbids the write or the program; and the process that tried.
 func (l *Log) why(a Attempt) string {
@@ -258,7 +288,7 @@ func (l *Log) why(a Attempt) string {
 	case a.Kind == Write:
 		return "data: not in writable" + by
 	}
-	rule := l.rec.Policy.Tools.Rule(a.Path)
+	rule := l.rec.Policy.Tools.Rule(a.Path, dpkg.Installs)
 	if rule == "" {
 		rule = "deny"
 	}

@@ -7,9 +7,10 @@ import (
 )
 
 // Tools says which programs the processes of a sandbox may execute, and which tools its AI agent may not use.
-// An entry of Allow and Deny is one of three: the absolute path of a program, after symbolic links; a
-// directory with /* for everything in and below it; or the name of a program, in the usual directories of
-// programs.
+// An entry of Allow and Deny is one of these: the absolute path of a program, after symbolic links, in Allow also with
+// @sha256: and the digest that its content must have; a
+// directory with /* for everything in and below it; the name of a program, in the usual directories of
+// programs; or dpkg: with the name of a Debian package, for the programs that it installed.
 type Tools struct {
 	// Allow lists the only programs to execute; nil means all, and an empty list none.
 	Allow []string `json:"allow,omitzero"`
@@ -38,14 +39,33 @@ func Refused(list []string, tool string) string {
 // path applies to the program in each of them.
 var ProgramDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/games", "/snap/bin"}
 
+// PackageOf returns the name of the Debian package if rule, an entry of [Tools.Allow] or [Tools.Deny], is about the
+// programs of one, as "dpkg:git".
+func PackageOf(rule string) (pkg string, ok bool) { return strings.CutPrefix(rule, "dpkg:") }
+
+// CutDigest returns the path and the SHA-256 digest, in hexadecimal, of a rule of [Tools.Allow] about a program with a
+// certain content, as "/usr/bin/git@sha256:…". ok is false for another rule, which it returns as path.
+func CutDigest(rule string) (path, digest string, ok bool) { return strings.Cut(rule, "@sha256:") }
+
+// HasDigests reports whether t allows a program only with a certain content, by its digest. t may be nil.
+func (t *Tools) HasDigests() bool {
+	return t != nil && slices.ContainsFunc(t.Allow, func(rule string) bool {
+		_, _, ok := CutDigest(rule)
+		return ok
+	})
+}
+
 // Rule returns the rule of t, as the user wrote it, that forbids a sandbox to execute program, or "" if
-// program may run. program is a name or an absolute path; Rule follows no links. t may be nil: everything may
-// run.
-func (t *Tools) Rule(program string) string {
+// program may run. program is a name or an absolute path; Rule follows no links. installs reports whether a
+// Debian package installed the program at an absolute path. t may be nil: everything may run.
+func (t *Tools) Rule(program string, installs func(pkg, program string) bool) string {
 	if t == nil {
 		return ""
 	}
-	names := func(rule string) bool { return ToolMatches(rule, program) }
+	names := func(rule string) bool {
+		rule, _, _ = CutDigest(rule) // the content was compared when the sandbox started
+		return ToolMatches(rule, program, installs)
+	}
 	if i := slices.IndexFunc(t.Deny, names); i >= 0 {
 		return "deny " + t.Deny[i]
 	}
@@ -56,10 +76,14 @@ func (t *Tools) Rule(program string) string {
 }
 
 // ToolMatches reports whether rule, an entry of [Tools.Allow] or [Tools.Deny], applies to program, which is a
-// name or an absolute path.
-func ToolMatches(rule, program string) bool {
+// name or an absolute path. installs is as for [Tools.Rule].
+func ToolMatches(rule, program string, installs func(pkg, program string) bool) bool {
 	dir, tree := strings.CutSuffix(rule, "/*")
-	switch {
+	switch pkg, ok := PackageOf(rule); {
+	case ok && path.IsAbs(program):
+		return installs(pkg, program)
+	case ok:
+		return slices.ContainsFunc(ProgramDirs, func(dir string) bool { return installs(pkg, path.Join(dir, program)) })
 	case rule == program:
 		return true
 	case !path.IsAbs(program):

@@ -26,10 +26,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	if err != nil {
 		return isolate.Spec{}, nil, err
 	}
-	if home := userHome(); slices.Contains(env.Frames, home) {
-		notes = append(notes, fmt.Sprintf("%s: files directly in it are read-only in the sandbox, because of the mount %s in it, and /dev/fuse cannot be opened",
-			pathlist.Printable(home), Several(env.MountsBelow(home))))
-	}
+	notes = homeNotes(env)
 	hide := []string{hf.cat.Dir()}
 	mounts := make([]isolate.Mount, 0, len(rec.Trees)+len(env.Shown))
 	skeletons := make([]isolate.Mount, 0, len(env.Frames)+len(rec.Trees)+len(env.Shown))
@@ -85,12 +82,28 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	mounts = append(mounts, bundle...)
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
 	s := Confinement(rec.Policy, rec.Workspace)
+	unused, err := limitPrograms(&s, rec.Policy.Tools)
+	if err != nil {
+		return isolate.Spec{}, nil, err
+	}
+	notes = append(notes, unused...)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
 	h := hiding{real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots}
 	s.Hide = hidden(h, userHome(), rec.Workspace)
 	hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts)
 	s.Hide = append(s.Hide, sockets...)
 	return s, notes, nil
+}
+
+// homeNotes returns a sentence for the user if the home directory is one of the frames of env, whose own files are
+// read-only in the sandbox.
+func homeNotes(env *Environment) []string {
+	home := userHome()
+	if !slices.Contains(env.Frames, home) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: files directly in it are read-only in the sandbox, because of the mount %s in it, and /dev/fuse cannot be opened",
+		pathlist.Printable(home), Several(env.MountsBelow(home)))}
 }
 
 // asOnHost returns the read-only mounts that show directories of the host itself, not copies, in the sandbox
@@ -158,16 +171,13 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 	return list
 }
 
-// Confinement returns the part of a sandbox's container spec that does not depend on its trees: user and
-// group ids, network, and which paths and programs the policy allows.
+// Confinement returns the part of a sandbox's container spec that does not depend on the files of its trees: user
+// and group ids, network, and which paths the policy allows.
 func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	s := isolate.Spec{IDs: withOwners(ids(), workspace), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
 	connect(&s, p.Network)
 	if p.Data != nil {
 		s.ReadOnly, s.Writable = p.Data.ReadOnly, p.Data.Writable
-	}
-	if p.Tools != nil {
-		s.NoExec, s.Execute = programs(p.Tools.Deny), programs(p.Tools.Allow)
 	}
 	return s
 }

@@ -234,6 +234,73 @@ func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	}
 }
 
+// TestNotHeldNamesInterpretersAndPackages: a check of a profile says what each rule about programs cannot hold.
+func TestNotHeldNamesInterpretersAndPackages(t *testing.T) {
+	notHeld := func(text string) []string {
+		t.Helper()
+		p, err := policy.Parse("p", []byte("[tools]\n"+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Sandbox.NotHeld()
+	}
+	for rule, want := range map[string]string{
+		"sh": "sh -c", "/usr/bin/python3.12": "python x.py", "node": "node -e", "/opt/perl5.40.1": "a script", "busybox": "busybox rm",
+		"find": "find -delete", "make": "a makefile", "env": "executes other allowed programs", "xargs": "executes other allowed programs",
+		"/opt/tools/*":      "an interpreter in it",
+		"dpkg:no-such-pkg0": "no package of this name is installed here",
+	} {
+		got := strings.Join(notHeld("allow = ['"+rule+"']"), "\n")
+		if !strings.Contains(got, "tools.allow "+rule+": ") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
+	}
+	if got := notHeld("allow = ['/usr/bin/cat', 'git']"); len(got) != 2 {
+		t.Errorf("programs that are no interpreters: %q", got)
+	}
+	if got := notHeld("deny = ['dpkg:no-such-pkg0']"); len(got) != 2 || !strings.Contains(got[1], "no package of this name is installed here") {
+		t.Errorf("a denied package that is not installed: %q", got)
+	}
+}
+
+// TestTheSiteBoundsPackagesAndDigests: a rule stays only if the administrator's rules allow all that it allows.
+func TestTheSiteBoundsPackagesAndDigests(t *testing.T) {
+	a, b := "@sha256:"+strings.Repeat("a", 64), "@sha256:"+strings.Repeat("b", 64)
+	for _, c := range []struct {
+		site, mine string
+		stays      bool
+	}{
+		{"/usr/bin/git", "/usr/bin/git" + a, true},
+		{"/usr/bin/*", "/usr/bin/git" + a, true},
+		{"/usr/bin/git" + a, "/usr/bin/git" + a, true},
+		{"/usr/bin/git" + a, "/usr/bin/git" + b, false},
+		{"/usr/bin/git" + a, "/usr/bin/git", false},
+		{"/usr/bin/git" + a, "git", false},
+		{"dpkg:git", "dpkg:git", true},
+		{"/usr/bin/*", "dpkg:git", false},
+		{"dpkg:no-such-pkg0", "/usr/bin/git", false},
+	} {
+		site := policy.Site{Sandbox: policy.Sandbox{Tools: catalog.Tools{Allow: []string{c.site}}}}
+		p := catalog.Policy{Tools: &catalog.Tools{Allow: []string{c.mine}}}
+		site.Bound(&p)
+		if stays := len(p.Tools.Allow) == 1; stays != c.stays {
+			t.Errorf("%.30s within %.30s: %v", c.mine, c.site, stays)
+		}
+	}
+}
+
+func TestRulesAboutPackages(t *testing.T) {
+	for rule, want := range map[string]string{
+		"dpkg:git": "", "dpkg:libc6:amd64": "", "dpkg:": "names no package", "dpkg:../x": "names no package", "dpkg:git push": "has arguments", "rpm:git": "is no program",
+		"sha256:00": "has no path", "/bin/x@sha256:00": "has no SHA-256 digest", "x@sha256:" + strings.Repeat("0", 64): "names no single program",
+	} {
+		_, err := policy.Parse("p", []byte("[tools]\nallow = ['"+rule+"']\ndeny = ['"+rule+"']"))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", rule, err, want)
+		}
+	}
+}
+
 // TestGrammarMatchesTheReader reads each key of each section, with a value of its type.
 func TestGrammarMatchesTheReader(t *testing.T) {
 	values := map[string]string{

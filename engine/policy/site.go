@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/dpkg"
 	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/budget"
 )
@@ -197,7 +198,7 @@ func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 		note("tools allow %s", strings.Join(site.Allow, " "))
 	default:
 		tools.Allow = slices.DeleteFunc(slices.Clone(tools.Allow), func(mine string) bool {
-			if slices.ContainsFunc(site.Allow, func(rule string) bool { return catalog.ToolMatches(rule, mine) }) {
+			if slices.ContainsFunc(site.Allow, func(rule string) bool { return allowsAll(rule, mine) }) {
 				return false
 			}
 			note("tools allow %s refused", mine)
@@ -217,6 +218,17 @@ func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 		}
 	}
 	p.Tools = &tools
+}
+
+// allowsAll reports whether rule, which allows programs, allows all programs that the rule mine allows.
+func allowsAll(rule, mine string) bool {
+	if _, ok := catalog.PackageOf(mine); ok { // whose programs may lie anywhere
+		return rule == mine
+	}
+	if path, _, ok := catalog.CutDigest(mine); ok && rule != mine {
+		mine = path
+	}
+	return catalog.ToolMatches(rule, mine, dpkg.Installs)
 }
 
 // boundBudget lowers the bounds that the policy p sets on a sandbox's network requests to those of the

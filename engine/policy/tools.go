@@ -5,13 +5,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/dpkg"
 )
 
 func toolsSection() Section {
 	return Section{
 		Header: "[tools]",
 		Text: "Which programs may be executed. A rule is the full path of a program, after symbolic links; a directory with /* for everything in and below it; " +
-			"or the name of a program in the usual directories, such as /usr/bin. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. The first refusal of each is an event (snapfs.access.refused, with seccomp of Linux 5.19). " +
+			"the name of a program in the usual directories, such as /usr/bin; or dpkg: with the name of a Debian package, as \"dpkg:git\", " +
+			"for the programs that it installed on this host, when the sandbox starts. " +
+			"In allow, a path with a digest, as \"/usr/bin/git@sha256:…\", is about this content alone: the sandbox starts only if the program has it, and the program is read-only inside. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. The first refusal of each is an event (snapfs.access.refused, with seccomp of Linux 5.19). " +
 			"What a program does by itself is not a matter of these rules: a python that may run can do what a program that may not run does. " +
 			"snapfs profile check says what a rule cannot hold.",
 		Keys: []Key{
@@ -28,8 +33,11 @@ func toolsSection() Section {
 // file.
 func (r *reader) tool(name, path string, v any) {
 	list, wrong := []string{}, wrongProgram
-	if name == "hook" || name == "mcp" {
+	switch name {
+	case "hook", "mcp":
 		wrong = wrongTool
+	case "allow":
+		wrong = wrongAllowed
 	}
 	r.texts(name, path, v, func(text, path string) {
 		if what, mend := wrong(text); what != "" {
@@ -54,15 +62,39 @@ func wrongTool(name string) (what, mend string) {
 	return "", ""
 }
 
-// wrongProgram checks a rule of [tools] about programs: a path, a directory with /*, or a name. It returns
+// wrongAllowed checks a rule of tools.allow: one that wrongProgram checks, or a path with the digest of the program's
+// content. It returns the mistake in it and the correction, or "" if the rule is valid.
+func wrongAllowed(rule string) (what, mend string) {
+	path, digest, ok := catalog.CutDigest(rule)
+	switch {
+	case strings.HasPrefix(rule, "sha256:"):
+		return "has no path", `write the path of the program before it, as "/usr/bin/git@` + rule + `": to find a program by its content alone, each start would read them all`
+	case !ok:
+		return wrongProgram(rule)
+	case len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "":
+		return "has no SHA-256 digest", "write its 64 digits in small letters, as sha256sum prints them"
+	case !strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/*"):
+		return "has a digest and names no single program", "write the full path of the program before @sha256:"
+	}
+	return wrongProgram(path)
+}
+
+// wrongProgram checks a rule of [tools] about programs: a path, a directory with /*, a name, or a package. It returns
 // the mistake in it and the correction, or "" if the rule is valid.
 func wrongProgram(rule string) (what, mend string) {
 	dir, tree := strings.CutSuffix(rule, "/*")
+	pkg, isPackage := catalog.PackageOf(rule)
 	switch {
+	case strings.Contains(rule, "@sha256:") || strings.HasPrefix(rule, "sha256:"):
+		return "has a digest, which a copy of the program with one more byte has not", "write the path alone, or use allow"
 	case strings.ContainsAny(rule, " \t\n"):
-		return "has arguments", "rules are about programs, not about their arguments"
+		return "has arguments", "rules are about programs, not about their arguments, which a process can change after they were read (docs/design/0016-arguments.md)"
+	case isPackage && !dpkg.IsName(pkg):
+		return "names no package", `write the package's name, as "dpkg:git" or "dpkg:git:amd64"`
+	case isPackage:
+		return "", ""
 	case strings.Contains(rule, ":"):
-		return "is no program", "write a path, a directory with /*, or a name"
+		return "is no program", "write a path, a directory with /*, a name, or dpkg: with a package"
 	case strings.ContainsAny(dir, "*?["):
 		return "is no pattern that can be held", "write a path, a directory with /*, or a name"
 	case !strings.Contains(rule, "/"):
@@ -76,27 +108,3 @@ func wrongProgram(rule string) (what, mend string) {
 	}
 	return "", ""
 }
-
-// NotHeld returns, as sentences for a person, the ways in which a process can get around the rules of a
-// profile about programs and writable paths.
-func (s *Sandbox) NotHeld() []string {
-	list := []string{}
-	if len(s.Tools.Deny) > 0 && s.Tools.Allow == nil {
-		list = append(list, "tools.deny: a copy of a denied program under another path can be executed; tools.allow has no such gap")
-	}
-	if s.Tools.Allow != nil {
-		list = append(list, "tools.allow: the dynamic linker, which every program needs, can be started with a file as its argument, "+
-			"and a program can execute a file that it holds in memory alone (memfd)")
-	}
-	if s.Data.Writable != nil {
-		list = append(list, "data.writable: the mode, the owner, the times and the attributes of a file elsewhere can be changed; a promotion shows that")
-	}
-	for _, rule := range s.Tools.Allow {
-		if i := slices.Index(interpreters, filepath.Base(rule)); i >= 0 || strings.HasSuffix(rule, "/*") {
-			list = append(list, "tools.allow "+rule+": an interpreter can do by itself what other programs do")
-		}
-	}
-	return list
-}
-
-var interpreters = []string{"sh", "bash", "dash", "zsh", "python", "python3", "perl", "ruby", "node", "php", "lua", "awk", "busybox", "env", "find", "xargs"}

@@ -34,7 +34,7 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 	if err != nil {
 		return nil, nil, errors.Join(err, allowed.Close(context.WithoutCancel(ctx)))
 	}
-	if p.Prove || brokered { // the self-test comes first, and placeholders are not made yet
+	if p.Prove || brokered || p.Tools.HasDigests() { // the self-test comes first, placeholders are not made yet, programs are compared first
 		command = nil
 	}
 	spec := hostfs.Confinement(p, workspace)
@@ -135,6 +135,10 @@ func (s *containerStart) prepare(ctx context.Context, spec *isolate.Spec) (err e
 // recover decides about a container that failed to start with err: it returns nil if another attempt may succeed.
 // Before the second attempt it increases the disk limit, because the mounts of a full sandbox need some space.
 func (s *containerStart) recover(ctx context.Context, spec isolate.Spec, err error) error {
+	if errors.Is(err, isolate.ErrDigest) {
+		attempts.RefusedContent(s.rec, s.manager.events, err)
+		return err
+	}
 	var refused *errs.Error
 	mounting := errors.As(err, &refused)
 	if mounting && !s.raised && hostfs.LimitsDisk(s.rec.Policy.Limits) {
@@ -176,7 +180,7 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *iso
 	switch {
 	case err == nil && rec.Policy.Prove:
 		return sv.startProved(ctx, rec, prepared, allowed, secrets, command)
-	case err == nil && !brokered:
+	case err == nil && !brokered && !rec.Policy.Tools.HasDigests():
 		return sv.startContainer(ctx, rec, prepared, allowed, secrets, command)
 	}
 	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, secrets, nil)

@@ -7,6 +7,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/internal/dpkg"
 )
 
 // A Difference is one value of a setting, such as a network rule, that only one of two profiles has: the
@@ -42,13 +43,14 @@ func Diff(used, allowed *policy.Sandbox) []Difference {
 		return policy.Narrower("allow:"+a, "allow:"+u) == "allow:"+u
 	})
 	add("tools.allow", orEverything(used.Tools.Allow), orEverything(allowed.Tools.Allow), func(a, u string) bool {
-		return a == u || catalog.ToolMatches(a, strings.TrimSuffix(u, "*"))
+		a, _, _ = catalog.CutDigest(a)
+		return a == u || catalog.ToolMatches(a, strings.TrimSuffix(u, "*"), dpkg.Installs)
 	})
 	add("data.writable", orEverything(used.Data.Writable), orEverything(allowed.Data.Writable), func(a, u string) bool {
 		return hostfs.Within(u, a)
 	})
 	for _, one := range used.Tools.Allow {
-		if slices.ContainsFunc(allowed.Tools.Deny, func(rule string) bool { return catalog.ToolMatches(rule, one) }) {
+		if slices.ContainsFunc(allowed.Tools.Deny, func(rule string) bool { return catalog.ToolMatches(rule, one, dpkg.Installs) }) {
 			differences = append(differences, Difference{"tools.allow", one, true})
 		}
 	}

@@ -1,0 +1,145 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/dpkg"
+)
+
+// NotHeld returns, as sentences for a person, the ways in which a process can get around the rules of a
+// profile about programs and writable paths, and the rules that apply to no program of this host.
+func (s *Sandbox) NotHeld() []string {
+	list := []string{}
+	if len(s.Tools.Deny) > 0 && s.Tools.Allow == nil {
+		list = append(list, "tools.deny: a copy of a denied program under another path can be executed; tools.allow has no such gap")
+	}
+	if s.Tools.Allow != nil {
+		list = append(list, "tools.allow: the dynamic linker, which every program needs, can be started with a file as its argument, "+
+			"and a program can execute a file that it holds in memory alone (memfd)")
+	}
+	if s.Data.Writable != nil {
+		list = append(list, "data.writable: the mode, the owner, the times and the attributes of a file elsewhere can be changed; a promotion shows that")
+	}
+	for _, rule := range s.Tools.Deny {
+		if pkg, ok := catalog.PackageOf(rule); ok {
+			if _, why := packagePrograms(pkg); why != "" {
+				list = append(list, "tools.deny "+rule+": "+why)
+			}
+		}
+	}
+	for _, rule := range s.Tools.Allow {
+		list = append(list, notHeldBy(rule)...)
+	}
+	if slices.ContainsFunc(s.Tools.Allow, func(rule string) bool { _, _, ok := catalog.CutDigest(rule); return !ok }) {
+		list = append(list, "tools.allow: a process that may write to an allowed program can change what it does; a rule with a digest (@sha256:) has no such gap")
+	}
+	return list
+}
+
+// notHeldBy returns what rule, one of tools.allow, cannot hold, for [Sandbox.NotHeld].
+func notHeldBy(rule string) (list []string) {
+	add := func(what string) { list = append(list, "tools.allow "+rule+": "+what) }
+	if pkg, ok := catalog.PackageOf(rule); ok {
+		programs, why := packagePrograms(pkg)
+		if why != "" {
+			add(why)
+		}
+		for _, program := range programs {
+			if can := interpreterText(filepath.Base(program)); can != "" {
+				add(can)
+			}
+		}
+		return list
+	}
+	path, digest, pinned := catalog.CutDigest(rule)
+	if pinned {
+		if why := otherContent(path, digest); why != "" {
+			add(why)
+		}
+	}
+	rule = path // without the digest, which is long
+	if strings.HasSuffix(rule, "/*") {
+		add("an interpreter in it can do by itself what other programs do")
+	} else if can := interpreterText(filepath.Base(rule)); can != "" {
+		add(can)
+	}
+	return list
+}
+
+// otherContent returns why a sandbox of this host does not start with a rule that allows the program at path only with
+// this SHA-256 digest, or "" if the program of the host has it.
+func otherContent(path, digest string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return "a sandbox does not start here: " + err.Error()
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "a sandbox does not start here: " + err.Error()
+	}
+	if has := hex.EncodeToString(h.Sum(nil)); has != digest {
+		return "a sandbox does not start here, unless the sandbox has another version of the program: this one has sha256:" + has
+	}
+	return ""
+}
+
+// packagePrograms returns the programs of a Debian package of this host, or why a rule about it applies to none.
+func packagePrograms(pkg string) (programs []string, why string) {
+	programs, installed, err := dpkg.Programs(pkg)
+	switch {
+	case err != nil:
+		return nil, err.Error()
+	case !installed:
+		return nil, "no package of this name is installed here, so the rule applies to no program"
+	case len(programs) == 0:
+		return nil, "this package installed no program, so the rule applies to none; symbolic links are none"
+	}
+	return programs, ""
+}
+
+// interpreters are programs that can do by themselves what other programs do, with the way to make them do it.
+var interpreters = []struct {
+	names []string
+	way   string
+}{
+	{[]string{"sh", "bash", "dash", "zsh", "ksh", "mksh", "fish"}, "sh -c TEXT"},
+	{[]string{"python", "pypy"}, "python -c TEXT, python x.py"},
+	{[]string{"node", "nodejs", "deno", "bun"}, "node -e TEXT, node x.js"},
+	{[]string{"perl", "ruby", "lua", "luajit", "php", "tclsh", "guile", "expect", "gdb"}, "a script"},
+	{[]string{"awk", "gawk", "mawk", "nawk", "sed", "ed", "ex", "vi", "vim", "vim.tiny", "nvim", "emacs"}, "a script"},
+	{[]string{"java", "go"}, "a program as an argument"},
+	{[]string{"busybox", "toybox"}, "busybox rm"},
+	{[]string{"find"}, "find -delete"},
+	{[]string{"make", "ninja", "cmake"}, "a makefile"},
+}
+
+// starters are programs that execute other programs, with any arguments.
+var starters = []string{"env", "xargs", "nice", "nohup", "timeout", "setsid", "stdbuf", "time", "watch", "parallel", "chroot", "flock", "find", "make", "busybox"}
+
+// interpreterText returns a sentence for a person if the program called name, once it may be executed, can do what
+// other programs do: as an interpreter, or because it starts other programs. It returns "" for another program.
+func interpreterText(name string) string {
+	base := strings.TrimRight(name, "0123456789.-") // python3.12, lua5.4
+	starts := slices.Contains(starters, name)
+	for _, i := range interpreters {
+		switch {
+		case !slices.Contains(i.names, name) && !slices.Contains(i.names, base):
+		case starts:
+			return name + " can do by itself what other programs do (" + i.way + "), and executes other allowed programs with any arguments"
+		default:
+			return name + " is an interpreter and can do by itself what other programs do (" + i.way + ")"
+		}
+	}
+	if starts {
+		return name + " executes other allowed programs with any arguments"
+	}
+	return ""
+}

@@ -1,0 +1,106 @@
+package digest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A pinned is a program of a container whose content is compared with a digest: its path after symbolic links, its
+// inode, the number of names that the inode has, and the SHA-256 digest of its content in hexadecimal.
+type pinned struct {
+	path     string
+	dev, ino uint64
+	names    uint64
+	digest   string
+}
+
+// Verify compares programs of a container, in its finished tree, with their digests. root is a descriptor of the
+// container's root directory. Each program must be read-only there under its path, and so must each other name of its
+// inode, for a process could write to the program by that name: each has to be in the list. Errors: ErrContent; those of
+// reading the programs.
+func Verify(root int, programs []Program) error {
+	wanted := map[string][]string{}
+	var paths []string
+	for _, d := range programs {
+		if wanted[d.Path] == nil {
+			paths = append(paths, d.Path)
+		}
+		wanted[d.Path] = append(wanted[d.Path], d.SHA256)
+	}
+	var all []pinned
+	for _, path := range paths {
+		p, err := pin(root, path, all)
+		if err != nil {
+			return errs.Wrap(verifying, path, err)
+		}
+		if !slices.Contains(wanted[path], p.digest) {
+			return wrongDigest(path, fmt.Errorf("%w: it has sha256:%s, and only sha256:%s may be executed", ErrContent, p.digest, strings.Join(wanted[path], " or sha256:")),
+				"if you trust the program as it is, replace the digest in the profile")
+		}
+		if !slices.ContainsFunc(all, func(other pinned) bool { return other.path == p.path }) {
+			all = append(all, p)
+		}
+	}
+	for _, p := range all {
+		var listed uint64
+		for _, other := range all {
+			if other.dev == p.dev && other.ino == p.ino {
+				listed++
+			}
+		}
+		if listed < p.names {
+			return wrongDigest(p.path, fmt.Errorf("the file has %d names (hard links), and a process could change it by one that has no digest in the profile", p.names),
+				"find / -xdev -samefile "+errs.Quoted(p.path)+"   # add the others with the same digest")
+		}
+	}
+	return nil
+}
+
+const verifying = "verifying programs"
+
+func wrongDigest(path string, err error, hint string) error {
+	return &errs.Error{Op: verifying, Path: path, Kind: errs.ErrDenied, Err: err, Hints: []string{hint}}
+}
+
+// pin reads the program at a path in the container whose root directory is the descriptor root. It does not read an
+// inode again that one of read, the programs before it, has.
+func pin(root int, path string, read []pinned) (p pinned, err error) {
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(root, path, &how)
+	if err != nil {
+		return p, err
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return p, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return p, errs.New(verifying, path, errs.ErrInvalid, "it is no regular file")
+	}
+	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return p, err
+	}
+	p = pinned{path: real, dev: st.Dev, ino: st.Ino, names: uint64(st.Nlink)} //nolint:unconvert // it has 32 bits on arm64
+	if i := slices.IndexFunc(read, func(other pinned) bool { return other.dev == p.dev && other.ino == p.ino }); i >= 0 {
+		p.digest = read[i].digest
+		return p, nil
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return p, err
+	}
+	p.digest = hex.EncodeToString(h.Sum(nil))
+	return p, nil
+}
