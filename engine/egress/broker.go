@@ -64,8 +64,13 @@ func (b *brokered) environ() []string {
 	}
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.ContainsFunc(b.policy.Secrets, func(s catalog.Secret) bool { return s.Env == name })
+		return b.isSource(name)
 	})
+}
+
+// isSource reports whether the variable name of the host contains a secret of the sandbox.
+func (b *brokered) isSource(name string) bool {
+	return slices.ContainsFunc(b.policy.Secrets, func(s catalog.Secret) bool { return s.Env == name })
 }
 
 // sendBroker sends a new network proxy process the secrets that it inserts into the sandbox's HTTP requests,
@@ -175,7 +180,8 @@ func (o *Proxy) publish(p *network.BrokerPublic) error {
 
 // Variables returns env, the environment of a command in the sandbox, with two kinds of variables added.
 // Placeholders stand for the sandbox's secrets, which the network proxy inserts into requests. Others name
-// the bundle of certificates that programs must trust. o may be nil: env unchanged.
+// the bundle of certificates that programs must trust. A variable that contains a secret is left out, even one
+// that the policy would pass. o may be nil: env unchanged.
 func (o *Proxy) Variables(env []string) []string {
 	if o == nil || o.brokered == nil {
 		return env
@@ -188,7 +194,7 @@ func (o *Proxy) Variables(env []string) []string {
 	}
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+		return o.brokered.isSource(name) || slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
 	})
 	return append(env, set...)
 }
