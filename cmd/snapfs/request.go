@@ -280,6 +280,9 @@ func secretOf(s *catalog.Secret) string {
 	if len(s.Paths) > 0 {
 		text += ", paths " + printable(s.Paths, " ")
 	}
+	if s.Base != nil {
+		text += ", base URL " + pathlist.Printable(s.Base.String())
+	}
 	return text + ", inside as " + printable([]string{s.As}, "")
 }
 

@@ -3,6 +3,7 @@ package catalog
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // A Secret names a credential of the host that requests from a sandbox are sent with, while the sandbox's
@@ -26,6 +27,24 @@ type Secret struct {
 	As string `json:"as"`
 	// Body is set if the placeholder is replaced in bodies of requests, too.
 	Body bool `json:"body,omitempty"`
+	// Base is the server that programs inside reach by plain HTTP through the proxy, or nil.
+	Base *BaseURL `json:"base,omitempty"`
+}
+
+// A BaseURL names one server of a [Secret] that a program inside reaches without TLS of its own: an address in the
+// sandbox's network stands for the server, and the proxy speaks TLS to it. It is for programs that do not trust
+// the sandbox's CA and take the URL of their server from a variable.
+type BaseURL struct {
+	// Variable is the variable inside with the URL at which the server is reached there.
+	Variable string `json:"variable"`
+	// Host is the server, as api.example.com:443, and Path the directory below which its requests are, as /v1, or "".
+	Host string `json:"host"`
+	Path string `json:"path,omitempty"`
+}
+
+// String returns the URL as a profile has it: the variable, and the server's own URL.
+func (b *BaseURL) String() string {
+	return b.Variable + "=https://" + strings.TrimSuffix(b.Host, ":443") + b.Path
 }
 
 // A Budget bounds the requests that a sandbox sends through its proxy, in number, bytes and model tokens,

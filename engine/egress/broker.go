@@ -98,7 +98,7 @@ func (o *Proxy) sendBroker() error {
 		}
 		values = append(values, f)
 		c.Secrets = append(c.Secrets, network.BrokerSecret{
-			Name: s.Name, Placeholder: b.public.Placeholders[s.Name], Hosts: s.Hosts, Methods: s.Methods, Paths: s.Paths, Body: s.Body,
+			Name: s.Name, Placeholder: b.public.Placeholders[s.Name], Hosts: s.Hosts, Methods: s.Methods, Paths: s.Paths, Body: s.Body, Base: baseOf(i, s),
 		})
 	}
 	msg, err := json.Marshal(network.Message{Broker: c})
@@ -179,8 +179,8 @@ func (o *Proxy) publish(p *network.BrokerPublic) error {
 }
 
 // Variables returns env, the environment of a command in the sandbox, with two kinds of variables added.
-// Placeholders stand for the sandbox's secrets, which the network proxy inserts into requests. Others name
-// the bundle of certificates that programs must trust. A variable that contains a secret is left out, even one
+// Placeholders stand for the sandbox's secrets, which the network proxy inserts into requests, and base URLs for
+// their servers. Others name the bundle of certificates that programs must trust. A variable that contains a secret is left out, even one
 // that the policy would pass. o may be nil: env unchanged.
 func (o *Proxy) Variables(env []string) []string {
 	if o == nil || o.brokered == nil {
@@ -189,8 +189,8 @@ func (o *Proxy) Variables(env []string) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	set := hostfs.TrustVariables()
-	for _, s := range o.brokered.policy.Secrets {
-		set = append(set, s.As+"="+o.brokered.public.Placeholders[s.Name])
+	for i, s := range o.brokered.policy.Secrets {
+		set = append(append(set, s.As+"="+o.brokered.public.Placeholders[s.Name]), baseVariables(baseOf(i, &s), s.Base)...)
 	}
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")

@@ -27,6 +27,9 @@ func secretsSection() Section {
 			{"methods", "list of methods", "every method", "The only methods of requests that get it."},
 			{"paths", "list of paths", "every path", `The only paths of requests that get it, as "/v1/*".`},
 			{"as", "variable", "the source's, or NAME", "The variable inside with the placeholder."},
+			{"base-url", "variable, or VARIABLE=URL", "", "For programs that trust no added CA and read the URL of their server from a variable: inside, this variable is a URL of plain HTTP that only this sandbox reaches, " +
+				"and the proxy speaks TLS to the server. The URL has the path of the provider for " + strings.Join(slices.Sorted(maps.Keys(knownBases())), ", ") + ", whose server is the provider's if hosts has it, and otherwise the only host; " +
+				"in other cases write the server's URL, as \"API_URL=https://api.example.com/v2\". Its requests are refused unless their path is below that of the URL and methods and paths allow them, each an event."},
 			{"body", "bool", "false", "Whether the placeholder is replaced in the bodies of requests, too, and not only in headers and the query."},
 		},
 	}
@@ -96,6 +99,8 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 			}
 			s.Paths = append(s.Paths, text)
 		})
+	case "base-url":
+		s.Base = r.baseURL(name, path, v)
 	case "body":
 		on, ok := v.(bool)
 		if !ok {
@@ -148,6 +153,9 @@ func (r *reader) checkSecret(s *catalog.Secret, path string) {
 	}
 	if len(s.Hosts) == 0 {
 		r.wrong(path, fmt.Sprintf("secret %s: no hosts", s.Name), `name the servers that get it: hosts = ["api.example.com"]`)
+	}
+	if s.Base != nil {
+		r.checkBase(s, path+".base-url")
 	}
 	if s.As == "" {
 		s.As = s.Env
