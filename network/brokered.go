@@ -31,8 +31,19 @@ type BrokerSecret struct {
 	Paths   []string `json:"paths,omitempty"`
 	// Body is set if the placeholder is replaced in bodies, too.
 	Body bool `json:"body,omitempty"`
+	// AWS is set if the value is the JSON form of [AWSKeys], with which the proxy signs requests anew that were signed
+	// with the placeholder. The placeholder's access key id is placeholder.KeyID of it.
+	AWS bool `json:"aws,omitempty"`
 	// Base is a server of the secret that programs inside reach by plain HTTP, or nil.
 	Base *BrokerBase `json:"base,omitempty"`
+}
+
+// AWSKeys are the keys of one identity of AWS. The supervisor sends them to the proxy as the value of a
+// [BrokerSecret], in JSON.
+type AWSKeys struct {
+	ID    string `json:"id"`
+	Key   string `json:"key"`
+	Token string `json:"token,omitempty"` // of temporary keys
 }
 
 // A BrokerBase is a base URL: plain HTTP to the port At of the proxy's own addresses ([Gateway4], [Gateway6])

@@ -268,6 +268,10 @@ func secretOf(s *catalog.Secret) string {
 	switch {
 	case s.Env != "":
 		source = "the variable " + s.Env
+	case s.AWS == catalog.AWSEnv:
+		source = "the variables of AWS"
+	case s.AWS != "":
+		source = "the AWS " + s.AWS
 	case s.Field != "":
 		source = s.Field + " in " + s.File
 	case s.File != "":

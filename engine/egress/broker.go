@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/budget"
+	"github.com/snapfs/snapfs/network/placeholder"
 )
 
 // A proxy that reads requests gets the values of the secrets by descriptors, at each start of its process. They are
@@ -70,7 +71,9 @@ func (b *brokered) environ() []string {
 
 // isSource reports whether the variable name of the host contains a secret of the sandbox.
 func (b *brokered) isSource(name string) bool {
-	return slices.ContainsFunc(b.policy.Secrets, func(s catalog.Secret) bool { return s.Env == name })
+	return slices.ContainsFunc(b.policy.Secrets, func(s catalog.Secret) bool {
+		return s.Env == name || s.AWS != "" && slices.Contains(awsVariables(), name)
+	})
 }
 
 // sendBroker sends a new network proxy process the secrets that it inserts into the sandbox's HTTP requests,
@@ -98,7 +101,7 @@ func (o *Proxy) sendBroker() error {
 		}
 		values = append(values, f)
 		c.Secrets = append(c.Secrets, network.BrokerSecret{
-			Name: s.Name, Placeholder: b.public.Placeholders[s.Name], Hosts: s.Hosts, Methods: s.Methods, Paths: s.Paths, Body: s.Body, Base: baseOf(i, s),
+			Name: s.Name, Placeholder: b.public.Placeholders[s.Name], Hosts: s.Hosts, Methods: s.Methods, Paths: s.Paths, Body: s.Body, AWS: s.AWS != "", Base: baseOf(i, s),
 		})
 	}
 	msg, err := json.Marshal(network.Message{Broker: c})
@@ -117,6 +120,13 @@ const secretTime = 20 * time.Second
 func openSecret(s *catalog.Secret) (*os.File, error) {
 	refuse := func(err error, hints ...string) error {
 		return &errs.Error{Op: "reading the secret", Subject: s.Name, Kind: errs.ErrInvalid, Err: err, Hints: hints}
+	}
+	if s.AWS != "" {
+		value, err := awsKeys(s.AWS)
+		if err != nil {
+			return nil, refuse(err)
+		}
+		return pipeWith(value)
 	}
 	if s.Field != "" {
 		value, err := FieldOf(s.File, s.Field)
@@ -190,7 +200,11 @@ func (o *Proxy) Variables(env []string) []string {
 	defer o.mu.Unlock()
 	set := hostfs.TrustVariables()
 	for i, s := range o.brokered.policy.Secrets {
-		set = append(append(set, s.As+"="+o.brokered.public.Placeholders[s.Name]), baseVariables(baseOf(i, &s), s.Base)...)
+		mark := o.brokered.public.Placeholders[s.Name]
+		set = append(append(set, s.As+"="+mark), baseVariables(baseOf(i, &s), s.Base)...)
+		if s.AWS != "" {
+			set = append(set, awsID+"="+placeholder.KeyID(mark))
+		}
 	}
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")

@@ -89,6 +89,9 @@ func (b *Broker) Public() *network.BrokerPublic {
 	for _, s := range b.secrets {
 		p.Placeholders[s.Name] = s.Placeholder
 		p.Prints = append(p.Prints, placeholder.Prints(s.Name, s.value)...)
+		if s.aws != nil && s.aws.SessionToken != "" {
+			p.Prints = append(p.Prints, placeholder.Prints(s.Name, []byte(s.aws.SessionToken))...)
+		}
 	}
 	return p
 }

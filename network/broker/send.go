@@ -99,13 +99,18 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 	if c.searches() {
 		// What cannot be searched must not come, nor a secret in two halves.
 		out.Header.Set("Accept-Encoding", "identity")
-		out.Header.Del("Range")
-		out.Header.Del("If-Range")
+		if !c.signed(r) { // the server does not get a secret with which the request is only signed
+			out.Header.Del("Range")
+			out.Header.Del("If-Range")
+		}
 	}
 	if r.ContentLength == 0 {
 		out.Body = http.NoBody
 	}
-	return out, c.body(out, j)
+	if no := c.body(out, j); no != nil || j.why != "" {
+		return out, no
+	}
+	return out, c.resign(r, out, j)
 }
 
 // searches reports whether the proxy must search the bodies of responses to the sandbox, for secrets that the
