@@ -36,7 +36,48 @@ type BrokerSecret struct {
 	Paths   []string `json:"paths,omitempty"`
 	// Body is set if the placeholder is replaced in bodies, too.
 	Body bool `json:"body,omitempty"`
+	// AWS is set if the value is the JSON form of [AWSKeys], with which the proxy signs requests anew that were signed
+	// with the placeholder. The placeholder's access key id is placeholder.KeyID of it.
+	AWS bool `json:"aws,omitempty"`
+	// Base is a server of the secret that programs inside reach by plain HTTP, or nil.
+	Base *BrokerBase `json:"base,omitempty"`
 }
+
+// AWSKeys are the keys of one identity of AWS. The supervisor sends them to the proxy as the value of a
+// [BrokerSecret], in JSON.
+type AWSKeys struct {
+	ID    string `json:"id"`
+	Key   string `json:"key"`
+	Token string `json:"token,omitempty"` // of temporary keys
+}
+
+// A BrokerBase is a base URL: plain HTTP to the port At of the proxy's own addresses ([Gateway4], [Gateway6])
+// leads to one server, to which the proxy speaks TLS. It is for programs that do not trust the sandbox's CA.
+type BrokerBase struct {
+	At uint16 `json:"at"`
+	// Name and Port are the server's, and Path is the directory below which requests must be, as /v1, or "".
+	Name string `json:"name"`
+	Port uint16 `json:"port"`
+	Path string `json:"path,omitempty"`
+	// Sign is how a request without the header Authorization gets one with the secret, since the client cannot be
+	// given one for this address alone: [SignBearer], [SignToken], or "" for not at all.
+	Sign string `json:"sign,omitempty"`
+}
+
+// The values of [BrokerBase.Sign].
+const (
+	// SignBearer adds the secret as a bearer token.
+	SignBearer = "bearer"
+	// SignToken adds the secret as the password of the user __token__, as servers of Python packages take it.
+	SignToken = "token"
+)
+
+// firstBase is the port of the first base URL of a sandbox at its proxy's addresses. Further ones have the
+// ports after it.
+const firstBase = 8001
+
+// BasePort returns the port of the base URL number i, from 0, of a sandbox at its proxy's addresses.
+func BasePort(i int) uint16 { return firstBase + uint16(i) }
 
 // A BrokerPublic is the reply of a sandbox's proxy to a [BrokerConfig]. It has the data that the supervisor
 // and the sandbox need for requests that the proxy reads, such as a certificate to trust, and no secret.

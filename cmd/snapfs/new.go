@@ -39,6 +39,7 @@ exec and snapfs shell.`,
 	req.add(cmd)
 	req.addProve(cmd)
 	req.addEvidence(cmd)
+	req.addSecret(cmd)
 	req.addKeyPoints(cmd)
 	return cmd
 }

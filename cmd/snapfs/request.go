@@ -25,6 +25,7 @@ type requestFlags struct {
 	name, workspace, backend, profile string
 	frozen                            bool
 	policy                            catalog.Policy
+	secrets                           []string
 	keyPoints                         keyPointFlags
 	admissionFlags
 	// given is the set of all flags of the command, to find out which the user set.
@@ -59,6 +60,12 @@ func (r *requestFlags) addProve(cmd *cobra.Command) {
 // one.
 func (r *requestFlags) addEvidence(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.policy.Evidence, "evidence", false, "keep a signed record of what is done to the sandbox (snapfs evidence)")
+}
+
+// addSecret adds the flag --secret, which names a secret without a profile, to a command that creates a
+// sandbox at once, with the environment of the person's shell.
+func (r *requestFlags) addSecret(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&r.secrets, "secret", nil, "put a `secret` into requests that has only a placeholder inside: NAME=env:VARIABLE@HOSTS or NAME=file:PATH@HOSTS")
 }
 
 // request returns the request to the engine to create the sandbox that the flags describe, and the directory
@@ -125,8 +132,8 @@ func checkHidden(hide []string, workspace, start string) error {
 	return nil
 }
 
-// resolveLists makes the paths of the flags --expose and --hide absolute, and checks that --env holds names
-// of variables.
+// resolveLists makes the paths of the flags --expose and --hide absolute, reads the secrets of --secret, and
+// checks that --env holds names of variables.
 func (r *requestFlags) resolveLists() (err error) {
 	for _, paths := range [][]string{r.policy.Expose, r.policy.Hide} {
 		for i, p := range paths {
@@ -136,6 +143,15 @@ func (r *requestFlags) resolveLists() (err error) {
 			if paths[i], err = absolute(p); err != nil {
 				return err
 			}
+		}
+	}
+	if len(r.secrets) > 0 {
+		here, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		if r.policy.Secrets, err = policy.ParseSecrets(r.secrets, here); err != nil {
+			return usageError(fmt.Errorf("--secret: %w", err))
 		}
 	}
 	return checkVariables(r.policy.Env)
@@ -237,6 +253,42 @@ func dataOf(d *catalog.Data) string {
 		parts = append(parts, "read-only "+printable(d.ReadOnly, " "))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// printSecrets prints a line about each secret of a policy, by the function line of a table.
+func printSecrets(secrets []catalog.Secret, line func(name, value string)) {
+	for i := range secrets {
+		line("secret", secretOf(&secrets[i]))
+	}
+}
+
+// secretOf returns a text about a secret of the policy: its name, its source and the requests that it is put
+// into. Its value is not known here.
+func secretOf(s *catalog.Secret) string {
+	source := "the output of a command"
+	switch {
+	case s.Env != "":
+		source = "the variable " + s.Env
+	case s.AWS == catalog.AWSEnv:
+		source = "the variables of AWS"
+	case s.AWS != "":
+		source = "the AWS " + s.AWS
+	case s.Field != "":
+		source = s.Field + " in " + s.File
+	case s.File != "":
+		source = s.File
+	}
+	text := printable([]string{s.Name}, "") + " from " + pathlist.Printable(source) + " for " + printable(s.Hosts, " ")
+	if len(s.Methods) > 0 {
+		text += ", methods " + printable(s.Methods, " ")
+	}
+	if len(s.Paths) > 0 {
+		text += ", paths " + printable(s.Paths, " ")
+	}
+	if s.Base != nil {
+		text += ", base URL " + pathlist.Printable(s.Base.String())
+	}
+	return text + ", inside as " + printable([]string{s.As}, "")
 }
 
 // usedOf returns a text that lists the settings that a profile has set, and those that were ignored, with the

@@ -65,6 +65,7 @@ with --report to a file.`,
 	r.flags.add(cmd)
 	r.flags.addProve(cmd)
 	r.flags.addEvidence(cmd)
+	r.flags.addSecret(cmd)
 	r.flags.addKeyPoints(cmd)
 	cmd.Flags().StringVar(&r.flags.name, "name", "", "keep the sandbox under this `name`, if --keep or a person keeps it")
 	cmd.Flags().BoolVar(&r.keep, "keep", false, "keep the sandbox")

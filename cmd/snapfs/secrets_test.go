@@ -93,6 +93,10 @@ func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"content":[],"usage":{"input_tokens":30,"output_tokens":20}}`)
 		return
 	}
+	if r.URL.Path == "/v1/moved" {
+		http.Redirect(w, r, "https://host.snapfs:"+v.port+"/v1/echo?page=2", http.StatusFound)
+		return
+	}
 	if r.URL.Path == "/v1/away" {
 		http.Redirect(w, r, "https://host.snapfs:1/v1/x?k="+r.Header.Get("X-Api-Key"), http.StatusFound)
 		return

@@ -79,6 +79,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	line("tools", toolsOf(i.Policy.Tools))
 	line("data", dataOf(i.Policy.Data))
 	line("result", printable(i.Policy.Result, " "))
+	printSecrets(i.Policy.Secrets, line)
 	line("site", tightenedOf(i.Policy.Site))
 	if i.LimitHit != nil {
 		line("hit", i.LimitHit.Text+", "+age(time.Since(i.LimitHit.When))+" ago")

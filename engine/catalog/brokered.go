@@ -3,10 +3,11 @@ package catalog
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // A Secret names a credential of the host that requests from a sandbox are sent with, while the sandbox's
-// processes never hold it: the sandbox's proxy inserts it. Exactly one of Env, File and Command is its
+// processes never hold it: the sandbox's proxy inserts it. Exactly one of Env, File, Command and AWS is its
 // source.
 type Secret struct {
 	Name string `json:"name"`
@@ -15,6 +16,9 @@ type Secret struct {
 	Env     string   `json:"env,omitempty"`
 	File    string   `json:"file,omitempty"`
 	Command []string `json:"command,omitempty"`
+	// AWS is set for keys with which clients of AWS sign requests, which the proxy then signs anew: [AWSEnv], or
+	// AWSProfile and the name of a profile in the file of credentials.
+	AWS string `json:"aws,omitempty"`
 	// Field is the path of the value in a File of JSON, its names joined by dots, or "" if the whole file is the value.
 	Field string `json:"field,omitempty"`
 	// Hosts are names with optional ports, as in network rules; the secret goes nowhere else. Methods and Paths
@@ -26,6 +30,31 @@ type Secret struct {
 	As string `json:"as"`
 	// Body is set if the placeholder is replaced in bodies of requests, too.
 	Body bool `json:"body,omitempty"`
+	// Base is the server that programs inside reach by plain HTTP through the proxy, or nil.
+	Base *BaseURL `json:"base,omitempty"`
+}
+
+// The sources of a [Secret] of AWS: the variables of the host that AWS's own programs read, or, with a name after
+// it, a profile in ~/.aws/credentials.
+const (
+	AWSEnv     = "env"
+	AWSProfile = "profile:"
+)
+
+// A BaseURL names one server of a [Secret] that a program inside reaches without TLS of its own: an address in the
+// sandbox's network stands for the server, and the proxy speaks TLS to it. It is for programs that do not trust
+// the sandbox's CA and take the URL of their server from a variable.
+type BaseURL struct {
+	// Variable is the variable inside with the URL at which the server is reached there.
+	Variable string `json:"variable"`
+	// Host is the server, as api.example.com:443, and Path the directory below which its requests are, as /v1, or "".
+	Host string `json:"host"`
+	Path string `json:"path,omitempty"`
+}
+
+// String returns the URL as a profile has it: the variable, and the server's own URL.
+func (b *BaseURL) String() string {
+	return b.Variable + "=https://" + strings.TrimSuffix(b.Host, ":443") + b.Path
 }
 
 // A ModelPrice is what one AI model's tokens cost, each in millionths of a currency for a million tokens.

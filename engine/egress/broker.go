@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/budget"
+	"github.com/snapfs/snapfs/network/placeholder"
 )
 
 // A proxy that reads requests gets the values of the secrets by descriptors, at each start of its process. They are
@@ -64,7 +65,14 @@ func (b *brokered) environ() []string {
 	}
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.ContainsFunc(b.policy.Secrets, func(s catalog.Secret) bool { return s.Env == name })
+		return b.isSource(name)
+	})
+}
+
+// isSource reports whether the variable name of the host contains a secret of the sandbox.
+func (b *brokered) isSource(name string) bool {
+	return slices.ContainsFunc(b.policy.Secrets, func(s catalog.Secret) bool {
+		return s.Env == name || s.AWS != "" && slices.Contains(awsVariables(), name)
 	})
 }
 
@@ -96,7 +104,7 @@ func (o *Proxy) sendBroker() error {
 		}
 		values = append(values, f)
 		c.Secrets = append(c.Secrets, network.BrokerSecret{
-			Name: s.Name, Placeholder: b.public.Placeholders[s.Name], Hosts: s.Hosts, Methods: s.Methods, Paths: s.Paths, Body: s.Body,
+			Name: s.Name, Placeholder: b.public.Placeholders[s.Name], Hosts: s.Hosts, Methods: s.Methods, Paths: s.Paths, Body: s.Body, AWS: s.AWS != "", Base: baseOf(i, s),
 		})
 	}
 	msg, err := json.Marshal(network.Message{Broker: c})
@@ -115,6 +123,13 @@ const secretTime = 20 * time.Second
 func openSecret(s *catalog.Secret) (*os.File, error) {
 	refuse := func(err error, hints ...string) error {
 		return &errs.Error{Op: "reading the secret", Subject: s.Name, Kind: errs.ErrInvalid, Err: err, Hints: hints}
+	}
+	if s.AWS != "" {
+		value, err := awsKeys(s.AWS)
+		if err != nil {
+			return nil, refuse(err)
+		}
+		return pipeWith(value)
 	}
 	if s.Field != "" {
 		value, err := FieldOf(s.File, s.Field)
@@ -177,8 +192,9 @@ func (o *Proxy) publish(p *network.BrokerPublic) error {
 }
 
 // Variables returns env, the environment of a command in the sandbox, with two kinds of variables added.
-// Placeholders stand for the sandbox's secrets, which the network proxy inserts into requests. Others name
-// the bundle of certificates that programs must trust. o may be nil: env unchanged.
+// Placeholders stand for the sandbox's secrets, which the network proxy inserts into requests, and base URLs for
+// their servers. Others name the bundle of certificates that programs must trust. A variable that contains a secret is left out, even one
+// that the policy would pass. o may be nil: env unchanged.
 func (o *Proxy) Variables(env []string) []string {
 	if o == nil || o.brokered == nil {
 		return env
@@ -186,12 +202,16 @@ func (o *Proxy) Variables(env []string) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	set := hostfs.TrustVariables()
-	for _, s := range o.brokered.policy.Secrets {
-		set = append(set, s.As+"="+o.brokered.public.Placeholders[s.Name])
+	for i, s := range o.brokered.policy.Secrets {
+		mark := o.brokered.public.Placeholders[s.Name]
+		set = append(append(set, s.As+"="+mark), baseVariables(baseOf(i, &s), s.Base)...)
+		if s.AWS != "" {
+			set = append(set, awsID+"="+placeholder.KeyID(mark))
+		}
 	}
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+		return o.brokered.isSource(name) || slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
 	})
 	return append(env, set...)
 }

@@ -307,7 +307,7 @@ func TestGrammarMatchesTheReader(t *testing.T) {
 		"text": `"word"`, "directory": `"/srv/x"`, "command": `"true"`, "list of commands": `["true"]`, `"auto" or "ask"`: `"ask"`,
 		"duration": `"5m"`, "size": `"2G"`, "rate": `"1M/s"`, "number": "3", "bool": "true", "network, or list of rules": `["a.example"]`, "list of paths": `["x"]`,
 		"list of variables": `["A"]`, "profile, or list of profiles": `["offline"]`, "whole number": "3", "list of key points": `["exec"]`, "list of tools": `["WebFetch", "mcp__*"]`, "list of programs": `["git", "/usr/lib/git-core/*"]`, "text, or list of texts": `["true"]`,
-		"variable": `"A"`, "path": `"x"`, "list of names": `["a.example"]`, "list of texts": `["a b"]`, `"always" or "risky"`: `"risky"`, "list of methods": `["GET"]`,
+		"variable": `"A"`, "variable, or VARIABLE=URL": `"A"`, "path": `"x"`, "list of names": `["a.example"]`, "list of texts": `["a b"]`, `"always" or "risky"`: `"risky"`, "list of methods": `["GET"]`,
 	}
 	for _, s := range policy.Grammar() {
 		for _, k := range s.Keys {

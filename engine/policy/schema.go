@@ -20,6 +20,7 @@ var shapes = map[string]map[string]any{
 	"profile, or list of profiles": {"type": []string{"string", "array"}, "items": map[string]any{"type": "string"}},
 	"profile":                      {"type": "string"},
 	"variable":                     {"type": "string"},
+	"variable, or VARIABLE=URL":    {"type": "string"},
 	"path":                         {"type": "string"},
 	`"auto" or "ask"`:              {"enum": []string{string(Auto), string(Ask)}},
 	`"always" or "risky"`:          {"enum": []string{whenAlways, whenRisky}},

@@ -23,10 +23,15 @@ func secretsSection() Section {
 			{"file", "path", "", "Or the source is a file. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
 			{"field", "text", "the whole file", "The value's place in a file of JSON: names joined by dots, as claudeAiOauth.accessToken."},
 			{"command", "text, or list of texts", "", "Or the source is the output of a command, which runs on the real machine, as you, at each start of the sandbox: a line for the shell, or a program with its arguments."},
+			{"aws", "text", "", `Or the source is a pair of AWS keys: "env" for AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the host, or "profile:NAME" for a profile in ~/.aws/credentials. ` +
+				"Inside, the first two variables are placeholders with which clients sign; the proxy checks that signature (SigV4, in headers) and signs anew. Presigned URLs and signed chunks are refused, each an event. Not with as, body or base-url."},
 			{"hosts", "list of names", "", `The only servers that get the secret, over TLS: "api.example.com" with port 443, or "api.example.com:8443", or "*.example.com".`},
 			{"methods", "list of methods", "every method", "The only methods of requests that get it."},
 			{"paths", "list of paths", "every path", `The only paths of requests that get it, as "/v1/*".`},
 			{"as", "variable", "the source's, or NAME", "The variable inside with the placeholder."},
+			{"base-url", "variable, or VARIABLE=URL", "", "For programs that trust no added CA and read the URL of their server from a variable: inside, this variable is a URL of plain HTTP that only this sandbox reaches, " +
+				"and the proxy speaks TLS to the server. The URL has the path of the provider for " + strings.Join(slices.Sorted(maps.Keys(knownBases())), ", ") + ", whose server is the provider's if hosts has it, and otherwise the only host; " +
+				"in other cases write the server's URL, as \"API_URL=https://api.example.com/v2\". Its requests are refused unless their path is below that of the URL and methods and paths allow them, each an event."},
 			{"body", "bool", "false", "Whether the placeholder is replaced in the bodies of requests, too, and not only in headers and the query."},
 		},
 	}
@@ -80,6 +85,8 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 		if c := r.run(name, path, v); c != nil {
 			s.Command = c.Args
 		}
+	case "aws":
+		s.AWS = r.awsSource(name, path, v)
 	case "hosts":
 		r.texts(name, path, v, func(text, path string) { s.Hosts = append(s.Hosts, r.secretHost(text, path)) })
 	case "methods":
@@ -96,6 +103,8 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 			}
 			s.Paths = append(s.Paths, text)
 		})
+	case "base-url":
+		s.Base = r.baseURL(name, path, v)
 	case "body":
 		on, ok := v.(bool)
 		if !ok {
@@ -103,6 +112,16 @@ func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
 		}
 		s.Body = on
 	}
+}
+
+// awsSource returns v, the value of the key name of a profile, if it is a source of AWS keys as in
+// [catalog.Secret.AWS]. Otherwise it records a mistake at path, the key's path in the file.
+func (r *reader) awsSource(name, path string, v any) string {
+	text := r.text(name, path, v)
+	if profile, ok := strings.CutPrefix(text, catalog.AWSProfile); text != "" && text != catalog.AWSEnv && (!ok || profile == "") {
+		r.wrong(path, fmt.Sprintf("%s: invalid source %q", name, text), `write "env" or "profile:NAME"`)
+	}
+	return text
 }
 
 // variable returns v, the value of the key name of a profile, if it is the name of an environment variable. Otherwise
@@ -135,19 +154,28 @@ func (r *reader) secretHost(text, path string) string {
 // that involve more than one of its keys.
 func (r *reader) checkSecret(s *catalog.Secret, path string) {
 	sources := 0
-	for _, is := range []bool{s.Env != "", s.File != "", s.Command != nil} {
+	for _, is := range []bool{s.Env != "", s.File != "", s.Command != nil, s.AWS != ""} {
 		if is {
 			sources++
 		}
 	}
 	if sources != 1 {
-		r.wrong(path, fmt.Sprintf("secret %s: %d sources", s.Name, sources), `give it one: env = "VARIABLE", file = "PATH" or command = "…"`)
+		r.wrong(path, fmt.Sprintf("secret %s: %d sources", s.Name, sources), `give it one: env = "VARIABLE", file = "PATH", command = "…" or aws = "env"`)
+	}
+	if s.AWS != "" && (s.As != "" || s.Body || s.Base != nil) {
+		r.wrong(path, fmt.Sprintf("secret %s: aws with as, body or base-url", s.Name), "remove them: clients sign with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+	}
+	if s.AWS != "" {
+		s.As = "AWS_SECRET_ACCESS_KEY"
 	}
 	if s.Field != "" && s.File == "" {
 		r.wrong(path, fmt.Sprintf("secret %s: field without a file", s.Name), `name the file of JSON: file = "PATH"`)
 	}
 	if len(s.Hosts) == 0 {
 		r.wrong(path, fmt.Sprintf("secret %s: no hosts", s.Name), `name the servers that get it: hosts = ["api.example.com"]`)
+	}
+	if s.Base != nil {
+		r.checkBase(s, path+".base-url")
 	}
 	if s.As == "" {
 		s.As = s.Env

@@ -145,15 +145,26 @@ func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(strin
 	u.keepEvidence(s)
 	u.nameKeyPoints(&s.KeyPoints, given)
 	u.tools(s.Tools, true)
-	u.p.Secrets = s.Secrets
-	for _, one := range s.Secrets {
-		u.took("secret " + one.Name)
-	}
+	u.nameSecrets(s.Secrets)
 	u.budget(s.Budget, true)
 	u.data(s.Data, true)
 	u.p.Result = u.add("result only", u.p.Result, s.Result)
 	u.direct(s.Direct, true)
 	return nil
+}
+
+// nameSecrets adds the secrets of a profile that the user named to those of the flag --secret. It leaves out a
+// secret of the profile whose name, or whose variable inside, a secret of the flag has.
+func (u *profiled) nameSecrets(theirs []catalog.Secret) {
+	mine := slices.Clip(u.p.Secrets)
+	for _, one := range theirs {
+		if slices.ContainsFunc(mine, func(s catalog.Secret) bool { return s.Name == one.Name || s.As == one.As }) {
+			u.left("secret " + one.Name)
+			continue
+		}
+		u.p.Secrets = append(u.p.Secrets, one)
+		u.took("secret " + one.Name)
+	}
 }
 
 // keepEvidence turns on the policy's setting evidence, by which every act on the sandbox leaves a signed

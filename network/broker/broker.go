@@ -90,6 +90,9 @@ func (b *Broker) Public() *network.BrokerPublic {
 	for _, s := range b.secrets {
 		p.Placeholders[s.Name] = s.Placeholder
 		p.Prints = append(p.Prints, placeholder.Prints(s.Name, s.value)...)
+		if s.aws != nil && s.aws.SessionToken != "" {
+			p.Prints = append(p.Prints, placeholder.Prints(s.Name, []byte(s.aws.SessionToken))...)
+		}
 	}
 	return p
 }
@@ -120,6 +123,8 @@ type Target struct {
 	Rule string
 	// ID is the connection in events.
 	ID uint64
+	// At is the port of the base URL (see [Broker.Base]) by which the connection came, or 0 if it was made to Name.
+	At uint16
 	// First is a connection to the server, which Serve closes. Dial makes another one.
 	First net.Conn
 	Dial  func(ctx context.Context) (net.Conn, error)
@@ -130,6 +135,11 @@ type Target struct {
 func (b *Broker) Serve(ctx context.Context, inside net.Conn, to Target) error {
 	to.Name = network.Fold(to.Name)
 	c := &exchange{broker: b, to: to}
+	if to.At != 0 {
+		if c.base = b.baseAt(to.At); c.base == nil {
+			return errors.Join(errors.New("no base URL has this port"), inside.Close())
+		}
+	}
 	defer c.close()
 	if err := c.serve(ctx, inside); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err

@@ -16,6 +16,12 @@
 //     only if the secret says so.
 //   - The budget has room for the request.
 //
+// A secret may have a base URL: a port of the proxy's own addresses, in plain HTTP, which stands for one server. There
+// the request must name that port, be below the URL's path, and be allowed by the secret with or without a placeholder.
+//
+// A secret may be keys of AWS, which are in no request. The broker verifies that the placeholder keys signed the
+// request, and signs it anew.
+//
 // Every refusal is a response with a 4xx status, a reason in words, and an event.
 //
 // A response in which a server repeats a secret has the placeholder instead: in headers and bodies, as it is and in

@@ -38,6 +38,7 @@ const (
 type exchange struct {
 	broker    *Broker
 	to        Target
+	base      *secret // with the base URL by which the connection came, or nil
 	tls       bool
 	transport *http.Transport
 
@@ -56,6 +57,10 @@ func (c *exchange) serve(ctx context.Context, inside net.Conn) error {
 		return nil // the client sent nothing
 	}
 	c.tls = b[0] == 0x16
+	if c.tls && c.base != nil {
+		c.refused(network.Event{Why: "TLS, to a base URL, which is plain HTTP"})
+		return nil
+	}
 	if !c.tls && (b[0] < 'A' || b[0] > 'Z') && b[0] != '\r' && b[0] != '\n' {
 		c.refused(network.Event{Why: "neither TLS nor HTTP, to a name whose requests are read"})
 		return nil
@@ -154,7 +159,7 @@ type refusal struct {
 // ServeHTTP decides on a request of the sandbox, sends it to the server and passes the response on, or
 // answers with a refusal.
 func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := network.Request{Name: c.to.Name, Port: c.to.Port, TLS: c.tls, Method: r.Method}
+	q := network.Request{Name: c.to.Name, Port: c.to.Port, TLS: c.secure(), Method: r.Method}
 	no := c.check(r, &q)
 	if no == nil {
 		var rule string
@@ -202,8 +207,8 @@ func (c *exchange) refuse(w http.ResponseWriter, r *http.Request, q network.Requ
 // check returns a refusal for a request that is not clearly for the server of the connection, or that a
 // server may read in another way. It sets the path of q to that of r in plain form.
 func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
-	if !c.isHost(r.Host) || r.URL.Host != "" && !c.isHost(r.URL.Host) {
-		return &refusal{status: http.StatusMisdirectedRequest, why: fmt.Sprintf("the request is for %.100q, and the connection for %s", r.Host, c.to.Name)}
+	if no := c.checkHost(r); no != nil {
+		return no
 	}
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
@@ -229,7 +234,7 @@ func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
 	if strings.Contains(clean, placeholder.Mark) {
 		return &refusal{status: http.StatusForbidden, why: "a placeholder in the path: secrets are put into headers and the query"}
 	}
-	return nil
+	return c.checkBase(*q)
 }
 
 // overridden returns the name of a header, such as X-HTTP-Method-Override, by which a server may give the

@@ -90,7 +90,10 @@ func newWorld(t *testing.T, rules string, answer http.HandlerFunc, change func(*
 }
 
 // dial returns a connection from inside to name and port, which the broker serves.
-func (w *world) dial(name string, port uint16) net.Conn {
+func (w *world) dial(name string, port uint16) net.Conn { return w.dialAt(name, port, 0) }
+
+// dialAt returns a connection from inside to name and port by the base URL with the port at, or by none if that is 0.
+func (w *world) dialAt(name string, port, at uint16) net.Conn {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -113,7 +116,7 @@ func (w *world) dial(name string, port uint16) net.Conn {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = w.broker.Serve(context.Background(), inside, Target{Name: name, Port: port, First: first, Dial: outside})
+		_ = w.broker.Serve(context.Background(), inside, Target{Name: name, Port: port, At: at, First: first, Dial: outside})
 	}()
 	w.t.Cleanup(func() {
 		client.Close() //nolint:errcheck // it may have ended

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/httprule"
 	"github.com/snapfs/snapfs/network/placeholder"
@@ -19,8 +21,9 @@ import (
 type secret struct {
 	network.BrokerSecret
 	value []byte
-	rules network.Rules // of its hosts
-	forms [][]byte      // of the value, see placeholder.Forms
+	rules network.Rules    // of its hosts
+	forms [][]byte         // of the value, see placeholder.Forms
+	aws   *aws.Credentials // with which requests are signed anew; value is then the secret key. Otherwise nil
 }
 
 // maxValue is the maximum length of a secret in bytes; the proxy does not start with a longer one. A secret
@@ -29,6 +32,14 @@ const maxValue = 16 << 10
 
 func newSecret(s network.BrokerSecret, value []byte) (*secret, error) {
 	value = bytes.TrimRight(value, "\r\n")
+	var keys *aws.Credentials
+	if s.AWS {
+		var err error
+		if keys, err = awsCredentials(value); err != nil {
+			return nil, err
+		}
+		value = []byte(keys.SecretAccessKey)
+	}
 	switch {
 	case len(value) == 0:
 		return nil, errors.New("its value is empty")
@@ -46,9 +57,12 @@ func newSecret(s network.BrokerSecret, value []byte) (*secret, error) {
 	if s.Placeholder == "" {
 		s.Placeholder = placeholder.New(value)
 	}
-	one := &secret{BrokerSecret: s, value: value, rules: rules}
+	one := &secret{BrokerSecret: s, value: value, rules: rules, aws: keys}
 	if len(value) >= minRedacted {
 		one.forms = placeholder.Forms(value)
+	}
+	if keys != nil && len(keys.SessionToken) >= minRedacted {
+		one.forms = append(one.forms, placeholder.Forms([]byte(keys.SessionToken))...)
 	}
 	return one, nil
 }
@@ -106,7 +120,10 @@ func (j *injection) replace(text string, encode func(string) string) string {
 		if !strings.Contains(text, s.Placeholder) {
 			continue
 		}
-		if j.why = s.refuses(j.request); j.why != "" {
+		if j.why = s.refuses(j.request); j.why == "" && s.aws != nil {
+			j.why = "the secret access key " + s.Name + " itself, which clients only sign with"
+		}
+		if j.why != "" {
 			return text
 		}
 		if !slices.Contains(j.used, s.Name) {

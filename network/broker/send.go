@@ -67,15 +67,12 @@ func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Reques
 // by j.
 func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*http.Request, *refusal) {
 	scheme := "http"
-	if c.tls {
+	if c.secure() {
 		scheme = "https"
 	}
 	out := &http.Request{
-		Method: r.Method, Host: r.Host, Header: http.Header{}, Body: r.Body, ContentLength: r.ContentLength, Trailer: r.Trailer,
+		Method: r.Method, Host: c.hostOf(r), Header: http.Header{}, Body: r.Body, ContentLength: r.ContentLength, Trailer: r.Trailer,
 		URL: &url.URL{Scheme: scheme, Host: c.to.Name + ":" + strconv.Itoa(int(c.to.Port)), RawQuery: j.query(r.URL.RawQuery)},
-	}
-	if out.Host == "" {
-		out.Host = c.to.Name
 	}
 	var err error
 	if out.URL.Path, err = url.PathUnescape(q.Path); err != nil {
@@ -99,6 +96,7 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 			out.Header.Add(name, j.header(v))
 		}
 	}
+	c.sign(out, j)
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header.Set("User-Agent", "") // none, rather than that of this library
 	}
@@ -108,13 +106,18 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 	if c.searches() {
 		// What cannot be searched must not come, nor a secret in two halves.
 		out.Header.Set("Accept-Encoding", "identity")
-		out.Header.Del("Range")
-		out.Header.Del("If-Range")
+		if !c.signed(r) { // the server does not get a secret with which the request is only signed
+			out.Header.Del("Range")
+			out.Header.Del("If-Range")
+		}
 	}
 	if r.ContentLength == 0 {
 		out.Body = http.NoBody
 	}
-	return out, c.body(out, j)
+	if no := c.body(out, j); no != nil || j.why != "" {
+		return out, no
+	}
+	return out, c.resign(r, out, j)
 }
 
 // searches reports whether the proxy must search the bodies of responses to the sandbox, for secrets that the
@@ -198,7 +201,7 @@ func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http
 			continue
 		}
 		for _, v := range values {
-			h.Add(string(replaceAll([]byte(name), pairs)), string(replaceAll([]byte(v), pairs)))
+			h.Add(string(replaceAll([]byte(name), pairs)), string(replaceAll([]byte(c.inside(r, name, v)), pairs)))
 		}
 	}
 	if length >= 0 || r.Method == http.MethodHead && response.ContentLength >= 0 {

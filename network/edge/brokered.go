@@ -5,15 +5,28 @@ package edge
 import (
 	"context"
 	"net"
+	"net/netip"
 
 	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/broker"
 )
 
+// aimTCP returns the destination outside for dst, the address to which a process in the sandbox opens a TCP
+// connection. An address of the proxy itself may be a base URL, which stands for a server; others are as in
+// [Edge.aim]. why is the reason of a refusal, or "".
+func (e *Edge) aimTCP(dst netip.AddrPort) (t target, why string) {
+	if a := dst.Addr(); e.options.Broker != nil && (a == network.Gateway4().Addr() || a == network.Gateway6().Addr()) {
+		if name, port, ok := e.options.Broker.Base(dst.Port()); ok {
+			return target{name: name, port: port, at: dst.Port()}.matchRules(e.Rules())
+		}
+	}
+	return e.aim(dst)
+}
+
 // takes reports whether the proxy must read the HTTP requests on connections to the destination t, because a
 // secret is for that server, a rule allows only some methods there, or a budget counts them.
 func (e *Edge) takes(t target) bool {
-	return e.options.Broker != nil && e.options.Broker.Takes(t.name, t.port)
+	return e.options.Broker != nil && (t.at != 0 || e.options.Broker.Takes(t.name, t.port))
 }
 
 // unread returns a reason to refuse a connection to the destination t: a rule allows only some HTTP methods
@@ -30,7 +43,7 @@ func (e *Edge) unread(t target) string {
 // the connection ends. Both connections are closed then.
 func (f *flow) broker(inside *inner, outside net.Conn, t target) {
 	to := broker.Target{
-		Name: t.name, Port: t.port, Rule: t.rule, ID: f.id, First: outside,
+		Name: t.name, Port: t.port, Rule: t.rule, ID: f.id, At: t.at, First: outside,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			more := t
 			conn, err := f.edge.reach(ctx, "tcp", &more)

@@ -20,6 +20,7 @@ type target struct {
 	name string     // the name that its address stands for, or "" if addr itself is meant
 	addr netip.Addr // outside; for a name, known once dialled
 	port uint16
+	at   uint16 // of the base URL by which it was reached, an address of the proxy itself; otherwise 0
 	rule string // the rule that allows it
 	// terms are the options of the rule that allows the target.
 	terms network.Terms

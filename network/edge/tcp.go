@@ -29,7 +29,7 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 		return
 	}
 	defer e.work.Done()
-	t, why := e.aim(destination(r.ID()))
+	t, why := e.aimTCP(destination(r.ID()))
 	if why == "" {
 		why = e.unread(t)
 	}

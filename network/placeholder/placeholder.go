@@ -8,6 +8,8 @@ package placeholder
 import (
 	"bytes"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
 	"strings"
 )
 
@@ -47,6 +49,13 @@ func New(secret []byte) string {
 		b.WriteString(letters(want - b.Len()))
 	}
 	return b.String()
+}
+
+// KeyID returns the access key id that belongs to mark, the placeholder of a secret access key of AWS. It has the
+// form of AWS's own, and is not secret.
+func KeyID(mark string) string {
+	digest := sha256.Sum256([]byte(mark))
+	return "AKIA" + base32.StdEncoding.EncodeToString(digest[:10])
 }
 
 func letters(n int) string {

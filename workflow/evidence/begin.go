@@ -116,7 +116,11 @@ func addRules(policy map[string]any, p *catalog.Policy) {
 	}
 	var secrets []any
 	for _, s := range p.Secrets {
-		secrets = append(secrets, map[string]any{"name": s.Name, "hosts": valid(s.Hosts), "methods": valid(s.Methods), "paths": valid(s.Paths)})
+		one := map[string]any{"name": s.Name, "hosts": valid(s.Hosts), "methods": valid(s.Methods), "paths": valid(s.Paths)}
+		if s.Base != nil {
+			one["base_url"] = valid([]string{s.Base.String()})
+		}
+		secrets = append(secrets, one)
 	}
 	if secrets != nil {
 		policy["secrets"] = secrets
