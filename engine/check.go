@@ -32,9 +32,16 @@ func (t *CheckedTree) Undamaged() bool {
 // Check verifies the data that backends store for a sandbox in which nothing runs: that each tree's fork,
 // base and snapshots exist and, if the backend can, all their content; and the originals of its changed files.
 // repair also repairs what [snapshot.Checker] can repair, and puts damaged originals aside. Errors:
-// errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's entry in the catalogue is damaged, which Check leaves
-// as it is.
+// errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's record in the catalogue is damaged and repair is not set, or
+// cannot restore it from its copy. What was wrong with a restored record is a problem of the first tree.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
+	var damage error
+	if repair {
+		var err error
+		if damage, err = e.cat.Restore(ctx, name); err != nil {
+			return nil, err
+		}
+	}
 	h, err := e.Supervise.Hold(ctx, name, "checking")
 	if err != nil {
 		return nil, err
@@ -51,6 +58,11 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 			return trees, err
 		}
 		found.Path, found.Backend = t.Path, t.Driver
+		if damage != nil && i == 0 {
+			found.Problems = append(found.Problems, snapshot.Problem{
+				Where: filepath.Join(e.cat.Path(name), catalog.RecordFile), What: damage.Error() + "; it is restored from its copy", Mended: true,
+			})
+		}
 		trees, sound = append(trees, found), sound && found.Undamaged()
 	}
 	if t := treeOf(trees, h.Workspace); t != nil {

@@ -145,3 +145,41 @@ func TestADamagedRecordHoldsUpNoRemoval(t *testing.T) {
 	b.snapfs("gc").want(0)
 	b.real()
 }
+
+// A power loss may leave a record empty. Only that sandbox's commands fail, and doctor makes the record again from its
+// copy, with the files of the sandbox and its snapshots.
+func TestADamagedRecordIsRepaired(t *testing.T) {
+	treetest.NeedRoot(t)
+	b := newDesk(t)
+	for _, name := range []string{"sound", "damaged"} {
+		b.snapfs("new", name).want(0)
+		b.snapfs("exec", name, "--", "sh", "-c", "echo mine > mine").want(0)
+		b.snapfs("snapshot", name, "before").want(0)
+		b.snapfs("stop", name).want(0)
+	}
+	if err := os.Truncate(filepath.Join(b.state, "sandboxes", "damaged", "record.json"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if o := b.snapfs("exec", "damaged", "--", "true").want(125); !strings.Contains(o.all, "hint: snapfs doctor damaged --repair") {
+		t.Errorf("entering it says %q", o.all)
+	}
+	b.snapfs("doctor", "damaged").want(8)
+	b.snapfs("exec", "sound", "--", "cat", "mine").want(0)
+	b.snapfs("run", "--discard", "--", "true").want(0)
+	if o := b.snapfs("ls").want(8); !strings.Contains(o.stdout, "sound") {
+		t.Errorf("listing both says %q", o.all)
+	}
+	b.snapfs("gc")
+	if o := b.snapfs("doctor", "damaged", "--repair").want(0); !strings.Contains(o.stdout, "repaired: ") || !strings.Contains(o.stdout, "record.json") {
+		t.Errorf("repairing it says %q", o.all)
+	}
+	b.snapfs("doctor", "damaged").want(0)
+	if o := b.snapfs("exec", "damaged", "--", "cat", "mine").want(0); o.stdout != "mine\n" {
+		t.Errorf("afterwards there is %q", o.all)
+	}
+	b.snapfs("snapshot", "damaged", "after").want(0)
+	b.snapfs("rollback", "damaged", "before").want(0)
+	b.snapfs("rm", "damaged", "sound").want(0)
+	b.snapfs("gc").want(0)
+	b.real()
+}
