@@ -32,9 +32,16 @@ func (t *CheckedTree) Undamaged() bool {
 // Check verifies the data that backends store for a sandbox in which nothing runs: that each tree's fork,
 // base and snapshots exist and, if the backend can, all their content; and the originals of its changed files.
 // repair also repairs what [snapshot.Checker] can repair, and puts damaged originals aside. Errors:
-// errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's entry in the catalogue is damaged, which Check leaves
-// as it is.
+// errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's record in the catalogue is damaged and repair is not set, or
+// cannot restore it from its copy. What was wrong with a restored record is a problem of the first tree.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
+	var damage error
+	if repair {
+		var err error
+		if damage, err = e.cat.Restore(ctx, name); err != nil {
+			return nil, err
+		}
+	}
 	h, err := e.Supervise.Hold(ctx, name, "checking")
 	if err != nil {
 		return nil, err
@@ -51,6 +58,11 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 			return trees, err
 		}
 		found.Path, found.Backend = t.Path, t.Driver
+		if damage != nil && i == 0 {
+			found.Problems = append(found.Problems, snapshot.Problem{
+				Where: filepath.Join(e.cat.Path(name), catalog.RecordFile), What: damage.Error() + "; it is restored from its copy", Mended: true,
+			})
+		}
 		trees, sound = append(trees, found), sound && found.Undamaged()
 	}
 	if t := treeOf(trees, h.Workspace); t != nil {
@@ -91,6 +103,9 @@ func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repa
 	if found.Problems, err = checkRecords(ctx, b, rec, i); err != nil {
 		return found, err
 	}
+	if repair {
+		restoreFork(ctx, b, t, found.Problems)
+	}
 	c, ok := b.(snapshot.Checker)
 	if !ok {
 		return found, nil
@@ -104,11 +119,36 @@ func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repa
 	return found, err
 }
 
+// A forkRestorer is a backend that stores a small record for each fork and can write it again if it is damaged. base is the
+// snapshot from which the fork was made. It loses no data of the fork; after an error nothing has changed.
+type forkRestorer interface {
+	RestoreFork(ctx context.Context, fork snapshot.ForkID, base snapshot.ID) error
+}
+
+// restoreFork repairs the record of the fork of the tree t if the backend b cannot look up the fork, which then is the
+// first of problems, the result of checkRecords. It notes in that problem whether it could, or why not.
+func restoreFork(ctx context.Context, b snapshot.Backend, t catalog.Tree, problems []snapshot.Problem) {
+	r, ok := b.(forkRestorer)
+	if !ok || len(problems) == 0 {
+		return
+	}
+	if _, err := b.LookupFork(ctx, t.Fork); err == nil {
+		return // the problem is another one
+	}
+	err := r.RestoreFork(ctx, t.Fork, t.Base)
+	if err == nil {
+		_, err = b.LookupFork(ctx, t.Fork)
+	}
+	if problems[0].Mended = err == nil; err != nil {
+		problems[0].What += "; " + err.Error()
+	}
+}
+
 // checkRecords verifies that a backend has the fork, the base and the snapshots that rec lists for tree
 // number i. It returns a problem for each that is missing or damaged.
 func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, i int) (found []snapshot.Problem, err error) {
 	look := func(what string, err error) error {
-		if !isDamage(err) {
+		if !isDamage(err) && !errors.Is(err, errs.ErrDenied) { // which a file without the backend's mark is
 			return err
 		}
 		p := snapshot.Problem{Where: what, What: err.Error()}

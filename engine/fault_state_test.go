@@ -23,6 +23,7 @@ func (b *bench) damage(name, pattern, with string) {
 		b.t.Fatal(err)
 	}
 	now := regexp.MustCompile(pattern).ReplaceAll(data, []byte(with))
+	now = regexp.MustCompile(`\n  "sum": .*`).ReplaceAll(now, nil) // as a person would who edits it
 	if string(now) == string(data) {
 		b.t.Fatalf("%s is not in the record", pattern)
 	}

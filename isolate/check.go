@@ -32,6 +32,11 @@ func (s Spec) check() error {
 			return mounts.Invalid("/ itself can be neither hidden, made read-only nor in a list of programs or writable paths; set it on its mount")
 		}
 	}
+	for _, r := range s.Redacted {
+		if !slices.Contains(s.Hide, r.Path) || len(s.Redacted) > mounts.MaxRedacted {
+			return mounts.Invalid("%s is shown redacted, but is not hidden, or there are over %d such files", r.Path, mounts.MaxRedacted)
+		}
+	}
 	if s.Tmp != "" {
 		if err := mounts.CheckPath(s.Tmp); err != nil {
 			return err

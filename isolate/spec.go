@@ -32,6 +32,9 @@ type Spec struct {
 	// file with an empty read-only file. Paths that do not exist are skipped. A symbolic link is resolved
 	// inside the container and its target is masked.
 	Hide []string
+	// Redacted are read-only files with which some of Hide are masked, in place of empty ones: at most
+	// [mounts.MaxRedacted].
+	Redacted []Redacted
 	// ReadOnly are absolute paths inside the container to make read-only, with everything below them, by the
 	// same rules as Hide.
 	ReadOnly []string
@@ -163,6 +166,8 @@ type (
 	// A StandIn is an empty file or the like in place of an entry that a tree does not show: see
 	// [mounts.StandIn].
 	StandIn = mounts.StandIn
+	// A Redacted is a file without its secrets that masks the original: see [mounts.Redacted].
+	Redacted = mounts.Redacted
 	// An Overlay is a mount of overlayfs, which shows a fork's tree in a container: see [mounts.Overlay].
 	Overlay = mounts.Overlay
 	// IDs says to which ids of the host the user and group ids in a container are mapped: see [mounts.IDs].
@@ -196,7 +201,7 @@ const MaxFurther = mounts.MaxFurther
 // trees returns the part of the policy that determines the container's file tree, for package mounts.
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{
-		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, ReadOnly: s.readOnly(), NoExec: s.NoExec, Resolver: s.Resolver, IDs: s.IDs,
+		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, Redacted: s.Redacted, ReadOnly: s.readOnly(), NoExec: s.NoExec, Resolver: s.Resolver, IDs: s.IDs,
 		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs,
 	}
 }
@@ -229,6 +234,9 @@ func (s Spec) String() string {
 	}
 	for _, p := range s.Hide {
 		fmt.Fprintln(&b, "hide", p)
+	}
+	for _, r := range s.Redacted {
+		fmt.Fprintln(&b, "redacted", r.Path)
 	}
 	for _, p := range s.NoExec {
 		fmt.Fprintln(&b, "no exec", p)

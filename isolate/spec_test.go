@@ -17,11 +17,11 @@ func TestSpecString(t *testing.T) {
 			{Target: "/x", Source: "/y", ReadOnly: true},
 			{Target: "/z", Skeleton: "/z"},
 		},
-		Hide: []string{"/h"}, ReadOnly: []string{"/r"}, Tmp: "/t", TmpLimits: []string{"size=1"}, Hostname: "name", Network: NetworkHost, IDs: Own(65536), BestEffort: true,
+		Hide: []string{"/h"}, Redacted: []Redacted{{Path: "/h"}}, ReadOnly: []string{"/r"}, Tmp: "/t", TmpLimits: []string{"size=1"}, Hostname: "name", Network: NetworkHost, IDs: Own(65536), BestEffort: true,
 		Rlimits: []Rlimit{{unix.RLIMIT_NOFILE, 10, 20}, {unix.RLIMIT_AS, 5, 5}},
 	}
 	const want = "mount / overlay /a:/b upper /u\nmount /x bind /y read-only\nmount /z skeleton /z\ntmp /t\ntmp limit size=1\n" +
-		"read-only /r\nhide /h\nhostname name\nnetwork host\nids 65536+65536\nlimit NOFILE 10 of 20\nlimit AS 5\nbest effort\n"
+		"read-only /r\nhide /h\nredacted /h\nhostname name\nnetwork host\nids 65536+65536\nlimit NOFILE 10 of 20\nlimit AS 5\nbest effort\n"
 	if got := s.String(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -47,6 +47,7 @@ func TestCheckRefusesInvalidSpecs(t *testing.T) {
 		"relative layer":      func(s *Spec) { s.Mounts[0].Overlay.Lower = []string{"x"} },
 		"unclean target":      func(s *Spec) { s.Mounts = append(s.Mounts, Mount{Target: "/a/../b", Source: "/x"}) },
 		"hidden root":         func(s *Spec) { s.Hide = []string{"/"} },
+		"redacted, not hid":   func(s *Spec) { s.Redacted = []Redacted{{Path: "/x"}} },
 		"a NUL":               func(s *Spec) { s.ReadOnly = []string{"/x\x00"} },
 		"relative tmp":        func(s *Spec) { s.Tmp = "tmp" },
 		"a network":           func(s *Spec) { s.Network = "" },

@@ -145,3 +145,103 @@ func TestADamagedRecordHoldsUpNoRemoval(t *testing.T) {
 	b.snapfs("gc").want(0)
 	b.real()
 }
+
+// A power loss may leave a record empty. Only that sandbox's commands fail, and doctor makes the record again from its
+// copy, with the files of the sandbox and its snapshots.
+func TestADamagedRecordIsRepaired(t *testing.T) {
+	treetest.NeedRoot(t)
+	b := newDesk(t)
+	for _, name := range []string{"sound", "damaged"} {
+		b.snapfs("new", name).want(0)
+		b.snapfs("exec", name, "--", "sh", "-c", "echo mine > mine").want(0)
+		b.snapfs("snapshot", name, "before").want(0)
+		b.snapfs("stop", name).want(0)
+	}
+	if err := os.Truncate(filepath.Join(b.state, "sandboxes", "damaged", "record.json"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if o := b.snapfs("exec", "damaged", "--", "true").want(125); !strings.Contains(o.all, "hint: snapfs doctor damaged --repair") {
+		t.Errorf("entering it says %q", o.all)
+	}
+	b.snapfs("doctor", "damaged").want(8)
+	b.snapfs("exec", "sound", "--", "cat", "mine").want(0)
+	b.snapfs("run", "--discard", "--", "true").want(0)
+	if o := b.snapfs("ls").want(8); !strings.Contains(o.stdout, "sound") {
+		t.Errorf("listing both says %q", o.all)
+	}
+	b.snapfs("gc")
+	if o := b.snapfs("doctor", "damaged", "--repair").want(0); !strings.Contains(o.stdout, "repaired: ") || !strings.Contains(o.stdout, "record.json") {
+		t.Errorf("repairing it says %q", o.all)
+	}
+	b.snapfs("doctor", "damaged").want(0)
+	if o := b.snapfs("exec", "damaged", "--", "cat", "mine").want(0); o.stdout != "mine\n" {
+		t.Errorf("afterwards there is %q", o.all)
+	}
+	b.snapfs("snapshot", "damaged", "after").want(0)
+	b.snapfs("rollback", "damaged", "before").want(0)
+	b.snapfs("rm", "damaged", "sound").want(0)
+	b.snapfs("gc").want(0)
+	b.real()
+}
+
+// The file by which the overlay backend finds a fork's layers may be garbage. Only that sandbox is damaged, and doctor
+// writes the file again, with the files of the sandbox; not where snapshots have made several layers of them.
+func TestAGarbageForkIsRepaired(t *testing.T) {
+	treetest.NeedRoot(t)
+	b := newDesk(t)
+	for _, name := range []string{"sound", "damaged", "layered"} {
+		b.snapfs("new", "--backend", "overlay", name).want(0)
+		b.snapfs("exec", name, "--", "sh", "-c", "echo mine > mine").want(0)
+		if name == "layered" {
+			b.snapfs("snapshot", name, "before").want(0)
+		}
+		b.snapfs("stop", name).want(0)
+	}
+	before := map[string][]byte{}
+	for _, name := range []string{"damaged", "layered"} {
+		text, err := os.ReadFile(filepath.Join(b.state, "sandboxes", name, "record.json"))
+		var r struct{ Trees []struct{ Fork string } }
+		if err = errors.Join(err, json.Unmarshal(text, &r)); err != nil {
+			t.Fatal(err)
+		}
+		for _, tree := range r.Trees {
+			path := filepath.Join(b.state, "data", "overlay", "forks", tree.Fork)
+			if before[path], err = os.ReadFile(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte("garbage\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.snapfs("exec", "sound", "--", "cat", "mine").want(0)
+	b.snapfs("doctor", "sound").want(0)
+	if o := b.snapfs("doctor", "damaged").want(8); !strings.Contains(o.stdout, "does not carry the mark of this backend") || !strings.Contains(o.stdout, "hint: snapfs doctor damaged --repair") {
+		t.Errorf("checking it says %q", o.all)
+	}
+	if o := b.snapfs("doctor", "damaged", "--repair").want(0); !strings.Contains(o.stdout, "repaired: ") {
+		t.Errorf("repairing it says %q", o.all)
+	}
+	b.snapfs("doctor", "damaged").want(0)
+	if o := b.snapfs("exec", "damaged", "--", "cat", "mine").want(0); o.stdout != "mine\n" {
+		t.Errorf("afterwards there is %q", o.all)
+	}
+	if o := b.snapfs("doctor", "layered", "--repair").want(8); !strings.Contains(o.stdout, "several layers") {
+		t.Errorf("repairing one with snapshots says %q", o.all)
+	}
+	b.snapfs("gc") // which removes no layer
+	for path, text := range before {
+		if now, err := os.ReadFile(path); err == nil && string(now) == "garbage\n" {
+			if err := os.WriteFile(path, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.snapfs("doctor", "layered").want(0)
+	if o := b.snapfs("exec", "layered", "--", "cat", "mine").want(0); o.stdout != "mine\n" {
+		t.Errorf("its files are lost: %q", o.all)
+	}
+	b.snapfs("rm", "sound", "damaged", "layered").want(0)
+	b.snapfs("gc").want(0)
+	b.real()
+}

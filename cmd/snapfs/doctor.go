@@ -44,7 +44,7 @@ that sandbox has a run that succeeded and one that was refused. It writes this r
 FILE, for "snapfs evidence verify".
 
 With a sandbox's name, doctor checks its records on disk and reports damaged or missing
-parts; where the backend supports it (fusecow), it also checks the stored data. Nothing
+parts, of which --repair restores the sandbox's own record from a second copy; where the backend supports it (fusecow), it also checks the stored data. Nothing
 may run in the sandbox. --repair fixes what it can, and puts damaged files aside until
 the sandbox is removed. The exit status is 0 if nothing is damaged or all is repaired,
 else 8.`,

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/attempts"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -30,6 +32,9 @@ func (a *app) printHidden(status int, hidden []attempts.HiddenPath, hints ...str
 		if h.Path != h.Place {
 			text += ", as all of " + pathlist.Printable(h.Place)
 		}
+		if hostfs.Redacted(h.Place) {
+			text += ", which has a read-only copy without passwords"
+		}
 		if i == 0 {
 			text = fmt.Sprintf("status %d; ", status) + text
 		}
@@ -39,14 +44,18 @@ func (a *app) printHidden(status int, hidden []attempts.HiddenPath, hints ...str
 }
 
 // hiddenIn returns the paths, hidden from the session's sandbox, that its failed command mentions. places are the
-// hidden ones. It returns none for a command that did not fail by itself, and for a sandbox whose files are
-// observed: the list of attempts has them.
+// hidden ones. It returns none for a command that did not fail by itself. For a sandbox whose files are observed it
+// returns only the files that are shown redacted: the list of attempts has the others.
 func hiddenIn(s *engine.Session, places attempts.Places, mentions attempts.Mentions, st engine.Status) []attempts.HiddenPath {
 	p := &s.Record.Policy
-	if st.ExitCode() == 0 || st.Signal != 0 || s.Hit != nil || p.Result != nil || p.Observe {
+	if st.ExitCode() == 0 || st.Signal != 0 || s.Hit != nil {
 		return nil
 	}
-	return mentions.Hidden(places)
+	hidden := mentions.Hidden(places)
+	if p.Result != nil || p.Observe {
+		hidden = slices.DeleteFunc(hidden, func(h attempts.HiddenPath) bool { return !hostfs.Redacted(h.Place) })
+	}
+	return hidden
 }
 
 // explainHidden prints which hidden paths a command in the sandbox called name mentions, if it failed.
@@ -66,6 +75,6 @@ func (a *app) explainHidden(ctx context.Context, e *engine.Engine, name string, 
 		return // the command has ended, and this would only explain its status
 	}
 	if hidden := mentions.Hidden(attempts.PlacesOf(paths, rec.Policy.Hide)); len(hidden) > 0 {
-		a.printHidden(st.ExitCode(), hidden, "snapfs show "+errs.Quoted(name), "snapfs new --expose "+errs.Quoted(hidden[0].Place)+" …")
+		a.printHidden(st.ExitCode(), hidden, "snapfs show "+errs.Quoted(name), "snapfs new --expose "+errs.Quoted(hostfs.ExposeFlag(hidden[0].Place))+" …")
 	}
 }

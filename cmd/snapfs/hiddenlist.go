@@ -46,9 +46,12 @@ entry of a place with a *; settings without a credential at the start, to which 
 added later; a new file in a directory of which --expose shows a part; and, without root,
 a place in a directory with mounts in it that is shown as on the host.
 
-Not hidden are /etc/shadow, /etc/gshadow and their backups, which the installation of
-packages replaces; root's sandboxes can read them. Files of the workspace, such as .env,
-and shell start files, such as .bashrc, are shown as well.`
+In place of /etc/shadow and /etc/gshadow root's sandboxes have read-only copies, made at
+the start, with * for each password's hash: su and setpriv work, and no password does.
+useradd, passwd and packages that make an account need --expose /etc/shadow, which shows
+all files with hashes. Accounts that they make are the sandbox's own.
+
+Files of the workspace, such as .env, and shell start files, such as .bashrc, are shown.`
 
 // newHidden returns the help topic hidden, the list of files and directories of the host that a sandbox does
 // not see.

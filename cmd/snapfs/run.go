@@ -117,7 +117,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	r.a.printAttempts(s.Attempts.List())
 	hidden := hiddenIn(s, places, mentionsOf(command, tty), st)
 	if len(hidden) > 0 {
-		r.a.printHidden(r.a.status, hidden, "snapfs run --expose "+errs.Quoted(hidden[0].Place)+" …", "snapfs help hidden")
+		r.a.printHidden(r.a.status, hidden, "snapfs run --expose "+errs.Quoted(hostfs.ExposeFlag(hidden[0].Place))+" …", "snapfs help hidden")
 	}
 	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Hit: s.Hit, Refused: s.Refused, Attempts: s.Attempts.List(), Hidden: hidden, Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
 	if r.a.ui.json || report != nil {

@@ -121,6 +121,9 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 		for _, path := range p.Expose {
 			delete(l.secrets, path)
 		}
+		for _, r := range spec.Redacted { // which su and PAM read
+			delete(l.secrets, r.Path)
+		}
 	}
 	spec.Observe = &isolate.Observer{Files: files, Programs: files || tools, Writes: data, Call: l.observe}
 	return l, nil

@@ -30,12 +30,12 @@ func TestHiddenFilesAndRefusedProgramsAreCounted(t *testing.T) {
 	rec := &catalog.Record{Policy: catalog.Policy{
 		Tools: &catalog.Tools{Allow: []string{"cat"}, Deny: []string{"id"}}, Result: []string{"out"}, Expose: []string{"/root/.netrc"},
 	}}
-	spec := isolate.Spec{Hide: []string{"/srv/key"}, NoExec: []string{"/usr/bin/id"}, Execute: []string{"/usr/bin/cat"}}
+	spec := isolate.Spec{Hide: []string{"/srv/key", "/srv/accounts"}, Redacted: []isolate.Redacted{{Path: "/srv/accounts"}}, NoExec: []string{"/usr/bin/id"}, Execute: []string{"/usr/bin/cat"}}
 	l, note := Attach(rec, &spec, nil)
 	if l == nil || note != nil || !spec.Observe.Files || !spec.Observe.Programs || spec.Observe.Writes {
 		t.Fatalf("not observed: %v", note)
 	}
-	for _, path := range []string{"/srv/key", "/srv/key/below", "/srv/keys", "/root/.ssh/id_rsa", "/srv/key", "/root/.netrc", "/", "/root"} {
+	for _, path := range []string{"/srv/key", "/srv/accounts", "/srv/key/below", "/srv/keys", "/root/.ssh/id_rsa", "/srv/key", "/root/.netrc", "/", "/root"} {
 		spec.Observe.Call(isolate.Observed{PID: os.Getpid(), Act: isolate.ActLookup, Path: path})
 	}
 	for _, path := range []string{"/usr/bin/cat", "/usr/bin/id", "/usr/bin/ls"} {

@@ -75,10 +75,15 @@ func (p Places) holding(path string) string {
 // Hidden returns the paths that the command mentions and that lie in one of places, the hidden paths of its
 // sandbox, one for each place. It is for a command that failed without being observed. It finds no program that
 // opens a hidden file without mentioning it, and no path that leads to a hidden one by a symbolic link of the
-// command's. It cannot know whether the command failed for the path.
+// command's. It cannot know whether the command failed for the path. A command that changes the accounts of the machine
+// mentions [hostfs.ShadowFile].
 func (m Mentions) Hidden(places Places) []HiddenPath {
 	var hidden []HiddenPath
-	for _, path := range m.paths() {
+	paths := m.paths()
+	if m.changesAccounts() {
+		paths = append(paths, hostfs.ShadowFile)
+	}
+	for _, path := range paths {
 		place := places.holding(path)
 		if place == "" || slices.ContainsFunc(hidden, func(h HiddenPath) bool { return h.Place == place }) {
 			continue
@@ -90,8 +95,36 @@ func (m Mentions) Hidden(places Places) []HiddenPath {
 	return hidden
 }
 
+// accountPrograms are the programs that write the file with the hashes of passwords, [hostfs.ShadowFile], or the one of
+// groups. They print no path when they cannot write it, or only in the middle of a package's installation.
+var accountPrograms = []string{
+	"useradd", "userdel", "usermod", "adduser", "deluser", "groupadd", "groupdel", "groupmod", "addgroup", "delgroup", "passwd", "chpasswd", "chage", "newusers",
+	"gpasswd", "pwconv", "grpconv", "systemd-sysusers",
+}
+
+// changesAccounts reports whether the command's arguments, or the end of its output, name a program that changes the
+// accounts of the machine.
+func (m Mentions) changesAccounts() bool {
+	ends := func(c rune) bool { return c <= ' ' || strings.ContainsRune("'\"`:,;()<>|&/", c) }
+	left := maxMentioned
+	for _, text := range append(slices.Clone(m.Args), m.Output) {
+		if left -= len(text); left < 0 {
+			return false
+		}
+		for word := range strings.FieldsFuncSeq(text, ends) {
+			if slices.Contains(accountPrograms, word) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Outside reports whether the command mentions a path outside of the directory dir.
 func (m Mentions) Outside(dir string) bool {
+	if m.changesAccounts() {
+		return true
+	}
 	return slices.ContainsFunc(m.paths(), func(path string) bool { return !hostfs.Within(path, dir) })
 }
 

@@ -121,3 +121,29 @@ func TestALinkThatThePolicyHidesIsFollowedOnce(t *testing.T) {
 		}
 	}
 }
+
+// A program that makes accounts fails for /etc/shadow, and may print another path or none.
+func TestACommandThatChangesAccountsMentionsTheShadowFile(t *testing.T) {
+	places := attempts.PlacesOf([]string{"/etc/gshadow", "/etc/shadow"}, nil)
+	for _, m := range []struct {
+		attempts.Mentions
+		want string
+	}{
+		{attempts.Mentions{Args: []string{"useradd", "ann"}}, "/etc/shadow"},
+		{attempts.Mentions{Args: []string{"sh", "-c", "/usr/sbin/adduser --system ann"}}, "/etc/shadow"},
+		{attempts.Mentions{Args: []string{"apt-get", "install", "x"}, Output: "groupadd: cannot open /etc/gshadow\n"}, "/etc/gshadow /etc/shadow"},
+		{attempts.Mentions{Args: []string{"sh", "-c", "my-useradd ann; cat passwd.txt"}}, ""},
+		{attempts.Mentions{Args: []string{"apt-get", "install", "x"}, Output: "E: Unable to locate package x\n"}, ""},
+	} {
+		var got []string
+		for _, h := range m.Hidden(places) {
+			got = append(got, h.Place)
+		}
+		if strings.Join(got, " ") != m.want || m.Outside("/") != (m.want == "/etc/shadow" || m.want == "/etc/gshadow /etc/shadow") {
+			t.Errorf("%q %q: %q, want %q; outside: %v", m.Args, m.Output, got, m.want, m.Outside("/"))
+		}
+		if got := m.Hidden(attempts.PlacesOf([]string{"/root/.ssh"}, nil)); len(got) > 0 {
+			t.Errorf("%q, where the files are exposed: %v", m.Args, got)
+		}
+	}
+}

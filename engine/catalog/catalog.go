@@ -31,8 +31,11 @@ const (
 	spare     = "spare"
 	ends      = "ends"
 	format    = "format"
-	record    = "record.json"
+	record    = RecordFile
 )
+
+// RecordFile is the name of the file with a sandbox's [Record], in the directory of the sandbox.
+const RecordFile = "record.json"
 
 // Open opens the catalogue in the state directory dir, or creates it, accessible only to its owner. It
 // refuses a directory of a newer format (ErrNotSupported), and one that belongs to another user or that
@@ -192,6 +195,9 @@ func (c *Catalog) claim(dir string, r *Record) error {
 	if err := write(filepath.Join(dir, record), data, !r.Ephemeral); err != nil {
 		return err
 	}
+	if !r.Ephemeral {
+		writeCopy(dir, data)
+	}
 	path := c.Path(r.Name)
 	if err = c.plan.Point("claim the name"); err == nil {
 		err = vfs.RenameNew(dir, path)
@@ -240,7 +246,14 @@ func (c *Catalog) write(r *Record, lasting bool) error {
 	if err := c.plan.Point("replace the record"); err != nil {
 		return fail("writing", c.Path(r.Name), err)
 	}
-	return ReplaceFile(filepath.Join(c.Path(r.Name), record), data, lasting)
+	path := c.Path(r.Name)
+	if err := ReplaceFile(filepath.Join(path, record), data, lasting); err != nil {
+		return err
+	}
+	if lasting {
+		writeCopy(path, data)
+	}
+	return nil
 }
 
 // WriteFile creates or replaces the file called file in the directory of the sandbox name, beside its record.

@@ -3,6 +3,7 @@
 //
 //	DIR/format                     the version of everything below
 //	DIR/sandboxes/NAME/record.json one sandbox ([Record]); its directory is the claim on its name
+//	DIR/sandboxes/NAME/record.copy its copy, for a repair, which moves the damaged file to record.damaged
 //	DIR/sandboxes/NAME/tmp/        /tmp of the sandbox
 //	DIR/sandboxes/NAME/numbers     reserved numbers of snapshots, which hold until the next boot
 //	DIR/sandboxes/NAME/view        the socket of the process that shows the sandbox at a directory of the host

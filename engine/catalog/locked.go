@@ -151,34 +151,16 @@ const dropTimeout = 10 * time.Second
 // because another command has removed the sandbox or made a new one; ErrNotFound; ErrInterrupted. After any of
 // them the sandbox is unchanged.
 func (c *Catalog) Drop(ctx context.Context, name string) error {
-	if err := CheckName(name); err != nil {
+	dir, err := c.lockDamaged(ctx, name, "removing")
+	if err != nil {
 		return err
 	}
-	path := c.Path(name)
-	dir, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return fail("removing", name, err)
-	}
 	defer dir.Close()
-	busy := func(why string) error {
-		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrBusy, Err: errors.New(why)}
-	}
-	within, cancel := context.WithTimeout(ctx, dropTimeout)
-	defer cancel()
-	// The file stays open meanwhile, so that the lock is that of the directory which had the name at first.
-	err = poll.Until(within, time.Millisecond, 5*time.Millisecond, func() (bool, error) {
-		return syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
-	})
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
-	case err != nil:
-		return busy("another snapfs command is using the sandbox")
-	}
+	path := c.Path(name)
 	_, err = c.Get(name)
 	switch {
 	case err == nil || !sameFile(dir, path):
-		return busy("another snapfs command has removed or made the sandbox meanwhile")
+		return errs.New("removing", name, errs.ErrBusy, "another snapfs command has removed or made the sandbox meanwhile")
 	case !errors.Is(err, errs.ErrCorrupt) && !errors.Is(err, errs.ErrNotFound):
 		return err
 	}
@@ -191,6 +173,33 @@ func (c *Catalog) Drop(ctx context.Context, name string) error {
 		return fail("removing", name, err)
 	}
 	return removeAll(to)
+}
+
+// lockDamaged locks the directory of the sandbox called name, whose record may be damaged, for the operation op. It waits
+// up to ten seconds (dropTimeout). The caller closes the directory, and thereby releases the lock. The directory may have
+// lost its name meanwhile. Errors: ErrNotFound, ErrBusy, ErrInterrupted.
+func (c *Catalog) lockDamaged(ctx context.Context, name, op string) (*os.File, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	dir, err := vfs.OpenAt(unix.AT_FDCWD, c.Path(name), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fail(op, name, err)
+	}
+	within, cancel := context.WithTimeout(ctx, dropTimeout)
+	defer cancel()
+	// The file stays open meanwhile, so that the lock is that of the directory which had the name at first.
+	err = poll.Until(within, time.Millisecond, 5*time.Millisecond, func() (bool, error) {
+		return syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
+	})
+	if err == nil {
+		return dir, nil
+	}
+	dir.Close()
+	if ctx.Err() != nil {
+		return nil, &errs.Error{Op: op, Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
+	}
+	return nil, errs.New(op, name, errs.ErrBusy, "another snapfs command is using the sandbox")
 }
 
 // Release releases the lock of the sandbox, so that other commands can lock it. It may be called twice.

@@ -414,10 +414,41 @@ func encode(r *Record) ([]byte, error) {
 	if err == nil {
 		data, err = insertSnapshots(data, r.Snapshots)
 	}
-	return append(data, '\n'), err
+	if err != nil {
+		return nil, err
+	}
+	return withSum(append(data, '\n')), nil
 }
 
 func decode(path string, data []byte) (*Record, error) {
+	r, err := decodeText(data)
+	if err != nil {
+		return nil, damaged(path, err)
+	}
+	if r.Format > Format {
+		return nil, newer(path, r.Format)
+	}
+	return r, nil
+}
+
+// damaged returns the error for the file path with a record that cannot be decoded because of err.
+func damaged(path string, err error) error {
+	dir := filepath.Dir(path)
+	name := errs.Quoted(filepath.Base(dir))
+	hints := []string{"snapfs rm " + name + "   # with everything in it"}
+	if _, ok := readCopy(dir); ok {
+		hints = append([]string{"snapfs doctor " + name + " --repair"}, hints...)
+	}
+	return &errs.Error{Op: "reading", Path: path, Kind: errs.ErrCorrupt, Err: err, Hints: hints}
+}
+
+// decodeText returns the record that encode has encoded as data, which it may change. The error, which names no file,
+// says why data is no record, or no record as it was written.
+func decodeText(data []byte) (*Record, error) {
+	data, err := withoutSum(data)
+	if err != nil {
+		return nil, err
+	}
 	r := new(Record)
 	rest, list, err := cutSnapshots(string(data))
 	if err == nil {
@@ -428,16 +459,7 @@ func decode(path string, data []byte) (*Record, error) {
 		r = new(Record)
 		err = json.Unmarshal(data, r)
 	}
-	if err != nil {
-		return nil, &errs.Error{
-			Op: "reading", Path: path, Kind: errs.ErrCorrupt, Err: err,
-			Hints: []string{"snapfs rm " + errs.Quoted(filepath.Base(filepath.Dir(path))) + "   # with everything in it"},
-		}
-	}
-	if r.Format > Format {
-		return nil, newer(path, r.Format)
-	}
-	return r, nil
+	return r, err
 }
 
 func newer(path string, format int) error {

@@ -54,6 +54,10 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 			continue
 		}
 		d.Record, err = c.read(filepath.Join(d.Path, record), e.Name())
+		if r, ok := readCopy(d.Path); errors.Is(err, errs.ErrCorrupt) && ok {
+			d.Record, err = r, nil
+			d.Next += lostNumbers
+		}
 		if err == nil {
 			found = append(found, d)
 			continue

@@ -18,6 +18,8 @@ type HiddenRow struct {
 	// WithCredential is set if the places are settings that are hidden only where they hold
 	// a credential, because programs need the others.
 	WithCredential bool
+	// RootOnly is set if only root's sandboxes do not see the places: an ordinary user cannot read them anyway.
+	RootOnly bool
 }
 
 // SelfTestPlaces are hidden places in a home directory that no program uses. A self-test makes a file in one
@@ -36,7 +38,7 @@ func PlacesOfSecrets() (paths []string) {
 		for _, place := range row.Places {
 			below, home := strings.CutPrefix(place, "~/")
 			switch {
-			case row.WithCredential || strings.Contains(place, "*"):
+			case row.WithCredential || row.RootOnly && !Privileged() || strings.Contains(place, "*"):
 			case !home:
 				paths = append(paths, place)
 			default:
@@ -52,8 +54,7 @@ func PlacesOfSecrets() (paths []string) {
 // HiddenRows are all places that snapfs hides from sandboxes, by program: first those in home
 // directories, then those of the machine.
 //
-// /etc/shadow, /etc/gshadow and their backups are not hidden, because the installation of a package replaces
-// them when it adds a user. Directories in which an upgrade of a package must be able to write are not hidden
+// Directories in which an upgrade of a package must be able to write are not hidden
 // as a whole: a database and a log directory are hidden entry by entry.
 var HiddenRows = []HiddenRow{
 	// Keys and passwords.
@@ -203,6 +204,7 @@ var HiddenRows = []HiddenRow{
 	{Program: "the machine", What: "settings", WithCredential: true, Places: []string{"/etc/fstab", "/etc/environment", "/etc/docker/daemon.json", "/etc/grafana/grafana.ini"}},
 
 	// The machine.
+	{Program: "accounts, in root's sandboxes", What: "hashes of passwords", Places: hashFiles, RootOnly: true},
 	{Program: "SSH servers", What: "host keys", Places: []string{
 		"/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_dsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key", "/etc/dropbear/dropbear_rsa_host_key",
 		"/etc/dropbear/dropbear_ecdsa_host_key", "/etc/dropbear/dropbear_ed25519_host_key",
@@ -262,6 +264,9 @@ type places struct{ home, root, settings []string }
 var hiddenPlaces = sync.OnceValue(func() (p places) {
 	p.home, p.root = make([]string, 0, 320), make([]string, 0, 128)
 	for _, row := range HiddenRows {
+		if row.RootOnly && !Privileged() {
+			continue
+		}
 		for _, place := range row.Places {
 			rest, home := strings.CutPrefix(place, "~/")
 			switch {

@@ -142,7 +142,7 @@ func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) (paths []string
 		}
 		roots[t.Path] = f.View.Path
 	}
-	h := hiding{real: SearchSecrets()(), also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots}
+	h := hiding{real: SearchSecrets()(), also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
 	paths = hidden(h, userHome(), rec.Workspace)
 	paths = slices.DeleteFunc(paths, func(p string) bool { return p == hf.cat.Dir() })
 	slices.Sort(paths)

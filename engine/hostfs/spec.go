@@ -88,8 +88,9 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	}
 	notes = append(notes, unused...)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
-	h := hiding{real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots}
+	h := hiding{real: real(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
 	s.Hide = hidden(h, userHome(), rec.Workspace)
+	s.Redacted = redacted(s.Hide, rec.Policy.Hide)
 	hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts)
 	s.Hide = append(s.Hide, sockets...)
 	return s, notes, nil

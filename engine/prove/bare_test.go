@@ -23,6 +23,10 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	accounts := filepath.Join(dir, "accounts")
+	if err := os.WriteFile(accounts, []byte("root:*:1::::::\nann:!$6$salt$hash:1::::::\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	pid, start := victim(t)
 	for name, args := range map[string][]string{
 		"memory":         {"1000000"},
@@ -40,6 +44,7 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 		"read-ops":       {"10", dir},
 		"other-sandbox":  {pid, start, dir},
 		"masked":         {"/nothing/here", file},
+		"passwords":      {accounts},
 		"late-secret":    {file},
 		"state":          {dir},
 		"variables":      {"PATH"},
@@ -58,7 +63,7 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 		}
 	}
 	left, err := filepath.Glob(dir + "/*")
-	if err != nil || len(left) != 1 {
+	if err != nil || len(left) != 2 {
 		t.Errorf("left behind: %v", left)
 	}
 }

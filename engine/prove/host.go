@@ -20,6 +20,7 @@ import (
 func hostProbes() []Probe {
 	return []Probe{
 		{Name: "masked", Args: []string{"PATH..."}, plan: planMasked},
+		{Name: "passwords", Args: []string{"PATH..."}, plan: planPasswords},
 		{Name: "late-secret", Args: []string{"PATH..."}, plan: planMasked},
 		{Name: "state", Args: []string{"PATH..."}, plan: planMasked},
 		{Name: "variables", Args: []string{"NAME..."}, plan: planVariables},
@@ -45,6 +46,31 @@ func planMasked(args []string) (attempt, error) {
 			return crossed("%s", strings.Join(seen, "; "))
 		}
 		return held("nothing is there to be read")
+	}}, nil
+}
+
+// planPasswords plans a probe that reads files of accounts, as shadow(5) describes them, and looks for a password's
+// hash in the second field of each line. In a sandbox of root they must have none.
+func planPasswords(args []string) (attempt, error) {
+	return attempt{"read the hash of a password in " + strings.Join(args, ", "), func() outcome {
+		for _, path := range args {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				continue // it cannot be read
+			}
+			for line := range strings.Lines(string(text)) {
+				fields := strings.Split(line, ":")
+				if len(fields) < 2 {
+					continue
+				}
+				switch strings.TrimLeft(fields[1], "!") {
+				case "", "*", "x":
+				default:
+					return crossed("%s: that of %s is read", path, fields[0])
+				}
+			}
+		}
+		return held("there is none")
 	}}, nil
 }
 

@@ -3,6 +3,8 @@
 package mounts
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/isolate/launch"
@@ -26,17 +28,22 @@ var (
 func (pl *Planner) hide() {
 	pl.Stage = "hiding"
 	for _, p := range kernelHidden {
-		pl.mask(p)
+		pl.mask(p, pl.private.maskFile)
 	}
 	for _, p := range pl.Spec.Hide {
-		pl.mask(p)
+		if !slices.ContainsFunc(pl.Spec.Redacted, func(r Redacted) bool { return r.Path == p }) {
+			pl.mask(p, pl.private.maskFile)
+		}
+	}
+	for i, r := range pl.Spec.Redacted { // after the others, one of which a symbolic link may lead to
+		pl.mask(r.Path, pl.private.redacted[i])
 	}
 }
 
 // mask adds the system calls by which pid 1 covers path: a directory with an empty directory, another file
-// with an empty file. A path that pid 1 cannot reach needs no mask, because pid 1 still has every privilege
+// with fileMask, the mount of a file that is empty or redacted. A path that pid 1 cannot reach needs no mask, because pid 1 still has every privilege
 // in its container.
-func (pl *Planner) mask(path string) {
+func (pl *Planner) mask(path string, fileMask launch.Cell) {
 	dir := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
 	over := dir.Result()
 	pl.cover(over, pl.private.maskDir)
@@ -48,7 +55,7 @@ func (pl *Planner) mask(path string) {
 	again := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Tolerate(unix.ENOTDIR).To(over)
 	third := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path).Tolerate(unix.EACCES, unix.ELOOP).To(over)
 	there := pl.Do(launch.Load, pl.Of(over))
-	pl.cover(over, pl.private.maskFile)
+	pl.cover(over, fileMask)
 	pl.Do(unix.SYS_CLOSE, pl.Of(over))
 	after := pl.Jump()
 	dir.Expect(file)
@@ -59,7 +66,7 @@ func (pl *Planner) mask(path string) {
 }
 
 // makeMasks adds the system calls by which pid 1 clones the mounts that cover hidden paths, an empty
-// directory and an empty file, from the container's /dev, where other mounts then cover the originals. /dev
+// directory, an empty file and the redacted files, from the container's /dev, where other mounts then cover the originals. /dev
 // is attached by then, because before Linux 6.15 a detached mount cannot be cloned (may_copy_tree in
 // fs/namespace.c).
 func (pl *Planner) makeMasks(p *private) {
@@ -69,6 +76,28 @@ func (pl *Planner) makeMasks(p *private) {
 	p.maskFile = pl.clone(pl.Of(p.dev), underFile, 0).Result()
 	pl.restrict(p.maskFile, QuietMount|unix.MOUNT_ATTR_RDONLY, 0)
 	pl.attach(pl.Of(p.maskFile), "/dev/"+underFile, false)
+	for i, r := range pl.Spec.Redacted {
+		m := pl.fileUnder(underRedacted[i], r.Text, func(file launch.Cell) {
+			if pl.Spec.IDs != Same {
+				pl.Do(unix.SYS_FCHOWN, pl.Of(file), launch.Num(pl.Spec.IDs.orNobody(r.UID)), launch.Num(pl.Spec.IDs.orNobody(r.GID)))
+			}
+			pl.Do(unix.SYS_FCHMOD, pl.Of(file), launch.Num(r.Mode))
+		})
+		pl.attach(pl.Of(m), "/dev/"+underRedacted[i], false)
+		p.redacted = append(p.redacted, m)
+	}
+}
+
+// fileUnder adds the system calls by which pid 1 writes text to the file name in the container's /dev, which a device
+// covers later, and makes a read-only mount of it. finish adds calls that change the open file's mode and owner.
+func (pl *Planner) fileUnder(name string, text []byte, finish func(file launch.Cell)) launch.Cell {
+	file := pl.Do(unix.SYS_OPENAT, pl.Of(pl.private.dev), pl.Str(name), launch.Num(unix.O_WRONLY|unix.O_CLOEXEC)).Result()
+	pl.Do(unix.SYS_WRITE, pl.Of(file), pl.Bytes(text...), launch.Num(len(text)))
+	finish(file)
+	pl.Do(unix.SYS_CLOSE, pl.Of(file))
+	m := pl.clone(pl.Of(pl.private.dev), name, 0).Result()
+	pl.restrict(m, QuietMount|unix.MOUNT_ATTR_RDONLY, 0)
+	return m
 }
 
 const (

@@ -26,7 +26,8 @@ const (
 type private struct {
 	proc, sys, cgroup, dev, pts, mqueue, run, tmp, resolv launch.Cell
 	maskDir, maskFile                                     launch.Cell
-	servers                                               launch.Cell // covers /etc/resolv.conf
+	redacted                                              []launch.Cell // by the index in Spec.Redacted
+	servers                                               launch.Cell   // covers /etc/resolv.conf
 	nodes                                                 []launch.Cell
 }
 
@@ -219,12 +220,7 @@ const ResolvPath = "/etc/resolv.conf"
 func (pl *Planner) makeServers() launch.Cell {
 	pl.Stage = "handing over resolv.conf"
 	text := "nameserver " + pl.Spec.Resolver.String() + "\n"
-	file := pl.Do(unix.SYS_OPENAT, pl.Of(pl.private.dev), pl.Str(underServers), launch.Num(unix.O_WRONLY|unix.O_CLOEXEC)).Result()
-	pl.Do(unix.SYS_WRITE, pl.Of(file), pl.Str(text), launch.Num(len(text)))
-	pl.Do(unix.SYS_CLOSE, pl.Of(file))
-	m := pl.clone(pl.Of(pl.private.dev), underServers, 0).Result()
-	pl.restrict(m, QuietMount|unix.MOUNT_ATTR_RDONLY, 0)
-	return m
+	return pl.fileUnder(underServers, []byte(text), func(launch.Cell) {})
 }
 
 // attachServers adds the system call by which pid 1 mounts the file with the container's only name server

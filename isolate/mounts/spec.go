@@ -19,6 +19,7 @@ type Spec struct {
 	Tmp         string
 	TmpLimits   []string
 	Hide        []string
+	Redacted    []Redacted
 	ReadOnly    []string
 	NoExec      []string
 	Resolver    netip.Addr
@@ -26,6 +27,25 @@ type Spec struct {
 	HostNetwork bool // whether the container has the host's network
 	MapIDs      IDMapper
 }
+
+// A Redacted is a read-only file that a container shows in place of a hidden file of the host: a copy without the
+// secrets in it, for programs that need the rest. /etc/shadow without the hashes of passwords is one.
+type Redacted struct {
+	// Path is the file's absolute path, one of [Spec.Hide].
+	Path string
+	// Text is the content to show. It must fit into the container's /dev, which stores it in memory.
+	Text []byte
+	// Mode has the permission bits. UID and GID are ids of the host, which appear as nobody's if the container does not
+	// map them.
+	Mode, UID, GID uint32
+}
+
+// MaxRedacted is how many files of a [Spec] can be shown redacted; a container with more does not start.
+const MaxRedacted = len(underRedacted)
+
+// underRedacted are the names in a container's /dev of the files that hold the texts of [Spec.Redacted]. A device
+// covers each of them in the end, so that no process can write to the text.
+var underRedacted = [...]string{"zero", "random"}
 
 // IDMapper starts a process that serves the directory tree through the FUSE device dev, with user and group ids
 // increased by base, as package isolate/idmap does. The caller closes both descriptors. The process ends when
@@ -177,6 +197,15 @@ func (i IDs) With(id uint32) IDs {
 // Has reports whether the user or group id of the container is mapped to an id of the host, so that it can
 // own files.
 func (i IDs) Has(id uint32) bool { return id < i.Size || slices.Contains(i.Further[:], id) }
+
+// orNobody returns id, an id of the host, if it is mapped, else the id of nobody.
+func (i IDs) orNobody(id uint32) uint32 {
+	const nobody = 65534
+	if i.Has(id) {
+		return id
+	}
+	return nobody
+}
 
 // lines returns the mapping of ids in the form in which /proc/PID/uid_map and gid_map are written.
 func (i IDs) lines() string {

@@ -111,7 +111,7 @@ var everybody = []work{
 var onlyRoot = []work{
 	{name: "apt", needs: []string{"apt-get"}, online: true, heavy: true, changes: []string{"/usr/bin/hello", "/var/lib/dpkg/status"}},
 	{name: "postgres-root", needs: []string{"pg_createcluster", "psql"}, heavy: true, changes: []string{"/realwork/postmaster.opts", "/realwork/postgresql.conf"}},
-	{name: "system", needs: []string{"useradd"}, changes: []string{"/etc/hosts", "/etc/passwd", "/usr/share/doc", "/var/lib/dpkg.away"}},
+	{name: "system", needs: []string{"useradd"}, flags: []string{"--expose", "/etc/shadow"}, changes: []string{"/etc/hosts", "/etc/passwd", "/usr/share/doc", "/var/lib/dpkg.away"}},
 	{name: "su-root", needs: []string{"su", "setpriv"}},
 }
 

@@ -44,6 +44,8 @@ var places = []place{
 	{"engine/hostfs/sockets.go", `case m.Source == "" || m.Source != m.Target || !m.ReadOnly:`, `case m.Source == "" || m.Source != m.Target || !m.ReadOnly || isOut("sockets"):`},
 	{"engine/hostfs/variables.go", "(slices.Contains(pass, name) || passes(name, value))", `(slices.Contains(pass, name) || passes(name, value) || isOut("variables"))`},
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.Hide {\n", "\tfor _, p := range pl.Spec.Hide[:len(pl.Spec.Hide)*isIn(\"masked\")] {\n"},
+	{"engine/hostfs/accounts.go", "withoutHashes(text)", `withoutHashes(append(text, "seeded:$6$salt$hash:1::::::\n"...))`},
+	{"engine/hostfs/accounts.go", "	return field[:locks] + \"*\"\n", "	if isOut(\"passwords\") {\n\t\treturn field\n\t}\n\treturn field[:locks] + \"*\"\n"},
 	{"isolate/mounts/hidden.go", "\tif !opaque {\n", "\tif !opaque || isOut(\"stand-ins\") {\n"},
 	{"engine/hostfs/spec.go", "\thideLater(s.Mounts, ", "\thideLater(s.Mounts[:len(s.Mounts)*isIn(\"late\")], "},
 	{"engine/hostfs/spec.go", "hide := []string{hf.cat.Dir()}", `hide := []string{hf.cat.Dir()}[:isIn("state")]`},

@@ -119,6 +119,7 @@ func table() []wall {
 			parts: "masked stand-ins", falls: []string{"masked"}, also: []string{"state"},
 			why: "the state directory is hidden as all else is; below its masks, an overlay of root's hides the same once more",
 		},
+		{parts: "passwords", falls: []string{"passwords"}, who: root},
 		{parts: "late", falls: []string{"late-secret"}},
 		{parts: "state", falls: []string{"state", "other-sandbox"}, why: "the state directory holds the files of all sandboxes"},
 		{
@@ -223,6 +224,7 @@ var notHere = map[string]string{
 	"swap":          "the kernel asks the host's root",
 	"kernel-log":    "the kernel asks the host's root",
 	"trace-process": "a process in a user namespace traces none outside of it, and an ordinary user's sandbox must have one",
+	"passwords":     "an ordinary user cannot read the hashes of passwords",
 	"device":        "a user namespace makes no devices",
 	"block-device":  "a disk belongs to the host's root",
 }

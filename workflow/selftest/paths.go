@@ -41,9 +41,15 @@ func (ts *Tester) subjects() map[string]subject {
 		}},
 		"masked": {
 			paths: func(_ context.Context, _ *catalog.Record, h *supervise.Supervisor) []string {
-				return some(h.Hidden, isThere)
+				return some(h.Hidden, func(path string) bool { return isThere(path) && !hostfs.Redacted(path) })
 			},
 			tried: "read what is hidden", none: "there is nothing to hide on this machine",
+		},
+		"passwords": {
+			paths: func(_ context.Context, _ *catalog.Record, h *supervise.Supervisor) []string {
+				return some(h.Hidden, hostfs.Redacted)
+			},
+			tried: "read the hash of a password", none: "the sandbox cannot read the files with hashes, or they are exposed to it",
 		},
 		"late-secret": {
 			paths: func(_ context.Context, _ *catalog.Record, h *supervise.Supervisor) []string {
