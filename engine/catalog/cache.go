@@ -93,7 +93,7 @@ func (l *Listing) SetUsage(r *Record, bytes int64) {
 
 // SaveCache saves the listing l of [Catalog.ReadCached] for later ones, unless the saved one is nearly the same. A
 // state directory that cannot be written keeps the old one, or none. Several processes may do this at once; one of
-// their listings is saved.
+// their listings is saved. The caller has not changed the records of sandboxes that are [Ready].
 func (c *Catalog) SaveCache(l *Listing) {
 	if l.cache == nil || l.cache.changes <= len(l.entries)/32 {
 		return
@@ -116,6 +116,12 @@ func (c *Catalog) SaveCache(l *Listing) {
 func (l *Listing) encodeCache() []byte {
 	b := []byte(cacheHead)
 	for name, e := range l.entries {
+		if e.State != Ready {
+			continue
+		}
+		if e.packed == "" {
+			e.packed = string(packed.Append(nil, e.Record))
+		}
 		b = packed.AppendString(b, name)
 		b = binary.AppendUvarint(b, e.ino)
 		b = binary.AppendVarint(b, e.ctime.Sec)

@@ -10,7 +10,6 @@ import (
 	quickjson "github.com/go-json-experiment/json/v1"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/packed"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -33,7 +32,7 @@ type listedRecord struct {
 	size  int64
 	// settled is set if each later change of the file gives it another change time.
 	settled bool
-	// packed has the record in the form of package packed, if the listing has a cache.
+	// packed is the record in the form of package packed, if it comes from the cache.
 	packed string
 	// usage is the size that SetUsage has stored, and measured is set if there is one.
 	usage    int64
@@ -82,9 +81,6 @@ func (c *Catalog) readAll(before *Listing, cached bool) *Listing {
 		found[i], failures[i] = before.entry(fd, top, names[i], chosen)
 		if errors.Is(failures[i], errs.ErrNotFound) { // removed meanwhile
 			failures[i] = nil
-		}
-		if e := &found[i]; l.cache != nil && e.settled && e.packed == "" {
-			e.packed = string(packed.Append(nil, e.Record))
 		}
 	})
 	l.Records, l.entries = make([]*Record, 0, len(names)), make(map[string]listedRecord, len(names))
