@@ -75,7 +75,7 @@ func (e *Engine) List(ctx context.Context, all bool, workspaces ...string) ([]In
 	for _, r := range records {
 		_ = e.Compare.CompleteBases(ctx, r) // without a base the drift is unknown
 	}
-	l := listing{sizes: ctx, drift: ctx, walks: walksOf(records), now: catalog.Now(), records: listed, measure: all}
+	l := listing{sizes: ctx, drift: ctx, walks: walksOf(records), now: catalog.Now(), records: listed, measure: all, unchanged: map[frozenBase]bool{}}
 	if !all {
 		var cancel context.CancelFunc
 		l.drift, cancel = context.WithTimeout(ctx, max(DriftBudget-time.Since(began), DriftBudget/4))
@@ -119,6 +119,14 @@ type listing struct {
 	// records has the sizes of an earlier list, which are not used if measure is set. It may be nil.
 	records *catalog.Listing
 	measure bool
+	// unchanged has the frozen bases since which nothing has changed in the real tree.
+	unchanged map[frozenBase]bool
+}
+
+// A frozenBase is the base of a tree. Sandboxes that were forked from one another often have the same.
+type frozenBase struct {
+	driver, path string
+	id           snapshot.ID
 }
 
 // Show describes one sandbox in full. In addition to the description in [Engine.List] it has the sandbox's
@@ -270,10 +278,7 @@ func (e *Engine) countDrift(l *listing, r *catalog.Record) Drift {
 		return d // the sandbox is being made, or the time is over
 	}
 	if w == nil || t.Frozen {
-		report, err := e.Compare.DriftOfRecord(ctx, r)
-		if err == nil {
-			d.Known, d.Paths, d.Both = true, report.Files, report.Both
-		}
+		e.countFrozen(ctx, l, r, t, &d)
 		return d
 	}
 	if !w.walked {
@@ -296,6 +301,27 @@ func (e *Engine) countDrift(l *listing, r *catalog.Record) Drift {
 		d.Known, d.Paths = true, compare.CountFiles(compare.DriftPaths(t, changes, promoted))
 	}
 	return d
+}
+
+// countFrozen counts in d the drift of a sandbox with its own look at the real tree t, as one with a frozen base has.
+// Once nothing has changed since a base, l tells so for the other sandboxes with the same base.
+func (e *Engine) countFrozen(ctx context.Context, l *listing, r *catalog.Record, t catalog.Tree, d *Drift) {
+	base := frozenBase{t.Driver, t.Path, t.Base}
+	if t.Frozen && l.unchanged[base] {
+		d.Known = true
+		return
+	}
+	report, err := e.Compare.DriftOfRecord(ctx, r)
+	if err != nil {
+		return
+	}
+	d.Known, d.Paths, d.Both = true, report.Files, report.Both
+	if t.Frozen && l.unchanged != nil && len(report.Paths) == 0 {
+		// A report leaves out the files that the sandbox itself promoted; for another sandbox they have changed.
+		if promoted, err := e.Compare.Promoted(r.Name); err == nil && len(promoted) == 0 {
+			l.unchanged[base] = true
+		}
+	}
 }
 
 // first returns err or, if err is nil, next. A caller that handles several trees thus reports one error
