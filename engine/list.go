@@ -61,19 +61,21 @@ type Drift struct {
 
 // List describes all sandboxes, or those that have one of the workspaces, sorted by name. Sandboxes that
 // cannot be described are reported in the error, beside the list. Measuring sizes takes at most [SizeBudget]
-// for all sandboxes together, detecting drift [DriftBudget]; all lifts both bounds. Other cost: reading each
-// sandbox's entry of the catalogue once. Sandboxes of one workspace with a live base share one walk of the
-// workspace.
+// for all sandboxes together, detecting drift [DriftBudget]; all lifts both bounds. Of many sandboxes, the sizes of
+// those in which nothing has run since are those of an earlier list, unless all is set. Other cost: a look at each
+// sandbox's entry of the catalogue. Sandboxes of one workspace with a live base share one walk of the workspace.
 func (e *Engine) List(ctx context.Context, all bool, workspaces ...string) ([]Info, error) {
 	began := time.Now()
-	records, failures := e.cat.List()
-	records = slices.DeleteFunc(records, func(r *catalog.Record) bool {
+	listed := e.cat.ReadCached()
+	defer e.cat.SaveCache(listed)
+	failures := listed.Failures
+	records := slices.DeleteFunc(slices.Clone(listed.Records), func(r *catalog.Record) bool {
 		return e.removing[r.ID] || workspaces != nil && !slices.Contains(workspaces, r.Workspace)
 	})
 	for _, r := range records {
 		_ = e.Compare.CompleteBases(ctx, r) // without a base the drift is unknown
 	}
-	l := listing{sizes: ctx, drift: ctx, walks: walksOf(records), now: catalog.Now()}
+	l := listing{sizes: ctx, drift: ctx, walks: walksOf(records), now: catalog.Now(), records: listed, measure: all, unchanged: map[frozenBase]bool{}}
 	if !all {
 		var cancel context.CancelFunc
 		l.drift, cancel = context.WithTimeout(ctx, max(DriftBudget-time.Since(began), DriftBudget/4))
@@ -114,6 +116,17 @@ type listing struct {
 	sizes, drift context.Context
 	walks        driftWalks
 	now          catalog.Instant
+	// records has the sizes of an earlier list, which are not used if measure is set. It may be nil.
+	records *catalog.Listing
+	measure bool
+	// unchanged has the frozen bases since which nothing has changed in the real tree.
+	unchanged map[frozenBase]bool
+}
+
+// A frozenBase is the base of a tree. Sandboxes that were forked from one another often have the same.
+type frozenBase struct {
+	driver, path string
+	id           snapshot.ID
 }
 
 // Show describes one sandbox in full. In addition to the description in [Engine.List] it has the sandbox's
@@ -128,7 +141,7 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	}
 	soon, cancel := context.WithTimeout(ctx, DriftBudget)
 	defer cancel()
-	l := listing{sizes: ctx, drift: soon, now: catalog.Now()}
+	l := listing{sizes: ctx, drift: soon, now: catalog.Now(), measure: true}
 	info, err := e.describe(&l, rec)
 	info.Drift = e.countDrift(&l, rec)
 	if err == nil {
@@ -160,13 +173,30 @@ func (e *Engine) describe(li *listing, r *catalog.Record) (Info, error) {
 	if t, ok := compare.WorkspaceTree(r); ok && !t.Frozen {
 		info.Base = "live"
 	}
-	if li.sizes.Err() == nil {
-		size, serr := e.usage(li.sizes, r)
-		if !errors.Is(serr, context.DeadlineExceeded) {
-			info.Size, info.Measured, err = size, true, first(err, serr)
+	var serr error
+	info.Size, info.Measured, serr = e.sizeOf(li, r)
+	return info, first(err, serr)
+}
+
+// sizeOf returns the size of a sandbox as in [Info], and false if it was not measured. The size of an earlier list
+// still holds if nothing has run in the sandbox since: whatever changes its files changes its record, too.
+func (e *Engine) sizeOf(li *listing, r *catalog.Record) (size snapshot.Bytes, measured bool, err error) {
+	idle := li.records != nil && r.State == catalog.Ready && r.Supervisor == nil && !r.Ephemeral
+	if idle && !li.measure {
+		if n, ok := li.records.Usage(r); ok {
+			return snapshot.Bytes(n), true, nil
 		}
 	}
-	return info, err
+	if li.sizes.Err() != nil {
+		return -1, false, nil //nolint:nilerr // the time for sizes is over
+	}
+	switch size, err = e.usage(li.sizes, r); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return -1, false, nil
+	case err == nil && idle:
+		li.records.SetUsage(r, int64(size))
+	}
+	return size, true, err
 }
 
 // isRunning reports whether a sandbox now has a supervisor, the process that owns its running container.
@@ -248,10 +278,7 @@ func (e *Engine) countDrift(l *listing, r *catalog.Record) Drift {
 		return d // the sandbox is being made, or the time is over
 	}
 	if w == nil || t.Frozen {
-		report, err := e.Compare.DriftOfRecord(ctx, r)
-		if err == nil {
-			d.Known, d.Paths, d.Both = true, report.Files, report.Both
-		}
+		e.countFrozen(ctx, l, r, t, &d)
 		return d
 	}
 	if !w.walked {
@@ -276,6 +303,27 @@ func (e *Engine) countDrift(l *listing, r *catalog.Record) Drift {
 	return d
 }
 
+// countFrozen counts in d the drift of a sandbox with its own look at the real tree t, as one with a frozen base has.
+// Once nothing has changed since a base, l tells so for the other sandboxes with the same base.
+func (e *Engine) countFrozen(ctx context.Context, l *listing, r *catalog.Record, t catalog.Tree, d *Drift) {
+	base := frozenBase{t.Driver, t.Path, t.Base}
+	if t.Frozen && l.unchanged[base] {
+		d.Known = true
+		return
+	}
+	report, err := e.Compare.DriftOfRecord(ctx, r)
+	if err != nil {
+		return
+	}
+	d.Known, d.Paths, d.Both = true, report.Files, report.Both
+	if t.Frozen && l.unchanged != nil && len(report.Paths) == 0 {
+		// A report leaves out the files that the sandbox itself promoted; for another sandbox they have changed.
+		if promoted, err := e.Compare.Promoted(r.Name); err == nil && len(promoted) == 0 {
+			l.unchanged[base] = true
+		}
+	}
+}
+
 // first returns err or, if err is nil, next. A caller that handles several trees thus reports one error
 // instead of the same one for every tree.
 func first(err, next error) error {
@@ -287,14 +335,15 @@ func first(err, next error) error {
 
 // Names lists the names of all sandboxes, or of those that have one of the workspaces, sorted.
 func (e *Engine) Names(workspaces ...string) ([]string, error) {
-	records, failures := e.cat.List()
-	names := make([]string, 0, len(records))
-	for _, r := range records {
+	listed := e.cat.ReadCached()
+	e.cat.SaveCache(listed)
+	names := make([]string, 0, len(listed.Records))
+	for _, r := range listed.Records {
 		if !e.removing[r.ID] && (workspaces == nil || slices.Contains(workspaces, r.Workspace)) {
 			names = append(names, r.Name)
 		}
 	}
-	return names, errors.Join(failures...)
+	return names, errors.Join(listed.Failures...)
 }
 
 // MadeUnder returns which settings of a profile the sandbox was made with, or nil if it was made without a

@@ -2,10 +2,12 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
@@ -112,5 +114,70 @@ func TestAListIsWholeWhileSandboxesChange(t *testing.T) {
 		if err := b.Remove(t.Context(), "one"); (err != nil) != (what == "removed") {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// TestALongListMeasuresIdleSandboxesOnce: the sizes of sandboxes in which nothing has run since are those of an
+// earlier list. A command in one has that one measured again, and a list of all sizes measures all.
+func TestALongListMeasuresIdleSandboxesOnce(t *testing.T) {
+	b := newBench(t)
+	b.stand()
+	b.new("one")
+	const more = 70
+	rec, err := b.Catalog().Get("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range more { // records of the same forks
+		other := *rec
+		other.ID, other.Name = catalog.NewID(), fmt.Sprintf("other%d", i)
+		if err := b.Catalog().Create(&other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tried := 0
+	e := b.metering(func(context.Context) error {
+		tried++
+		return nil
+	})
+	list := func(all bool) (infos []engine.Info) {
+		t.Helper()
+		tried = 0
+		infos, err := e.List(t.Context(), all)
+		if err != nil || len(infos) != more+1 || infos[0].Name != "one" {
+			t.Fatalf("%d of %d listed, %v", len(infos), more+1, err)
+		}
+		return infos
+	}
+	known := func() engine.Info { // when the size of each is saved
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; {
+			list(true)
+			if tried < more {
+				t.Fatalf("a list of all sizes has measured %d", tried)
+			}
+			if infos := list(false); tried == 0 && infos[0].Measured { // else the time for sizes was over
+				return infos[0]
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d forks are still measured for each list", tried)
+			}
+		}
+	}
+	in := func(script string) {
+		t.Helper()
+		b.in("one", script)
+		if err := b.Supervise.Stop(t.Context(), "one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	empty := known().Size
+	in("head -c 2000000 /dev/urandom > large")
+	if full := known().Size; full < empty+2000000 {
+		t.Errorf("the size is %v with a file of 2 MB, and was %v", full, empty)
+	}
+	in("rm large")
+	if now := list(false)[0]; now.Measured && (now.Size >= empty+2000000 || tried == 0) {
+		t.Errorf("the size is %v without the file, and was %v; %d forks were measured", now.Size, empty, tried)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -32,6 +33,7 @@ A size that would take too long to measure is "-", and such drift is "not checke
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.onlyReads = true
+			debug.SetGCPercent(400) // the process ends before it would gain by freeing memory
 			e, err := a.engine(cmd.Context())
 			if err != nil {
 				return err
@@ -41,7 +43,7 @@ A size that would take too long to measure is "-", and such drift is "not checke
 			}
 			here, _ := workspacesHere() // in a deleted directory none comes first
 			infos, err := e.List(cmd.Context(), measure)
-			infos = append([]engine.Info{}, arranged(infos, here)...)
+			infos = arranged(infos, here)
 			text := func(w io.Writer) error { return printSandboxes(a.ui, w, infos, true) }
 			return errors.Join(a.ui.page(infos, text), err)
 		},
@@ -65,11 +67,19 @@ func printNames(u *ui, e *engine.Engine) error {
 // arranged sorts sandboxes for a list: by workspace, first those whose workspace is one of here, and the
 // newest of each workspace first.
 func arranged(infos []engine.Info, here []string) []engine.Info {
-	slices.SortStableFunc(infos, func(a, b engine.Info) int {
-		first := func(i engine.Info) int { return cmp.Or(slices.Index(here, i.Workspace)+1, len(here)+1) }
+	order := make([]*engine.Info, len(infos)) // an Info is large, and a sort moves each many times
+	for i := range infos {
+		order[i] = &infos[i]
+	}
+	slices.SortStableFunc(order, func(a, b *engine.Info) int {
+		first := func(i *engine.Info) int { return cmp.Or(slices.Index(here, i.Workspace)+1, len(here)+1) }
 		return cmp.Or(cmp.Compare(first(a), first(b)), strings.Compare(a.Workspace, b.Workspace), b.Created.Compare(a.Created))
 	})
-	return infos
+	sorted := make([]engine.Info, len(infos))
+	for i, info := range order {
+		sorted[i] = *info
+	}
+	return sorted
 }
 
 // printSandboxes prints a row for each sandbox. several is set if the list may have several workspaces; then

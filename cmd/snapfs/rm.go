@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine"
@@ -130,6 +131,7 @@ done.`,
 			if err := e.AwaitSweeper(ctx); err != nil {
 				return err
 			}
+			debug.SetGCPercent(400) // as for ls
 			c, err := e.Collect(ctx)
 			if err != nil {
 				return err

@@ -129,7 +129,7 @@ func (l *Lease) update(ctx context.Context, e *engine.Engine, change func(*Lease
 // Leases returns the leases, each of which ties a sandbox to the session of an agent, of all sandboxes in
 // which agents work or worked, the newest first. It skips those that cannot be read.
 func Leases(e *engine.Engine) (all []*Lease) {
-	records, _ := e.Catalog().List() // what cannot be read has no readable lease either
+	records := e.Catalog().ReadCached().Records // what cannot be read has no readable lease either
 	slices.SortFunc(records, func(a, b *catalog.Record) int { return b.Created.Compare(a.Created) })
 	for _, r := range records {
 		if l, err := readLease(e.StateDir(), r.Name); err == nil {
