@@ -200,7 +200,8 @@ var HiddenRows = []HiddenRow{
 	{Program: "pip, uv, Cargo, NuGet, Gradle", What: "settings", WithCredential: true, Places: []string{
 		"~/.config/pip/pip.conf", "~/.pip/pip.conf", "~/.config/uv/uv.toml", "~/.cargo/config.toml", "~/.config/NuGet/NuGet.Config", "~/.gradle/init.gradle",
 	}},
-	{Program: "curl, wget, aider, home directory", What: "settings", WithCredential: true, Places: []string{"~/.curlrc", "~/.wgetrc", "~/.aider.conf.yml", "~/.env", "~/.envrc"}},
+	{Program: "aider", What: "settings", WithCredential: true, Places: []string{"~/.aider.conf.yml"}},
+	{Program: "curl, wget, home directory", What: "settings, in which anything may be a credential", Places: []string{"~/.curlrc", "~/.wgetrc", "~/.env", "~/.envrc"}},
 	{Program: "the machine", What: "settings", WithCredential: true, Places: []string{"/etc/fstab", "/etc/environment", "/etc/docker/daemon.json", "/etc/grafana/grafana.ini"}},
 
 	// The machine.

@@ -47,6 +47,10 @@ func TestSettingsAreHiddenOnlyWithACredential(t *testing.T) {
 	for text, want := range map[string]bool{
 		"[user]\n\tname = A\n\temail = a@example.org\n\tsigningkey = 0xA\n[url \"ssh://git@example.org/\"]\n\tinsteadOf = x\n": false,
 		"[http]\n\textraHeader = Authorization: Basic x\n":                                                                     true,
+		"[sendemail]\n\tsmtpPass = x\n":                                                                                        true,
+		"[imap]\n\tpass=x\n":                                                                                                   true,
+		"[http]\n\tcookieFile = ~/.c\n":                                                                                        true,
+		"[alias]\n\tbypass-hooks = log -p\n":                                                                                   false,
 		"[url \"https://a:b@example.org/\"]\n\tinsteadOf = x\n":                                                                true,
 	} {
 		home := realDir(t)
@@ -56,6 +60,21 @@ func TestSettingsAreHiddenOnlyWithACredential(t *testing.T) {
 		}
 		if got := slices.Contains(findSecrets(home, asItIs).people, path); got != want {
 			t.Errorf("%q is hidden: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// Any line of these may hold a credential, under a name of its own.
+func TestSettingsOfAnyFormAreAlwaysHidden(t *testing.T) {
+	t.Parallel()
+	home := realDir(t)
+	for _, name := range []string{".curlrc", ".wgetrc", ".env", ".envrc"} {
+		path := filepath.Join(home, name)
+		if err := os.WriteFile(path, []byte("x = 1\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(findSecrets(home, asItIs).people, path) {
+			t.Errorf("%s is not hidden", name)
 		}
 	}
 }

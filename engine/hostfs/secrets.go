@@ -90,7 +90,7 @@ func plain(path string) bool {
 	}
 	marks := []string{"_auth", "password", "passwd", "token", "secret", "username", "key", "cert"}
 	if strings.HasSuffix(path, "/.gitconfig") || strings.HasSuffix(path, "/git/config") { // has names of keys and users that are no secrets
-		marks = []string{"password", "passwd", "token", "secret", "extraheader", "authorization"}
+		marks = []string{"password", "passwd", "token", "secret", "extraheader", "authorization", "cookie", "pass ", "pass=", "pass\t"}
 	}
 	for line := range strings.Lines(strings.ToLower(string(data[:n]))) {
 		if credential(strings.TrimLeft(line, "#; \t"), marks) { // a comment may hold what was once in force

@@ -127,7 +127,7 @@ func secretVariable(name, value string) bool {
 		}
 	}
 	return strings.HasPrefix(name, "AWS_") && name != "AWS_REGION" && name != "AWS_DEFAULT_REGION" ||
-		strings.HasPrefix(name, "OP_SESSION_") || credentialIn(value)
+		strings.HasPrefix(name, "OP_SESSION_") || strings.HasSuffix(name, "PROXY") && strings.Contains(value, "@") || credentialIn(value)
 }
 
 // credentialIn reports whether the value of a variable holds a credential: a URL like scheme://user@host,

@@ -15,7 +15,7 @@ func TestOnlyKnownVariablesPass(t *testing.T) {
 		"SMTPPASS=x", "MNEMONIC=x", "TF_VAR_db_pw=x", "MAVEN_OPTS=-Dx", "SNAPFS_HOME=/x", "DISPLAY=:0",
 		// Harmless names with a credential.
 		"PIP_INDEX_URL=https://token@example.org/", "UV_INDEX_URL=https://a:b@example.org/", "CARGO_REGISTRIES_X_TOKEN=x", "JAVA_TOOL_OPTIONS=-Dpassword=x",
-		"NPM_CONFIG__AUTH=x", "NODE_AUTH_TOKEN=x",
+		"CARGO_HTTP_PROXY=a:b@example.org:80", "PIP_PROXY=a@example.org", "NPM_CONFIG__AUTH=x", "NODE_AUTH_TOKEN=x",
 	}
 	got := strings.Join(Environ(env, []string{"KEPT", "FIRST=new", "LAST=a=b"}), " ")
 	want := "PATH=/bin AWS_REGION=eu HOME=/root TOKENIZERS_PARALLELISM=1 GOPROXY=off OLDPWD=/x LC_ALL=C npm_config_registry=https://npm.example.org/ KEPT=1 FIRST=new LAST=a=b"

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -98,6 +99,31 @@ func TestAWebhookNeedsItsSignatureAndNoToken(t *testing.T) {
 	call(200, &j, map[string]any{"action": "approve", "job": 1, "plan": shown.Plan}, made.Secret)
 	if text, err := os.ReadFile(d.work + "/hooked"); err != nil || string(text) != "x\n" || j.State != "done" {
 		t.Errorf("approved: %q %v %+v", text, err, j)
+	}
+}
+
+// Strangers that begin requests of webhooks and never end them hinder no client with a token. Cost: 0.2 s.
+func TestUnfinishedWebhooksTakeNoSlotOfOthers(t *testing.T) {
+	d := newDesk(t)
+	d.listen(Where{Listen: "127.0.0.1:0"})
+	text, err := token.Open(d.state).New(token.Token{Name: "reader", Scopes: []token.Scope{token.Read}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.token = text
+	address := strings.TrimPrefix(d.base, "http://")
+	for range maxCalls + 5 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := fmt.Fprintf(conn, "POST /v1/hooks/1 HTTP/1.1\r\nHost: %s\r\nContent-Length: 500\r\n\r\nx", address); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		d.want(http.StatusOK, nil, "GET", "/v1/sandboxes", nil)
 	}
 }
 

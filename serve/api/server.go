@@ -90,6 +90,7 @@ type API struct {
 	tokens  *token.Store
 	streams slots // what may last for long
 	others  slots // requests of the other handlers
+	signed  slots // requests with a body and no token, which anybody can send
 	calls   slots // everything else
 	replays replays
 	running running
@@ -104,8 +105,10 @@ type API struct {
 const (
 	maxStreams = 1024
 	maxCalls   = 128
+	maxSigned  = 16
 	maxBody    = 1 << 20
 	bodyTime   = 30 * time.Second
+	signedTime = 2 * time.Second // for a body without a token
 
 	recheckTime = 10 * time.Second
 )
@@ -117,7 +120,7 @@ const scopeKey = "x-snapfs-scope"
 // New returns the HTTP API for the sandboxes of the state directory of o, with all routes.
 func New(o Options) *API {
 	setProblems()
-	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), calls: make(slots, maxCalls), recheck: recheckTime}
+	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), signed: make(slots, maxSigned), calls: make(slots, maxCalls), recheck: recheckTime}
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
@@ -191,6 +194,9 @@ func add[I, O any](a *API, r route, do func(context.Context, *I) (*O, error)) {
 			Name: replayHeader, In: "header", Description: "a text of the caller's own: a repeated request with it is not carried out again, but gets the first response, for 10 minutes and while the server runs",
 			Schema: &huma.Schema{Type: "string", MaxLength: new(maxReplayKey)},
 		})
+	}
+	if r.scope == "" {
+		op.BodyReadTimeout = signedTime
 	}
 	if r.edit != nil {
 		r.edit(&op)
@@ -267,8 +273,11 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	s := a.calls
-	if r.stream {
+	switch {
+	case r.stream:
 		s = a.streams
+	case r.scope == "" && r.method == http.MethodPost: // or strangers could take every slot
+		s = a.signed
 	}
 	if !s.take() {
 		writeProblem(ctx, refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server has too many requests at once"))

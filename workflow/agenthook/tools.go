@@ -154,10 +154,10 @@ var fileTools = []string{
 	"read", "edit", "multiedit", "write", "glob", "grep", "list", "patch", "lsp",
 }
 
-// intoView replaces the paths in input, the call of an agent's file tool, by those of the view, the host
-// directory that shows the sandbox. It allows the call if it has a path there, since it then cannot reach the
-// real files. A call that also has a path outside is left to the agent, or blocked if it would still have a
-// path of the real workspace.
+// intoView replaces the paths in input, a call of an agent's tool, by those of the view, the host directory that
+// shows the sandbox. It allows the call of a file tool that has a path there, since it then cannot reach the real
+// files. Another tool may do more on the host than to use its path, so the agent must ask the person. A call that
+// also has a path outside is left to the agent, or blocked if it would still have a path of the real workspace.
 func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, error) {
 	o := output{Reason: "it works on the snapfs sandbox " + l.Sandbox}
 	outside := ""
@@ -179,6 +179,9 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 			continue
 		}
 		o.Decision = "allow"
+		if !l.staysInView(ev.Tool, input) {
+			o.Decision = "ask"
+		}
 		if to == path {
 			continue
 		}
@@ -191,10 +194,33 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 	if outside != "" && o.Input != nil {
 		return nil, errors.Join(errBlock, fmt.Errorf("%s has a path in the workspace and, outside of it, %s", ev.Tool, pathlist.Printable(outside)))
 	}
-	if outside != "" || o.Decision == "" {
+	if outside != "" || o.Decision == "" || o.Decision == "ask" && o.Input == nil {
 		return nil, nil
 	}
 	return o.encode(ev)
+}
+
+// staysInView reports whether a call of the coding agent's tool, whose paths are in the view, uses nothing outside of
+// it: the tool is one of the agent's own for files, and a pattern of file names neither begins at the root nor goes up.
+func (l *Lease) staysInView(tool string, input map[string]json.RawMessage) bool {
+	if !slices.Contains(fileTools, tool) {
+		return false
+	}
+	var pattern string
+	if !strings.EqualFold(tool, "glob") || input["pattern"] == nil {
+		return true
+	}
+	if json.Unmarshal(input["pattern"], &pattern) != nil || strings.Contains(pattern, "..") {
+		return false
+	}
+	start := true // of the pattern, or of an alternative in it
+	for _, c := range pattern {
+		if start && (c == '/' || c == '~' || c == '\\') {
+			return false
+		}
+		start = strings.ContainsRune("{,(|", c)
+	}
+	return true
 }
 
 // inView returns the path, in the host directory that shows the agent its sandbox (l.View), that stands for
