@@ -157,12 +157,12 @@ read-only = ["/srv/fixed"]
 	p := catalog.Policy{Network: "host", Expose: []string{"/srv/secret/key", "/srv/shown/key", "/srv/other", "/srv"}, Env: []string{"TOKEN=1"}, Tools: &catalog.Tools{Allow: []string{"git", "/usr/bin/make", "/opt/x"}}, Data: &catalog.Data{Writable: []string{"/srv/a", "/etc"}}}
 	p.Limits.Memory = 4 << 30
 	want := catalog.Policy{Network: "allow:*.example.com:443", Expose: []string{"/srv/shown/key"}, Env: []string{}, Hide: []string{"/srv/secret"}}
-	want.Tools = &catalog.Tools{Allow: []string{"git", "/usr/bin/make"}, Deny: []string{"curl"}}
+	want.Tools = &catalog.Tools{Allow: []string{"/usr/bin/git", "/usr/bin/make"}, Deny: []string{"curl"}}
 	want.Data = &catalog.Data{Writable: []string{"/srv/a"}, ReadOnly: []string{"/srv/fixed"}}
 	want.Limits.Memory = 1 << 30
 	want.Site = &catalog.SiteUse{Path: filepath.Join(dir, "policy.toml"), Bounded: []string{
 		"memory 1G", "net allow:*.example.com:443 instead of host", "expose /srv/secret/key refused", "expose /srv/other refused", "expose /srv refused",
-		"env TOKEN refused", "hide /srv/secret", "tools allow /opt/x refused", "tools deny curl",
+		"env TOKEN refused", "hide /srv/secret", "tools allow git only as /usr/bin/git", "tools allow /opt/x refused", "tools deny curl",
 		"data writable /etc refused", "data read-only /srv/fixed",
 	}}
 	for range 2 { // it may be bound again at each start

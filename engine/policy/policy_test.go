@@ -279,6 +279,8 @@ func TestTheSiteBoundsPackagesAndDigests(t *testing.T) {
 		{"dpkg:git", "dpkg:git", true},
 		{"/usr/bin/*", "dpkg:git", false},
 		{"dpkg:no-such-pkg0", "/usr/bin/git", false},
+		{"git", "git", true},
+		{"/opt/bin/*", "git", false},
 	} {
 		site := policy.Site{Sandbox: policy.Sandbox{Tools: catalog.Tools{Allow: []string{c.site}}}}
 		p := catalog.Policy{Tools: &catalog.Tools{Allow: []string{c.mine}}}

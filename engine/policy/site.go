@@ -197,13 +197,18 @@ func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 		tools.Allow = site.Allow
 		note("tools allow %s", strings.Join(site.Allow, " "))
 	default:
-		tools.Allow = slices.DeleteFunc(slices.Clone(tools.Allow), func(mine string) bool {
-			if slices.ContainsFunc(site.Allow, func(rule string) bool { return allowsAll(rule, mine) }) {
-				return false
+		allowed := []string{}
+		for _, mine := range tools.Allow {
+			left := s.allowedOf(mine)
+			switch {
+			case len(left) == 0:
+				note("tools allow %s refused", mine)
+			case len(left) > 1 || left[0] != mine:
+				note("tools allow %s only as %s", mine, strings.Join(left, " "))
 			}
-			note("tools allow %s refused", mine)
-			return true
-		})
+			allowed = append(allowed, left...)
+		}
+		tools.Allow = allowed
 	}
 	for _, l := range []struct {
 		what string
@@ -218,6 +223,28 @@ func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 		}
 	}
 	p.Tools = &tools
+}
+
+// allowedOf returns rules for those programs of the rule mine, which allows programs, that the administrator's policy
+// allows: mine itself, or nothing. For the name of a program without a path, which stands for a program in each usual
+// directory, it returns the paths in those directories that the policy allows.
+func (s *Site) allowedOf(mine string) (rules []string) {
+	allows := func(mine string) bool {
+		return slices.ContainsFunc(s.Sandbox.Tools.Allow, func(rule string) bool { return allowsAll(rule, mine) })
+	}
+	_, isPackage := catalog.PackageOf(mine)
+	if isPackage || strings.Contains(mine, "/") || slices.Contains(s.Sandbox.Tools.Allow, mine) {
+		if allows(mine) {
+			return []string{mine}
+		}
+		return nil
+	}
+	for _, dir := range catalog.ProgramDirs {
+		if program := dir + "/" + mine; allows(program) {
+			rules = append(rules, program)
+		}
+	}
+	return rules
 }
 
 // allowsAll reports whether rule, which allows programs, allows all programs that the rule mine allows.
