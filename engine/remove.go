@@ -41,7 +41,11 @@ func (e *Engine) removeUnread(ctx context.Context, name string) error {
 	if _, err := e.Supervise.RequestEnd(ctx, &catalog.Record{Name: name}, supervise.Request{Stop: true}); err != nil {
 		return err
 	}
-	if err := e.cat.Drop(ctx, name); err != nil {
+	err := e.cat.Drop(ctx, name)
+	if _, unread := e.cat.Get(name); errors.Is(err, errs.ErrBusy) && unread == nil { // its supervisor has written the entry anew as it ended
+		return e.Remove(ctx, name)
+	}
+	if err != nil {
 		return err
 	}
 	return e.Sandboxes.SweepLater(ctx)
