@@ -6,13 +6,10 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,7 +22,6 @@ import (
 // A cloud is a stand-in for AWS by TLS on this host. It verifies the signature of each request by the published rules,
 // with code of its own, and answers as S3 and DynamoDB do.
 type cloud struct {
-	*httptest.Server
 	id, key, token, port string
 
 	mu     sync.Mutex
@@ -38,14 +34,7 @@ func newCloud(t *testing.T) *cloud {
 	random := make([]byte, 40)
 	_, _ = rand.Read(random) // it never fails
 	c := &cloud{id: "ASIAREALREALREALREAL", key: hex.EncodeToString(random)[:36] + "/+z=", token: hex.EncodeToString(random[20:])}
-	c.Server = httptest.NewUnstartedServer(c)
-	bundle := filepath.Join(treetest.Dir(t), "server.pem")
-	c.TLS = &tls.Config{Certificates: []tls.Certificate{certificateOf(t, "host.snapfs", bundle)}}
-	c.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	c.StartTLS()
-	t.Cleanup(c.Close)
-	_, c.port, _ = strings.Cut(c.Listener.Addr().String(), ":")
-	t.Setenv("SSL_CERT_FILE", bundle) // trusted on this host
+	_, c.port = serveTLS(t, c, false)
 	return c
 }
 

@@ -4,14 +4,11 @@ package agents
 
 import (
 	"crypto/rand"
-	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,7 +22,6 @@ import (
 // A provider is a stand-in for a provider of models, by TLS on this host, that wants a key and counts the tokens
 // that it reports.
 type provider struct {
-	*httptest.Server
 	key, port string
 
 	mu      sync.Mutex
@@ -39,14 +35,7 @@ func newProvider(t *testing.T) *provider {
 	random := make([]byte, 24)
 	_, _ = rand.Read(random) // it never fails
 	p := &provider{key: "sk-ant-api03-" + hex.EncodeToString(random)}
-	p.Server = httptest.NewUnstartedServer(p)
-	bundle := filepath.Join(treetest.Dir(t), "server.pem")
-	p.TLS = &tls.Config{Certificates: []tls.Certificate{certificateOf(t, "host.snapfs", bundle)}}
-	p.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	p.StartTLS()
-	t.Cleanup(p.Close)
-	_, p.port, _ = strings.Cut(p.Listener.Addr().String(), ":")
-	t.Setenv("SSL_CERT_FILE", bundle) // trusted on this host
+	_, p.port = serveTLS(t, p, false)
 	t.Setenv("SNAPFS_TEST_PROVIDER_KEY", p.key)
 	return p
 }

@@ -3,13 +3,10 @@
 package agents
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,19 +29,11 @@ type counter struct {
 	failed        int64
 }
 
-// newCounter starts a counter. The programs of this host trust its certificate.
+// newCounter starts a counter.
 func newCounter(t *testing.T) *counter {
 	t.Helper()
 	c := &counter{calls: map[string]int64{}}
-	server := httptest.NewUnstartedServer(c)
-	bundle := filepath.Join(treetest.Dir(t), "server.pem")
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificateOf(t, "host.snapfs", bundle)}}
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	_, c.port, _ = strings.Cut(server.Listener.Addr().String(), ":")
-	t.Setenv("SSL_CERT_FILE", bundle)
+	_, c.port = serveTLS(t, c, true)
 	return c
 }
 

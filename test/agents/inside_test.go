@@ -4,20 +4,12 @@ package agents
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
-	"math/big"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,15 +42,8 @@ func newInside(t *testing.T, tasks map[string][]turn) *inside {
 	_, _ = rand.Read(random) // it never fails
 	in.key = "sk-ant-api03-" + hex.EncodeToString(random)
 	in.s = &script{tasks: tasks, last: map[string]string{}, results: map[string][]string{}}
-	in.s.Server = httptest.NewUnstartedServer(in)
-	dir := treetest.Dir(t)
-	in.s.TLS = &tls.Config{Certificates: []tls.Certificate{certificateOf(t, "host.snapfs", filepath.Join(dir, "server.pem"))}}
-	in.s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	in.s.StartTLS()
-	t.Cleanup(in.s.Close)
-	_, port, _ := strings.Cut(in.s.Listener.Addr().String(), ":")
-	in.base = "https://host.snapfs:" + port
-	t.Setenv("SSL_CERT_FILE", filepath.Join(dir, "server.pem")) // trusted on this host
+	server, port := serveTLS(t, in, false)
+	in.s.Server, in.base = server, "https://host.snapfs:"+port
 	t.Setenv("HOME", in.home)
 	for _, name := range []string{"CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CODEX_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"} {
 		t.Setenv(name, "")
@@ -76,27 +61,6 @@ func (in *inside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	in.mu.Unlock()
 	in.s.serve(w, r)
-}
-
-// certificateOf makes a certificate for a host, and writes it to path.
-func certificateOf(t *testing.T, host, path string) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err == nil {
-		err = os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // put writes a file of the home directory.
