@@ -3,7 +3,6 @@ package catalog
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// The file DIR/listing has copies of the records, for lists of many sandboxes. It is a cache: a program without it,
-// or with a damaged or foreign one, reads the records and lists the same. It has, after cacheHead, for each record:
+// The file DIR/listing is a cache of all records, for lists of many sandboxes. Without it, or if it is damaged or of
+// another version, a program reads the records and lists the same. It has, after cacheHead, for each record:
 //
 //	the sandbox's name
 //	inode, change time (seconds, nanoseconds) and size of the file record.json
@@ -28,22 +27,22 @@ const (
 	cacheHead = "snapfs listing 1\n"
 )
 
-// staleCache is the age from which on an unfinished new cache file is that of a killed process.
+// staleCache is the age at which an unfinished cache file is removed: the process that wrote it was killed.
 const staleCache = time.Minute
 
 // A cacheState counts the differences between a [Listing] and the file of the cache.
 type cacheState struct {
-	// changes counts the records, and the sizes of sandboxes, that the file has not, and those that it has in vain.
+	// changes counts the records and sizes of sandboxes that the file lacks, and the records in it that are out of date.
 	changes int
 }
 
 // ReadCached does what [Catalog.ReadAll] does, with the records that have not changed since [Listing.SaveCache]
-// last saved them. Lists for people use it. A command that removes what no record names must not, because the
-// listing then depends on one more file. Cost: about 3 µs for each saved record.
+// last saved them. Lists for people use it. A command that removes what no record names uses ReadAll instead: a
+// wrong cache would make it remove too much. Cost: about 3 µs for each saved record.
 func (c *Catalog) ReadCached() *Listing { return c.readAll(nil, true) }
 
-// compare counts the differences between the listing old, as the file of the cache has it, and the new listing l. It
-// does nothing if s is nil.
+// compare counts in s how many records of the new listing l differ from those of old, the listing in the cache file.
+// It does nothing if s is nil, as for a listing without a cache.
 func (s *cacheState) compare(old, l *Listing) {
 	if s == nil {
 		return
@@ -57,7 +56,7 @@ func (s *cacheState) compare(old, l *Listing) {
 	s.changes = len(l.entries) - same + len(old.entries) - same
 }
 
-// unpack decodes the record of the sandbox called name, which was saved in the cache, if that has not been done. It
+// unpack decodes the record e of the sandbox called name, if e comes from the cache and is not decoded yet. It
 // reports whether the record can be used.
 func (e *listedRecord) unpack(name string) bool {
 	if e.Record != nil {
@@ -113,6 +112,7 @@ func (c *Catalog) SaveCache(l *Listing) {
 	}
 }
 
+// encodeCache returns the content of the cache file for the listing l.
 func (l *Listing) encodeCache() []byte {
 	b := []byte(cacheHead)
 	for name, e := range l.entries {
@@ -142,7 +142,7 @@ func (l *Listing) encodeCache() []byte {
 func (c *Catalog) readCache() *Listing {
 	l := &Listing{}
 	path := filepath.Join(c.dir, cacheFile)
-	if st, err := os.Lstat(path); err != nil || st.Mode().Type() != fs.FileMode(0) {
+	if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
 		return l
 	}
 	data, err := vfs.ReadFile(path)
@@ -175,7 +175,8 @@ func cacheSum(data []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(recordLayout()), table), table, data)
 }
 
-// recordLayout is the layout of a [Record] for package packed. A test shows that there is one.
+// recordLayout returns the layout of a [Record], a text that differs if the fields do. Its error is left out: a test
+// shows that package packed can encode every field.
 var recordLayout = sync.OnceValue(func() string {
 	text, _ := packed.Layout[Record]()
 	return text

@@ -61,15 +61,19 @@ func writeCopy(dir string, data []byte) {
 	}
 }
 
-// readCopy returns the copy of the record in the directory dir of a sandbox. It returns false if there is none, if it is
-// damaged, or if it has no checksum.
+// readCopy returns the copy of the record in the directory dir of a sandbox, with Next increased by lostNumbers. It returns
+// false if there is none, if it is damaged, or if it has no checksum.
 func readCopy(dir string) (*Record, bool) {
 	data, _, err := vfs.ReadSmallAt(unix.AT_FDCWD, filepath.Join(dir, recordCopy), unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil || !bytes.HasPrefix(data, []byte(sumStart)) {
 		return nil, false
 	}
 	r, err := decodeText(data)
-	return r, err == nil && r.Format <= Format
+	if err != nil || r.Format > Format {
+		return nil, false
+	}
+	r.Next += lostNumbers
+	return r, true
 }
 
 // lostNumbers is how many numbers of snapshots and forks a restored record counts as used beyond its own. The lost
@@ -104,7 +108,7 @@ func (c *Catalog) Restore(ctx context.Context, name string) (damage, err error) 
 	if !ok {
 		return nil, damage
 	}
-	r.Name, r.Next = name, r.Next+lostNumbers
+	r.Name = name
 	file := filepath.Join(path, record)
 	_ = os.Remove(filepath.Join(path, "record.damaged")) // of an earlier repair
 	if err := os.Link(file, filepath.Join(path, "record.damaged")); err != nil {

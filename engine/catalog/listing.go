@@ -51,7 +51,7 @@ func (c *Catalog) List() ([]*Record, []error) {
 // does not, on all processors.
 func (c *Catalog) ReadAll(before *Listing) *Listing { return c.readAll(before, false) }
 
-// readAll does what ReadAll does if before is not nil or cached is not set, and else what ReadCached does.
+// readAll does what ReadCached does if cached is set, and else what ReadAll does. With cached, before must be nil.
 func (c *Catalog) readAll(before *Listing, cached bool) *Listing {
 	top := filepath.Join(c.dir, sandboxes)
 	dir, err := os.Open(top)

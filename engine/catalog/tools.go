@@ -7,10 +7,13 @@ import (
 )
 
 // Tools says which programs the processes of a sandbox may execute, and which tools its AI agent may not use.
-// An entry of Allow and Deny is one of these: the absolute path of a program, after symbolic links, in Allow also with
-// @sha256: and the digest that its content must have; a
-// directory with /* for everything in and below it; the name of a program, in the usual directories of
-// programs; or dpkg: with the name of a Debian package, for the programs that it installed.
+// An entry of Allow and Deny is one of these:
+//
+//   - the absolute path of a program, after symbolic links; in Allow also with @sha256: and the digest that its content
+//     must have;
+//   - a directory with /*, for everything in and below it;
+//   - the name of a program in the usual directories of programs;
+//   - dpkg: with the name of a Debian package, for the programs that it installed.
 type Tools struct {
 	// Allow lists the only programs to execute; nil means all, and an empty list none.
 	Allow []string `json:"allow,omitzero"`

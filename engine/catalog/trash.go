@@ -56,7 +56,6 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 		d.Record, err = c.read(filepath.Join(d.Path, record), e.Name())
 		if r, ok := readCopy(d.Path); errors.Is(err, errs.ErrCorrupt) && ok {
 			d.Record, err = r, nil
-			d.Next += lostNumbers
 		}
 		if err == nil {
 			found = append(found, d)
