@@ -36,8 +36,8 @@ type BrokerSecret struct {
 	Paths   []string `json:"paths,omitempty"`
 	// Body is set if the placeholder is replaced in bodies, too.
 	Body bool `json:"body,omitempty"`
-	// AWS is set if the value is the JSON form of [AWSKeys], with which the proxy signs requests anew that were signed
-	// with the placeholder. The placeholder's access key id is placeholder.KeyID of it.
+	// AWS is set if the value is the JSON form of [AWSKeys]. The proxy signs with them each request that was signed
+	// with the placeholder, whose access key id is placeholder.KeyID(Placeholder).
 	AWS bool `json:"aws,omitempty"`
 	// Base is a server of the secret that programs inside reach by plain HTTP, or nil.
 	Base *BrokerBase `json:"base,omitempty"`
@@ -59,17 +59,17 @@ type BrokerBase struct {
 	Name string `json:"name"`
 	Port uint16 `json:"port"`
 	Path string `json:"path,omitempty"`
-	// Sign is how a request without the header Authorization gets one with the secret, since the client cannot be
-	// given one for this address alone: [SignBearer], [SignToken], or "" for not at all.
-	Sign string `json:"sign,omitempty"`
+	// Auth is the kind of the header Authorization, with the secret, that the proxy adds to a request without one:
+	// [AuthBearer], [AuthToken], or "" for none. It is for clients whose settings have no credential for this address.
+	Auth string `json:"auth,omitempty"`
 }
 
-// The values of [BrokerBase.Sign].
+// The values of [BrokerBase.Auth].
 const (
-	// SignBearer adds the secret as a bearer token.
-	SignBearer = "bearer"
-	// SignToken adds the secret as the password of the user __token__, as servers of Python packages take it.
-	SignToken = "token"
+	// AuthBearer adds the secret as a bearer token.
+	AuthBearer = "bearer"
+	// AuthToken adds the secret as the password of the user __token__, as servers of Python packages take it.
+	AuthToken = "token"
 )
 
 // firstBase is the port of the first base URL of a sandbox at its proxy's addresses. Further ones have the

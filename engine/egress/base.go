@@ -20,9 +20,9 @@ func baseOf(i int, s *catalog.Secret) *network.BrokerBase {
 	b := &network.BrokerBase{At: network.BasePort(i), Name: name, Port: uint16(port), Path: s.Base.Path}
 	switch s.Base.Variable {
 	case "npm_config_registry":
-		b.Sign = network.SignBearer
+		b.Auth = network.AuthBearer
 	case pipIndex, "UV_DEFAULT_INDEX":
-		b.Sign = network.SignToken
+		b.Auth = network.AuthToken
 	}
 	return b
 }
@@ -30,8 +30,9 @@ func baseOf(i int, s *catalog.Secret) *network.BrokerBase {
 // pipIndex is the variable from which pip reads the URL of its package server.
 const pipIndex = "PIP_INDEX_URL"
 
-// baseVariables returns the variables, as NAME=VALUE, by which programs inside find at, the base URL base of a
-// secret. Both may be nil: none. pip takes plain HTTP only from a host that it is to trust.
+// baseVariables returns the variables, as NAME=VALUE, from which programs inside read the URL at, in the proxy's form,
+// of base, the base URL of a secret. It returns none if both are nil. pip takes plain HTTP only from a host that a
+// variable names as trusted.
 func baseVariables(at *network.BrokerBase, base *catalog.BaseURL) []string {
 	if at == nil {
 		return nil

@@ -191,10 +191,10 @@ func (o *Proxy) publish(p *network.BrokerPublic) error {
 	return errors.Join(hostfs.WriteTrust(b.dir, p.CA), leak.Store(b.dir, p.Prints))
 }
 
-// Variables returns env, the environment of a command in the sandbox, with two kinds of variables added.
-// Placeholders stand for the sandbox's secrets, which the network proxy inserts into requests, and base URLs for
-// their servers. Others name the bundle of certificates that programs must trust. A variable that contains a secret is left out, even one
-// that the policy would pass. o may be nil: env unchanged.
+// Variables returns env, the environment of a command in the sandbox, with three kinds of variables added:
+// placeholders of the sandbox's secrets, which the network proxy replaces in requests; base URLs of their servers; and
+// paths of the bundle of certificates that programs must trust. It leaves out each variable of the host that contains a
+// secret, even one that the policy would pass. o may be nil: env unchanged.
 func (o *Proxy) Variables(env []string) []string {
 	if o == nil || o.brokered == nil {
 		return env
@@ -203,10 +203,10 @@ func (o *Proxy) Variables(env []string) []string {
 	defer o.mu.Unlock()
 	set := hostfs.TrustVariables()
 	for i, s := range o.brokered.policy.Secrets {
-		mark := o.brokered.public.Placeholders[s.Name]
-		set = append(append(set, s.As+"="+mark), baseVariables(baseOf(i, &s), s.Base)...)
+		inside := o.brokered.public.Placeholders[s.Name]
+		set = append(append(set, s.As+"="+inside), baseVariables(baseOf(i, &s), s.Base)...)
 		if s.AWS != "" {
-			set = append(set, awsID+"="+placeholder.KeyID(mark))
+			set = append(set, awsID+"="+placeholder.KeyID(inside))
 		}
 	}
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {

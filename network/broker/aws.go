@@ -39,8 +39,8 @@ func awsCredentials(value []byte) (*aws.Credentials, error) {
 	return &aws.Credentials{AccessKeyID: k.ID, SecretAccessKey: k.Key, SessionToken: k.Token}, nil
 }
 
-// signer returns the secret of AWS with whose placeholder the sandbox's request r is signed, in a header or in the
-// query, or nil.
+// signer returns the secret of AWS with whose placeholder the sandbox's request r is signed, or nil. inHeader is set if
+// the signature is in a header, and not in the query.
 func (c *exchange) signer(r *http.Request) (s *secret, inHeader bool) {
 	for _, s := range c.broker.secrets {
 		if s.aws == nil {
@@ -63,9 +63,9 @@ func (c *exchange) signed(r *http.Request) bool {
 	return in
 }
 
-// resign replaces the signature of out, the request to the server, if the sandbox's request r from which it was
-// made is signed with the placeholder of a secret of AWS. It refuses a signature that is not the placeholder's,
-// and the kinds of signatures that the proxy cannot make anew.
+// resign signs out, the request to the server, with the real keys if r, the sandbox's request from which out was made,
+// is signed with the placeholder of a secret of AWS. It refuses a signature that is not the placeholder's, and the
+// kinds of signatures that the proxy cannot make. It adds the secret's name to those that j has used.
 func (c *exchange) resign(r, out *http.Request, j *injection) *refusal {
 	s, inHeader := c.signer(r)
 	if s == nil {

@@ -85,23 +85,22 @@ func (c *exchange) hostOf(r *http.Request) string {
 
 const httpsPort = 443
 
-// sign adds the secret to a request to the server that came by a base URL and has no Authorization, if the client
-// cannot be given a placeholder for that address. j inserts the secret and notes it.
-func (c *exchange) sign(out *http.Request, j *injection) {
+// authorize adds the header Authorization with the secret to out, a request to the server that came by a base URL and
+// has none, if the base URL asks for it (see [network.BrokerBase.Auth]). j inserts the secret and notes it.
+func (c *exchange) authorize(out *http.Request, j *injection) {
 	if c.base == nil || out.Header.Get("Authorization") != "" {
 		return
 	}
-	switch c.base.Base.Sign {
-	case network.SignBearer:
+	switch c.base.Base.Auth {
+	case network.AuthBearer:
 		out.Header.Set("Authorization", j.header("Bearer "+c.base.Placeholder))
-	case network.SignToken:
+	case network.AuthToken:
 		out.Header.Set("Authorization", j.header("Basic "+base64.StdEncoding.EncodeToString([]byte("__token__:"+c.base.Placeholder))))
 	}
 }
 
-// inside returns the value of a header of the server's response as the client in the sandbox gets it. In headers
-// that lead the client on (redirects, pages of a list), URLs of the server become those of the base URL by
-// which the request r came.
+// inside returns value, of the header name of the server's response, as the client in the sandbox gets it. If the
+// request r came by a base URL, the server's own URLs in a redirect or a link become those of the base URL.
 func (c *exchange) inside(r *http.Request, name, value string) string {
 	if c.base == nil || name != "Location" && name != "Content-Location" && name != "Link" {
 		return value

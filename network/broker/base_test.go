@@ -16,9 +16,9 @@ import (
 const baseAddress = "198.18.0.1:8001"
 
 // withBase gives the secret a base URL, which stands for a directory of the server.
-func withBase(sign string, change func(*network.BrokerSecret)) func(*Options) {
+func withBase(auth string, change func(*network.BrokerSecret)) func(*Options) {
 	return func(o *Options) {
-		o.Config.Secrets[0].Base = &network.BrokerBase{At: 8001, Name: serverName, Port: 443, Path: "/v1", Sign: sign}
+		o.Config.Secrets[0].Base = &network.BrokerBase{At: 8001, Name: serverName, Port: 443, Path: "/v1", Auth: auth}
 		if change != nil {
 			change(&o.Config.Secrets[0])
 		}
@@ -60,25 +60,25 @@ func TestABaseURLGetsTheSecretAndNamesTheServer(t *testing.T) {
 }
 
 func TestABaseURLAddsTheTokenOfAPackageServer(t *testing.T) {
-	for sign, want := range map[string]string{
-		network.SignBearer: "Bearer " + realKey,
-		network.SignToken:  "Basic " + base64.StdEncoding.EncodeToString([]byte("__token__:"+realKey)),
+	for auth, want := range map[string]string{
+		network.AuthBearer: "Bearer " + realKey,
+		network.AuthToken:  "Basic " + base64.StdEncoding.EncodeToString([]byte("__token__:"+realKey)),
 	} {
 		w := newWorld(t, anyRule, func(rw http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(rw, r.Header.Get("Authorization"))
-		}, withBase(sign, nil))
+		}, withBase(auth, nil))
 		_, body := w.do(w.plain(), "GET", "http://"+baseAddress+"/v1/a", "")
 		if seen, _ := w.requests(); len(seen) != 1 || seen[0].Header.Get("Authorization") != want || strings.Contains(body, realKey) || strings.Contains(body, want) {
-			t.Errorf("%s: %v %q", sign, seen[0].Header, body)
+			t.Errorf("%s: %v %q", auth, seen[0].Header, body)
 		}
 		w.do(w.plain(), "GET", "http://"+baseAddress+"/v1/a", "", "Authorization", "Bearer own")
 		if seen, _ := w.requests(); seen[1].Header.Get("Authorization") != "Bearer own" {
-			t.Errorf("%s: %v", sign, seen[1].Header)
+			t.Errorf("%s: %v", auth, seen[1].Header)
 		}
 		// A connection to the server itself gets none.
 		w.do(w.client(false), "GET", origin+"/v1/a", "")
 		if seen, _ := w.requests(); seen[2].Header.Get("Authorization") != "" {
-			t.Errorf("%s: %v", sign, seen[2].Header)
+			t.Errorf("%s: %v", auth, seen[2].Header)
 		}
 	}
 }

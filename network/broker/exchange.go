@@ -150,7 +150,7 @@ type refusal struct {
 	spent *network.SpentLimit
 	// again is set if the same request may be allowed a little later.
 	again bool
-	// after is in how many seconds, or 0 for one.
+	// after is the number of seconds after which it may be allowed; 0 means one.
 	after int
 	// failed is set if the request was allowed, and the server did not answer as it must.
 	failed bool
@@ -175,8 +175,8 @@ func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers r, the request q, which is not sent, with the refusal no, and logs it. The body has the form in
-// which clients of AI models read errors; a call of gRPC gets a status of gRPC.
+// refuse answers the client's request r with the refusal no, and logs it with q, the same request for the network
+// rules. The body has the form in which clients of AI models read errors; a call of gRPC gets a status of gRPC.
 func (c *exchange) refuse(w http.ResponseWriter, r *http.Request, q network.Request, no *refusal) {
 	if q.Path != "" && placeholder.Find([]byte(q.Path)) >= 0 {
 		q.Path = "" // the path is in the log

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A pace counts the HTTP requests that each network rule with a rate has allowed of late. The zero value has counted
+// A pace counts the HTTP requests that each network rule with a rate has allowed recently. The zero value has counted
 // none.
 type pace struct {
 	mu    sync.Mutex
@@ -51,8 +50,9 @@ func (p *pace) take(rule string, rate network.Rate, now time.Time) (wait time.Du
 	return 0
 }
 
-// bound returns the refusal of the request r if the options of the network rule that allows it do not, or nil. It
-// replaces the body of r, if its length is not known, by one that fails beyond the limit.
+// bound checks the request r, which the network rule allows, by that rule's options +rate and +body. It returns a
+// refusal of a request that exceeds them, or nil. With +body it replaces the body of r by one that fails beyond the
+// limit, since the length of a body may not be known before.
 func (b *Broker) bound(r *http.Request, rule string) *refusal {
 	terms := b.options.Rules().Terms(rule)
 	if terms.Body > 0 {
@@ -71,10 +71,11 @@ func (b *Broker) bound(r *http.Request, rule string) *refusal {
 	seconds := int(math.Ceil(wait.Seconds()))
 	return &refusal{
 		status: http.StatusTooManyRequests, rule: rule, again: true, after: seconds,
-		why: fmt.Sprintf("the rate of the rule %s is reached; the next request may come in %s s", rule, strconv.Itoa(seconds)),
+		why: fmt.Sprintf("the rate of the rule %s is reached; the next request may come in %d s", rule, seconds),
 	}
 }
 
+// longer returns the refusal of a request whose body has more bytes than limit, that of a network rule.
 func longer(limit int64, rule string) *refusal {
 	return &refusal{status: http.StatusRequestEntityTooLarge, rule: rule, why: fmt.Sprintf("the body of the request is larger than the %s of the rule %s", units.FormatSize(limit), rule)}
 }

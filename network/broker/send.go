@@ -96,7 +96,7 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 			out.Header.Add(name, j.header(v))
 		}
 	}
-	c.sign(out, j)
+	c.authorize(out, j)
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header.Set("User-Agent", "") // none, rather than that of this library
 	}
@@ -106,7 +106,7 @@ func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*h
 	if c.searches() {
 		// What cannot be searched must not come, nor a secret in two halves.
 		out.Header.Set("Accept-Encoding", "identity")
-		if !c.signed(r) { // the server does not get a secret with which the request is only signed
+		if !c.signed(r) { // the server gets a signature, and no secret that it could return
 			out.Header.Del("Range")
 			out.Header.Del("If-Range")
 		}

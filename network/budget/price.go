@@ -24,9 +24,9 @@ func (p *Price) matches(name string) bool {
 	return name == p.Model || is && strings.HasPrefix(name, start)
 }
 
-// PriceOf returns the price in all that is for the model called name, or nil. Of several it is that with the longest
-// text, which is the most exact.
-func PriceOf(all []Price, name string) (best *Price) {
+// priceOf returns the price in all that is for the model called name, or nil. Of several it is that with the longest
+// name, which is the most exact.
+func priceOf(all []Price, name string) (best *Price) {
 	for i := range all {
 		if p := &all[i]; p.matches(name) && (best == nil || len(p.Model) > len(best.Model)) {
 			best = p
@@ -55,6 +55,7 @@ func (p *Price) Worst(c Count) int64 {
 	return sumCost(c.Input, max(p.Input, or(p.Cached, p.Input), or(p.Written, p.Input)), c.Output, p.Output)
 }
 
+// or returns price, or otherwise if price is negative, which means that it is not set.
 func or(price, otherwise int64) int64 {
 	if price < 0 {
 		return otherwise

@@ -16,7 +16,7 @@ var prices = []Price{
 func TestTheLongestNameGivesThePrice(t *testing.T) {
 	for model, want := range map[string]string{"claude-opus-4-1": "claude-opus-4*", "claude-x": "claude-*", "gpt": "gpt", "gpt-5": "", "": "", "Claude-x": ""} {
 		got := ""
-		if p := PriceOf(prices, model); p != nil {
+		if p := priceOf(prices, model); p != nil {
 			got = p.Model
 		}
 		if got != want {

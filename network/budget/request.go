@@ -173,7 +173,7 @@ type Worst struct {
 func WorstOf(path string, body []byte, prices []Price, priced bool) (w Worst, err error) {
 	r, err := readRequest(body)
 	w.Model = modelOf(path, r.model)
-	w.Price = PriceOf(prices, w.Model)
+	w.Price = priceOf(prices, w.Model)
 	switch {
 	case err != nil:
 		return Worst{}, err

@@ -51,10 +51,10 @@ func New(secret []byte) string {
 	return b.String()
 }
 
-// KeyID returns the access key id that belongs to mark, the placeholder of a secret access key of AWS. It has the
+// KeyID returns the access key id that belongs to key, the placeholder of a secret access key of AWS. It has the
 // form of AWS's own, and is not secret.
-func KeyID(mark string) string {
-	digest := sha256.Sum256([]byte(mark))
+func KeyID(key string) string {
+	digest := sha256.Sum256([]byte(key))
 	return "AKIA" + base32.StdEncoding.EncodeToString(digest[:10])
 }
 
