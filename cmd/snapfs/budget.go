@@ -30,8 +30,9 @@ func newBudget(a *app) *cobra.Command {
 		Use:   "budget",
 		Short: "show and raise what a sandbox's requests may use",
 		Long: `The budget of a sandbox is that of its profile ("snapfs help profile"): requests, bytes
-sent, tokens of models, and what these cost. The network proxy counts, and answers 429 to a request that
-does not fit. A named sandbox is paused then: nothing in it runs until the limit is raised.`,
+sent, tokens of models, and the money that these cost. The network proxy counts, and answers
+429 to a request that does not fit. A named sandbox is paused then: nothing in it runs until
+the limit is raised.`,
 		Example: "  snapfs budget show fix\n  snapfs budget raise fix tokens +200000",
 		Args:    exactly(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -58,9 +59,9 @@ func newBudgetRaise(a *app) *cobra.Command {
 		Use:   "raise sandbox limit amount",
 		Short: "raise a limit of a sandbox's budget, also while it runs",
 		Long: `Raises one limit of a sandbox's budget: requests, bytes-sent, tokens, input-tokens,
-output-tokens or money. With a plus the amount is added to the limit; otherwise it is the new limit.
-The next request counts with it, and a sandbox that was paused because its budget was spent
-resumes. A limit beyond that of the site's policy is refused.`,
+output-tokens or money. With a plus the amount is added to the limit; otherwise it is the
+new limit. The next request counts with it, and a sandbox that was paused because its budget
+was spent resumes. A limit beyond that of the site's policy is refused.`,
 		Example:           "  snapfs budget raise fix tokens +200000\n  snapfs budget raise fix bytes-sent 10M",
 		Args:              exactly("sandbox", "limit", "amount"),
 		ValidArgsFunction: a.completeSandbox,

@@ -44,10 +44,10 @@ that sandbox has a run that succeeded and one that was refused. It writes this r
 FILE, for "snapfs evidence verify".
 
 With a sandbox's name, doctor checks its records on disk and reports damaged or missing
-parts, of which --repair restores the sandbox's own record from a second copy; where the backend supports it (fusecow), it also checks the stored data. Nothing
-may run in the sandbox. --repair fixes what it can, and puts damaged files aside until
-the sandbox is removed. The exit status is 0 if nothing is damaged or all is repaired,
-else 8.`,
+parts; where the backend supports it (fusecow), it also checks the stored data. Nothing
+may run in the sandbox. --repair fixes what it can: it restores the sandbox's record from
+a copy, and puts damaged files aside until the sandbox is removed. The exit status is 0 if
+nothing is damaged or all is repaired, else 8.`,
 		Example: "  snapfs doctor\n  snapfs doctor -C ~/project --json\n  snapfs doctor --prove --net allow:git.example.org --memory 1G\n  snapfs doctor fix --repair\n  snapfs doctor --prove --evidence host.evidence --profile builds.toml",
 		Args:    atMost("sandbox or profile"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

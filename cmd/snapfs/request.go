@@ -255,7 +255,7 @@ func dataOf(d *catalog.Data) string {
 	return strings.Join(parts, "; ")
 }
 
-// printSecrets prints a line about each secret of a policy, by the function line of a table.
+// printSecrets prints a line about each secret of a policy. line prints a line of a table, its name and its value.
 func printSecrets(secrets []catalog.Secret, line func(name, value string)) {
 	for i := range secrets {
 		line("secret", secretOf(&secrets[i]))
@@ -263,7 +263,7 @@ func printSecrets(secrets []catalog.Secret, line func(name, value string)) {
 }
 
 // secretOf returns a text about a secret of the policy: its name, its source and the requests that it is put
-// into. Its value is not known here.
+// into. The catalogue does not store its value.
 func secretOf(s *catalog.Secret) string {
 	source := "the output of a command"
 	switch {

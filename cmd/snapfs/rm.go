@@ -131,7 +131,7 @@ done.`,
 			if err := e.AwaitSweeper(ctx); err != nil {
 				return err
 			}
-			debug.SetGCPercent(400) // as for ls
+			debug.SetGCPercent(400) // the process ends before it would gain by freeing memory
 			c, err := e.Collect(ctx)
 			if err != nil {
 				return err
