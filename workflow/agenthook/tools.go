@@ -179,7 +179,7 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 			continue
 		}
 		o.Decision = "allow"
-		if !l.staysInView(ev.Tool, input) {
+		if !staysInView(ev.Tool, input) {
 			o.Decision = "ask"
 		}
 		if to == path {
@@ -202,14 +202,14 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 
 // staysInView reports whether a call of the coding agent's tool, whose paths are in the view, uses nothing outside of
 // it: the tool is one of the agent's own for files, and a pattern of file names neither begins at the root nor goes up.
-func (l *Lease) staysInView(tool string, input map[string]json.RawMessage) bool {
+func staysInView(tool string, input map[string]json.RawMessage) bool {
 	if !slices.Contains(fileTools, tool) {
 		return false
 	}
-	var pattern string
 	if !strings.EqualFold(tool, "glob") || input["pattern"] == nil {
 		return true
 	}
+	var pattern string
 	if json.Unmarshal(input["pattern"], &pattern) != nil || strings.Contains(pattern, "..") {
 		return false
 	}
