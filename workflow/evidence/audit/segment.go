@@ -2,10 +2,12 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,9 +45,10 @@ func segmentName(first int64) string {
 	return fmt.Sprintf("%s%012d%s", segmentPrefix, first, segmentSuffix)
 }
 
-// closed returns the closed segments of the evidence log, oldest first and without their lines. before is the
-// number of the first record in the log's newest file: a segment that begins there or later is this file itself
-// or follows it, and is left out. Errors: errs.ErrCorrupt.
+// closed returns the closed segments of the evidence log that begin before the record number before, oldest first and
+// without their lines. With the number of the first record in the log's newest file, it leaves out that file under its
+// second name, which an interrupted rotation leaves, and files that were closed later. Errors: those of reading the
+// directory.
 func (l *Log) closed(before int64) (all []segment, err error) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
@@ -62,7 +65,7 @@ func (l *Log) closed(before int64) (all []segment, err error) {
 			all = append(all, segment{path: filepath.Join(l.dir, e.Name()), first: first})
 		}
 	}
-	slices.SortFunc(all, func(a, b segment) int { return int(a.first - b.first) })
+	slices.SortFunc(all, func(a, b segment) int { return cmp.Compare(a.first, b.first) })
 	return all, nil
 }
 
@@ -264,7 +267,7 @@ func (l *Log) olderSize(newest os.FileInfo) (int64, error) {
 	if l.newest != nil && os.SameFile(l.newest, newest) {
 		return l.older, nil
 	}
-	all, err := l.closed(1 << 62)
+	all, err := l.closed(math.MaxInt64)
 	if err != nil {
 		return 0, err
 	}
@@ -383,7 +386,7 @@ func (l *Log) continueIn(f *os.File, end logEnd) error {
 	return errs.With("beginning a segment of the record of "+l.sandbox, f.Name(), err)
 }
 
-// passed calls the function that a test has set, after each step of a rotation.
+// passed calls the function that a test has set, after the step of a rotation with this name.
 func (l *Log) passed(step string) {
 	if l.step != nil {
 		l.step(step)
