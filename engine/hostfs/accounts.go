@@ -21,9 +21,9 @@ var hashFiles = []string{ShadowFile, "/etc/gshadow", "/etc/shadow-", "/etc/gshad
 // redactedFiles is how many of hashFiles, from the first on, a sandbox sees without the hashes. The others are empty.
 const redactedFiles = 2
 
-// HasHashes reports whether the file of the host at path has hashes of passwords, so that root's sandboxes see it empty
+// hasHashes reports whether the file of the host at path has hashes of passwords, so that root's sandboxes see it empty
 // or redacted unless the policy exposes it.
-func HasHashes(path string) bool { return slices.Contains(hashFiles, path) }
+func hasHashes(path string) bool { return slices.Contains(hashFiles, path) }
 
 // Redacted reports whether path is hidden from a sandbox of root by a copy without the hashes of passwords, so that
 // reading it inside is no failed attempt.
@@ -32,14 +32,14 @@ func Redacted(path string) bool { return slices.Contains(hashFiles[:redactedFile
 // ExposeFlag returns the value of the flag --expose that makes the hidden path place useful in a sandbox. That is place
 // itself, but [ShadowFile] for a file with hashes of passwords.
 func ExposeFlag(place string) string {
-	if HasHashes(place) {
+	if hasHashes(place) {
 		return ShadowFile
 	}
 	return place
 }
 
-// exposed returns the paths that a policy exposes, expose, and with [ShadowFile] the other files with hashes of
-// passwords.
+// exposed returns expose, the paths that a policy exposes. If [ShadowFile] is among them, or below one of them, it adds
+// the other files with hashes of passwords.
 func exposed(expose []string) []string {
 	if slices.ContainsFunc(expose, func(x string) bool { return Within(ShadowFile, x) }) {
 		return slices.Concat(expose, hashFiles)
@@ -52,8 +52,9 @@ func exposed(expose []string) []string {
 const maxRedacted = 1 << 20
 
 // redacted returns the files, among the paths hide to mask, that a sandbox sees without hashes in place of empty ones.
-// asked are the paths that the policy hides by itself, which are to be empty. It reads the host's own files, never a sandbox's copy, in which a symbolic link may lead to another file of the host. A
-// file that is missing or unreadable stays masked with an empty one.
+// asked are the paths that the policy hides by itself, which are to be empty. It reads the host's own files, never a
+// sandbox's copy, in which a symbolic link may lead to another file of the host. A file that is missing or unreadable
+// stays masked with an empty one.
 func redacted(hide, asked []string) (list []isolate.Redacted) {
 	if !Privileged() {
 		return nil

@@ -3,7 +3,6 @@ package hostfs
 import (
 	"bytes"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -67,15 +66,4 @@ func javaStore(bundle []byte) ([]byte, error) {
 	var b bytes.Buffer
 	err := store.Store(&b, []byte(javaPassword))
 	return b.Bytes(), err
-}
-
-// overwrite replaces the content of the file at path, or makes it, for everybody to read. It does not replace the file
-// itself, because a running sandbox has it mounted.
-func overwrite(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Chmod(0o644), f.Close())
 }

@@ -54,8 +54,8 @@ func PlacesOfSecrets() (paths []string) {
 // HiddenRows are all places that snapfs hides from sandboxes, by program: first those in home
 // directories, then those of the machine.
 //
-// Directories in which an upgrade of a package must be able to write are not hidden
-// as a whole: a database and a log directory are hidden entry by entry.
+// Directories in which an upgrade of a package must be able to write are not hidden as a whole: a database and a log
+// directory are hidden entry by entry.
 var HiddenRows = []HiddenRow{
 	// Keys and passwords.
 	{Program: "OpenSSH, PuTTY", What: "keys", Places: []string{"~/.ssh", "~/.ssh2", "~/.putty"}},

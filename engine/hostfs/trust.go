@@ -77,6 +77,17 @@ func WriteTrust(dir, ca string) error {
 	return overwrite(filepath.Join(dir, javaTrustFile), store)
 }
 
+// overwrite replaces the content of the file at path, or makes it, for everybody to read. It does not replace the file
+// itself, because a running sandbox has it mounted.
+func overwrite(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Chmod(0o644), f.Close())
+}
+
 // trust returns the mounts that show a sandbox's own CA bundle at the paths of the host's bundles, and at those of
 // its Java runtimes, or none if its proxy reads no requests.
 func (hf *Host) trust(rec *catalog.Record) (mounts []isolate.Mount, err error) {
