@@ -119,9 +119,10 @@ func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repa
 	return found, err
 }
 
-// A forkRestorer is a backend that stores a small record for each fork and can write it again if it is damaged. base is the
-// snapshot from which the fork was made. It loses no data of the fork; after an error nothing has changed.
+// A forkRestorer is a backend that stores a small record for each fork and can write it again if it is damaged.
 type forkRestorer interface {
+	// RestoreFork writes the record of the fork again. base is the snapshot from which the fork was made. It changes no
+	// data of the fork, and after an error nothing has changed.
 	RestoreFork(ctx context.Context, fork snapshot.ForkID, base snapshot.ID) error
 }
 
@@ -133,7 +134,7 @@ func restoreFork(ctx context.Context, b snapshot.Backend, t catalog.Tree, proble
 		return
 	}
 	if _, err := b.LookupFork(ctx, t.Fork); err == nil {
-		return // the problem is another one
+		return // the record is sound: the problem is another one
 	}
 	err := r.RestoreFork(ctx, t.Fork, t.Base)
 	if err == nil {
@@ -148,7 +149,7 @@ func restoreFork(ctx context.Context, b snapshot.Backend, t catalog.Tree, proble
 // number i. It returns a problem for each that is missing or damaged.
 func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, i int) (found []snapshot.Problem, err error) {
 	look := func(what string, err error) error {
-		if !isDamage(err) && !errors.Is(err, errs.ErrDenied) { // which a file without the backend's mark is
+		if !isDamage(err) && !errors.Is(err, errs.ErrDenied) { // a file without the backend's mark is denied
 			return err
 		}
 		p := snapshot.Problem{Where: what, What: err.Error()}

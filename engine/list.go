@@ -61,9 +61,9 @@ type Drift struct {
 
 // List describes all sandboxes, or those that have one of the workspaces, sorted by name. Sandboxes that
 // cannot be described are reported in the error, beside the list. Measuring sizes takes at most [SizeBudget]
-// for all sandboxes together, detecting drift [DriftBudget]; all lifts both bounds. Of many sandboxes, the sizes of
-// those in which nothing has run since are those of an earlier list, unless all is set. Other cost: a look at each
-// sandbox's entry of the catalogue. Sandboxes of one workspace with a live base share one walk of the workspace.
+// for all sandboxes together, detecting drift [DriftBudget]; all lifts both bounds. If there are many sandboxes, one in
+// which nothing has run since an earlier list has the size that was measured then, unless all is set. Other cost: a look
+// at each sandbox's entry of the catalogue. Sandboxes of one workspace with a live base share one walk of the workspace.
 func (e *Engine) List(ctx context.Context, all bool, workspaces ...string) ([]Info, error) {
 	began := time.Now()
 	listed := e.cat.ReadCached()
@@ -303,8 +303,8 @@ func (e *Engine) countDrift(l *listing, r *catalog.Record) Drift {
 	return d
 }
 
-// countFrozen counts in d the drift of a sandbox with its own look at the real tree t, as one with a frozen base has.
-// Once nothing has changed since a base, l tells so for the other sandboxes with the same base.
+// countFrozen sets d to the drift of the sandbox r, whose tree t is compared with the real one for this sandbox alone. If
+// nothing has changed since its frozen base, l notes that, and sandboxes with the same base are not compared again.
 func (e *Engine) countFrozen(ctx context.Context, l *listing, r *catalog.Record, t catalog.Tree, d *Drift) {
 	base := frozenBase{t.Driver, t.Path, t.Base}
 	if t.Frozen && l.unchanged[base] {

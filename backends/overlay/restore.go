@@ -17,11 +17,11 @@ import (
 )
 
 // RestoreFork writes the record of a fork again, the small file that names its layers, if the file is damaged or not a
-// record at all. base is the snapshot from which the fork was made. It changes no layer. A sound record stays.
+// record at all. base is the snapshot from which the fork was made. It changes no layer, and no sound record.
 //
-// It finds the fork's upper layer by its name, and takes the lower layers from the base. So it restores no fork of which
-// snapshots were made: these have layers between both. Errors: ErrCorrupt for such a fork, and if there is not exactly one
-// upper layer; ErrNotSupported for a record of a newer snapfs; those of reading the records.
+// It finds the fork's upper layer by its name, and takes the lower layers from the base. A fork of which snapshots were
+// made has further layers between the two, whose order is lost with the record. Errors: ErrCorrupt for such a fork, and
+// for one without an upper layer; ErrNotSupported for a record of a newer snapfs; those of reading the records.
 func (b *backend) RestoreFork(ctx context.Context, id snapshot.ForkID, base snapshot.ID) error {
 	return fail("restoring", string(id), b.restoreFork(ctx, id, base))
 }
@@ -51,15 +51,16 @@ func (b *backend) restoreFork(ctx context.Context, id snapshot.ForkID, base snap
 	if err != nil {
 		return err
 	}
-	// Without a boot, a layer whose last writes a crash may have lost is refused later, as it should be.
+	// The restored record names no boot. If the kernel has marked the layer as written without syncs, the fork is
+	// therefore refused later: a crash may have lost its last writes.
 	r.Fork, r.Base, r.Upper = true, string(base), upper
 	r.Whole = r.Whole || len(r.Layers) == 0
 	r.Layers = b.store.Shorten(r.Layers)
 	return b.store.Replace(ctx, path, &r)
 }
 
-// onlyLayerOf returns the name of the layer of the fork id. It returns ErrCorrupt if the fork has another number of layers
-// than one, as it has after a snapshot of it.
+// onlyLayerOf returns the name of the layer of the fork id. It returns ErrCorrupt if the fork has none, or several, as it
+// has after a snapshot of it.
 func (b *backend) onlyLayerOf(id snapshot.ForkID) (layer string, err error) {
 	dir := filepath.Join(b.store.Dir, "layers")
 	entries, err := os.ReadDir(dir)

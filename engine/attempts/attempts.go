@@ -121,7 +121,7 @@ func Attach(rec *catalog.Record, spec *isolate.Spec, log *events.Log) (l *Log, n
 		for _, path := range p.Expose {
 			delete(l.secrets, path)
 		}
-		for _, r := range spec.Redacted { // which su and PAM read
+		for _, r := range spec.Redacted { // su and PAM read these, so that reading one is no attempt
 			delete(l.secrets, r.Path)
 		}
 	}
@@ -135,7 +135,7 @@ func resolved(paths []string) []string {
 	if paths == nil {
 		return nil
 	}
-	list, dirs := []string{}, map[string]string{} // the programs of a package are many in few directories
+	list, dirs := []string{}, map[string]string{} // a package has many programs in few directories, so each is resolved once
 	for _, p := range paths {
 		dir, base := filepath.Split(p)
 		real, ok := dirs[dir]
@@ -264,8 +264,8 @@ func (l *Log) announce(kind, path, why string) {
 	l.events.Append(events.Event{Type: events.AccessRefused, Subject: l.rec.Name, SandboxID: l.rec.ID, Data: d})
 }
 
-// RefusedContent adds an event about the refused start of the sandbox rec to the state directory's event log: err is
-// the error of a program whose content has not the digest that the section [tools] of the profile requires.
+// RefusedContent adds an event to the state directory's event log: the sandbox rec did not start, because a program has
+// not the digest that the section [tools] of the profile requires. err is the error of the start, which names it.
 func RefusedContent(rec *catalog.Record, log *events.Log, err error) {
 	d := events.Data{Name: Program, Reason: "tools: " + err.Error()}
 	var refused *errs.Error

@@ -95,8 +95,8 @@ func (m Mentions) Hidden(places Places) []HiddenPath {
 	return hidden
 }
 
-// accountPrograms are the programs that write the file with the hashes of passwords, [hostfs.ShadowFile], or the one of
-// groups. They print no path when they cannot write it, or only in the middle of a package's installation.
+// accountPrograms are the programs that write the files of accounts and groups with hashes of passwords, such as
+// [hostfs.ShadowFile]. When they cannot write a file, they do not always print its path.
 var accountPrograms = []string{
 	"useradd", "userdel", "usermod", "adduser", "deluser", "groupadd", "groupdel", "groupmod", "addgroup", "delgroup", "passwd", "chpasswd", "chage", "newusers",
 	"gpasswd", "pwconv", "grpconv", "systemd-sysusers",
@@ -120,7 +120,8 @@ func (m Mentions) changesAccounts() bool {
 	return false
 }
 
-// Outside reports whether the command mentions a path outside of the directory dir.
+// Outside reports whether the command mentions a path outside of the directory dir, or changes the accounts of the
+// machine, whose files are in /etc.
 func (m Mentions) Outside(dir string) bool {
 	if m.changesAccounts() {
 		return true

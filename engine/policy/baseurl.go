@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/network/httprule"
 )
 
-// knownBases returns the variables from which common clients read the URL of their server, each with that
-// server's own URL, for base-url in a profile.
+// knownBases returns the variables from which common clients read the URL of their server, each with the server's URL
+// that it has by default. base-url in a profile needs no URL for them.
 func knownBases() map[string]string {
 	return map[string]string{
 		"ANTHROPIC_BASE_URL":     "https://api.anthropic.com",
@@ -26,9 +26,9 @@ func knownBases() map[string]string {
 	}
 }
 
-// baseURL returns the server that v, the value of the key base-url of a secret, names: a variable, or
-// VARIABLE=URL. Without a URL the server has no name yet, and [reader.checkBase] finds it. After a mistake,
-// recorded at path, it returns nil.
+// baseURL returns the base URL in v, the value of the key name (base-url) of a secret: a variable, or VARIABLE=URL.
+// Without a URL its server has no name yet, and [reader.checkBase] finds it. After a mistake, which it adds to the
+// reader's at path, it returns nil.
 func (r *reader) baseURL(name, path string, v any) *catalog.BaseURL {
 	variable, text, given := strings.Cut(r.text(name, path, v), "=")
 	if r.variable(name, path, variable); variable == "" {

@@ -43,7 +43,7 @@ func (s *Sandbox) NotHeld() []string {
 	return list
 }
 
-// notHeldBy returns what rule, one of tools.allow, cannot hold, for [Sandbox.NotHeld].
+// notHeldBy returns, as sentences for [Sandbox.NotHeld], how a process can get around rule, one of tools.allow.
 func notHeldBy(rule string) (list []string) {
 	add := func(what string) { list = append(list, "tools.allow "+rule+": "+what) }
 	if pkg, ok := catalog.PackageOf(rule); ok {
@@ -100,7 +100,7 @@ func packagePrograms(pkg string) (programs []string, why string) {
 	case !installed:
 		return nil, "no package of this name is installed here, so the rule applies to no program"
 	case len(programs) == 0:
-		return nil, "this package installed no program, so the rule applies to none; symbolic links are none"
+		return nil, "this package installed no program, so the rule applies to none; a symbolic link does not count"
 	}
 	return programs, ""
 }

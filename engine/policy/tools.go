@@ -72,7 +72,7 @@ func wrongAllowed(rule string) (what, mend string) {
 	case !ok:
 		return wrongProgram(rule)
 	case len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "":
-		return "has no SHA-256 digest", "write its 64 digits in small letters, as sha256sum prints them"
+		return "has no SHA-256 digest", "write its 64 hexadecimal digits in lower case, as sha256sum prints them"
 	case !strings.HasPrefix(path, "/") || strings.HasSuffix(path, "/*"):
 		return "has a digest and names no single program", "write the full path of the program before @sha256:"
 	}
@@ -86,7 +86,7 @@ func wrongProgram(rule string) (what, mend string) {
 	pkg, isPackage := catalog.PackageOf(rule)
 	switch {
 	case strings.Contains(rule, "@sha256:") || strings.HasPrefix(rule, "sha256:"):
-		return "has a digest, which a copy of the program with one more byte has not", "write the path alone, or use allow"
+		return "has a digest, which a copy of the program with one more byte does not have", "write the path alone, or use allow"
 	case strings.ContainsAny(rule, " \t\n"):
 		return "has arguments", "rules are about programs, not about their arguments, which a process can change after they were read (docs/design/0016-arguments.md)"
 	case isPackage && !dpkg.IsName(pkg):
