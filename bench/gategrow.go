@@ -123,7 +123,7 @@ func (r *referee) depthChecks() (list []check) {
 	return list
 }
 
-// recordChecks returns the checks of package record, of the cost of evidence.
+// recordChecks returns the checks of the cost of evidence, a sandbox's signed log, which package record measures.
 func (r *referee) recordChecks() (list []check) {
 	s := r.overlay
 	open := func(ctx context.Context, state string) (*engine.Engine, error) {

@@ -114,10 +114,10 @@ func (p *pair) exec(ctx context.Context, name string, args ...string) error {
 	return errors.Join(err, c.Close())
 }
 
-// A took is what a process took: until it ended, and on processors.
+// A took is the time that a process took: wall until it ended, and cpu on processors.
 type took struct{ wall, cpu time.Duration }
 
-// process runs snapfs with these arguments.
+// process runs snapfs with these arguments, waits for it and returns its times.
 func (p *pair) process(ctx context.Context, args ...string) (t took, err error) {
 	prepared, err := run.Prepare(run.Program{Name: p.Program, Args: append([]string{"--state", p.State}, args...), Env: p.Env, Dir: p.dir})
 	if err != nil {
@@ -130,7 +130,8 @@ func (p *pair) process(ctx context.Context, args ...string) (t took, err error) 
 	return t, err
 }
 
-// used returns the processor time of this process, or of the children that it has waited for.
+// used returns the processor time of this process, for unix.RUSAGE_SELF, or of the children that it has waited for, for
+// unix.RUSAGE_CHILDREN.
 func used(of int) time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(of, &u) != nil {
@@ -155,9 +156,9 @@ func (p *pair) supervising(name string) (time.Duration, error) {
 	return time.Duration(t.Nano()), err
 }
 
-// execAdds returns the measuring function of a check: by how much `snapfs exec` of true takes longer, by the measure
-// of, in a sandbox with evidence. Processor time has that of the supervisor, which records the command. The value is
-// the median of the differences of pairs of processes that run in turns.
+// execAdds returns the measuring function of a check: by how many milliseconds `snapfs exec` of true takes longer in a
+// sandbox with evidence. of selects the time to compare. Processor time includes that of the supervisor, which records
+// the command. The value is the median of the differences of pairs of processes that run in turns.
 func (l Lab) execAdds(of func(took) time.Duration) func(context.Context, *pair) (float64, string, error) {
 	return func(ctx context.Context, p *pair) (float64, string, error) {
 		rounds := 100
@@ -192,6 +193,7 @@ func (l Lab) execAdds(of func(took) time.Duration) func(context.Context, *pair) 
 	}
 }
 
+// ms returns d in milliseconds.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // signedMedian returns the median of all, of which some may be negative.
@@ -241,13 +243,13 @@ func (l Lab) job(ctx context.Context, p *pair) (float64, string, error) {
 					return 0, "", err
 				}
 			}
-			took, own := time.Since(began), used(unix.RUSAGE_SELF)-before
+			elapsed, own := time.Since(began), used(unix.RUSAGE_SELF)-before
 			after, err := p.supervising(name)
 			if err != nil {
 				return 0, "", err
 			}
 			if turn > 0 {
-				wall[i], cpu[i] = append(wall[i], took), cpu[i]+own+after-supervised
+				wall[i], cpu[i] = append(wall[i], elapsed), cpu[i]+own+after-supervised
 			}
 		}
 	}

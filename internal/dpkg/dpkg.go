@@ -37,8 +37,8 @@ func IsName(text string) bool {
 
 // Programs returns the programs of the Debian package called pkg, such as git or git:amd64: the executable regular
 // files that dpkg installed for it on this host, each by its absolute path with the symbolic links of its directory
-// followed. Files below /usr/share/doc, info, locale and man do not count. Without an architecture in the name, it returns those of every architecture. installed is false if dpkg
-// has no list of the package's files.
+// followed. Files below /usr/share/doc, info, locale and man do not count. For a name without an architecture, it returns
+// the programs of every architecture. installed is false if dpkg has no list of the package's files.
 //
 // Cost: about a microsecond for each file of the package. Errors: those of reading dpkg's lists.
 func Programs(pkg string) (programs []string, installed bool, err error) { return host.programs(pkg) }
@@ -84,11 +84,11 @@ func (db database) programs(pkg string) (programs []string, installed bool, err 
 // lists returns the names that the lists of a package's files can have. A list has the architecture in its name only
 // if the package can be installed for several at once.
 func (db database) lists(pkg string) []string {
-	base, arch, one := strings.Cut(pkg, ":")
+	base, arch, qualified := strings.Cut(pkg, ":")
 	switch {
-	case one && arch == native():
+	case qualified && arch == native():
 		return []string{pkg + ".list", base + ".list"}
-	case one:
+	case qualified:
 		return []string{pkg + ".list"}
 	}
 	all := []string{pkg + ".list", pkg + ":" + native() + ".list"}
@@ -111,7 +111,7 @@ func native() string {
 }
 
 // diversions returns where dpkg installed files of a package that another package or the administrator has moved to
-// another name (dpkg-divert), by the path in the package's list. At that path lies then a file of the other package.
+// another name (dpkg-divert), by the path in the package's list. The file at that path is then of the other package.
 func (db database) diversions(pkg string) (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(string(db), "diversions"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -129,7 +129,7 @@ func appendStruct(b []byte, v reflect.Value) []byte {
 }
 
 // Decode sets the zero value *v to the value whose bytes data has, and nothing after it. The strings of *v are parts
-// of data. Errors: data ends within the value or goes on after it; then *v has any content.
+// of data. It returns an error, and leaves *v undefined, if data ends within the value or goes on after it.
 func Decode[T any](data string, v *T) error {
 	r := Reader{rest: data}
 	r.value(reflect.ValueOf(v).Elem())

@@ -40,9 +40,9 @@ func (pl *Planner) hide() {
 	}
 }
 
-// mask adds the system calls by which pid 1 covers path: a directory with an empty directory, another file
-// with fileMask, the mount of a file that is empty or redacted. A path that pid 1 cannot reach needs no mask, because pid 1 still has every privilege
-// in its container.
+// mask adds the system calls by which pid 1 covers path: a directory with an empty directory, another file with
+// fileMask, the mount of a file that is empty or redacted. A path that pid 1 cannot reach needs no mask, because pid 1
+// still has every privilege in its container.
 func (pl *Planner) mask(path string, fileMask launch.Cell) {
 	dir := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
 	over := dir.Result()
@@ -65,10 +65,9 @@ func (pl *Planner) mask(path string, fileMask launch.Cell) {
 	done.Next(after)
 }
 
-// makeMasks adds the system calls by which pid 1 clones the mounts that cover hidden paths, an empty
-// directory, an empty file and the redacted files, from the container's /dev, where other mounts then cover the originals. /dev
-// is attached by then, because before Linux 6.15 a detached mount cannot be cloned (may_copy_tree in
-// fs/namespace.c).
+// makeMasks adds the system calls by which pid 1 clones the mounts that cover hidden paths, an empty directory, an empty
+// file and the redacted files, from the container's /dev, where other mounts then cover the originals. /dev is attached
+// by then, because before Linux 6.15 a detached mount cannot be cloned (may_copy_tree in fs/namespace.c).
 func (pl *Planner) makeMasks(p *private) {
 	p.maskDir = pl.clone(pl.Of(p.dev), underDir, 0).Result()
 	pl.restrict(p.maskDir, QuietMount|unix.MOUNT_ATTR_RDONLY, 0)

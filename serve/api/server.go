@@ -90,7 +90,7 @@ type API struct {
 	tokens  *token.Store
 	streams slots // what may last for long
 	others  slots // requests of the other handlers
-	signed  slots // requests with a body and no token, which anybody can send
+	signed  slots // requests with a body and no token, such as signed webhooks, which anybody can send
 	calls   slots // everything else
 	replays replays
 	running running
@@ -108,7 +108,7 @@ const (
 	maxSigned  = 16
 	maxBody    = 1 << 20
 	bodyTime   = 30 * time.Second
-	signedTime = 2 * time.Second // for a body without a token
+	signedTime = 2 * time.Second // to read the body of a request without a token
 
 	recheckTime = 10 * time.Second
 )

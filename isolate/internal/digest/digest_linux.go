@@ -24,9 +24,9 @@ type pinned struct {
 }
 
 // Verify compares programs of a container, in its finished tree, with their digests. root is a descriptor of the
-// container's root directory. Each program must be read-only there under its path, and so must each other name of its
-// inode, for a process could write to the program by that name: each has to be in the list. Errors: ErrContent; those of
-// reading the programs.
+// container's root directory. The caller has made each program read-only there under its path. Each other name of the
+// program's inode (a hard link) must be in the list too, because a process could write to the program by that name.
+// Errors: ErrContent; those of reading the programs.
 func Verify(root int, programs []Program) error {
 	wanted := map[string][]string{}
 	var paths []string
@@ -65,14 +65,17 @@ func Verify(root int, programs []Program) error {
 	return nil
 }
 
+// verifying is the operation in errors of this package.
 const verifying = "verifying programs"
 
+// wrongDigest returns the error for the program at path that must not be executed because of err. hint is the command or
+// the act that mends it.
 func wrongDigest(path string, err error, hint string) error {
 	return &errs.Error{Op: verifying, Path: path, Kind: errs.ErrDenied, Err: err, Hints: []string{hint}}
 }
 
-// pin reads the program at a path in the container whose root directory is the descriptor root. It does not read an
-// inode again that one of read, the programs before it, has.
+// pin reads the program at a path in the container whose root directory is the descriptor root. read are the programs
+// that were read before; of one with the same inode it takes the digest.
 func pin(root int, path string, read []pinned) (p pinned, err error) {
 	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(root, path, &how)
