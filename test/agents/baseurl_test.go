@@ -40,8 +40,8 @@ func newProvider(t *testing.T) *provider {
 	return p
 }
 
-// ServeHTTP answers Anthropic's Messages and OpenAI's Chat and Responses, streamed if the request says so. Each
-// answer reports other numbers of tokens.
+// ServeHTTP answers Anthropic's Messages and OpenAI's Chat, streamed if the request says so. Each answer reports other
+// numbers of tokens.
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, _ := io.ReadAll(r.Body)
 	var body struct {
