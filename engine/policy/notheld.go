@@ -3,11 +3,13 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/dpkg"
@@ -73,16 +75,26 @@ func notHeldBy(rule string) (list []string) {
 	return list
 }
 
+// maxProgram is the largest program, in bytes, whose content is compared with a digest.
+const maxProgram = 4 << 30
+
 // otherContent returns why a sandbox of this host does not start with a rule that allows the program at path only with
 // this SHA-256 digest, or "" if the program of the host has it.
 func otherContent(path, digest string) string {
-	f, err := os.Open(path)
+	info, err := os.Stat(path)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxProgram) { // opening a device may have effects
+		err = errors.New(path + " is no regular file of up to 4 GiB")
+	}
+	if err != nil {
+		return "a sandbox does not start here: " + err.Error()
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "a sandbox does not start here: " + err.Error()
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if _, err := io.Copy(h, io.LimitReader(f, maxProgram)); err != nil {
 		return "a sandbox does not start here: " + err.Error()
 	}
 	if has := hex.EncodeToString(h.Sum(nil)); has != digest {

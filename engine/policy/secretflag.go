@@ -38,11 +38,16 @@ func ParseSecrets(texts []string, dir string) (all []catalog.Secret, err error) 
 func parseSecret(text, dir string) (s catalog.Secret, err error) {
 	source, list, given := cutLast(text, "@") // a host has no @, and a path may have one
 	name, from, set := strings.Cut(source, "=")
+	if !given && !set && !isVariable(name) {
+		return s, errors.New("a secret has no hosts; write NAME=env:VARIABLE@api.example.com")
+	}
 	if !given {
 		return s, fmt.Errorf("secret %s: no hosts; write NAME=env:VARIABLE@api.example.com", printable(name))
 	}
 	kind, from, _ := strings.Cut(from, ":")
 	switch {
+	case !set && !isVariable(name): // it may be the value of a secret
+		return s, errors.New("a secret without a source is the name of a variable in capitals, as API_KEY@api.example.com; a value is never given on the command line, where everybody reads it")
 	case !set:
 		kind, from = "env", name
 	case kind != "env" && kind != "file":
@@ -64,6 +69,12 @@ func parseSecret(text, dir string) (s catalog.Secret, err error) {
 		lines[i] = "secret " + printable(name) + ": " + m.What + "; " + m.Mend
 	}
 	return s, errors.New(strings.Join(lines, "\n"))
+}
+
+// isVariable reports whether name has the usual form of the name of an environment variable with a secret: capitals,
+// digits and underscores.
+func isVariable(name string) bool {
+	return name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == "" && (name[0] < '0' || name[0] > '9')
 }
 
 // cutLast returns the parts of text before and after the last sep. found is false if text has none; before is

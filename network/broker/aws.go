@@ -84,6 +84,9 @@ func (c *exchange) resign(r, out *http.Request, j *injection) *refusal {
 	if err != nil {
 		return refuse("%v", err)
 	}
+	if anybodys(c.to.Name) && !s.names(c.to.Name) {
+		return refuse("%s may be anybody's server: name it as a host of the secret, without a star", c.to.Name)
+	}
 	payload := r.Header.Get("X-Amz-Content-Sha256")
 	switch {
 	case strings.HasPrefix(payload, "STREAMING-") && payload != "STREAMING-UNSIGNED-PAYLOAD-TRAILER":
@@ -118,6 +121,24 @@ func (c *exchange) resign(r, out *http.Request, j *injection) *refusal {
 	return nil
 }
 
+// anybodys reports whether the server called name is one that any customer of AWS may run under a name of AWS.
+func anybodys(name string) bool {
+	return slices.ContainsFunc([]string{".execute-api.", ".lambda-url.", ".elb.", ".on.aws", ".awsapprunner.", ".elasticbeanstalk.", ".cloudfront.", ".compute."}, func(part string) bool {
+		return strings.Contains(name+".", part) || strings.HasSuffix(name, part)
+	})
+}
+
+// names reports whether the secret's hosts have the server called name without a star.
+func (s *secret) names(name string) bool {
+	return slices.ContainsFunc(s.Hosts, func(host string) bool {
+		host, _, _ = strings.Cut(host, ":")
+		return network.Fold(host) == name
+	})
+}
+
+// maxSkew is how far the time of a signature may be from the proxy's clock. AWS refuses others, too.
+const maxSkew = 15 * time.Minute
+
 // A signature is the content of the header Authorization of a request to AWS, with the time of its signature.
 type signature struct {
 	when            time.Time
@@ -149,6 +170,9 @@ func readSignature(h http.Header) (g signature, err error) {
 	g.when, err = time.Parse("20060102T150405Z", h.Get("X-Amz-Date"))
 	if err != nil || g.when.Format("20060102") != scope[1] {
 		return g, errors.New("the header X-Amz-Date is not that of the signature")
+	}
+	if skew := time.Since(g.when).Abs(); skew > maxSkew {
+		return g, fmt.Errorf("the signature is for a time %s from now, and at most %s is allowed", skew.Round(time.Minute), maxSkew)
 	}
 	g.region, g.service, g.headers, g.signature = scope[2], scope[3], strings.Split(part["SignedHeaders"], ";"), part["Signature"]
 	return g, nil

@@ -131,18 +131,22 @@ func TestOtherSignaturesAreRefused(t *testing.T) {
 		keys         aws.Credentials
 		change       func(*http.Request)
 	}{
-		"is not that of the placeholder key":                   {"/b/k", "", wrong, nil},
-		"is not that of the placeholder key ":                  {"/b/k", "", w.mine(), func(r *http.Request) { r.URL.Path = "/b/other" }},
-		"is not that of the placeholder key  ":                 {"/b/k", "", w.mine(), func(r *http.Request) { r.URL.RawQuery = "acl" }},
-		"is not that of the placeholder key   ":                {"/b/k", "", w.mine(), edit("X-Amz-Meta", "a", "b")},
-		"is not that of the placeholder key    ":               {"/b/k", "", w.mine(), func(r *http.Request) { r.Method = "POST" }},
-		"is not that of the placeholder key     ":              {"/b/k", "", w.mine(), edit("Authorization", "eu-west-1", "us-east-1")},
-		"is not that of the placeholder key      ":             {"/b/k", "", w.mine(), func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("evil")), 4 }},
-		"the placeholder keys have no session token":           {"/b/k", "", temporary, nil},
-		"whose chunks are signed":                              {"/b/k", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD", w.mine(), nil},
-		"is not supported, only one AWS4-HMAC-SHA256":          {"/b/k", "", w.mine(), edit("Authorization", "AWS4-HMAC-SHA256", "AWS4-ECDSA-P256-SHA256")},
-		"the header Authorization is malformed":                {"/b/k", "", w.mine(), edit("Authorization", "/aws4_request", "")},
-		"X-Amz-Date is not that of the signature":              {"/b/k", "", w.mine(), func(r *http.Request) { r.Header.Set("X-Amz-Date", "20200101T000000Z") }},
+		"is not that of the placeholder key":          {"/b/k", "", wrong, nil},
+		"is not that of the placeholder key ":         {"/b/k", "", w.mine(), func(r *http.Request) { r.URL.Path = "/b/other" }},
+		"is not that of the placeholder key  ":        {"/b/k", "", w.mine(), func(r *http.Request) { r.URL.RawQuery = "acl" }},
+		"is not that of the placeholder key   ":       {"/b/k", "", w.mine(), edit("X-Amz-Meta", "a", "b")},
+		"is not that of the placeholder key    ":      {"/b/k", "", w.mine(), func(r *http.Request) { r.Method = "POST" }},
+		"is not that of the placeholder key     ":     {"/b/k", "", w.mine(), edit("Authorization", "eu-west-1", "us-east-1")},
+		"is not that of the placeholder key      ":    {"/b/k", "", w.mine(), func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("evil")), 4 }},
+		"the placeholder keys have no session token":  {"/b/k", "", temporary, nil},
+		"whose chunks are signed":                     {"/b/k", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD", w.mine(), nil},
+		"is not supported, only one AWS4-HMAC-SHA256": {"/b/k", "", w.mine(), edit("Authorization", "AWS4-HMAC-SHA256", "AWS4-ECDSA-P256-SHA256")},
+		"the header Authorization is malformed":       {"/b/k", "", w.mine(), edit("Authorization", "/aws4_request", "")},
+		"X-Amz-Date is not that of the signature":     {"/b/k", "", w.mine(), func(r *http.Request) { r.Header.Set("X-Amz-Date", "20200101T000000Z") }},
+		"the signature is for a time": {"/b/k", "", w.mine(), func(r *http.Request) {
+			r.Header.Set("Authorization", strings.Replace(r.Header.Get("Authorization"), "/"+r.Header.Get("X-Amz-Date")[:8]+"/", "/20200101/", 1))
+			r.Header.Set("X-Amz-Date", "20200101T000000Z")
+		}},
 		"is not for the path /c/k":                             {"/c/k", "", w.mine(), nil},
 		"a presigned URL, whose signature is in the query":     {"/b/k?X-Amz-Credential=" + w.mine().AccessKeyID + "%2Fx", "", aws.Credentials{AccessKeyID: "AKIA", SecretAccessKey: "x"}, nil},
 		"a presigned URL, whose signature is in the query ":    {"/b/k?X-Amz-Credential=%41" + w.mine().AccessKeyID[1:] + "%2Fx", "", aws.Credentials{AccessKeyID: "AKIA", SecretAccessKey: "x"}, nil},
@@ -163,6 +167,22 @@ func TestOtherSignaturesAreRefused(t *testing.T) {
 	}
 	if seen, _ := w.requests(); len(seen) != 1 || !strings.Contains(seen[0].Header.Get("Authorization"), "AKIAOTHER") {
 		t.Errorf("%d requests", len(seen))
+	}
+}
+
+// Under names of AWS any customer may run a server, to which a signature for a wildcard must not go.
+func TestServersOfAnybodyAreNamed(t *testing.T) {
+	for name, want := range map[string]bool{
+		"s3.eu-central-1.amazonaws.com": false, "b.s3.amazonaws.com": false, "dynamodb.us-east-1.amazonaws.com": false, "compute.amazonaws.com.example": false,
+		"x.execute-api.us-east-1.amazonaws.com": true, "x.lambda-url.us-east-1.on.aws": true, "x.us-east-1.elb.amazonaws.com": true, "ec2-1-2-3-4.us-east-1.compute.amazonaws.com": true,
+	} {
+		if got := anybodys(name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	s := &secret{BrokerSecret: network.BrokerSecret{Hosts: []string{"*.amazonaws.com:443", "x.execute-api.us-east-1.amazonaws.com:443"}}}
+	if !s.names("x.execute-api.us-east-1.amazonaws.com") || s.names("y.execute-api.us-east-1.amazonaws.com") {
+		t.Error("a host is named by its own name only")
 	}
 }
 

@@ -1,9 +1,11 @@
 package broker
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +25,7 @@ type bill struct {
 	reader  budget.Meter
 	sent    *sentBody
 	whole   bool // the response was read to its end
+	open    bool // the request does not bound its output
 
 	once sync.Once
 }
@@ -49,12 +52,16 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 			if no != nil {
 				return nil, no
 			}
+			if key := cmp.Or(budget.HidesUsage(out.URL.RawQuery), out.Header.Get("X-Goog-Fieldmask")); key != "" {
+				return nil, &refusal{status: http.StatusBadRequest, why: "a budget of " + what + " is set, and the answer may leave out the tokens: the query or a header selects its form by " + strconv.Quote(key)}
+			}
 			w, err := budget.WorstOf(q.Path, text, b.options.Config.Prices, limits.Money > 0)
 			if err != nil {
 				return nil, &refusal{status: http.StatusBadRequest, why: "a budget of " + what + " is set, and this request cannot be counted: " + err.Error()}
 			}
 			setBody(out, w.Send)
-			worst, one.tokens, one.model, one.price = w.Count, true, w.Model, w.Price
+			worst, one.tokens, one.model, one.price, one.open = w.Count, true, w.Model, w.Price, w.Open
+			one.reader.InputOnly = strings.HasSuffix(q.Path, "/embeddings")
 		case budget.Free:
 		}
 	}
@@ -200,7 +207,7 @@ func (l *bill) settle(status int) {
 // used returns the tokens that a request used, after a response with this HTTP status, and whether they are
 // an estimate. A request that the server refused used only the tokens that the response reports. Otherwise a
 // response that reported none, or was cut, used at least the reservation: the first event of a stream may
-// report a single token.
+// report a single token. Where the request did not bound its output, it used no more than its bytes can have.
 func (l *bill) used(status int) (used budget.Count, estimated bool) {
 	used, ok := l.reader.Used()
 	used.Requests = 1
@@ -210,6 +217,9 @@ func (l *bill) used(status int) (used budget.Count, estimated bool) {
 	}
 	worst := l.reserve.Worst()
 	used.Input, used.Output = max(used.Input, worst.Input), max(used.Output, worst.Output)
+	if l.open { // no token has less than two bytes, as the response has it
+		used.Output = max(used.Output, l.reader.Size/2)
+	}
 	used.Tokens = used.Input + used.Output
 	used.Cached, used.Written = 0, 0 // what was not reported may not have been cached
 	used.Money = l.price.Worst(used)

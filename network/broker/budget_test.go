@@ -152,6 +152,34 @@ func TestMoneyIsCountedByPrices(t *testing.T) {
 	}
 }
 
+// Who hangs up a stream that has no maximum gets no more than is counted.
+func TestAStreamWithoutAMaximumCountsWhatItSent(t *testing.T) {
+	var dir string
+	const sent = 64 << 10
+	w := newWorld(t, "POST "+serverName, func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(rw, "data: {\"choices\":[]}\n\n"+strings.Repeat("data: {\"x\":1}\n\n", sent/15))
+		panic(http.ErrAbortHandler) // before the usage
+	}, withBudget(t, budget.Count{Tokens: 1_000_000}, &dir))
+	c := w.client(true)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+"/v1/chat/completions", strings.NewReader(`{"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	response.Body.Close() //nolint:errcheck // a test
+	if s := settled(t, dir); s.Used.Output < sent/4 || s.Estimated != 1 {
+		t.Errorf("%+v", s)
+	}
+	if response, text := w.do(c, http.MethodPost, origin+"/v1beta/models/m:generateContent?fields=candidates", "{}"); response.StatusCode != http.StatusBadRequest || !strings.Contains(text, "may leave out the tokens") {
+		t.Errorf("%s %s", response.Status, text)
+	}
+}
+
 // settled returns the ledger once no reservation is open.
 func settled(t *testing.T, dir string) budget.State {
 	t.Helper()

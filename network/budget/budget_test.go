@@ -131,7 +131,7 @@ func TestMeterReadsEveryProvider(t *testing.T) {
 		"embeddings":        {false, `{"data":[],"usage":{"prompt_tokens":6,"total_tokens":6}}`, 6, 0},
 	} {
 		for _, step := range []int{1, 7, len(c.text)} {
-			m := Meter{Stream: c.stream}
+			m := Meter{Stream: c.stream, InputOnly: name == "embeddings"}
 			for rest := c.text; rest != ""; {
 				n := min(step, len(rest))
 				m.Write([]byte(rest[:n])) //nolint:errcheck // a test

@@ -3,6 +3,7 @@ package budget
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -61,15 +62,21 @@ const maxEvent = 16 << 20
 type Meter struct {
 	// Stream is set for a response of server-sent events.
 	Stream bool
-	buf    []byte
-	lost   bool // the buffer would have been too large
-	seen   bool
-	used   Count
+	// InputOnly is set for a response that reports no output tokens, as to embeddings.
+	InputOnly bool
+	// Size is the number of bytes of the response so far.
+	Size int64
+	buf  []byte
+	lost bool // the buffer would have been too large
+	in   bool // input tokens were reported
+	out  bool // output tokens were reported
+	used Count
 }
 
 // Write takes the next bytes of an AI model's response and searches them for the number of tokens used. It
 // never fails.
 func (m *Meter) Write(p []byte) (int, error) {
+	m.Size += int64(len(p))
 	if m.lost {
 		return len(p), nil
 	}
@@ -90,14 +97,14 @@ func (m *Meter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Used returns the tokens that the response reported. ok is false if it reported none, or had a part too
-// large to read. The caller knows whether the response was whole: one that was cut has reported only a part.
+// Used returns the tokens that the response reported. ok is false if it reported not both input and output, or had a
+// part too large to read. The caller knows whether the response was whole: one that was cut has reported only a part.
 func (m *Meter) Used() (c Count, ok bool) {
 	if !m.lost && len(m.buf) > 0 {
 		m.read(bytes.TrimPrefix(m.buf, []byte("data:")))
 		m.buf = nil
 	}
-	return m.used, m.seen && !m.lost
+	return m.used, m.in && (m.out || m.InputOnly) && !m.lost
 }
 
 // A reply is the part of a response's JSON in which providers report the tokens used, in all of their forms.
@@ -118,32 +125,32 @@ type reply struct {
 
 type usage struct {
 	// Anthropic, OpenAI Responses.
-	InputTokens   int64       `json:"input_tokens"`
-	CacheCreation int64       `json:"cache_creation_input_tokens"`
-	CacheRead     int64       `json:"cache_read_input_tokens"`
-	OutputTokens  int64       `json:"output_tokens"`
+	InputTokens   *int64      `json:"input_tokens"`
+	CacheCreation *int64      `json:"cache_creation_input_tokens"`
+	CacheRead     *int64      `json:"cache_read_input_tokens"`
+	OutputTokens  *int64      `json:"output_tokens"`
 	InputDetails  *cachedPart `json:"input_tokens_details"`
 	// OpenAI Chat, embeddings. DeepSeek has the cached part under a name of its own.
-	Prompt        int64       `json:"prompt_tokens"`
-	Completion    int64       `json:"completion_tokens"`
+	Prompt        *int64      `json:"prompt_tokens"`
+	Completion    *int64      `json:"completion_tokens"`
 	PromptDetails *cachedPart `json:"prompt_tokens_details"`
-	CacheHit      int64       `json:"prompt_cache_hit_tokens"`
+	CacheHit      *int64      `json:"prompt_cache_hit_tokens"`
 	// Gemini.
-	PromptCount     int64 `json:"promptTokenCount"`
-	ToolPromptCount int64 `json:"toolUsePromptTokenCount"`
-	CandidatesCount int64 `json:"candidatesTokenCount"`
-	ThoughtsCount   int64 `json:"thoughtsTokenCount"`
-	CachedCount     int64 `json:"cachedContentTokenCount"`
+	PromptCount     *int64 `json:"promptTokenCount"`
+	ToolPromptCount *int64 `json:"toolUsePromptTokenCount"`
+	CandidatesCount *int64 `json:"candidatesTokenCount"`
+	ThoughtsCount   *int64 `json:"thoughtsTokenCount"`
+	CachedCount     *int64 `json:"cachedContentTokenCount"`
 }
 
 // A cachedPart says how many of the input tokens an OpenAI model had in its cache.
 type cachedPart struct {
-	Cached int64 `json:"cached_tokens"`
+	Cached *int64 `json:"cached_tokens"`
 }
 
-func (c *cachedPart) tokens() int64 {
+func (c *cachedPart) tokens() *int64 {
 	if c == nil {
-		return 0
+		return nil
 	}
 	return c.Cached
 }
@@ -187,11 +194,13 @@ func (m *Meter) add(r reply) {
 		if u == nil {
 			continue
 		}
-		m.seen = true
-		m.used.Input = max(m.used.Input, sum(u.InputTokens, u.CacheCreation, u.CacheRead, u.Prompt, u.PromptCount, u.ToolPromptCount))
-		m.used.Cached = max(m.used.Cached, sum(u.CacheRead, u.InputDetails.tokens(), max(u.PromptDetails.tokens(), u.CacheHit), u.CachedCount))
+		in := []*int64{u.InputTokens, u.CacheCreation, u.CacheRead, u.Prompt, u.PromptCount, u.ToolPromptCount}
+		out := []*int64{u.OutputTokens, u.Completion, u.CandidatesCount, u.ThoughtsCount}
+		m.in, m.out = m.in || reported(u.InputTokens, u.Prompt, u.PromptCount), m.out || reported(out...)
+		m.used.Input = max(m.used.Input, sum(in...))
+		m.used.Cached = max(m.used.Cached, sum(u.CacheRead, u.InputDetails.tokens(), u.CachedCount)+max(sum(u.PromptDetails.tokens()), sum(u.CacheHit)))
 		m.used.Written = max(m.used.Written, sum(u.CacheCreation))
-		m.used.Output = max(m.used.Output, sum(u.OutputTokens, u.Completion, u.CandidatesCount, u.ThoughtsCount))
+		m.used.Output = max(m.used.Output, sum(out...))
 	}
 	m.used.Tokens = m.used.Input + m.used.Output
 }
@@ -200,10 +209,17 @@ func (m *Meter) add(r reply) {
 // overflow. A larger number counts as this one.
 const maxReported = 1 << 40
 
-// sum adds numbers of tokens that a server reported, each limited to the range from 0 to maxReported.
-func sum(all ...int64) (n int64) {
+// sum adds numbers of tokens that a server reported, each limited to the range from 0 to maxReported. nil counts as 0.
+func sum(all ...*int64) (n int64) {
 	for _, one := range all {
-		n += min(max(0, one), maxReported)
+		if one != nil {
+			n += min(max(0, *one), maxReported)
+		}
 	}
 	return n
+}
+
+// reported reports whether a server reported one of the numbers.
+func reported(all ...*int64) bool {
+	return slices.ContainsFunc(all, func(one *int64) bool { return one != nil })
 }

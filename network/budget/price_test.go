@@ -67,7 +67,14 @@ func TestARequestNamesItsModel(t *testing.T) {
 	for _, c := range []struct{ path, body, model, wrong string }{
 		{"/v1/messages", `{"model":"claude-x","max_tokens":1}`, "claude-x", ""},
 		{"/v1beta/models/gpt:generateContent", `{}`, "gpt", ""},
-		{"/v1beta/models/gpt:generateContent", `{"model":"claude-x"}`, "gpt", ""}, // the path counts
+		{"/v1beta/models/gpt:generateContent", `{"model":"models/gpt"}`, "gpt", ""},
+		{"/v1beta/models/gpt:generateContent", `{"model":"claude-x"}`, "", `names the models "gpt" and "claude-x"`},
+		{"/v1beta/tunedModels/gpt:generateContent", `{}`, "gpt", ""},
+		{"/engines/gpt/chat/completions", `{}`, "gpt", ""},
+		{"/v1/messages", `{"model":"gpt","service_tier":"auto","speed":null,"tools":[{"name":"x"}]}`, "gpt", ""},
+		{"/v1/messages", `{"model":"gpt","service_tier":"priority"}`, "", "service_tier may make the model cost more"},
+		{"/v1/messages", `{"model":"gpt","speed":"fast"}`, "", "speed may make the model cost more"},
+		{"/v1/responses", `{"model":"gpt","tools":[{"type":"image_generation","model":"claude-x"}]}`, "", "tools may make the model cost more"},
 		{"/openai/deployments/gpt/chat/completions", `{}`, "gpt", ""},
 		{"/v1/messages", `{"model":"other"}`, "other", "no section [prices] names the model \"other\""},
 		{"/v1/messages", `{}`, "", "no section [prices] names the model \"\""},
@@ -86,6 +93,40 @@ func TestARequestNamesItsModel(t *testing.T) {
 		}
 		if err != nil || w.Model != c.model || w.Money <= 0 {
 			t.Errorf("%s %s: %+v, %v", c.path, c.body, w, err)
+		}
+	}
+}
+
+func TestInputIsBoundedByWhatTheRequestCannotHold(t *testing.T) {
+	for body, input := range map[string]int64{
+		`{"x":"abc"}`: int64(len(`{"x":"abc"}`))/3 + 1,
+		`{"x":"日本"}`:  8/3 + 6 + 1,
+		`{"previous_response_id":"r","input":"x"}`:                      storedInput,
+		`{"previous_response_id":null,"input":"x"}`:                     int64(len(`{"previous_response_id":null,"input":"x"}`))/3 + 1,
+		`{"prompt":{"id":"p"}}`:                                         storedInput,
+		`{"input":[{"content":[{"type":"input_file","file_id":"f"}]}]}`: storedInput,
+	} {
+		w, err := WorstOf("/v1/responses", []byte(body), nil, false)
+		if err != nil || w.Input != input || !w.Open {
+			t.Errorf("%s: %+v, %v; want %d", body, w, err, input)
+		}
+	}
+}
+
+func TestAnswersWithoutUsageAreKnownByTheQuery(t *testing.T) {
+	for query, want := range map[string]string{
+		"": "", "key=x&alt=sse": "", "alt=json": "", "fields=candidates": "fields", "$fields=x": "$fields", "%66ields=x": "fields", "Fields=x": "Fields", "alt=sse&alt=proto": "alt",
+		"callback=f": "callback", "%": "?",
+	} {
+		if got := HidesUsage(query); got != want {
+			t.Errorf("%s: %q, not %q", query, got, want)
+		}
+	}
+	for _, text := range []string{`{"usageMetadata":{}}`, `{"usageMetadata":{"promptTokenCount":4}}`, `{"usage":{"output_tokens":4}}`, `{"usageMetadata":{"cachedContentTokenCount":0}}`} {
+		var m Meter
+		m.Write([]byte(text)) //nolint:errcheck // it never fails
+		if used, ok := m.Used(); ok {
+			t.Errorf("%s: %+v", text, used)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +28,7 @@ func requestKeys() map[string]string {
 		"max_tokens": "max_tokens", "max_completion_tokens": "max_completion_tokens", "max_output_tokens": "max_output_tokens",
 		"n": "n", "best_of": "best_of", "stream": "stream", "stream_options": "stream_options", "background": "background",
 		"generationConfig": config, "generation_config": config, "model": "model", "models": "models",
+		"service_tier": "service_tier", "speed": "speed", "tools": "tools",
 	}
 }
 
@@ -97,7 +100,9 @@ func flag(found map[string]json.RawMessage, key string) (set bool, err error) {
 // A request is the part of a request to an AI model that names the model and bounds the number of output tokens.
 type request struct {
 	model              string
-	several            bool // the server may choose between models
+	several            bool   // the server may choose between models
+	dearer             string // a key that may make the model cost more than its price, or ""
+	stored             bool   // the server adds input to the request that it has stored
 	output, answers    int64
 	stream, background bool
 }
@@ -124,7 +129,62 @@ func readRequest(body []byte) (r request, err error) {
 	background, err6 := flag(top, "background")
 	model, err7 := name(top)
 	_, several := top["models"]
-	return request{model, several, max(output, output2), max(1, answers, answers2), stream, background}, cmp.Or(err1, err2, err3, err4, err5, err6, err7)
+	return request{
+		model: model, several: several, dearer: dearer(top), stored: stored(body), output: max(output, output2), answers: max(1, answers, answers2), stream: stream, background: background,
+	}, cmp.Or(err1, err2, err3, err4, err5, err6, err7)
+}
+
+// dearer returns the key in found, the members of a JSON request to an AI model, by which the request may cost more than
+// the price of its model: a faster tier of the service, or a tool that is a model itself. It returns "" if there is none.
+func dearer(found map[string]json.RawMessage) string {
+	usual := map[string][]string{"service_tier": {"auto", "default", "flex", "standard", "standard_only", "batch"}, "speed": {"standard"}}
+	for _, key := range []string{"service_tier", "speed"} {
+		var text string
+		if v := found[key]; v != nil && string(v) != "null" && (json.Unmarshal(v, &text) != nil || !slices.Contains(usual[key], text)) {
+			return key
+		}
+	}
+	var tools []map[string]json.RawMessage
+	_ = json.Unmarshal(found["tools"], &tools) // another form has no tools with names
+	for _, tool := range tools {
+		if tool["model"] != nil {
+			return "tools"
+		}
+	}
+	return ""
+}
+
+// storedKeys are the keys of a request to an AI model, at any depth, that refer to input which the provider has stored.
+var storedKeys = []string{
+	"previous_response_id", "conversation", "cachedContent", "cached_content", "file_id", "fileUri", "file_uri", "file_url", "prompt_id",
+}
+
+// stored reports whether body, a JSON request to an AI model, refers to input that the provider has stored, so that its
+// length says nothing about its tokens.
+func stored(body []byte) bool {
+	var all any
+	return json.Unmarshal(body, &all) == nil && refers(all)
+}
+
+// refers is stored for a part of the request.
+func refers(part any) bool {
+	switch part := part.(type) {
+	case []any:
+		return slices.ContainsFunc(part, refers)
+	case map[string]any:
+		for key, value := range part {
+			if slices.Contains(storedKeys, key) && value != nil {
+				return true
+			}
+			if prompt, is := value.(map[string]any); key == "prompt" && is && prompt["id"] != nil {
+				return true
+			}
+			if refers(value) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // maxModelName is the longest name of an AI model, in bytes, that a request may have.
@@ -145,14 +205,61 @@ func name(found map[string]json.RawMessage) (model string, err error) {
 // modelOf returns the name of the AI model of a request: that in its path, as in Gemini's /v1/models/NAME:generateContent
 // and Azure's /deployments/NAME/, else that in its body.
 func modelOf(path, inBody string) string {
-	for _, before := range []string{"/models/", "/deployments/"} {
-		if _, after, ok := strings.Cut(path, before); ok {
-			model, _, _ := strings.Cut(after, "/")
-			model, _, _ = strings.Cut(model, ":")
-			return model[:min(len(model), maxModelName)]
-		}
+	if model := modelIn(path); model != "" {
+		return model[:min(len(model), maxModelName)]
 	}
 	return inBody
+}
+
+// modelIn returns the name of the AI model in the path of a request, or "".
+func modelIn(path string) string {
+	last := path[strings.LastIndexByte(path, '/')+1:]
+	if model, _, ok := strings.Cut(last, ":"); ok {
+		return model
+	}
+	for _, before := range []string{"/models/", "/deployments/", "/engines/"} {
+		if _, after, ok := strings.Cut(path, before); ok {
+			model, _, _ := strings.Cut(after, "/")
+			return model
+		}
+	}
+	return ""
+}
+
+// storedInput is how many input tokens the budget reserves for a request that refers to input which the provider has
+// stored: the context of a usual model.
+const storedInput = 200_000
+
+// inputOf returns the greatest number of tokens expected of a text: one for three bytes of ASCII, and one for each other
+// byte.
+func inputOf(text []byte) int64 {
+	other := 0
+	for _, c := range text {
+		if c >= 0x80 {
+			other++
+		}
+	}
+	return int64((len(text)-other)/3 + other + 1)
+}
+
+// HidesUsage returns the key in rawQuery, the query of a request to an AI model, that can make the server leave the
+// tokens used out of its response, or answer in another form than JSON. It returns "" if there is none.
+func HidesUsage(rawQuery string) string {
+	values, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return "?"
+	}
+	for name, all := range values {
+		switch strings.ToLower(strings.TrimPrefix(name, "$")) {
+		case "fields", "callback", "prettyprint.fields":
+			return name
+		case "alt":
+			if slices.ContainsFunc(all, func(v string) bool { return v != "json" && v != "sse" }) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // A Worst is the greatest cost expected of a request to a provider of AI models.
@@ -162,6 +269,8 @@ type Worst struct {
 	Model string
 	// Price is that of the model, or nil if it has none.
 	Price *Price
+	// Open is set if the request does not bound its output, for which the count then has a guess.
+	Open bool
 	// Send is the body to send instead of the request's. It differs for a stream of OpenAI's Chat, which reports its
 	// usage only when asked to.
 	Send []byte
@@ -181,15 +290,22 @@ func WorstOf(path string, body []byte, prices []Price, priced bool) (w Worst, er
 		return Worst{}, errors.New("it runs in the background")
 	case priced && r.several:
 		return Worst{}, errors.New("the server chooses between several models, which may have other prices")
+	case priced && r.dearer != "":
+		return Worst{}, fmt.Errorf("%s may make the model cost more than its price", r.dearer)
+	case priced && r.model != "" && modelIn(path) != "" && strings.TrimPrefix(r.model, "models/") != modelIn(path):
+		return Worst{}, fmt.Errorf("it names the models %.80q and %.80q", modelIn(path), r.model)
 	case priced && w.Price == nil:
 		return Worst{}, fmt.Errorf("no section [prices] names the model %.80q", w.Model)
 	case ends(path, "/embeddings"):
 		r.output = 0
 	case r.output == 0:
-		r.output = noLimit
+		r.output, w.Open = noLimit, true
 	}
 	output := r.output * r.answers
-	input := int64(len(body))/3 + 1
+	input := inputOf(body)
+	if r.stored {
+		input = max(input, storedInput)
+	}
 	w.Count = Count{Requests: 1, Sent: int64(len(body)), Input: input, Output: output, Tokens: input + output}
 	w.Money = w.Price.Worst(w.Count)
 	if w.Send = body; r.stream && ends(path, "/completions") {

@@ -77,24 +77,29 @@ func wrongDigest(path string, err error, hint string) error {
 // pin reads the program at a path in the container whose root directory is the descriptor root. read are the programs
 // that were read before; of one with the same inode it takes the digest.
 func pin(root int, path string, read []pinned) (p pinned, err error) {
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(root, path, &how)
 	if err != nil {
 		return p, err
 	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
+	defer unix.Close(fd) //nolint:errcheck // it was only looked at
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return p, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG { // opening a device for reading may have effects
 		return p, errs.New(verifying, path, errs.ErrInvalid, "it is no regular file")
 	}
-	real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	self := fmt.Sprintf("/proc/self/fd/%d", fd)
+	real, err := os.Readlink(self)
 	if err != nil {
 		return p, err
 	}
+	f, err := os.Open(self)
+	if err != nil {
+		return p, err
+	}
+	defer f.Close()
 	p = pinned{path: real, dev: st.Dev, ino: st.Ino, names: uint64(st.Nlink)} //nolint:unconvert // it has 32 bits on arm64
 	if i := slices.IndexFunc(read, func(other pinned) bool { return other.dev == p.dev && other.ino == p.ino }); i >= 0 {
 		p.digest = read[i].digest
