@@ -244,7 +244,7 @@ func (r *record) checkUndo(real *nodes.Dirs) error {
 
 // unchangedResult reports whether a path still has the file that the step o of a promotion put there, so that
 // an undo may replace it. The inodes in altered may have other metadata, because another step set that.
-func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered map[uint64]bool) (bool, error) {
+func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered alterations) (bool, error) {
 	dir, name, err := real.At(o.path)
 	if nodes.Missing(err) {
 		return false, nil
@@ -262,7 +262,7 @@ func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered map[uint64]boo
 		return false, nil
 	case o.verb == alter:
 		return o.unchangedMetadata(dir, name, here)
-	case altered[here.Ino] && o.new.SameNode(here):
+	case altered.explains(o.new, here):
 		return true, nil
 	}
 	if !o.new.Is(here) {
@@ -288,7 +288,7 @@ func errUnlessChanged(err error) error {
 // unchangedTree checks everything below a directory that the promotion's step o created, and removes unchanged nodes
 // from known. The inodes in altered may have other metadata, because another step set that. It returns errChanged for
 // the first changed node.
-func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered map[uint64]bool) error {
+func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered alterations) error {
 	dir, err := nodes.Open(in, name)
 	if err != nil {
 		return err
@@ -300,7 +300,7 @@ func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string
 			return err
 		}
 		i, ok := known[rel]
-		same := i.Is(&st) && (st.IsDir() || r.stamped(nodes.Join(o.path, rel), &st)) || altered[st.Ino] && i.SameNode(&st)
+		same := i.Is(&st) && (st.IsDir() || r.stamped(nodes.Join(o.path, rel), &st)) || altered.explains(i, &st)
 		if !ok || !same {
 			return errChanged
 		}
