@@ -62,14 +62,29 @@ func (r *record) stagePaths() string {
 // be killed and repeated. foreign lists paths that other programs changed since: they stay as they are, and
 // their old versions stay in the stage.
 func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (foreign []string, err error) {
-	if r.ready {
-		if foreign, err = r.revertAll(ctx, real); err != nil {
-			return foreign, err
-		}
+	if foreign, err = r.revertReady(ctx, real); err == nil {
+		err = r.endRevert(ctx, real, journal, len(foreign) > 0)
 	}
+	return foreign, err
+}
+
+// revertReady reverts all steps of a promotion, if its journal is complete: before that, none was done. foreign lists
+// paths that other programs changed since.
+func (r *record) revertReady(ctx context.Context, real *nodes.Dirs) (foreign []string, err error) {
+	if r.ready {
+		foreign, err = r.revertAll(ctx, real)
+	}
+	slices.Sort(foreign)
+	return foreign, err
+}
+
+// endRevert ends the revert of a promotion after revertReady: it restores directories and removes the journal and the
+// stages, or makes them those of a redo. left says that paths which other programs changed were not reverted, so that
+// the stages stay.
+func (r *record) endRevert(ctx context.Context, real *nodes.Dirs, journal string, left bool) (err error) {
 	inverse := r.inverseFile(filepath.Dir(journal))
 	again := exists(inverse + suffixNew)
-	if len(foreign) == 0 && !again {
+	if !left && !again {
 		err = r.removeStages(ctx, real, journal)
 	}
 	for _, pl := range r.dirs {
@@ -84,7 +99,7 @@ func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (
 	if err == nil {
 		err = r.syncAll(ctx, real)
 	}
-	if err == nil && again && len(foreign) == 0 {
+	if err == nil && again && !left {
 		if err = fault.Point(ctx, "finish the inverse"); err == nil {
 			err = r.finishInverse(real, inverse)
 		}
@@ -92,10 +107,9 @@ func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (
 		err = os.Remove(inverse + suffixNew)
 	}
 	if err != nil {
-		return foreign, err
+		return err
 	}
-	slices.Sort(foreign)
-	return foreign, endJournal(ctx, journal, len(foreign) > 0)
+	return endJournal(ctx, journal, left)
 }
 
 // revertAll reverts all steps of a promotion in reverse: first the metadata, from the top down, then the

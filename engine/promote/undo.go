@@ -75,17 +75,15 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 				return err
 			}
 		}
-		if err := undone.prepareInverse(real, stateDir, o.Again); err != nil {
+		inverse, err := undone.prepareInverse(real, stateDir, o.Again)
+		if err != nil {
 			return err
 		}
 		undoing := withSuffix(journal, suffixUndoing) // Recover completes it from here on
 		if err := errors.Join(os.Rename(journal, undoing), vfs.SyncDir(stateDir)); err != nil {
 			return err
 		}
-		one, err = undone.takeBack(ctx, real, undoing)
-		if err == nil && len(one.Changed) > 0 {
-			err = changedMeanwhile(one.Changed[0])
-		}
+		one, err = undone.takeBack(ctx, real, undoing, inverse)
 		return err
 	})
 	if err == nil && !o.Again.IsZero() && !o.DryRun {
@@ -94,14 +92,28 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 	return one, err
 }
 
-// takeBack reverts the promotion of a journal whose target is open, and returns the result.
-func (r *record) takeBack(ctx context.Context, real *nodes.Dirs, journal string) (one Recovery, err error) {
-	one = Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Redone: !r.undone.IsZero()}
-	one.Changed, err = r.revert(ctx, real, journal)
+// takeBack reverts the promotion of a journal whose target is open, and returns the result. If it cannot revert all
+// steps, it does those again that it has reverted, and returns an error. inverse, the inverse of r, says how; without
+// it, takeBack reverts as much as it can.
+func (r *record) takeBack(ctx context.Context, real *nodes.Dirs, journal string, inverse *record) (one Recovery, err error) {
+	one = Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Redone: !r.undone.IsZero(), Left: r.leftStamps()}
+	one.Changed, err = r.revertReady(ctx, real)
+	if inverse != nil && (err != nil || len(one.Changed) > 0) {
+		ctx := context.WithoutCancel(ctx)
+		left, stamps, failure := r.rollBack(ctx, real, journal, inverse, one.Changed)
+		err = r.gaveUp(one.Changed, left, err, failure)
+		if one.Changed, one.Stamps = nil, stamps; failure == nil {
+			one.RolledBack = err
+		}
+		return one, err
+	}
+	if err == nil {
+		err = r.endRevert(ctx, real, journal, len(one.Changed) > 0)
+	}
 	if len(one.Changed) > 0 {
 		one.Saved = r.stagePaths()
 	}
-	one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
+	one.Stamps = r.oldStamps(real)
 	return one, err
 }
 
