@@ -20,8 +20,8 @@ import (
 
 // Undo reverts the promotion id, made with Options.KeepUndo, whose journal is in stateDir. If another program, or a
 // later promotion that was not undone, has changed the same paths since, Undo changes nothing, and ErrDrifted names
-// the paths. If Undo is killed, Recover completes it. Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are
-// gone).
+// the paths. If one changes a path in the midst, or a step fails, Undo reverts its own steps. If it is killed,
+// Recover completes it or rolls it back. Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are gone).
 func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 	return UndoWith(ctx, stateDir, id, UndoOptions{})
 }
