@@ -63,7 +63,9 @@
 // A promotion that is retained for an undo leaves the old versions in its stage, and its journal
 // as ID.undo. [UndoWith] moves the nodes back and may leave the new versions there, with the
 // inverse of the journal as ID.redo: [Redo] is the undo of that. An undo of some paths makes
-// them a promotion of their own in the same stage first.
+// them a promotion of their own in the same stage first. If a step cannot be reverted, because
+// another program changed its path in the midst, those reverted so far are done again by the
+// same inverse: all or nothing. If that fails, Recover continues the undo.
 //
 // # Limits
 //

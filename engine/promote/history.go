@@ -186,9 +186,9 @@ func (r *record) updateStamps(real *nodes.Dirs, stateDir string) error {
 		was vfs.Timestamp
 		now Stamp
 	}
-	back := map[uint64]moved{}
+	back, altered := map[uint64]moved{}, r.altered()
 	for _, o := range r.ops {
-		if st, err := real.Stat(o.path); err == nil && o.verb != put && !st.IsDir() && o.old.Is(&st) {
+		if st, err := real.Stat(o.path); err == nil && o.verb != put && !st.IsDir() && altered.isReverted(o.old, &st) {
 			back[st.Ino] = moved{o.oldCTime, stampOf(&st)}
 		}
 	}

@@ -67,7 +67,7 @@ func (w *work) moveOne(o *op) error {
 		return nil
 	}
 	if o.found.IsDir() || o.found.Shared() { // alter may change the attributes of its other names
-		return w.checkDisplaced(o, nil)
+		return w.checkDisplaced(o, alterations{})
 	}
 	return w.checkDisplacedNode(o, stage)
 }
@@ -111,13 +111,13 @@ func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 // checkDisplaced compares an old node, which was moved out of the real tree into a private directory, with
 // the expected one, and everything below it. Other programs cannot reach it there except through open files,
 // so the result is final. The inodes in altered got new metadata through another name.
-func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
+func (w *work) checkDisplaced(o *op, altered alterations) error {
 	stage := w.stages[o.stage].dir
 	node, st, err := nodes.Read(stage, o.name)
 	if err != nil {
 		return at(o.path, err)
 	}
-	if altered[st.Ino] && o.old.SameNode(&st) {
+	if altered.explains(o.old, &st) {
 		return nil
 	}
 	if !o.old.Is(&st) || !maps.Equal(nodes.PromotedXattrs(node.Xattrs), nodes.PromotedXattrs(o.found.Xattrs)) {
@@ -126,12 +126,12 @@ func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
 	if !st.IsDir() {
 		return nil
 	}
-	return unchanged(stage, o.name, o.path, o.oldTree, altered)
+	return unchanged(stage, o.name, o.path, o.oldTree, func(i nodes.Ident, st *vfs.Stat) bool { return i.Is(st) || altered.explains(i, st) })
 }
 
-// unchanged returns an error unless everything below the directory name is as in known, by relative path.
-// path names the directory in errors. The inodes in altered may have other metadata.
-func unchanged(in *os.File, name, path string, known map[string]nodes.Ident, altered map[uint64]bool) error {
+// unchanged returns an error unless everything below the directory name is as in known, by relative path, as far as
+// same decides. path names the directory in errors.
+func unchanged(in *os.File, name, path string, known map[string]nodes.Ident, same func(nodes.Ident, *vfs.Stat) bool) error {
 	dir, err := nodes.Open(in, name)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func unchanged(in *os.File, name, path string, known map[string]nodes.Ident, alt
 		if err != nil {
 			return err
 		}
-		if i, ok := known[rel]; !ok || !i.Is(&st) && !(altered[st.Ino] && i.SameNode(&st)) {
+		if i, ok := known[rel]; !ok || !same(i, &st) {
 			return changedMeanwhile(nodes.Join(path, rel))
 		}
 		found++

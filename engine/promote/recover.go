@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -36,12 +37,29 @@ type Recovery struct {
 	// the location of their old versions.
 	Changed []string
 	Saved   string
+	// RolledBack is why an undo was rolled back: it could not revert all paths. The promotion stays, and can be undone
+	// later. With Redone, a redo was rolled back, and the promotion stays undone. Changed is then empty.
+	RolledBack error
 	// Waits is why the promotion cannot be recovered now: its target cannot be opened (a disk is
 	// not mounted) or not changed (the disk is read-only). The promotion and its old versions
 	// stay.
 	Waits error
 	// Journal is the journal of a promotion that waits.
 	Journal string
+}
+
+// String says in one line what became of the killed promotion.
+func (r Recovery) String() string {
+	apply, outcome := "an apply of "+r.Sandbox+" to "+pathlist.Printable(r.Path), "reverted"
+	switch {
+	case r.RolledBack != nil && r.Redone:
+		return "the redo of " + apply + " was killed and is rolled back: " + r.RolledBack.Error()
+	case r.RolledBack != nil:
+		return "the undo of " + apply + " was killed and is rolled back: " + r.RolledBack.Error()
+	case r.Done, r.Redone:
+		outcome = "completed"
+	}
+	return apply + " was killed and is now " + outcome
 }
 
 // Recover ends promotions that were killed: it removes the leftovers of committed ones and
@@ -143,7 +161,19 @@ func (r *record) end(ctx context.Context, real *nodes.Dirs, journal string, one 
 	if one.Done {
 		return one, r.finishCommitted(ctx, real, journal)
 	}
-	return r.takeBack(ctx, real, journal)
+	var inverse *record
+	if path := r.inverseFile(filepath.Dir(journal)) + suffixNew; filepath.Ext(journal) == suffixUndoing && exists(path) {
+		var err error
+		if inverse, err = readJournal(path); err != nil {
+			return one, err
+		}
+		inverse.stages = r.stages // these are open
+	}
+	ended, err := r.takeBack(ctx, real, journal, inverse)
+	if ended.RolledBack != nil {
+		err = nil // reported as the reason
+	}
+	return ended, err
 }
 
 // openTarget opens the root of a promotion's target, and the stages (private directories with old or new

@@ -30,14 +30,28 @@ func Redo(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, er
 	return r, err
 }
 
-// prepareInverse writes the journal by which an undo of r can itself be undone (a redo), before r is
-// reverted; finishInverse completes it afterwards. It does nothing if no redo will be possible: when is zero,
-// or r is a temporary step of its caller ([Options].Temporary), or of an old format.
-func (r *record) prepareInverse(real *nodes.Dirs, stateDir string, when time.Time) error {
+// prepareInverse returns the promotion by which an undo of r can itself be undone; nil if r is of an old format, which
+// lacks what that needs. It writes the journal of it, before r is reverted, for a redo; finishInverse completes the
+// journal afterwards. It writes none if no redo will be possible: when is zero, or r is a temporary step of its caller
+// ([Options].Temporary), or the disk is full.
+func (r *record) prepareInverse(real *nodes.Dirs, stateDir string, when time.Time) (*record, error) {
 	path := r.inverseFile(stateDir) + suffixNew
-	if when.IsZero() && r.undone.IsZero() || r.retain != retainHistory || r.version == firstVersion {
-		return removeIfThere(path)
+	if r.version == firstVersion {
+		return nil, removeIfThere(path)
 	}
+	inverse, err := r.inverse(real, when)
+	if err != nil || when.IsZero() && r.undone.IsZero() || r.retain != retainHistory {
+		return inverse, errors.Join(err, removeIfThere(path))
+	}
+	err = writeWhole(path, inverse)
+	if errors.Is(err, unix.ENOSPC) {
+		err = removeIfThere(path)
+	}
+	return inverse, err
+}
+
+// inverse returns the promotion by which an undo of r at the time when can itself be undone. Nothing is reverted yet.
+func (r *record) inverse(real *nodes.Dirs, when time.Time) (*record, error) {
 	inv := *r
 	inv.undone, inv.ops, inv.dirs = when, nil, nil
 	if !r.undone.IsZero() {
@@ -46,10 +60,10 @@ func (r *record) prepareInverse(real *nodes.Dirs, stateDir string, when time.Tim
 	for _, pl := range r.dirs {
 		now := *pl
 		if dir, err := pl.open(real); err != nil {
-			return at(pl.path, err)
+			return nil, at(pl.path, err)
 		} else if dir != nil && pl.names {
 			if err := now.look(dir); err != nil {
-				return at(pl.path, err)
+				return nil, at(pl.path, err)
 			}
 		}
 		inv.dirs = append(inv.dirs, &now)
@@ -57,15 +71,11 @@ func (r *record) prepareInverse(real *nodes.Dirs, stateDir string, when time.Tim
 	for _, o := range slices.Backward(r.ops) { // the order matters for nested paths
 		i, err := r.inverseOp(o)
 		if err != nil {
-			return at(o.path, err)
+			return nil, at(o.path, err)
 		}
 		inv.ops = append(inv.ops, i)
 	}
-	err := writeWhole(path, &inv)
-	if errors.Is(err, unix.ENOSPC) {
-		return removeIfThere(path)
-	}
-	return err
+	return &inv, nil
 }
 
 func removeIfThere(path string) error {

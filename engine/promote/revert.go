@@ -62,14 +62,29 @@ func (r *record) stagePaths() string {
 // be killed and repeated. foreign lists paths that other programs changed since: they stay as they are, and
 // their old versions stay in the stage.
 func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (foreign []string, err error) {
-	if r.ready {
-		if foreign, err = r.revertAll(ctx, real); err != nil {
-			return foreign, err
-		}
+	if foreign, err = r.revertReady(ctx, real); err == nil {
+		err = r.endRevert(ctx, real, journal, len(foreign) > 0)
 	}
+	return foreign, err
+}
+
+// revertReady reverts all steps of a promotion, if its journal is complete: before that, none was done. foreign lists
+// paths that other programs changed since.
+func (r *record) revertReady(ctx context.Context, real *nodes.Dirs) (foreign []string, err error) {
+	if r.ready {
+		foreign, err = r.revertAll(ctx, real)
+	}
+	slices.Sort(foreign)
+	return foreign, err
+}
+
+// endRevert ends the revert of a promotion after revertReady: it restores directories and removes the journal and the
+// stages, or makes them those of a redo. left says that paths which other programs changed were not reverted, so that
+// the stages stay.
+func (r *record) endRevert(ctx context.Context, real *nodes.Dirs, journal string, left bool) (err error) {
 	inverse := r.inverseFile(filepath.Dir(journal))
 	again := exists(inverse + suffixNew)
-	if len(foreign) == 0 && !again {
+	if !left && !again {
 		err = r.removeStages(ctx, real, journal)
 	}
 	for _, pl := range r.dirs {
@@ -84,7 +99,7 @@ func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (
 	if err == nil {
 		err = r.syncAll(ctx, real)
 	}
-	if err == nil && again && len(foreign) == 0 {
+	if err == nil && again && !left {
 		if err = fault.Point(ctx, "finish the inverse"); err == nil {
 			err = r.finishInverse(real, inverse)
 		}
@@ -92,20 +107,20 @@ func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (
 		err = os.Remove(inverse + suffixNew)
 	}
 	if err != nil {
-		return foreign, err
+		return err
 	}
-	slices.Sort(foreign)
-	return foreign, endJournal(ctx, journal, len(foreign) > 0)
+	return endJournal(ctx, journal, left)
 }
 
 // revertAll reverts all steps of a promotion in reverse: first the metadata, from the top down, then the
 // moves. foreign lists paths that other programs changed since, which stay as they are.
 func (r *record) revertAll(ctx context.Context, real *nodes.Dirs) (foreign []string, err error) {
+	altered := r.altered()
 	undo := func(o *op) error {
 		if err := fault.Point(ctx, "take back"); err != nil {
 			return at(o.path, err)
 		}
-		ok, e := r.revertOp(real, o)
+		ok, e := r.revertOp(real, o, altered)
 		if e != nil {
 			err = errors.Join(err, at(o.path, e))
 		} else if !ok {
@@ -135,16 +150,35 @@ func (r *record) revertAll(ctx context.Context, real *nodes.Dirs) (foreign []str
 	return foreign, err
 }
 
-// altered returns the inodes of the real tree whose metadata the promotion sets in place. A check of another name
-// (hard link) of such a file must accept the new metadata.
-func (r *record) altered() map[uint64]bool {
-	inos := map[uint64]bool{}
+// An alterations lists, by inode, the steps of a promotion that set metadata of a real file or directory in place. The
+// steps for other names (hard links) of such a file find it with the old metadata or the new.
+type alterations map[uint64][]*op
+
+// altered returns the steps of the promotion that set metadata in place.
+func (r *record) altered() alterations {
+	all := alterations{}
 	for _, o := range r.ops {
 		if o.verb == alter {
-			inos[o.old.Ino] = true
+			all[o.old.Ino] = append(all[o.old.Ino], o)
 		}
 	}
-	return inos
+	return all
+}
+
+// explains reports whether st describes the inode of i, and one of the steps set its metadata, which may therefore
+// differ from those of i.
+func (a alterations) explains(i nodes.Ident, st *vfs.Stat) bool {
+	return len(a[st.Ino]) > 0 && i.SameNode(st)
+}
+
+// isReverted reports whether st describes the inode of i, with the metadata that it has once the steps are reverted.
+func (a alterations) isReverted(i nodes.Ident, st *vfs.Stat) bool {
+	for _, o := range a[i.Ino] {
+		if o.old.BTime == i.BTime {
+			i = i.With(o.before)
+		}
+	}
+	return i.Is(st)
 }
 
 // endJournal removes the journal of a promotion that has ended. If left is true, because a revert left files
@@ -246,8 +280,9 @@ func (r *record) finalTime(real *nodes.Dirs, pl *changedDir) error {
 }
 
 // revertOp brings the path of one step of a promotion back to its old state. It returns false, and changes
-// nothing, if another program changed the step's result.
-func (r *record) revertOp(real *nodes.Dirs, o *op) (bool, error) {
+// nothing, if another program changed the step's result. altered are the promotion's steps that set metadata, all
+// reverted before the first move.
+func (r *record) revertOp(real *nodes.Dirs, o *op, altered alterations) (bool, error) {
 	if o.verb == alter {
 		return true, revertMetadata(real, o)
 	}
@@ -281,7 +316,7 @@ func (r *record) revertOp(real *nodes.Dirs, o *op) (bool, error) {
 	if dir == nil {
 		return false, nil
 	}
-	return r.moveBack(o, s.dir, dir, name, here)
+	return moveBack(o, s.dir, dir, name, here, altered)
 }
 
 // notMoved reports whether the step's move between stage and real tree has not happened, or is reverted
@@ -295,9 +330,9 @@ func (o *op) notMoved(here, there *vfs.Stat) bool {
 }
 
 // moveBack moves the old node of a promotion's step from the private directory stage back to name in the real
-// directory dir, and the new node out. here is the node there now. It returns false if another program
-// changed the path.
-func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Stat) (bool, error) {
+// directory dir, and the new node out. here is the node there now, and altered as in revertOp. It returns false if
+// another program changed the path.
+func moveBack(o *op, stage, dir *os.File, name string, here *vfs.Stat, altered alterations) (bool, error) {
 	var err error
 	switch {
 	case o.verb == drop:
@@ -305,7 +340,7 @@ func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Sta
 			return false, nil
 		}
 		err = nodes.MoveIn(stage, o.name, dir, name)
-	case here == nil || !o.new.Is(here) || treeChanged(dir, name, o):
+	case here == nil || !altered.isReverted(o.new, here) || treeChanged(dir, name, o, altered):
 		return false, nil
 	case o.verb == put:
 		err = nodes.MoveOut(dir, name, stage, o.name)
@@ -326,7 +361,7 @@ func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Sta
 	if err != nil {
 		return false, err
 	}
-	if st == nil || !o.new.Is(st) || treeChanged(stage, o.name, o) {
+	if st == nil || !altered.isReverted(o.new, st) || treeChanged(stage, o.name, o, altered) {
 		if o.verb == put {
 			return false, nodes.MoveIn(stage, o.name, dir, name)
 		}
@@ -338,8 +373,8 @@ func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Sta
 	return true, nil
 }
 
-func treeChanged(in *os.File, name string, o *op) bool {
-	return o.new.Mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.newTree, nil) != nil
+func treeChanged(in *os.File, name string, o *op, altered alterations) bool {
+	return o.new.Mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.newTree, altered.isReverted) != nil
 }
 
 // revertMetadata restores the metadata that a real node had before the promotion's step o, if it is still the

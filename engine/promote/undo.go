@@ -20,8 +20,8 @@ import (
 
 // Undo reverts the promotion id, made with Options.KeepUndo, whose journal is in stateDir. If another program, or a
 // later promotion that was not undone, has changed the same paths since, Undo changes nothing, and ErrDrifted names
-// the paths. If Undo is killed, Recover completes it. Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are
-// gone).
+// the paths. If one changes a path in the midst, or a step fails, Undo reverts its own steps. If it is killed,
+// Recover completes it or rolls it back. Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are gone).
 func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 	return UndoWith(ctx, stateDir, id, UndoOptions{})
 }
@@ -75,17 +75,15 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 				return err
 			}
 		}
-		if err := undone.prepareInverse(real, stateDir, o.Again); err != nil {
+		inverse, err := undone.prepareInverse(real, stateDir, o.Again)
+		if err != nil {
 			return err
 		}
 		undoing := withSuffix(journal, suffixUndoing) // Recover completes it from here on
 		if err := errors.Join(os.Rename(journal, undoing), vfs.SyncDir(stateDir)); err != nil {
 			return err
 		}
-		one, err = undone.takeBack(ctx, real, undoing)
-		if err == nil && len(one.Changed) > 0 {
-			err = changedMeanwhile(one.Changed[0])
-		}
+		one, err = undone.takeBack(ctx, real, undoing, inverse)
 		return err
 	})
 	if err == nil && !o.Again.IsZero() && !o.DryRun {
@@ -94,14 +92,28 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 	return one, err
 }
 
-// takeBack reverts the promotion of a journal whose target is open, and returns the result.
-func (r *record) takeBack(ctx context.Context, real *nodes.Dirs, journal string) (one Recovery, err error) {
-	one = Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Redone: !r.undone.IsZero()}
-	one.Changed, err = r.revert(ctx, real, journal)
+// takeBack reverts the promotion of a journal whose target is open, and returns the result. If it cannot revert all
+// steps, it does those again that it has reverted, and returns an error. inverse, the inverse of r, says how; without
+// it, takeBack reverts as much as it can.
+func (r *record) takeBack(ctx context.Context, real *nodes.Dirs, journal string, inverse *record) (one Recovery, err error) {
+	one = Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Redone: !r.undone.IsZero(), Left: r.leftStamps()}
+	one.Changed, err = r.revertReady(ctx, real)
+	if inverse != nil && (err != nil || len(one.Changed) > 0) {
+		ctx := context.WithoutCancel(ctx)
+		left, stamps, failure := r.rollBack(ctx, real, journal, inverse, one.Changed)
+		err = r.gaveUp(one.Changed, left, err, failure)
+		if one.Changed, one.Stamps = nil, stamps; failure == nil {
+			one.RolledBack = err
+		}
+		return one, err
+	}
+	if err == nil {
+		err = r.endRevert(ctx, real, journal, len(one.Changed) > 0)
+	}
 	if len(one.Changed) > 0 {
 		one.Saved = r.stagePaths()
 	}
-	one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
+	one.Stamps = r.oldStamps(real)
 	return one, err
 }
 
@@ -244,7 +256,7 @@ func (r *record) checkUndo(real *nodes.Dirs) error {
 
 // unchangedResult reports whether a path still has the file that the step o of a promotion put there, so that
 // an undo may replace it. The inodes in altered may have other metadata, because another step set that.
-func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered map[uint64]bool) (bool, error) {
+func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered alterations) (bool, error) {
 	dir, name, err := real.At(o.path)
 	if nodes.Missing(err) {
 		return false, nil
@@ -262,7 +274,7 @@ func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered map[uint64]boo
 		return false, nil
 	case o.verb == alter:
 		return o.unchangedMetadata(dir, name, here)
-	case altered[here.Ino] && o.new.SameNode(here):
+	case altered.explains(o.new, here):
 		return true, nil
 	}
 	if !o.new.Is(here) {
@@ -288,7 +300,7 @@ func errUnlessChanged(err error) error {
 // unchangedTree checks everything below a directory that the promotion's step o created, and removes unchanged nodes
 // from known. The inodes in altered may have other metadata, because another step set that. It returns errChanged for
 // the first changed node.
-func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered map[uint64]bool) error {
+func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered alterations) error {
 	dir, err := nodes.Open(in, name)
 	if err != nil {
 		return err
@@ -300,7 +312,7 @@ func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string
 			return err
 		}
 		i, ok := known[rel]
-		same := i.Is(&st) && (st.IsDir() || r.stamped(nodes.Join(o.path, rel), &st)) || altered[st.Ino] && i.SameNode(&st)
+		same := i.Is(&st) && (st.IsDir() || r.stamped(nodes.Join(o.path, rel), &st)) || altered.explains(i, &st)
 		if !ok || !same {
 			return errChanged
 		}

@@ -304,14 +304,14 @@ func (w *work) stamps() map[string]Stamp {
 
 // oldStamps returns the present stamps (inode and change time) of those real paths that a revert restored.
 func (r *record) oldStamps(real *nodes.Dirs) map[string]Stamp {
-	all := map[string]Stamp{}
+	all, altered := map[string]Stamp{}, r.altered()
 	for _, pl := range r.dirs {
 		addStamp(all, real, pl.path)
 	}
 	for _, o := range r.ops {
 		st, err := real.Stat(o.path)
 		switch {
-		case err == nil && o.old.Is(&st):
+		case err == nil && altered.isReverted(o.old, &st):
 			all[o.path] = stampOf(&st)
 		case o.verb == put && nodes.Missing(err):
 			all[o.path] = Stamp{}

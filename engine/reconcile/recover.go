@@ -78,16 +78,13 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 			continue
 		}
 		_ = os.Remove(rc.reportedFile(r.ID)) // usually absent
-		outcome := "reverted"
-		if r.Done || r.Redone {
-			outcome = "completed"
-		}
-		rc.notice("an apply of " + r.Sandbox + " to " + pathlist.Printable(r.Path) + " was killed and is now " + outcome)
+		rc.notice(r.String())
 		for _, p := range r.Changed {
 			rc.notice("not restored, because it has changed since: " + pathlist.Printable(p) + "; the original is in " + pathlist.Printable(r.Saved))
 		}
 		err = errors.Join(err, rc.rememberRecovered(r))
 		switch {
+		case r.RolledBack != nil:
 		case r.Redone:
 			err = errors.Join(err, rc.stages.NoteRedone(r.Group))
 		case r.Left != nil && !r.Done:

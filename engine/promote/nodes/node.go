@@ -207,7 +207,7 @@ func (m Meta) Set(f *os.File) error {
 			return err
 		}
 	}
-	if m.What&diff.Time != 0 {
+	if m.What&diff.Time != 0 && st.MTime != m.MTime {
 		return setTime(f, m.MTime)
 	}
 	return nil
