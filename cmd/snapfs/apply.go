@@ -10,7 +10,7 @@ import (
 
 func newApply(a *app) *cobra.Command {
 	var flags selectFlags
-	var dry bool
+	var o reconcile.PromoteOptions
 	cmd := &cobra.Command{
 		Use:   "apply [flags] sandbox [path...]",
 		Short: "apply a sandbox's changes to the real tree",
@@ -25,7 +25,8 @@ Changes that can run code later, or widen rights, need approval by name: git hoo
 configuration, shell profiles, scheduled jobs and services, login and sudo files,
 settings of editors and build servers, set-id bits, devices and file capabilities.
 Without it apply changes nothing, lists them by reason and prints the command that
-approves them ("snapfs help held").
+approves them ("snapfs help held"). That command has --plan, so that it applies just
+what was listed, and nothing that the sandbox changes afterwards.
 
 Relative paths start at the workspace, or at the current directory if it lies in the
 workspace. A path may be a pattern as in a gitignore file, such as '**/*.md'. One that
@@ -36,17 +37,17 @@ matches no change is an error.`,
   snapfs apply fix --allow .git --allow '.github/*'`,
 		Args:              atLeast("sandbox"),
 		ValidArgsFunction: a.completeThenFiles,
-		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) (err error) {
 			flags.only = args[1:]
-			o, err := flags.options(e, args[0])
-			if err != nil {
+			if o.PlanOptions, err = flags.options(e, args[0]); err != nil {
 				return err
 			}
 			o.Drift = reconcile.RefuseDrift
-			return a.promote(ctx, e, args[0], reconcile.PromoteOptions{PlanOptions: o, DryRun: dry}, applyWords)
+			return a.promote(ctx, e, args[0], o, applyWords)
 		}),
 	}
-	cmd.Flags().BoolVarP(&dry, "dry-run", "n", false, "check only, change nothing")
+	cmd.Flags().StringVar(&o.Plan, "plan", "", "apply only if the plan has this `fingerprint`")
+	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "check only, change nothing")
 	flags.addAllow(cmd)
 	return cmd
 }

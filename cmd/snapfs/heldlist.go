@@ -33,7 +33,9 @@ func heldIntro() string {
 	return `Changes to these files need approval by name, with --allow PATH: files that run
 by themselves later, or that decide who may do what. Without approval apply,
 promote, race and stages change nothing, and print the command that approves
-all. PATH may be a pattern as in a gitignore file: --allow '**/.envrc'.
+all. PATH may be a pattern as in a gitignore file: --allow '**/.envrc'. A backslash
+before a wildcard makes it a part of the name. The printed command has --plan, where
+that is possible: what the sandbox changes afterwards is refused, with a new list.
 
 In the list, a pattern without a leading slash matches at any depth, and
 everything in a directory that it matches; * matches anything within a name.
@@ -49,7 +51,9 @@ A directory of such a name inside of what the list names, such as
 
 A virtual environment of Python that is new as a whole is a result like any other.
 In one that was there, and is in use, its programs and what runs whenever it is
-used need approval: those of "pip install" into it, too.
+used need approval: those of "pip install" into it, too. A directory that was an
+environment or a git repository is judged as one, also if the sandbox has made it
+something else; what makes it a repository cannot go or come without approval.
 
 The database of installed packages is one group: --allow /var/lib/dpkg approves
 the list of packages together with their scripts.
@@ -58,7 +62,11 @@ These need approval whatever their names are:
 ` + kindsList() + `
 A link inside the workspace to something else there needs none. snapfs reads in
 byte code how Python checks it; byte code that was forged with the time and size of
-its source it cannot recognise.`
+its source it cannot recognise. Byte code that is a link needs approval.
+
+Not recognised is what such a place leads to already: a script to which a git hook in
+the real tree is a link, or that lies in a directory of core.hooksPath. Nor is a file
+that a project's own programs run, such as a Makefile. Read their changes yourself.`
 }
 
 // kindsList returns a line for each kind of change that needs approval whatever the file's name is, such as

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -167,7 +166,12 @@ func (u *ui) unfinished(p *reconcile.Plan, o reconcile.PlanOptions) {
 	case len(p.Conflicts) > 0:
 		u.hint(errs.HintsOf(p.Refused(o))...)
 	case len(p.Steps) > 0:
-		u.hint(cmp.Or(p.Approving(o), "snapfs promote "+p.Sandbox) + gitArgs(o.Git) + " --plan " + p.Fingerprint[:12])
+		command := p.Approving(o)
+		if command == "" {
+			command = "snapfs promote " + p.Sandbox
+			command += gitArgs(o.Git) + " --plan " + p.Fingerprint[:12]
+		}
+		u.hint(command)
 	}
 }
 

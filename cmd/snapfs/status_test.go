@@ -26,7 +26,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 		cmd.Err = nil
 	}
 	cmd.Dir = ts.MkAbs(".")
-	cmd.Env = append(os.Environ(), "SNAPFS_HOME="+ts.Getenv("SNAPFS_HOME"))
+	cmd.Env = append(os.Environ(), "PATH="+ts.Getenv("PATH"), "SNAPFS_HOME="+ts.Getenv("SNAPFS_HOME"))
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()

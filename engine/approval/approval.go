@@ -2,14 +2,16 @@
 // promoted: changes of files that run by themselves later, and of files that grant rights.
 //
 // [Allow] is the set of approvals that a user gave, [Rules] the list of file patterns, [Kinds] the list of
-// properties that need approval at any path. The package compares names and metadata. In the tree that its
-// caller opened, it reads where links lead and how Python byte code is checked.
+// properties that need approval at any path. The package compares names and metadata. In the trees that its
+// caller opened, it reads where links lead, how Python byte code is checked, and which directories are git
+// repositories or virtual environments.
 package approval
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -38,7 +40,8 @@ type Allow struct {
 type Needed struct {
 	pathlist.List
 	// Allow is the shortest list for [Allow.Paths], relative to the root, that approves all
-	// of them together with the fields of Allow that Also sets.
+	// of them together with the fields of Allow that Also sets. Wildcards in a file's name are
+	// escaped.
 	Allow []string
 	Also  Allow
 }
@@ -150,12 +153,11 @@ type Checker struct {
 	at     At
 	roots  []root
 	needed Needed
-	// bin is the last directory of that name, and binOfEnvironment whether it is one of an
-	// environment.
-	bin              string
-	binOfEnvironment bool
-	// repositories says for directories whether each is a git repository, see isRepository.
-	repositories map[string]bool
+	// before are the trees that the changes start from, see Before.
+	before []*os.File
+	// repositories says for directories whether each is a git repository, see isRepository, and
+	// environments whether each is a virtual environment.
+	repositories, environments map[string]bool
 }
 
 // A root is one absolute path under which a tree's files may be used, with the lookup of rules for paths
@@ -172,6 +174,18 @@ func (a Allow) Checker(at At, roots ...string) *Checker {
 	c := &Checker{allow: a, at: at}
 	for _, path := range roots {
 		c.roots = append(c.roots, root{path, finder{index: patterns(), top: path}})
+	}
+	return c
+}
+
+// Before adds trees that the changes start from, open, such as the sandbox's base and the target of the
+// promotion, and returns c. A directory that was a git repository or a virtual environment in one of them is
+// judged as one, also if the sandbox's tree has it no longer. Trees that are nil are left out.
+func (c *Checker) Before(trees ...*os.File) *Checker {
+	for _, tree := range trees {
+		if tree != nil {
+			c.before = append(c.before, tree)
+		}
 	}
 	return c
 }
@@ -244,6 +258,9 @@ func (c *Checker) Needed() *Needed {
 			}
 		}
 		*list = top
+	}
+	for i, p := range c.needed.Allow {
+		c.needed.Allow[i] = pathlist.Escape(p)
 	}
 	return &c.needed
 }

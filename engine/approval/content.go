@@ -33,6 +33,7 @@ var (
 	pipe         = Kind{"it is a pipe or socket in place of a file, and hangs what reads it", ""}
 	leavingLink  = Kind{"it is a symbolic link that leads out of the workspace", ""}
 	leadingLink  = Kind{"it is a symbolic link, and its target needs approval: ", ""}
+	climbingLink = Kind{"it is a symbolic link that goes up after a name (a/../b), and leads elsewhere when a link takes that name", ""}
 	unchecked    = Kind{"Python runs it without comparing its source", ""}
 	environment  = Kind{"it is a program of a virtual environment that was there before", ""}
 	repository   = Kind{"it is a setting or hook of a git repository, which runs programs", ""}
@@ -41,7 +42,7 @@ var (
 // Kinds returns all properties of changed files that need approval at any path. For a link, messages add the
 // reason of its target to that of the link.
 func Kinds() []Kind {
-	return []Kind{setID, device, capabilities, pipe, leavingLink, leadingLink, unchecked, environment, repository}
+	return []Kind{setID, device, capabilities, pipe, leavingLink, leadingLink, climbingLink, unchecked, environment, repository}
 }
 
 // byContent returns why a change needs approval because of its new content or of what lies around it: where a
@@ -55,12 +56,17 @@ func (c *Checker) byContent(change *diff.Change, root *root) string {
 	if n == nil || change.Kind == diff.Modified && change.What&(diff.Content|diff.Type|diff.Target) == 0 {
 		return ""
 	}
+	link := n.Mode&fs.ModeSymlink != 0
+	if link {
+		if why := c.byTarget(change, root); why != "" {
+			return why
+		}
+	}
 	switch {
-	case n.Mode&fs.ModeSymlink != 0:
-		return c.byTarget(change, root)
-	case n.Mode.IsRegular() && strings.HasSuffix(fold(change.Path), ".pyc") && !c.checksSource(change.Path):
+	case !link && !n.Mode.IsRegular():
+	case strings.HasSuffix(fold(change.Path), ".pyc") && (link || !c.checksSource(change.Path)):
 		return unchecked.Why
-	case n.Mode.IsRegular() && c.inOldEnvironment(change.Path, root):
+	case c.inOldEnvironment(change.Path, link, root):
 		return environment.Why
 	}
 	return ""
@@ -71,13 +77,43 @@ func (c *Checker) byContent(change *diff.Change, root *root) string {
 // environment may lead anywhere.
 func (c *Checker) byTarget(change *diff.Change, root *root) string {
 	to, inside := c.resolve(change, root)
-	if !inside && !(root.inNewEnvironment(path.Dir(path.Join(root.path, change.Path))) && isInterpreter(change, to)) {
+	interpreter := root.inNewEnvironment(path.Dir(path.Join(root.path, change.Path))) && isInterpreter(change, to)
+	if !inside && !interpreter {
 		return leavingLink.Why
 	}
 	if why, _ := root.lookup(to, true); why != "" {
 		return leadingLink.Why + why
 	}
+	if !inside || interpreter {
+		return ""
+	}
+	within := strings.TrimPrefix(strings.TrimPrefix(to, strings.TrimSuffix(root.path, "/")), "/")
+	switch {
+	case c.ofRepository(within, false):
+		return leadingLink.Why + repository.Why
+	case c.inOldEnvironment(within, true, root):
+		return leadingLink.Why + environment.Why
+	case c.climbs(change.New.Target):
+		return climbingLink.Why
+	}
 	return ""
+}
+
+// climbs reports whether the target of a symbolic link goes up after a name that lies in the tree, as a/../b
+// does. Such a link leads elsewhere once a is a link, which may be promoted later and need no approval itself.
+// Without such a step every link in the tree leads into the tree, whatever other links it passes.
+func (c *Checker) climbs(target string) bool {
+	if strings.HasPrefix(target, "/") {
+		c.inRoot(&target)
+	}
+	named := false
+	for step := range strings.SplitSeq(target, "/") {
+		if step == ".." && named {
+			return true
+		}
+		named = named || step != "" && step != "." && step != ".."
+	}
+	return false
 }
 
 // isInterpreter reports whether a changed link is that of a virtual environment to its interpreter:
@@ -184,22 +220,21 @@ func (c *Checker) checksSource(p string) bool {
 	return flags == 0 || flags == 3
 }
 
-// inOldEnvironment reports whether the file p is a program of a Python virtual environment that existed
-// before the sandbox, so that the user may run the program from there.
-func (c *Checker) inOldEnvironment(p string, root *root) bool {
-	bin := path.Dir(p)
-	top := path.Dir(bin)
-	if name := strings.ToLower(path.Base(bin)); name != "bin" && name != "scripts" || root.inNewEnvironment(path.Join(root.path, top)) {
+// inOldEnvironment reports whether the path p is a program of a Python virtual environment that existed before
+// the sandbox, so that the user may run the program from there. With link, p is a symbolic link, and may also
+// stand in place of the directory of the programs.
+func (c *Checker) inOldEnvironment(p string, link bool, root *root) bool {
+	return c.hasPrograms(path.Dir(p), root) || link && c.hasPrograms(p, root)
+}
+
+// hasPrograms reports whether the directory dir is that of the programs in a virtual environment that is not
+// new: bin or Scripts, beside a file pyvenv.cfg in any of the trees.
+func (c *Checker) hasPrograms(dir string, root *root) bool {
+	name, top := strings.ToLower(path.Base(dir)), path.Dir(dir)
+	if name != "bin" && name != "scripts" || root.inNewEnvironment(path.Join(root.path, top)) {
 		return false
 	}
-	if bin != c.bin {
-		c.bin, c.binOfEnvironment = bin, false
-		if tree, at := c.tree(path.Join(top, environmentFile)); tree != nil {
-			_, err := vfs.Lstat(int(tree.Fd()), at)
-			c.binOfEnvironment = err == nil
-		}
-	}
-	return c.binOfEnvironment
+	return remembered(&c.environments, top, func() bool { return c.has(top, environmentFile) })
 }
 
 // environmentFile is the name of the file at the top of each Python virtual environment, see PEP 405.

@@ -163,3 +163,135 @@ func TestARepositoryOfAnyNameNeedsApproval(t *testing.T) {
 		}
 	}
 }
+
+// opened creates files in a new directory as tree does, and returns the directory, open, and how to read it.
+func opened(t *testing.T, files ...[2]string) (*os.File, approval.At) {
+	t.Helper()
+	_, at := tree(t, t.TempDir(), files...)
+	root, _ := at(".")
+	return root, at
+}
+
+// Links in an environment that was there, and one in place of its directory of programs, are judged as its
+// programs are. What the environment was before the sandbox counts, too.
+func TestLinksOfAnExistingEnvironmentNeedApproval(t *testing.T) {
+	real, _ := opened(t, [2]string{"env/pyvenv.cfg", "x"}, [2]string{"env/bin/pip", "x"})
+	_, mine := opened(t, [2]string{"env/b/pip", "x"}, [2]string{"env/p", "x"}, [2]string{"src/x", "x"})
+	link := func(p, target string) diff.Change {
+		return diff.Change{Path: p, Kind: diff.Added, New: &diff.Node{Mode: fs.ModeSymlink | 0o777, Target: target}}
+	}
+	for _, c := range []struct {
+		diff.Change
+		needs bool
+	}{
+		{link("env/bin/pip", "../p"), true},
+		{link("env/bin", "b"), true},
+		{link("env/Scripts", "b"), true},
+		{link("src/tool", "../env/bin/pip"), true},
+		{diff.Change{Path: "env/bin/new", Kind: diff.Added, New: &diff.Node{Mode: 0o755}}, true},
+		{link("env/lib64", "lib"), false},
+		{link("env/bin/sub/x", "../../p"), false},
+		{link("src/bin", "."), false},
+		{link("src/p", "../env/p"), false},
+	} {
+		needed := approval.Allow{}.Checker(mine, "/p").Before(real, nil)
+		needed.Add([]diff.Change{c.Change})
+		if n := needed.Needed(); (n != nil) != c.needs || n != nil && !strings.Contains(n.String(), "virtual environment") {
+			t.Errorf("%s -> %s: %v, want approval: %t", c.Path, c.New.Target, n, c.needs)
+		}
+		approved := approval.Allow{Paths: []string{c.Path}}.Checker(mine, "/p").Before(real)
+		if approved.Add([]diff.Change{c.Change}); approved.Needed() != nil {
+			t.Errorf("%s: approved, and still: %v", c.Path, approved.Needed())
+		}
+	}
+}
+
+// A directory that was a repository counts as one, and so does one that the promoted changes make one of; what
+// it is recognised by can neither go nor come without approval.
+func TestADirectoryThatWasARepositoryNeedsApproval(t *testing.T) {
+	real, _ := opened(t, [2]string{"gd/HEAD", "x"}, [2]string{"gd/objects", ""}, [2]string{"gd/refs", ""}, [2]string{"half/HEAD", "x"}, [2]string{"half/refs", ""})
+	_, mine := opened(t, [2]string{"gd/o2", ""}, [2]string{"gd/config", "x"}, [2]string{"half/objects", ""})
+	dir, file := &diff.Node{Mode: fs.ModeDir | 0o755}, &diff.Node{Mode: 0o644}
+	for _, c := range []struct {
+		path  string
+		kind  diff.Kind
+		node  *diff.Node
+		needs bool
+	}{
+		{"gd/objects", diff.Deleted, dir, true},
+		{"gd/refs", diff.Deleted, dir, true},
+		{"gd/hooks/pre-commit", diff.Added, file, true},
+		{"gd/config", diff.Modified, file, true},
+		{"gd/hooks", diff.Deleted, dir, true},
+		{"half/objects", diff.Added, dir, true},
+		{"half/hooks/x", diff.Added, file, true},
+		{"gd/objects/12", diff.Deleted, dir, false},
+		{"gd/refs/heads/x", diff.Deleted, file, false},
+		{"gd/o2", diff.Added, dir, false},
+		{"objects", diff.Deleted, dir, false},
+	} {
+		change := diff.Change{Path: c.path, Kind: c.kind, Old: c.node, New: c.node, What: diff.Content}
+		switch c.kind {
+		case diff.Added:
+			change.Old, change.What = nil, 0
+		case diff.Deleted:
+			change.New, change.What = nil, 0
+		}
+		needed := approval.Allow{}.Checker(mine, "/p").Before(real)
+		needed.Add([]diff.Change{change})
+		if n := needed.Needed(); (n != nil) != c.needs {
+			t.Errorf("%v %s: %v, want approval: %t", c.kind, c.path, n, c.needs)
+		}
+	}
+}
+
+// A link whose target goes up after a name leads elsewhere as soon as that name is a link: its own target and
+// each later change of another link would need no approval.
+func TestLinkThatGoesUpAfterANameNeedsApproval(t *testing.T) {
+	_, at := opened(t, [2]string{"p/q/k", "x"}, [2]string{"top/k", "x"})
+	for target, needs := range map[string]bool{
+		"p/q/../../outside": true, "p/../top": true, "./p/./..": true, "/ws/p/q/../../top": true, "gone/../top": true,
+		"p/q": false, "./top": false, "/ws/top/k": false, "/x/../ws/top": false, "..x/y": false,
+	} {
+		c := diff.Change{Path: "a", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeSymlink | 0o777, Target: target}}
+		if needed := (approval.Allow{}).Check("/ws", []diff.Change{c}, at); (needed != nil) != needs {
+			t.Errorf("%s: %v, want approval: %t", target, needed, needs)
+		}
+	}
+}
+
+// Byte code that is a link has no head that stays: it needs approval like byte code that Python does not check.
+func TestByteCodeThatIsALinkNeedsApproval(t *testing.T) {
+	changes, at := tree(t, t.TempDir(), [2]string{"a/data.bin", "x"}, [2]string{"a/__pycache__/m.cpython-311.pyc", "-> ../data.bin"})
+	needed := approval.Allow{}.Check("/p", changes, at)
+	if needed == nil || strings.Join(needed.Allow, " ") != "a/__pycache__/m.cpython-311.pyc" || !strings.Contains(needed.String(), "Python") {
+		t.Errorf("%v", needed)
+	}
+}
+
+// The paths that approve are patterns: a file's own wildcards stand for themselves.
+func TestTheApprovalOfANameWithAWildcardCoversThatNameAlone(t *testing.T) {
+	added := func(paths ...string) (all []diff.Change) {
+		for _, p := range paths {
+			all = append(all, diff.Change{Path: p, Kind: diff.Added, New: &diff.Node{Mode: 0o644}})
+		}
+		return all
+	}
+	for shown, others := range map[string][]string{
+		"*/.vscode/x": {"a/.vscode/x", `\*/.vscode/x`}, "[ab]/.idea/x": {"a/.idea/x"}, "**/.envrc": {"a/b/.envrc"}, `a\b/.envrc`: {`a\\b/.envrc`, "ab/.envrc"}, "[/.envrc": {"x/.envrc"},
+	} {
+		needed := approval.Allow{}.Check("/w[s]", added(shown), nil)
+		if needed == nil {
+			t.Fatalf("%s needs no approval", shown)
+		}
+		allow := approval.Allow{Paths: needed.Allow}
+		if left := allow.Check("/w[s]", added(shown), nil); left != nil {
+			t.Errorf("%s: approved by %q, and still: %v", shown, needed.Allow, left)
+		}
+		for _, other := range others {
+			if left := allow.Check("/w[s]", added(other), nil); left == nil {
+				t.Errorf("%q, which approves %s, approves %s", needed.Allow, shown, other)
+			}
+		}
+	}
+}

@@ -9,16 +9,17 @@ import (
 // same as in a gitignore file in the directory root: ** stands for any number of directories, an element may
 // use the wildcards of [filepath.Match], and a pattern with a wildcard and no slash matches at any depth. A
 // pattern without a wildcard is a path. Unlike in gitignore, a leading slash begins an absolute path. A
-// malformed element matches itself.
+// malformed element matches itself. A backslash before a wildcard or a backslash makes it an ordinary character,
+// see [Escape]; a pattern with one is no path.
 func Match(root, pattern, abs string) bool {
 	inside := strings.TrimSuffix(root, "/") + "/"
-	if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {
+	if !strings.Contains(pattern, "/") && wild(pattern) {
 		pattern = inside + "**/" + pattern
 	} else if !filepath.IsAbs(pattern) {
 		pattern = filepath.Join(root, pattern)
 	}
 	pattern = filepath.Clean(pattern)
-	if abs == pattern || pattern == "/" || strings.HasPrefix(abs, pattern+"/") {
+	if pattern == "/" || !escapes(strings.TrimPrefix(pattern, inside)) && (abs == pattern || strings.HasPrefix(abs, pattern+"/")) {
 		return true
 	}
 	if rest, ok := strings.CutPrefix(pattern, inside); ok { // wildcards in root's own name are none
@@ -42,5 +43,44 @@ func covers(pattern, path []string) bool {
 		return len(pattern) == 1 || covers(pattern[1:], path) || covers(pattern, path[1:])
 	}
 	ok, err := filepath.Match(pattern[0], path[0])
-	return (pattern[0] == path[0] || ok && err == nil) && covers(pattern[1:], path[1:])
+	return (pattern[0] == path[0] && !escapes(pattern[0]) || ok && err == nil) && covers(pattern[1:], path[1:])
+}
+
+// special are the characters that mean something else than themselves in a pattern of [Match].
+const special = `*?[\`
+
+// Escape returns the pattern that [Match] takes for just this path and what is below it: with a backslash before
+// each wildcard and each backslash.
+func Escape(path string) string {
+	var b strings.Builder
+	for i := range len(path) {
+		if strings.IndexByte(special, path[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(path[i])
+	}
+	return b.String()
+}
+
+// wild reports whether a pattern has a wildcard that is not escaped.
+func wild(pattern string) bool {
+	for i := 0; i < len(pattern); i++ {
+		switch pattern[i] {
+		case '*', '?', '[':
+			return true
+		case '\\':
+			i++
+		}
+	}
+	return false
+}
+
+// escapes reports whether a pattern has a backslash that makes the next character an ordinary one.
+func escapes(pattern string) bool {
+	for i := 0; i+1 < len(pattern); i++ {
+		if pattern[i] == '\\' && strings.IndexByte(special, pattern[i+1]) >= 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package pathlist_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -26,6 +27,8 @@ func TestPatternMatchesAsGitIgnoreDoes(t *testing.T) {
 		{"a?[bc]", []string{"axb", "d/a1c"}, []string{"ab", "a/b"}},
 		{"[", []string{"[", "[/in"}, []string{"x"}},
 		{"w [1]/x", []string{"w [1]/x"}, nil},
+		{`\*`, []string{"*", "*/in"}, []string{"x", `\*`, `\*/in`, "d/*"}},
+		{`d/a\[1]\\x`, []string{`d/a[1]\x/in`}, []string{`d/a1\x`, `d/a\[1]\\x`}},
 		{".", []string{"a", "d/e"}, nil},
 	} {
 		for _, root := range []string{"/home/w", "/home/[w]*", "/"} {
@@ -49,5 +52,17 @@ func TestPatternMatchesAsGitIgnoreDoes(t *testing.T) {
 	}
 	if pathlist.Match("/home/w", "**/x", "/home/x") {
 		t.Error("a relative pattern matches outside the root")
+	}
+}
+
+// An escaped path is a pattern for that path alone.
+func TestEscapedPathMatchesItself(t *testing.T) {
+	names := []string{"a", "*", "**", "?", "[a]", `\`, `\*`, `\\`, `a\b`, "[", "]", "a*", `a\`, "*/a", "a/**/b", "**/a", "d/*"}
+	for _, name := range names {
+		for _, other := range names {
+			if got := pathlist.Match("/w", pathlist.Escape(name), "/w/"+other); got != (other == name) && !strings.HasPrefix(other, name+"/") {
+				t.Errorf("%q matches %q: %t", pathlist.Escape(name), other, got)
+			}
+		}
 	}
 }

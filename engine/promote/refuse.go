@@ -69,7 +69,7 @@ func (p *planner) refuseUnapproved(allow approval.Allow) error {
 	if real, err := vfs.PathOf(p.t.Root); err == nil && real != p.t.Path && filepath.IsAbs(real) {
 		names = append(names, real)
 	}
-	check := allow.Checker(p.from.At, names...)
+	check := allow.Checker(p.from.At, names...).Before(p.t.Root, p.base.Root)
 	check.Add(p.steps)
 	p.eachNew(func(path string, n *diff.Node, what diff.Aspect) {
 		// A file built anew gains its attributes, even if the change is a smaller one.

@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -124,7 +125,7 @@ func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 	p.allow.Paths = slices.Clip(p.allow.Paths) // the options share them
 	for _, ch := range g.Changes {
 		p.gitFiles[ch.Path] = true
-		p.allow.Paths = append(p.allow.Paths, filepath.Join(p.path, ch.Path))
+		p.allow.Paths = append(p.allow.Paths, filepath.Join(p.path, pathlist.Escape(ch.Path)))
 	}
 	for _, k := range g.Conflicts {
 		c.Plan.Conflicts = append(c.Plan.Conflicts, Conflict{Path: filepath.Join(p.path, k.Path), Kind: conflictGit, Why: k.Why})

@@ -86,6 +86,7 @@ type Plan struct {
 	Left          []string           `json:"left,omitempty"`    // changed paths that [result] of the profile leaves in the sandbox
 	Git           []gitresult.Report `json:"git,omitempty"`     // the moved refs, and how they are promoted
 	also          []string           // the flags that approve changes by kind
+	bound         string             // the fingerprint, shortened, of the plan once it is approved; see bind
 	already       []string           // the selected paths at which the real tree has the sandbox's change, too
 }
 
@@ -167,6 +168,9 @@ func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*
 		defer done()
 		rc.sandboxes.ReportMissingWorkspace("planning", c.Rec)
 		if err := c.AddSteps(ctx); err != nil {
+			return nil, err
+		}
+		if err := rc.bind(ctx, c, o, Answers{}); err != nil {
 			return nil, err
 		}
 		if err := rc.SavePlan(c.Plan); err != nil {
@@ -407,7 +411,7 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 			return path
 		})
 	}
-	check := part.allow.Checker(part.Source().At, m.path)
+	check := part.allow.Checker(part.Source().At, m.path).Before(m.real, p.Old)
 	check.Add(part.Changes)
 	for i := range selected {
 		check.AddKind(&selected[i]) // a socket that replaced a file

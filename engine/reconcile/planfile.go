@@ -1,22 +1,18 @@
 package reconcile
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/snapfs/snapfs/engine/baseline"
-	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -43,51 +39,6 @@ func safeSteps(steps []Step) []Step {
 		safe[i].Path, safe[i].From = baseline.EscapePath(safe[i].Path), baseline.EscapePath(safe[i].From)
 	}
 	return safe
-}
-
-// hasher computes digests of files for a plan, with one buffer for all.
-type hasher struct {
-	h   hash.Hash
-	buf []byte
-}
-
-// of returns the SHA-256 of the whole file fd, in hexadecimal.
-func (s *hasher) of(ctx context.Context, fd int) (string, error) {
-	if s.h == nil {
-		s.h, s.buf = sha256.New(), make([]byte, 128<<10)
-	}
-	s.h.Reset()
-	for at := int64(0); ; {
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		n, err := syscall.Pread(fd, s.buf, at)
-		switch {
-		case err == syscall.EINTR:
-		case err != nil:
-			return "", err
-		case n == 0:
-			return hex.EncodeToString(s.h.Sum(s.buf[:0])), nil
-		default:
-			s.h.Write(s.buf[:n])
-			at += int64(n)
-		}
-	}
-}
-
-// wholeDigest is the file size, 1 GiB, from which a plan hashes only the data between holes: a sparse file of
-// terabytes then takes milliseconds, not hours. Holes do not matter: a copy may have others.
-const wholeDigest = 1 << 30
-
-// digest fills in the digest of a regular file, fd, in its State of a plan.
-func (s *hasher) digest(ctx context.Context, fd int, to *State) (err error) {
-	if to.Size < wholeDigest {
-		to.SHA256, err = s.of(ctx, fd)
-		return err
-	}
-	sum, err := diff.Digest(ctx, fd, to.Size)
-	to.DataSHA256 = hex.EncodeToString(sum[:])
-	return err
 }
 
 // maxPlans is how many plans the state directory holds; saving one more removes the oldest.

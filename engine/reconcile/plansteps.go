@@ -2,8 +2,8 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
-	"io/fs"
+	"crypto/sha256"
+	"encoding/hex"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -52,7 +52,7 @@ func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 
 // someSteps fills in steps[from:to] of a plan. both has the paths that the real tree has changed, too.
 func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to int, both map[string]bool) error {
-	var h hasher
+	var h diff.Hasher
 	real, mine, built := baseline.RootedReader{Root: p.real}, baseline.RootedReader{Root: p.Part.New}, baseline.RootedReader{Root: p.built}
 	defer real.Close()
 	defer mine.Close()
@@ -96,13 +96,17 @@ func verb(c diff.Change) string {
 	return "change"
 }
 
+// wholeDigest is the file size, 1 GiB, from which a plan hashes only the data between holes: a sparse file of
+// terabytes then takes milliseconds, not hours. Holes do not matter: a copy may have others.
+const wholeDigest = 1 << 30
+
 // stateOf returns the State of a file in a plan, with the digest of its content; nil for a nil node.
-func stateOf(ctx context.Context, h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*State, error) {
+func stateOf(ctx context.Context, h *diff.Hasher, l *baseline.RootedReader, path string, n *diff.Node) (*State, error) {
 	if n == nil {
 		return nil, nil
 	}
 	s := &State{
-		Type: typeName(n.Mode), Mode: modeString(n.Mode), UID: n.UID, GID: n.GID,
+		Type: diff.TypeName(n.Mode), Mode: diff.Octal(n.Mode), UID: n.UID, GID: n.GID,
 		Target: baseline.EscapePath(n.Target), Device: n.Rdev,
 	}
 	for name, value := range n.Xattrs {
@@ -120,41 +124,15 @@ func stateOf(ctx context.Context, h *hasher, l *baseline.RootedReader, path stri
 		return nil, err
 	}
 	defer syscall.Close(fd)
-	if err = h.digest(ctx, fd, s); err != nil && ctx.Err() != nil {
+	if s.Size < wholeDigest {
+		s.SHA256, err = h.Sum(ctx, fd)
+	} else {
+		var sum [sha256.Size]byte
+		sum, err = diff.Digest(ctx, fd, s.Size)
+		s.DataSHA256 = hex.EncodeToString(sum[:])
+	}
+	if err != nil && ctx.Err() != nil {
 		err = &errs.Error{Op: "planning", Path: path, Kind: errs.ErrInterrupted, Err: err}
 	}
 	return s, err
-}
-
-// typeName returns the word for a file's type in State.Type, such as "directory".
-func typeName(m fs.FileMode) string {
-	switch m.Type() {
-	case 0:
-		return "file"
-	case fs.ModeDir:
-		return "directory"
-	case fs.ModeSymlink:
-		return "symlink"
-	case fs.ModeNamedPipe:
-		return "fifo"
-	case fs.ModeSocket:
-		return "socket"
-	case fs.ModeDevice:
-		return "block device"
-	}
-	return "character device"
-}
-
-// modeString returns permissions with the set-id and sticky bits as four octal digits.
-func modeString(m fs.FileMode) string {
-	bits := uint32(m.Perm())
-	for _, b := range []struct {
-		mode fs.FileMode
-		bit  uint32
-	}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}} {
-		if m&b.mode != 0 {
-			bits |= b.bit
-		}
-	}
-	return fmt.Sprintf("%04o", bits)
 }

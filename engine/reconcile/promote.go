@@ -111,6 +111,9 @@ func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOption
 		Sandbox: c.Rec.Name, Target: c.Plan.Target, Skipped: c.Plan.Skipped, Elsewhere: c.Plan.Elsewhere,
 		Already: c.Plan.already, Git: c.Plan.Git, Left: c.Plan.Left,
 	}
+	if err := rc.bind(ctx, c, o.PlanOptions, o.Answers()); err != nil {
+		return r, err
+	}
 	if err := c.Plan.Refused(o.PlanOptions); err != nil {
 		rc.announceRefusal(c)
 		return r, err

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -96,6 +97,32 @@ func (p *Plan) ApprovalError(o PlanOptions) error {
 	}
 }
 
+// bind makes the command of Approving promote just the plan, made with o and a, so that it approves nothing that the
+// sandbox adds later: it computes the fingerprint that the plan has once all is approved, and saves it. Approval lets
+// commits in, so their plan is then another one. A merge tool's answers and picked hunks cannot be repeated.
+func (rc *Reconciler) bind(ctx context.Context, c *Promotion, o PlanOptions, a Answers) error {
+	if len(c.Plan.NeedsApproval) == 0 || len(c.Plan.Conflicts) > 0 || o.Files != "" || a.tool != "" {
+		return nil
+	}
+	approved := c
+	if len(c.Plan.Git) > 0 {
+		o.Allow = approval.Allow{SetID: true, Devices: true, Capabilities: true, Paths: []string{"/"}}
+		again, done, err := rc.begin(ctx, c.Rec, o, a)
+		defer done()
+		if err != nil {
+			return err
+		}
+		approved = again
+	}
+	if approved.Plan.Fingerprint == "" {
+		if err := approved.AddSteps(ctx); err != nil {
+			return err
+		}
+	}
+	c.Plan.bound = approved.Plan.Fingerprint[:12]
+	return rc.SavePlan(approved.Plan)
+}
+
 // Approving returns the command that carries out the plan, made with o, and approves all it needs; "" if none.
 func (p *Plan) Approving(o PlanOptions) string {
 	if len(p.NeedsApproval) == 0 {
@@ -124,6 +151,9 @@ func (p *Plan) Approving(o PlanOptions) string {
 		if !slices.Contains(p.also, arg) {
 			args = append(args, arg)
 		}
+	}
+	if p.bound != "" {
+		args = append(args, "--plan", p.bound)
 	}
 	return strings.Join(each(args, errs.Quoted), " ")
 }
