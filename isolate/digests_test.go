@@ -63,7 +63,7 @@ func TestProgramsWithADigestKeepTheirContent(t *testing.T) {
 			if !overlaid { // a directory in which a write changes the inode itself
 				spec, tool, _ = withTool(t, spec)
 			}
-			spec.Execute = []string{"/usr/bin/sh", "/usr/bin/cp", "/usr/bin/mv", "/usr/bin/rm", "/usr/bin/ln", "/usr/bin/dd", tool}
+			spec.Execute = []string{afterLinks(t, "/usr/bin/sh"), "/usr/bin/cp", "/usr/bin/mv", "/usr/bin/rm", "/usr/bin/ln", "/usr/bin/dd", tool}
 			spec.Digests = []Digest{digestOf(t, "/usr/bin/cat")}
 			spec.Digests[0].Path = tool
 			container := open(t, spec)
@@ -118,7 +118,7 @@ func TestAnotherContentIsRefusedAtTheStart(t *testing.T) {
 				}
 			}
 			spec := renewed(t, spec)
-			spec.Execute, spec.Digests = []string{"/usr/bin/sh", tool}, c.digests
+			spec.Execute, spec.Digests = []string{afterLinks(t, "/usr/bin/sh"), tool}, c.digests
 			container, _, err := Start(t.Context(), spec, nil)
 			if err == nil {
 				if c.link {

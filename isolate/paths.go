@@ -4,6 +4,7 @@ package isolate
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -95,7 +96,7 @@ func (b *builder) allowPaths() {
 	b.allow(rules, "/", refer, refer)
 	if b.spec.Execute != nil {
 		for _, p := range linkers {
-			b.allow(rules, p, execute, execute)
+			b.allow(rules, onHost(p), execute, execute)
 		}
 		for _, p := range b.spec.Execute {
 			b.allow(rules, p, execute, execute)
@@ -113,12 +114,32 @@ func (b *builder) allowPaths() {
 	b.Do(unix.SYS_CLOSE, b.Of(rules))
 }
 
+// onHost returns the path of a dynamic linker after the symbolic links of the host, whose system a container shows, since
+// allow follows none. For a linker that the host lacks it returns the path where the container may install it.
+func onHost(linker string) string {
+	if real, err := filepath.EvalSymlinks(linker); err == nil {
+		return real
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(linker))
+	if err != nil {
+		return linker
+	}
+	return filepath.Join(dir, filepath.Base(linker))
+}
+
 // allow adds the system calls that add a rule for path to the Landlock ruleset rules, if the path exists: the
-// rights directory for a directory with everything below it, or file for a file.
+// rights directory for a directory with everything below it, or file for a file. A path with a symbolic link gets no
+// rule, because a command of an earlier container may have made the link.
 func (b *builder) allow(rules launch.Cell, path string, directory, file uint64) {
-	open := b.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), b.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path).Tolerate(unix.ENOENT, unix.EACCES)
-	fd := open.Result()
+	name, how := b.Str(path), b.Words(unix.O_PATH|unix.O_CLOEXEC, 0, unix.RESOLVE_NO_SYMLINKS)
+	open := func() launch.Step {
+		return b.Do(unix.SYS_OPENAT2, launch.Num(unix.AT_FDCWD), name, how, launch.Num(unix.SizeofOpenHow)).Path(path)
+	}
+	once := open().Tolerate(unix.ENOENT, unix.EACCES) // a step can tolerate only two errors
+	fd := once.Result()
+	again := open().Tolerate(unix.ELOOP, unix.ENOTDIR).To(fd)
 	there := b.Do(launch.Load, b.Of(fd))
+	once.Next(there).Zero(there).Expect(again)
 	_, first := b.rule(rules, path, fd, directory)
 	closing := b.Do(unix.SYS_CLOSE, b.Of(fd))
 	done := b.Jump()
@@ -127,9 +148,9 @@ func (b *builder) allow(rules launch.Cell, path string, directory, file uint64) 
 		return
 	}
 	b.Last = 0
-	again, second := b.rule(rules, path, fd, file) // the kernel refuses rights of directories for a file (EINVAL)
+	retry, second := b.rule(rules, path, fd, file) // the kernel refuses rights of directories for a file (EINVAL)
 	second.Next(closing).Zero(closing)
-	first.Expect(again)
+	first.Expect(retry)
 	b.Last = done.At
 }
 

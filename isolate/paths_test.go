@@ -14,6 +14,16 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
+// afterLinks returns a program's path without symbolic links, which no rule follows.
+func afterLinks(t *testing.T, program string) string {
+	t.Helper()
+	real, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return real
+}
+
 // ran reports how a script of the container ended, for the comparison with "0", or the status.
 func ran(t *testing.T, container *Container, script string) string {
 	t.Helper()
@@ -52,7 +62,7 @@ func TestOnlyAllowedProgramsAreExecuted(t *testing.T) {
 		if landlockABI() < executeABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
-		spec.Execute = []string{"/usr/bin/sh", "/usr/bin/cat", "/usr/bin/cp", "/usr/bin/mv", "/usr/bin/mkdir", "/usr/bin/chmod", "/usr/bin/nobody", "/usr/lib/git-core"}
+		spec.Execute = []string{afterLinks(t, "/usr/bin/sh"), "/usr/bin/cat", "/usr/bin/cp", "/usr/bin/mv", "/usr/bin/mkdir", "/usr/bin/chmod", "/usr/bin/nobody", "/usr/lib/git-core"}
 		container := open(t, spec)
 		for script, want := range map[string]string{
 			"cat /etc/passwd":                       "0",
@@ -77,11 +87,11 @@ func TestOnlyWritablePathsAreWritten(t *testing.T) {
 			treetest.Skip(t, "Landlock ABI 3", "the kernel is older")
 		}
 		home := open(t, spec)
-		sh(t, home, "mkdir -p /home/own/deep /home/other; echo x > /home/own/f; echo x > /home/other/f; echo x > /home/single; ln -s own /home/link; ls -l /home")
+		sh(t, home, "mkdir -p /home/own/deep /home/other/in; ln -s loop /home/loop; echo x > /home/own/f; echo x > /home/other/f; echo x > /home/single; ln -s other /home/link; ln -s other /home/way; ls -l /home")
 		if err := home.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		spec.Writable = []string{"/home/link", "/home/single", "/home/nobody"}
+		spec.Writable = []string{"/home/own", "/home/single", "/home/nobody", "/home/link", "/home/way/in", "/home/loop", "/home/single/x"}
 		spec.ReadOnly = []string{"/home/own/deep"}
 		container := open(t, volatileAgain(t, spec))
 		for script, want := range map[string]string{
@@ -90,6 +100,8 @@ func TestOnlyWritablePathsAreWritten(t *testing.T) {
 			"echo y > /home/single":                                    "0",
 			"rm /home/single":                                          "1",
 			"echo y > /home/other/f":                                   "2",
+			"echo y > /home/link/f":                                    "2", // the link is not followed
+			"echo y > /home/other/in/f":                                "2",
 			"rm /home/other/f":                                         "1",
 			"mkdir /home/dir":                                          "1",
 			"ln -s x /home/other/link":                                 "1",

@@ -43,16 +43,17 @@ type Spec struct {
 	// container, and paths that do not exist are skipped. A copy elsewhere is not affected.
 	NoExec []string
 	// Execute, if it is not nil, are the absolute paths inside the container of all programs that can be executed,
-	// by the same rules as NoExec. The kernel's Landlock enforces it (ABI 2, Linux 5.19). The dynamic linkers can
-	// always be executed, because a program needs its own.
+	// and directories with everything below them. The kernel's Landlock enforces it (ABI 2, Linux 5.19). The dynamic
+	// linkers can always be executed, because a program needs its own. A path that does not exist is skipped, and so is
+	// one with a symbolic link, which may be work of a command in an earlier container of the same trees.
 	Execute []string
 	// Digests are the digests that programs must have for the container to start, by the rules of Execute. The
 	// programs are read-only in the container, as the paths of ReadOnly, so that they keep this content. A container
 	// with Digests has no command when it is prepared.
 	Digests []Digest
 	// Writable, if it is not nil, are the absolute paths inside the container of the only files and directories, with
-	// everything below them, that can be written, created, renamed or removed, besides /tmp, /dev, /run and /proc, by
-	// the same rules as NoExec. The kernel's Landlock enforces it (ABI 3, Linux 6.2), which knows no rule for
+	// everything below them, that can be written, created, renamed or removed, besides /tmp, /dev, /run and /proc. Paths
+	// are skipped as in Execute. The kernel's Landlock enforces it (ABI 3, Linux 6.2), which knows no rule for
 	// the mode, the owner, the times and the attributes of a file.
 	Writable []string
 	// Hostname is the container's host name. Empty: the host's.

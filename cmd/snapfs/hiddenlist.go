@@ -11,9 +11,12 @@ import (
 
 const hiddenIntro = `A sandbox does not see what these places hold: it finds an empty read-only
 directory, or an empty file. --expose PATH shows one of them, --hide PATH hides more
-("snapfs show" lists what a sandbox does not see). A symbolic link is followed, and a
-second mount of the same filesystem is hidden too. A place that holds the workspace is
-shown.
+("snapfs show" lists what a sandbox does not see). A path that is a symbolic link, or
+leads through one, is hidden under that name and where the host's links lead, also one of
+--hide: a command that puts another link in its place opens nothing. A second mount of
+the same filesystem is hidden too. A place that holds the workspace is shown. The file of
+a secret that only the network proxy has ("snapfs help profile") is hidden like a place
+of this list, and --expose of it is an error.
 
 When a command fails that names a hidden place, in its arguments or in the last lines that
 it prints to a terminal, "snapfs run" and "snapfs exec" say that the place is hidden. They
@@ -21,10 +24,10 @@ compare names only, and follow no symbolic link that the command names. A progra
 opens such a place without naming it is reported only under a profile with the section
 [result], and by "snapfs learn".
 
-~/ is your home directory, /root and each directory in /home; for root also the homes
-of all accounts. * stands for every entry. Databases and logs are hidden entry by entry,
-because a package that is installed in the sandbox needs their directories; of a user's
-sandbox only what that user can read.
+~/ is your home directory, by HOME and by /etc/passwd, /root and each directory in /home;
+for root also the homes of all accounts. * stands for every entry. Databases and logs are
+hidden entry by entry, because a package that is installed in the sandbox needs their
+directories; of a user's sandbox only what that user can read.
 
 Of the variables of its caller a command in a sandbox gets those that are known to be
 harmless: the user's and the terminal's names, language, editor and paths, and the

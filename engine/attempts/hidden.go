@@ -41,8 +41,8 @@ type Places struct {
 }
 
 // PlacesOf returns the Places of a sandbox that hides the paths hidden. asked are the paths that the sandbox's policy
-// hides: it follows the symbolic links of those that are also in hidden. For the others, hidden already contains the
-// targets of their links. It looks up no other path.
+// hides: it follows the symbolic links of those that are also in hidden, so that the place of a target is the link,
+// which is what the policy can change. hidden already contains all targets. It looks up no other path.
 func PlacesOf(hidden, asked []string) Places {
 	p := Places{paths: hidden}
 	for _, path := range asked {
@@ -56,17 +56,18 @@ func PlacesOf(hidden, asked []string) Places {
 	return p
 }
 
-// holding returns the hidden path in which path lies, or "" if there is none. It does not depend on whether the
+// holding returns the hidden path in which path lies, or "" if there is none; for the target of a link that the policy
+// hides, the link. It does not depend on whether the
 // hidden path contains path: a program in the sandbox, which may see the answer, must not learn that.
 func (p Places) holding(path string) string {
-	for _, place := range p.paths {
-		if hostfs.Within(path, place) {
-			return place
-		}
-	}
 	for _, target := range p.targets {
 		if hostfs.Within(path, target.Path) {
 			return target.Place
+		}
+	}
+	for _, place := range p.paths {
+		if hostfs.Within(path, place) {
+			return place
 		}
 	}
 	return ""

@@ -110,7 +110,7 @@ func TestALinkThatThePolicyHidesIsFollowedOnce(t *testing.T) {
 	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)
 	}
-	places := attempts.PlacesOf([]string{link}, []string{link, home + "/exposed"})
+	places := attempts.PlacesOf([]string{link, target}, []string{link, home + "/exposed"})
 	if err := os.RemoveAll(home + "/real"); err != nil { // from now on nothing is looked up
 		t.Fatal(err)
 	}

@@ -50,8 +50,12 @@ type Choice struct {
 }
 
 // Choose finds a backend for each tree of env. A disk limit applies to all trees together, so with one it
-// chooses backends that count the used space in one place. Errors: errs.ErrNotSupported.
+// chooses backends that count the used space in one place. Errors: errs.ErrNotSupported; errs.ErrInvalid for a policy
+// that exposes the file of one of its secrets.
 func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
+	if err := checkExposed(req.Policy); err != nil {
+		return nil, err
+	}
 	first, err := hf.chooseEach(ctx, env, req)
 	if err != nil || !LimitsDisk(req.Policy.Limits) || len(first) < 2 || oneLimitPlace(first) {
 		return first, err

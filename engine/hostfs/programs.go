@@ -9,22 +9,54 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// limitPrograms adds to the container spec s which programs the rules of tools, which may be nil, allow and deny.
+// onHost returns paths, which a sandbox with the directory workspace may write or execute, after all symbolic links of
+// the host; nil for nil. The container then follows no link in them, so that no link of the sandbox's own leads
+// elsewhere. Of a path that does not exist, onHost follows the links above its first missing element. It leaves paths
+// in the sandbox's own directories, such as /tmp, as they are: the host's links there are not the sandbox's.
+func onHost(paths []string, workspace string) []string {
+	if paths == nil {
+		return nil
+	}
+	list := make([]string, 0, len(paths))
+	for _, p := range paths {
+		if !underReplaced(p) || Within(p, workspace) {
+			p = afterLinks(p)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// afterLinks returns path after all symbolic links, or only those above its first element that cannot be resolved.
+func afterLinks(path string) string {
+	if path == "/" {
+		return path
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return filepath.Join(afterLinks(filepath.Dir(path)), filepath.Base(path))
+}
+
+// limitPrograms adds to the container spec s which programs the rules of tools, which may be nil, allow and deny in a
+// sandbox with the directory workspace. It follows the symbolic links of the host, and keeps the link in what is denied.
 // notes are sentences for the user about rules that apply to no program. Errors: those of [dpkg.Programs].
-func limitPrograms(s *isolate.Spec, tools *catalog.Tools) (notes []string, err error) {
+func limitPrograms(s *isolate.Spec, tools *catalog.Tools, workspace string) (notes []string, err error) {
 	if tools == nil {
 		return nil, nil
 	}
 	if s.NoExec, notes, err = programs("deny", tools.Deny); err != nil {
 		return nil, err
 	}
+	s.NoExec = followed(s.NoExec)
 	for _, rule := range tools.Allow {
 		if path, digest, ok := catalog.CutDigest(rule); ok {
-			s.Digests = append(s.Digests, isolate.Digest{Path: path, SHA256: digest})
+			s.Digests = append(s.Digests, isolate.Digest{Path: onHost([]string{path}, workspace)[0], SHA256: digest})
 		}
 	}
 	var more []string
 	s.Execute, more, err = programs("allow", tools.Allow)
+	s.Execute = onHost(s.Execute, workspace)
 	return append(notes, more...), err
 }
 

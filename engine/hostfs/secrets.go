@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -143,6 +144,7 @@ func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) (paths []string
 		roots[t.Path] = f.View.Path
 	}
 	h := hiding{real: SearchSecrets()(), also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
+	h.own = secretFiles(rec.Policy)
 	paths = hidden(h, userHome(), rec.Workspace)
 	paths = slices.DeleteFunc(paths, func(p string) bool { return p == hf.cat.Dir() })
 	slices.Sort(paths)
@@ -166,8 +168,8 @@ func (hf *Host) Masks(ctx context.Context, rec *catalog.Record, path string) (bo
 type hiding struct {
 	// real are the secrets of the real trees.
 	real SecretPaths
-	// own are snapfs's state directories; also and expose are the paths that the policy hides
-	// and exposes.
+	// own are snapfs's state directories and the files of secrets that the sandbox's proxy has, which no policy
+	// exposes; also and expose are the paths that the policy hides and exposes.
 	own, also, expose []string
 	// mounts are the host's mounts. roots are the sandbox's copies of its trees, "" for
 	// overlays; a copy may hold files that the real tree no longer has.
@@ -176,11 +178,11 @@ type hiding struct {
 }
 
 // hidden returns the paths to mask in a sandbox: snapfs's state, secrets, and those that the policy hides. It leaves
-// out exposed paths, except snapfs's state, and directories that hold the workspace. home is the caller's home
+// out exposed paths, except those in h.own, and directories that hold the workspace. home is the caller's home
 // directory. hidden checks which paths exist before the mounts are made, which is much faster.
 //
-// A secret that is a symbolic link on the host is also hidden at its target, because the sandbox could remove the
-// link in its copy.
+// A path that is a symbolic link on the host is also hidden at its target, because the sandbox could remove the link in
+// its copy.
 func hidden(h hiding, home, workspace string) []string {
 	at := copies(h.roots)
 	people, machine := h.real.people, h.real.machine
@@ -194,14 +196,17 @@ func hidden(h hiding, home, workspace string) []string {
 			paths = append(paths, p)
 		}
 	}
-	paths = append(slices.Clone(h.also), followed(paths)...)
-	paths = append(paths, otherPaths(paths, h.mounts)...)
-	for _, x := range h.expose {
-		paths = without(paths, x, at)
+	everywhere := func(paths []string) []string {
+		paths = followed(paths)
+		return append(paths, otherPaths(paths, h.mounts)...)
 	}
+	paths, asked := everywhere(paths), slices.Clone(h.also)
+	for _, x := range h.expose {
+		paths, asked = without(paths, x, at), without(asked, x, at)
+	}
+	paths = append(paths, everywhere(asked)...) // after the exposed paths, one of which may be the target of a link in asked
 	paths = slices.DeleteFunc(paths, func(p string) bool { return slices.Contains(h.own, p) })
-	paths = append(paths, h.own...)
-	paths = append(paths, otherPaths(h.own, h.mounts)...)
+	paths = append(paths, everywhere(slices.Clone(h.own))...)
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
 }
 
@@ -312,9 +317,9 @@ func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// homes returns the home directories whose secrets are hidden: the caller's, /root and those in /home, and
-// for root those of all accounts. If /home cannot be listed, the sandbox's processes, which run as the
-// caller, cannot enter the others either. The first people of found are of accounts that somebody can log in
+// homes returns the home directories whose secrets are hidden: the caller's by HOME and by /etc/passwd, /root and
+// those in /home, and for root those of all accounts. If /home cannot be listed, the sandbox's processes, which run
+// as the caller, cannot enter the others either. The first people of found are of accounts that somebody can log in
 // to, so that secrets may appear there later.
 func homes(home string) (found []string, people int) {
 	found = []string{"/root"}
@@ -326,22 +331,25 @@ func homes(home string) (found []string, people int) {
 	if home != "" && !slices.Contains(found, home) {
 		found = append(found, home)
 	}
-	people = len(found)
-	if !Privileged() {
-		return found, people
-	}
 	accounts, _ := vfs.ReadFile("/etc/passwd") // optional
-	for line := range strings.Lines(string(accounts)) {
+	return accountHomes(found, string(accounts), strconv.Itoa(os.Geteuid()), Privileged())
+}
+
+// accountHomes adds to found, the home directories of people, those that accounts, a text as in passwd(5), has for the
+// user id uid, and with all those of every account. people is as in [homes].
+func accountHomes(found []string, accounts, uid string, all bool) (homes []string, people int) {
+	people = len(found)
+	for line := range strings.Lines(accounts) {
 		f := strings.Split(strings.TrimSpace(line), ":")
-		if len(f) < 7 || !filepath.IsAbs(f[5]) {
+		if len(f) < 7 || !filepath.IsAbs(f[5]) || !all && f[2] != uid {
 			continue
 		}
 		h := filepath.Clean(f[5])
-		programs := Within(h, "/usr") || h == "/bin" || h == "/sbin" // homes of system accounts with many entries and no secrets
+		programs := all && (Within(h, "/usr") || h == "/bin" || h == "/sbin") // homes of system accounts with many entries and no secrets
 		if h == "/" || programs || underReplaced(h) || slices.Contains(found, h) {
 			continue
 		}
-		if noLogin(f[6]) {
+		if all && noLogin(f[6]) {
 			found = append(found, h)
 		} else {
 			found = slices.Insert(found, people, h)

@@ -51,6 +51,66 @@ func TestASecretIsHiddenWhereItsLinkLeads(t *testing.T) {
 	}
 }
 
+// What a policy hides, and snapfs's own state, is hidden under both names of a link: a command can replace the link. A
+// path that is exposed opens no link that the policy hides.
+func TestAPolicysLinkIsHiddenAtBothEnds(t *testing.T) {
+	dir := realDir(t)
+	for _, name := range []string{"vault/key", "state/record", "key", "more/a", "more/b"} {
+		mustWrite(t, filepath.Join(dir, name))
+	}
+	in := func(names ...string) (paths []string) {
+		for _, name := range names {
+			paths = append(paths, filepath.Join(dir, name))
+		}
+		return paths
+	}
+	for link, to := range map[string]string{"keys": "vault", "own": "state", "secret": "key", "all": "more"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := hiding{also: in("keys", "all"), own: in("own", "secret"), expose: in("vault", "state", "key", "own", "secret", "all/a")}
+	list := hidden(h, "", "/w")
+	for name, want := range map[string]bool{
+		"keys": true, "vault": true, "own": true, "state": true, "secret": true, "key": true, "all/b": true, "more/b": true,
+		"all/a": false, "more/a": false, "all": false, "more": false,
+	} {
+		if slices.Contains(list, filepath.Join(dir, name)) != want {
+			t.Errorf("%s is hidden: %v, want %v", name, !want, want)
+		}
+	}
+	// A link names a filesystem that is mounted a second time.
+	h = hiding{own: in("own"), mounts: []mount.Point{
+		{ID: 1, Path: "/", Root: "/", Dev: 7}, {ID: 2, Path: dir + "/state", Root: "/s", Dev: 8}, {ID: 3, Path: "/mnt/again", Root: "/s", Dev: 8},
+	}}
+	if list = hidden(h, "", "/w"); !slices.Contains(list, "/mnt/again") {
+		t.Errorf("hidden: %q, want /mnt/again too", list)
+	}
+}
+
+// A user without HOME, or with another, has secrets in the home directory of the account.
+func TestTheHomeOfTheAccountIsHidden(t *testing.T) {
+	t.Parallel()
+	const accounts = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/srv/ann/:/bin/sh\nbob:x:1001:1001::/srv/bob:/bin/sh\nmail:x:8:8::/srv/mail:/usr/sbin/nologin\n" +
+		"ann2:x:1000:1000::/usr/ann:/bin/false\nroot2:x:1000:0::/:/bin/sh\nshort:x:1000\n"
+	for _, c := range []struct {
+		uid    string
+		all    bool
+		want   []string
+		people int
+	}{
+		{"1000", false, []string{"/root", "/srv/ann", "/usr/ann"}, 3},
+		{"8", false, []string{"/root", "/srv/mail"}, 2},
+		{"100", false, []string{"/root"}, 1},
+		{"0", true, []string{"/root", "/srv/ann", "/srv/bob", "/srv/mail"}, 3},
+	} {
+		got, people := accountHomes([]string{"/root"}, accounts, c.uid, c.all)
+		if slices.Sort(got[:people]); !slices.Equal(got, c.want) || people != c.people {
+			t.Errorf("for the user %s: %q, of which %d of people, want %q and %d", c.uid, got, people, c.want, c.people)
+		}
+	}
+}
+
 func TestASecretIsHiddenWhereItsFilesystemIsMountedAgain(t *testing.T) {
 	mounts := []mount.Point{
 		{ID: 1, Path: "/", Root: "/@", Dev: 7},

@@ -27,7 +27,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 		return isolate.Spec{}, nil, err
 	}
 	notes = homeNotes(env)
-	hide := []string{hf.cat.Dir()}
+	hide := append(secretFiles(rec.Policy), hf.cat.Dir())
 	mounts := make([]isolate.Mount, 0, len(rec.Trees)+len(env.Shown))
 	skeletons := make([]isolate.Mount, 0, len(env.Frames)+len(rec.Trees)+len(env.Shown))
 	bare := map[string]bool{} // trees that are shown as on the host
@@ -82,7 +82,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	mounts = append(mounts, bundle...)
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
 	s := Confinement(rec.Policy, rec.Workspace)
-	unused, err := limitPrograms(&s, rec.Policy.Tools)
+	unused, err := limitPrograms(&s, rec.Policy.Tools, rec.Workspace)
 	if err != nil {
 		return isolate.Spec{}, nil, err
 	}
@@ -173,12 +173,13 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 }
 
 // Confinement returns the part of a sandbox's container spec that does not depend on the files of its trees: user
-// and group ids, network, and which paths the policy allows.
+// and group ids, network, and which paths the policy allows. It follows symbolic links as they are
+// on the host, because those in the sandbox's copies may be work of the sandbox.
 func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	s := isolate.Spec{IDs: withOwners(ids(), workspace), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
 	connect(&s, p.Network)
 	if p.Data != nil {
-		s.ReadOnly, s.Writable = p.Data.ReadOnly, p.Data.Writable
+		s.ReadOnly, s.Writable = followed(slices.Clone(p.Data.ReadOnly)), onHost(p.Data.Writable, workspace)
 	}
 	return s
 }

@@ -3,7 +3,7 @@ package policy
 func dataSection() Section {
 	return Section{
 		Header: "[data]",
-		Text: "Which files may be written, after symbolic links. To hide files, there is hide in [sandbox]. A relative path starts at the directory of the profile, or with ~/ at the home directory. " +
+		Text: "Which files may be written, after the symbolic links of the real machine at each start: a link that a command of the sandbox has made opens nothing. To hide files, there is hide in [sandbox]. A relative path starts at the directory of the profile, or with ~/ at the home directory. " +
 			"A write elsewhere fails with EACCES, and to a read-only path with EROFS. The first refusal of each path is an event (snapfs.access.refused, with seccomp of Linux 5.19), and snapfs run lists it. " +
 			"So each call that opens a file for writing, or creates, renames, removes or changes one, takes some tens of microseconds more, and one that reads takes no more. " +
 			"A refusal of a 32-bit program, of a change by a descriptor (fchmod) or by a path through another process below /proc, or of a socket's name is no event. Programs inside cannot use seccomp to observe others.",

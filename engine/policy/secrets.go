@@ -20,7 +20,7 @@ func secretsSection() Section {
 			"A request that the proxy reads and that may not have the secret, by its host, method or path, gets the status 403 with the reason, and is an event (snapfs.network.refused).",
 		Keys: []Key{
 			{"env", "variable", "", "The source: a variable of the host, where the sandbox is started."},
-			{"file", "path", "", "Or the source is a file. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
+			{"file", "path", "", "Or the source is a file, which the sandbox does not see. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
 			{"field", "text", "the whole file", "The value's place in a file of JSON: names joined by dots, as claudeAiOauth.accessToken."},
 			{"command", "text, or list of texts", "", "Or the source is the output of a command, which runs on the real machine, as you, at each start of the sandbox: a line for the shell, or a program with its arguments."},
 			{"aws", "text", "", `Or the source is a pair of AWS keys: "env" for AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the host, or "profile:NAME" for a profile in ~/.aws/credentials. ` +

@@ -16,7 +16,7 @@ func toolsSection() Section {
 		Text: "Which programs may be executed. A rule is the full path of a program, after symbolic links; a directory with /* for everything in and below it; " +
 			"the name of a program in the usual directories, such as /usr/bin; or dpkg: with the name of a Debian package, as \"dpkg:git\", " +
 			"for the programs that it installed on this host, when the sandbox starts. " +
-			"In allow, a path with a digest, as \"/usr/bin/git@sha256:…\", is about this content alone: the sandbox starts only if the program has it, and the program is read-only inside. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. The first refusal of each is an event (snapfs.access.refused, with seccomp of Linux 5.19). " +
+			"In allow, a path with a digest, as \"/usr/bin/git@sha256:…\", is about this content alone: the sandbox starts only if the program has it, and the program is read-only inside. Links are those of the real machine at each start: a link that a command of the sandbox has made allows nothing. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. The first refusal of each is an event (snapfs.access.refused, with seccomp of Linux 5.19). " +
 			"What a program does by itself is not a matter of these rules: a python that may run can do what a program that may not run does. " +
 			"snapfs profile check says what a rule cannot hold.",
 		Keys: []Key{
