@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // AddSteps fills in the plan's steps and fingerprint. Cost: reading the old and the new content of each step.
@@ -103,13 +104,13 @@ func stateOf(ctx context.Context, h *hasher, l *baseline.RootedReader, path stri
 	}
 	s := &State{
 		Type: typeName(n.Mode), Mode: modeString(n.Mode), UID: n.UID, GID: n.GID,
-		Target: baseline.EscapePath(n.Target), Device: n.Rdev,
+		Target: exactjson.Escape(n.Target), Device: n.Rdev,
 	}
 	for name, value := range n.Xattrs {
 		if s.Xattrs == nil {
 			s.Xattrs = map[string]string{}
 		}
-		s.Xattrs[baseline.EscapePath(name)] = baseline.EscapePath(value)
+		s.Xattrs[exactjson.Escape(name)] = exactjson.Escape(value)
 	}
 	if !n.Mode.IsRegular() {
 		return s, nil
