@@ -3,7 +3,6 @@
 package fusecow
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -109,7 +109,7 @@ func read(path string, fork bool) (record, error) {
 	if err != nil {
 		return r, err
 	}
-	if err := json.Unmarshal(text, &r); err != nil {
+	if err := exactjson.Decode(text, &r); err != nil {
 		if !strings.Contains(string(text), formatMark) {
 			return r, because(errs.ErrDenied, path, "not a record of the fusecow backend")
 		}
@@ -153,7 +153,7 @@ func (r *record) write(path string) error {
 	if r.Format = format; r.Indexes != nil {
 		r.Format = formatIndexes
 	}
-	text, err := json.MarshalIndent(r, "", "\t")
+	text, err := exactjson.EncodeIndent(r, "", "\t")
 	if err != nil {
 		return err
 	}

@@ -4,12 +4,12 @@ package fusecow
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/proc"
 	"golang.org/x/sys/unix"
@@ -177,7 +177,7 @@ var errHungUp = errors.New("the server has ended")
 // exchange sends the message what to the server at p, with the open file attached unless that is nil. It
 // returns the detached mount that came with the reply, or nil, which the caller closes, and the reply.
 func exchange(p *fdsock.Conn, what any, attached *os.File) (*os.File, *reply, error) {
-	text, err := json.Marshal(what)
+	text, err := exactjson.Encode(what)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -194,7 +194,7 @@ func exchange(p *fdsock.Conn, what any, attached *os.File) (*os.File, *reply, er
 		return nil, nil, errHungUp
 	}
 	var a reply
-	if err := json.Unmarshal(text, &a); err != nil {
+	if err := exactjson.Decode(text, &a); err != nil {
 		return nil, nil, err
 	}
 	if err := a.err(); err != nil || len(files) == 0 {
@@ -208,7 +208,7 @@ func exchange(p *fdsock.Conn, what any, attached *os.File) (*os.File, *reply, er
 func sendMount(p *fdsock.Conn, root *os.File, err error) { sendReply(p, root, failureReply(err)) }
 
 func sendReply(p *fdsock.Conn, root *os.File, a reply) {
-	text, err := json.Marshal(a)
+	text, err := exactjson.Encode(a)
 	switch {
 	case err != nil:
 	case root != nil:
@@ -250,7 +250,7 @@ func (s *server) serveRequest(p *fdsock.Conn) {
 	}
 	var q request
 	var root *os.File
-	if err = json.Unmarshal(text, &q); err == nil && q.LateReads {
+	if err = exactjson.Decode(text, &q); err == nil && q.LateReads {
 		sendReply(p, nil, s.lateReads())
 		return
 	}

@@ -4,7 +4,6 @@ package fusecow
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +68,7 @@ func Serve(ctx context.Context, mount Mounter) error {
 	text, files, err := p.Receive()
 	var what startRequest
 	if err == nil {
-		err = json.Unmarshal(text, &what)
+		err = exactjson.Decode(text, &what)
 	}
 	var hide []string
 	if err == nil && what.Hide {

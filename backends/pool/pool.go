@@ -4,7 +4,6 @@ package pool
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/loopdev"
 	"github.com/snapfs/snapfs/internal/mount"
@@ -478,7 +478,7 @@ func (p *Pool) users() ([]string, error) {
 }
 
 func writeJSON(path string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
+	text, err := exactjson.EncodeIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -490,7 +490,7 @@ func readJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(text, v); err != nil {
+	if err := exactjson.Decode(text, v); err != nil {
 		return &errs.Error{Kind: errs.ErrCorrupt, Err: fmt.Errorf("%s: %w", path, err)}
 	}
 	return nil

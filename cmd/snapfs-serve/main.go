@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/local"
 	"github.com/snapfs/snapfs/serve/mcpserver"
@@ -47,7 +47,7 @@ func main() {
 // parse decodes the configuration that snapfs passed as JSON. It ends the program if the text is anything
 // else.
 func parse[T any](text []byte) (v T) {
-	if json.Unmarshal(text, &v) != nil {
+	if exactjson.Decode(text, &v) != nil {
 		refuse()
 	}
 	return v

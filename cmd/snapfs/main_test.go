@@ -48,7 +48,7 @@ func TestCommandsWhereAProcessServesTheTree(t *testing.T) {
 	treetest.NeedDevice(t, "/dev/fuse")
 	// What a backend can change: the rest is about networks, limits, stages and races, or the engine's tests and the
 	// conformance suite do the same to a served tree.
-	trees := []string{"exec", "promote", "refresh", "renamed", "states"}
+	trees := []string{"bytes", "exec", "promote", "refresh", "renamed", "states"}
 	if treetest.Long(t) {
 		trees = nil
 	}
@@ -65,7 +65,7 @@ func TestCommandsAsAnOrdinaryUser(t *testing.T) {
 		scripts(t, "")
 		return
 	}
-	scripts(t, "", without(t, "approval", "cp", "data", "diff", "disjoint", "drift", "events", "evidence", "evidence-full", "evidence-promotions", "git", "gitmerge",
+	scripts(t, "", without(t, "approval", "bytes", "cp", "data", "diff", "disjoint", "drift", "events", "evidence", "evidence-full", "evidence-promotions", "git", "gitmerge",
 		"gitplaces", "hardlinks", "help", "hook", "job", "json", "late", "learn", "logs", "ls", "mcp", "names", "profile", "promote-patch",
 		"prove", "race", "ready", "redo", "refresh", "renamed", "report", "send", "serve", "stages", "state", "states", "status", "timeline",
 		"timer", "tools")...)

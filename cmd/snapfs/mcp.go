@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/local"
@@ -42,7 +42,7 @@ snapfs ls lists their sandboxes. docs/agents.md has a section for each agent.`,
 			if err != nil {
 				return err
 			}
-			text, err := json.Marshal(rules)
+			text, err := exactjson.Encode(rules)
 			if err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/local"
@@ -105,7 +105,7 @@ beside it. What callers run in the background continues without it.`,
 			if err := a.addProtocols(cmd.Context(), &q); err != nil {
 				return err
 			}
-			text, err := json.Marshal(q.serveRequest)
+			text, err := exactjson.Encode(q.serveRequest)
 			if err != nil {
 				return err
 			}

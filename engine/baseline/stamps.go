@@ -1,7 +1,6 @@
 package baseline
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // StampsOf holds the stamps (inode and change time) of the paths that the promotions of one sandbox changed:
@@ -47,7 +47,7 @@ func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 	if err != nil {
 		return nil, errs.With(op, name, err)
 	}
-	if err := json.Unmarshal(data, &known); err != nil {
+	if err := exactjson.Decode(data, &known); err != nil {
 		return nil, withRepairHint(name, &errs.Error{Op: op, Path: name, Kind: errs.ErrCorrupt, Err: err})
 	}
 	return known, nil
@@ -72,7 +72,7 @@ func (bl *Recorder) Remember(name, root string, stamps map[string]promote.Stamp)
 
 // writeStamps replaces the stamps stored for a sandbox. It does nothing if the sandbox has been removed.
 func (bl *Recorder) writeStamps(name string, known StampsOf) error {
-	data, err := json.MarshalIndent(known, "", "  ")
+	data, err := exactjson.EncodeIndent(known, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the promotion stamps of %s: %w", name, err)
 	}

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -17,11 +15,11 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -120,11 +118,11 @@ func readDir(dir string) (*Baseline, error) {
 // wrote.
 func (k *Baseline) decodeJSON(data []byte) error {
 	var list jsonBaseline
-	if err := json.Unmarshal(data, &list); err != nil {
+	if err := exactjson.Decode(data, &list); err != nil {
 		return err
 	}
 	for path, n := range list.Nodes {
-		k.Nodes[UnescapePath(path)] = n.Entry()
+		k.Nodes[path] = n.Entry()
 		for e := &n; e != nil; e = e.Base {
 			if e.Data != "" && e.Node != nil {
 				k.bytes += e.Node.Size
@@ -273,7 +271,8 @@ type jsonBaseline struct {
 }
 
 // A JSONEntry is the JSON form of an [Entry], the original of one file. The older format of a baseline and
-// the note of a promotion (package reconcile) contain it.
+// the note of a promotion (package reconcile) contain it. Package exactjson encodes it, as paths, link targets and
+// attributes may be any bytes.
 type JSONEntry struct {
 	Node     *jsonStat  `json:"node"`
 	Data     string     `json:"data,omitempty"`
@@ -322,14 +321,7 @@ func jsonStatOf(n *diff.Node) *jsonStat {
 	if n == nil {
 		return nil
 	}
-	s := &jsonStat{n.Mode, n.UID, n.GID, n.Size, n.MTime, n.CTime, EscapePath(n.Target), n.Rdev, nil, n.Ino, n.NLink}
-	for name, value := range n.Xattrs {
-		if s.Xattrs == nil {
-			s.Xattrs = map[string]string{}
-		}
-		s.Xattrs[EscapePath(name)] = EscapePath(value)
-	}
-	return s
+	return &jsonStat{n.Mode, n.UID, n.GID, n.Size, n.MTime, n.CTime, n.Target, n.Rdev, maps.Clone(n.Xattrs), n.Ino, n.NLink}
 }
 
 func (k JSONEntry) node() *diff.Node {
@@ -337,37 +329,10 @@ func (k JSONEntry) node() *diff.Node {
 	if s == nil {
 		return nil
 	}
-	n := &diff.Node{
+	return &diff.Node{
 		Mode: s.Mode, UID: s.UID, GID: s.GID, Size: s.Size, MTime: s.MTime, CTime: s.CTime,
-		Target: UnescapePath(s.Target), Rdev: s.Rdev, Ino: s.Ino, NLink: s.NLink,
+		Target: s.Target, Rdev: s.Rdev, Ino: s.Ino, NLink: s.NLink, Xattrs: maps.Clone(s.Xattrs),
 	}
-	for name, value := range maps.All(s.Xattrs) {
-		if n.Xattrs == nil {
-			n.Xattrs = map[string]string{}
-		}
-		n.Xattrs[UnescapePath(name)] = UnescapePath(value)
-	}
-	return n
-}
-
-// EscapePath returns s, a path or another text of a file, as a string that JSON can hold. Valid UTF-8 stays
-// unchanged. Other bytes become a NUL followed by their base 64; so does a string that starts with NUL.
-func EscapePath(s string) string {
-	if utf8.ValidString(s) && !strings.HasPrefix(s, "\x00") {
-		return s
-	}
-	return "\x00" + base64.StdEncoding.EncodeToString([]byte(s))
-}
-
-// UnescapePath returns the original form of s, a path that EscapePath made safe for JSON because it is not
-// UTF-8.
-func UnescapePath(s string) string {
-	if code, ok := strings.CutPrefix(s, "\x00"); ok {
-		if b, err := base64.StdEncoding.DecodeString(code); err == nil {
-			return string(b)
-		}
-	}
-	return s
 }
 
 // UndoPromotions restores in k, in memory only, the base as it was before all promotions to the sandbox's own

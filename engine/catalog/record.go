@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"encoding/json"
 	"fmt"
 	"iter"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
@@ -410,7 +410,7 @@ func encode(r *Record) ([]byte, error) {
 	r.Format = Format
 	few := *r
 	few.Snapshots = nil
-	data, err := json.MarshalIndent(few, "", "  ")
+	data, err := exactjson.EncodeIndent(few, "", "  ")
 	if err == nil {
 		data, err = insertSnapshots(data, r.Snapshots)
 	}
@@ -452,12 +452,12 @@ func decodeText(data []byte) (*Record, error) {
 	r := new(Record)
 	rest, list, err := cutSnapshots(string(data))
 	if err == nil {
-		err = json.Unmarshal(rest, r)
+		err = exactjson.Decode(rest, r)
 		r.Snapshots = list
 	}
 	if err != nil { // without snapshots, or not as encode writes it
 		r = new(Record)
-		err = json.Unmarshal(data, r)
+		err = exactjson.Decode(data, r)
 	}
 	return r, err
 }

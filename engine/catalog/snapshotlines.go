@@ -2,12 +2,12 @@ package catalog
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // A sandbox may have thousands of named snapshots, and each command reads its record a few times. So a record
@@ -58,7 +58,7 @@ func appendSnapshot(text []byte, m *NamedSnapshot) ([]byte, error) {
 		usual = usual && isPlain(string(id))
 	}
 	if !usual {
-		line, err := json.Marshal(m)
+		line, err := exactjson.Encode(m)
 		return append(text, line...), err
 	}
 	text = append(append(append(text, `{"name":"`...), m.Name...), `","taken":"`...)
@@ -111,7 +111,7 @@ func cutSnapshots(text string) (rest []byte, list []NamedSnapshot, err error) {
 			return nil, nil, errNoLines
 		}
 		if !p.parse(line, &list[i]) {
-			if err := json.Unmarshal([]byte(line), &list[i]); err != nil {
+			if err := exactjson.Decode([]byte(line), &list[i]); err != nil {
 				return nil, nil, err
 			}
 		}

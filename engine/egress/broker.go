@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/budget"
@@ -107,7 +107,7 @@ func (o *Proxy) sendBroker() error {
 			Name: s.Name, Placeholder: b.public.Placeholders[s.Name], Hosts: s.Hosts, Methods: s.Methods, Paths: s.Paths, Body: s.Body, AWS: s.AWS != "", Base: baseOf(i, s),
 		})
 	}
-	msg, err := json.Marshal(network.Message{Broker: c})
+	msg, err := exactjson.Encode(network.Message{Broker: c})
 	if err != nil {
 		return err
 	}

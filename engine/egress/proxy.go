@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/stdio"
@@ -152,7 +152,7 @@ func (o *Proxy) reap() {
 func (o *Proxy) sendState() error {
 	o.mu.Lock()
 	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
-	msg, err := json.Marshal(m)
+	msg, err := exactjson.Encode(m)
 	o.mu.Unlock()
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func (o *Proxy) Allow(text string) error {
 // proxy process. The caller holds o.life.
 func (o *Proxy) sendRules() error {
 	rules := strings.TrimPrefix(o.rules, hostfs.AllowNet)
-	msg, err := json.Marshal(network.Message{Rules: &rules})
+	msg, err := exactjson.Encode(network.Message{Rules: &rules})
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 		return nil, err
 	}
 	var m network.Message
-	if err := json.Unmarshal(msg, &m); err != nil {
+	if err := exactjson.Decode(msg, &m); err != nil {
 		return nil, err
 	}
 	if m.Failed != "" {

@@ -5,7 +5,6 @@ package keypoint
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +21,7 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // A Taker takes the automatic snapshots of sandboxes, those at key points, and removes the oldest of them. It
@@ -84,7 +84,7 @@ func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 		return
 	}
 	var why catalog.Why
-	if err == nil && json.Unmarshal(data, &why) != nil {
+	if err == nil && exactjson.Decode(data, &why) != nil {
 		why = catalog.Why{Point: catalog.AtExec, When: After} // a crash cut it short
 	}
 	if err == nil {
@@ -119,7 +119,7 @@ func (k *Taker) Waits(rec *catalog.Record) bool {
 // caller that does not have the sandbox's lock. The next process that takes the lock takes the snapshot
 // before the state changes, by [Taker.Settle] or [Taker.Take]. The note survives the death of this process.
 func (k *Taker) Postpone(name string, why catalog.Why) error {
-	data, err := json.Marshal(why)
+	data, err := exactjson.Encode(why)
 	if err == nil {
 		err = catalog.ReplaceFile(k.postponed(name), append(data, '\n'), false)
 	}

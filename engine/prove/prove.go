@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // A Probe is one attempt to break one part of the isolation of a sandbox, made by a process inside it. [List]
@@ -108,7 +110,7 @@ func Run(name string, args []string, out io.Writer) int {
 
 func runSeveral(args []string, out io.Writer) int {
 	var list [][]string
-	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &list) != nil {
+	if len(args) != 1 || exactjson.Decode([]byte(args[0]), &list) != nil {
 		return ExitUsage
 	}
 	status := ExitHeld

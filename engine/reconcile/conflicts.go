@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // refreshConflict is a conflict, in conflicts.json, that a refresh (merge of real changes into a sandbox) left there.
@@ -56,26 +56,20 @@ func (rc *Reconciler) readConflicts(rec *catalog.Record) (conflictList, error) {
 		return list, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &list)
+		err = exactjson.Decode(data, &list)
 	}
 	if err != nil {
 		return list, &errs.Error{Op: "reading the conflicts of", Path: path, Kind: errs.ErrCorrupt, Err: err}
-	}
-	for i := range list.Conflicts {
-		c := &list.Conflicts[i]
-		c.Path, c.MinePath, c.RealPath, c.Also = baseline.UnescapePath(c.Path), baseline.UnescapePath(c.MinePath), baseline.UnescapePath(c.RealPath), each(c.Also, baseline.UnescapePath)
 	}
 	return list, nil
 }
 
 // saveConflicts replaces, atomically, the file conflicts.json with the conflicts that a refresh left.
 func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) error {
-	saved := conflictList{Format: list.Format, Conflicts: []refreshConflict{}}
-	for _, c := range list.Conflicts {
-		c.Path, c.MinePath, c.RealPath, c.Also = baseline.EscapePath(c.Path), baseline.EscapePath(c.MinePath), baseline.EscapePath(c.RealPath), each(c.Also, baseline.EscapePath)
-		saved.Conflicts = append(saved.Conflicts, c)
+	if list.Conflicts == nil {
+		list.Conflicts = []refreshConflict{}
 	}
-	data, err := json.MarshalIndent(saved, "", "  ")
+	data, err := exactjson.EncodeIndent(list, "", "  ")
 	if err != nil {
 		return &errs.Error{Op: "saving the conflicts of", Path: rec.Name, Kind: errs.ErrCorrupt, Err: err}
 	}

@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // fingerprintOf returns the SHA-256 over a plan's target and steps, as JSON with sorted keys. Times and the sandbox
@@ -24,7 +24,7 @@ func fingerprintOf(p *Plan) string {
 		Format int    `json:"format"`
 		Target string `json:"target"`
 		Steps  []Step `json:"steps"`
-	}{p.Format, p.Target, safeSteps(p.Steps)})
+	}{p.Format, exactjson.Escape(p.Target), safeSteps(p.Steps)})
 	if err != nil {
 		return "" // nothing in it can fail
 	}
@@ -36,7 +36,7 @@ func fingerprintOf(p *Plan) string {
 func safeSteps(steps []Step) []Step {
 	safe := slices.Clone(steps)
 	for i := range safe {
-		safe[i].Path, safe[i].From = baseline.EscapePath(safe[i].Path), baseline.EscapePath(safe[i].From)
+		safe[i].Path, safe[i].From = exactjson.Escape(safe[i].Path), exactjson.Escape(safe[i].From)
 	}
 	return safe
 }
@@ -53,7 +53,7 @@ func (rc *Reconciler) SavePlan(p *Plan) error {
 		return errs.With("saving the plan", dir, err)
 	}
 	saved := *p
-	saved.Steps = safeSteps(p.Steps)
+	saved.Target, saved.Steps = exactjson.Escape(p.Target), safeSteps(p.Steps)
 	data, err := json.MarshalIndent(saved, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
@@ -146,8 +146,8 @@ func (rc *Reconciler) CheckPlan(p *Plan, reviewed string) error {
 
 // planDifference lists how the steps of the plan now differ from those of old, one line per path.
 func planDifference(old, now *Plan) (lines []string) {
-	if old.Target != now.Target {
-		lines = append(lines, "the target was "+pathlist.Printable(old.Target)+", and is "+pathlist.Printable(now.Target))
+	if was := exactjson.Unescape(old.Target); was != now.Target {
+		lines = append(lines, "the target was "+pathlist.Printable(was)+", and is "+pathlist.Printable(now.Target))
 	}
 	was := map[string]string{}
 	for _, s := range old.Steps {
@@ -158,13 +158,13 @@ func planDifference(old, now *Plan) (lines []string) {
 		delete(was, s.Path)
 		switch {
 		case !there:
-			lines = append(lines, pathlist.Printable(baseline.UnescapePath(s.Path))+": not in the reviewed plan")
+			lines = append(lines, pathlist.Printable(exactjson.Unescape(s.Path))+": not in the reviewed plan")
 		case before != mustText(s):
-			lines = append(lines, pathlist.Printable(baseline.UnescapePath(s.Path))+": "+stepDifference(before, s))
+			lines = append(lines, pathlist.Printable(exactjson.Unescape(s.Path))+": "+stepDifference(before, s))
 		}
 	}
 	for path := range was {
-		lines = append(lines, pathlist.Printable(baseline.UnescapePath(path))+": no longer changed")
+		lines = append(lines, pathlist.Printable(exactjson.Unescape(path))+": no longer changed")
 	}
 	slices.Sort(lines)
 	return lines

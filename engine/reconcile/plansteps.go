@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // AddSteps fills in the plan's steps and fingerprint. Cost: reading the old and the new content of each step.
@@ -107,13 +108,13 @@ func stateOf(ctx context.Context, h *diff.Hasher, l *baseline.RootedReader, path
 	}
 	s := &State{
 		Type: diff.TypeName(n.Mode), Mode: diff.Octal(n.Mode), UID: n.UID, GID: n.GID,
-		Target: baseline.EscapePath(n.Target), Device: n.Rdev,
+		Target: exactjson.Escape(n.Target), Device: n.Rdev,
 	}
 	for name, value := range n.Xattrs {
 		if s.Xattrs == nil {
 			s.Xattrs = map[string]string{}
 		}
-		s.Xattrs[baseline.EscapePath(name)] = baseline.EscapePath(value)
+		s.Xattrs[exactjson.Escape(name)] = exactjson.Escape(value)
 	}
 	if !n.Mode.IsRegular() {
 		return s, nil

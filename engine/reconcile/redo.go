@@ -117,7 +117,6 @@ func (rc *Reconciler) redoBaseline(ctx context.Context, group []promote.Promotio
 	}
 	return rc.baseline.Update(ctx, rec, func(k *baseline.Baseline) error {
 		for path, entry := range note.After {
-			path = baseline.UnescapePath(path)
 			if n, had := k.Nodes[path]; done.hasKey(path) && !(had && n.Promoted) {
 				k.Set(path, entry.Entry())
 			}
@@ -132,7 +131,7 @@ func (c *promotedNote) after(path string, n baseline.Entry) {
 		c.After = map[string]*baseline.JSONEntry{}
 	}
 	entry := baseline.JSONEntryOf(n)
-	c.After[baseline.EscapePath(path)] = &entry
+	c.After[path] = &entry
 }
 
 // noteTurn saves the note of how a promotion, undone or done again, changed the sandbox's originals, and removes old

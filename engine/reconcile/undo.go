@@ -3,7 +3,6 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // Undone is the result of [Reconciler.Undo] or [Reconciler.Redo]: the promotion and the restored paths.
@@ -229,10 +229,10 @@ type promotedNote struct {
 
 // before stores in c.Before, for an undo, the original at an absolute path that a promotion replaces; nil for none.
 func (c *promotedNote) before(k *baseline.Baseline, abs string) {
-	c.Before[baseline.EscapePath(abs)] = nil
+	c.Before[abs] = nil
 	if before, had := k.Nodes[abs]; had {
 		entry := baseline.JSONEntryOf(before)
-		c.Before[baseline.EscapePath(abs)] = &entry
+		c.Before[abs] = &entry
 	}
 }
 
@@ -245,7 +245,7 @@ func (rc *Reconciler) promotedFile(group string) string {
 func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	rc.dropPromoted(promote.History)
 	path := rc.promotedFile(c.Group)
-	data, err := json.MarshalIndent(c, "", "  ")
+	data, err := exactjson.EncodeIndent(c, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
@@ -268,7 +268,7 @@ func (rc *Reconciler) readPromoted(group string) *promotedNote {
 	}
 	data, err := os.ReadFile(rc.promotedFile(group))
 	c := new(promotedNote)
-	if err != nil || json.Unmarshal(data, c) != nil {
+	if err != nil || exactjson.Decode(data, c) != nil {
 		return nil
 	}
 	return c
@@ -311,7 +311,6 @@ func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take
 	was := map[string]baseline.Entry{}
 	err = rc.baseline.Update(ctx, rec, func(k *baseline.Baseline) error {
 		for path, entry := range note.Before {
-			path = baseline.UnescapePath(path)
 			if n, ok := k.Nodes[path]; ok && n.Promoted && take.hasKey(path) {
 				was[path] = n
 				note.after(path, n)

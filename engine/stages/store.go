@@ -1,7 +1,6 @@
 package stages
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -48,7 +48,7 @@ func (sg *Store) Save(p *Pipeline) error {
 	p.Format = pipelineFormat
 	file := *p
 	file.Running = false
-	data, err := json.MarshalIndent(file, "", "  ")
+	data, err := exactjson.EncodeIndent(file, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the promotion %s: %w", p.ID, err)
 	}
@@ -73,7 +73,7 @@ func (sg *Store) Read(id string) (*Pipeline, error) {
 		return nil, refuse(errs.KindOf(err), err)
 	}
 	p := new(Pipeline)
-	if err := json.Unmarshal(data, p); err != nil {
+	if err := exactjson.Decode(data, p); err != nil {
 		return nil, refuse(errs.ErrCorrupt, err)
 	}
 	if p.Format > pipelineFormat {
@@ -134,7 +134,7 @@ func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(p.Content)
+	data, err := exactjson.Encode(p.Content)
 	if err == nil {
 		err = sg.Catalog.Store(filepath.Join(pipelinesDir, p.ID, contentFile), data)
 	}
@@ -240,7 +240,7 @@ func (sg *Store) ReadContent(id string) (map[string]string, error) {
 	data, err := os.ReadFile(path)
 	content := map[string]string{}
 	if err == nil {
-		err = json.Unmarshal(data, &content)
+		err = exactjson.Decode(data, &content)
 	}
 	if err != nil {
 		return nil, &errs.Error{Op: "reading", Path: path, Kind: errs.ErrCorrupt, Err: err}

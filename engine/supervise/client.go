@@ -2,7 +2,6 @@ package supervise
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
@@ -191,7 +191,7 @@ func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.
 			w.Streams, files = append(w.Streams, i), append(files, f)
 		}
 	}
-	msg, err := json.Marshal(Request{Exec: &w})
+	msg, err := exactjson.Encode(Request{Exec: &w})
 	if err != nil {
 		return nil, nil, fmt.Errorf("describing the command: %w", err)
 	}
@@ -262,7 +262,7 @@ func (g *client) SignalGroup(sig syscall.Signal) error {
 
 // signal sends a request to signal the command. It does nothing if the command has ended, or after Close.
 func (g *client) signal(a Request) error {
-	msg, err := json.Marshal(a)
+	msg, err := exactjson.Encode(a)
 	g.closing.RLock()
 	defer g.closing.RUnlock()
 	if err == nil && !g.closed {

@@ -2,7 +2,6 @@ package supervise
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/supervise/activity"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -259,7 +259,7 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 		w.supervisor.Resources.resumeFrom(ctx, "idle") //nolint:errcheck // SIGKILL follows
 	}
 	why.When = time.Now()
-	msg, _ := json.Marshal(Reply{Note: note}) // cannot fail
+	msg, _ := exactjson.Encode(Reply{Note: note}) // cannot fail
 	groups := map[int]bool{}
 	defer func() { awaitGone(ctx, groups) }()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
@@ -422,7 +422,7 @@ func (w *deadlines) tell(client *fdsock.Conn) {
 func (w *deadlines) notify(note string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	msg, err := json.Marshal(Reply{Note: note})
+	msg, err := exactjson.Encode(Reply{Note: note})
 	if err != nil {
 		return
 	}

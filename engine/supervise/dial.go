@@ -2,7 +2,6 @@ package supervise
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/proc"
 )
@@ -100,7 +100,7 @@ func receive(conn *fdsock.Conn) (Reply, []*os.File, error) {
 	if err != nil {
 		return t, nil, errs.With("waiting for the supervisor's reply", "", err)
 	}
-	return t, files, json.Unmarshal(msg, &t)
+	return t, files, exactjson.Decode(msg, &t)
 }
 
 // request sends one request to a sandbox's supervisor and returns the reply, or nil if no supervisor runs. Errors:
@@ -111,7 +111,7 @@ func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) 
 		return nil, err
 	}
 	defer conn.Close() //nolint:errcheck // the reply is complete
-	msg, err := json.Marshal(a)
+	msg, err := exactjson.Encode(a)
 	if err == nil {
 		err = conn.Send(msg)
 	}
@@ -146,7 +146,7 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 	if supervisor, err := conn.Peer(); err == nil && a.Stop {
 		defer escalate(supervisor)()
 	}
-	msg, err := json.Marshal(a)
+	msg, err := exactjson.Encode(a)
 	if err == nil {
 		if err = conn.Send(msg); fdsock.HungUp(err) {
 			return true, conn.Close()

@@ -2,12 +2,12 @@ package supervise
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
@@ -82,7 +82,7 @@ func releaseFreeze(ctx context.Context, conn *fdsock.Conn, name string) {
 
 // requestFreeze requests the supervisor to freeze the sandbox until conn closes, and returns the reply.
 func requestFreeze(ctx context.Context, conn *fdsock.Conn, name string) (Reply, error) {
-	msg, err := json.Marshal(Request{Freeze: true})
+	msg, err := exactjson.Encode(Request{Freeze: true})
 	if err == nil {
 		err = conn.Send(msg)
 	}

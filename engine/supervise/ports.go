@@ -2,7 +2,6 @@ package supervise
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/supervise/ports"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
@@ -98,7 +98,7 @@ func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest)
 // sendPortRequest sends the request a on conn, closes conn, and returns the port forwards that are open then.
 func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a portRequest) ([]Port, error) {
 	defer conn.Close() //nolint:errcheck // nothing more to send
-	msg, err := json.Marshal(Request{Port: &a})
+	msg, err := exactjson.Encode(Request{Port: &a})
 	if err != nil {
 		return nil, err
 	}

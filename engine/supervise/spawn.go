@@ -3,7 +3,6 @@ package supervise
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
@@ -98,7 +98,7 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, slot 
 // be read means that the supervisor was killed.
 func spawnError(name string, said []byte) error {
 	var r refusal
-	if json.Unmarshal(said, &r) != nil { // the supervisor was killed
+	if exactjson.Decode(said, &r) != nil { // the supervisor was killed
 		return &errs.Error{Op: "starting", Path: name, Kind: errs.ErrInterrupted, Err: errors.New("the supervisor of the sandbox ended at once")}
 	}
 	err := r.err()
@@ -118,7 +118,7 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 func (sv *Manager) SuperviseJob(ctx context.Context, job standby.Job) error {
 	name, ready := job.Name, os.NewFile(uintptr(job.Ready), "ready")
 	refuse := func(err error) error {
-		msg, _ := json.Marshal(refusalOf(err))
+		msg, _ := exactjson.Encode(refusalOf(err))
 		ready.Write(msg) //nolint:errcheck // the parent may be gone; the log has it too
 		ready.Close()
 		return err

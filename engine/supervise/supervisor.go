@@ -3,7 +3,6 @@ package supervise
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/supervise/ports"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/relay"
 	"github.com/snapfs/snapfs/isolate"
@@ -221,7 +221,7 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 		return
 	}
 	var a Request
-	if err := json.Unmarshal(msg, &a); err != nil {
+	if err := exactjson.Decode(msg, &a); err != nil {
 		send(client, Reply{Refused: refusalOf(err)})
 		return
 	}
@@ -427,7 +427,7 @@ func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 			return
 		}
 		var a Request
-		if json.Unmarshal(msg, &a) == nil && a.Signal != 0 {
+		if exactjson.Decode(msg, &a) == nil && a.Signal != 0 {
 			h.deadlines.countActivity()()
 			if a.Group {
 				p.SignalGroup(a.Signal) //nolint:errcheck // it may have ended
@@ -460,6 +460,6 @@ func (h *Supervisor) freeze(client *fdsock.Conn) {
 
 // send sends a reply to a client and reports whether that succeeded.
 func send(client *fdsock.Conn, t Reply, files ...*os.File) bool {
-	msg, err := json.Marshal(t)
+	msg, err := exactjson.Encode(t)
 	return err == nil && client.Send(msg, files...) == nil
 }

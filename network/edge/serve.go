@@ -4,13 +4,13 @@ package edge
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"reflect"
 	"sync"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/network"
 )
@@ -81,7 +81,7 @@ func Serve(ctx context.Context) error {
 type server struct{ supervisor *fdsock.Conn }
 
 func (s server) send(m network.Message) error {
-	text, err := json.Marshal(m)
+	text, err := exactjson.Encode(m)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s server) options() (o Options, b *brokering, err error) {
 func (s server) next() (m network.Message, files []*os.File, err error) {
 	text, files, err := s.supervisor.Receive()
 	if err == nil {
-		err = json.Unmarshal(text, &m)
+		err = exactjson.Decode(text, &m)
 	}
 	return m, files, err
 }

@@ -2,7 +2,6 @@ package agenthook
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/workflow/view"
 )
@@ -78,7 +78,7 @@ func readLease(state, sandbox string) (*Lease, error) {
 		return nil, errs.With("reading the lease of", sandbox, err)
 	}
 	l := &Lease{}
-	if err := json.Unmarshal(data, l); err != nil {
+	if err := exactjson.Decode(data, l); err != nil {
 		return nil, &errs.Error{Op: "reading the lease of", Path: sandbox, Kind: errs.ErrCorrupt, Err: err}
 	}
 	l.Sandbox = sandbox // it may have been renamed since
@@ -100,7 +100,7 @@ func leaseAt(state, sandbox string) (*Lease, error) {
 // It does not wait for the disk, which would take most of the time of a hook: after a power failure no
 // session continues.
 func (l *Lease) save(e *engine.Engine) error {
-	data, err := json.Marshal(l)
+	data, err := exactjson.Encode(l)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -181,7 +181,7 @@ func (s *Store) Get(number int) (*Job, error) {
 		return nil, errs.With(op, path, err)
 	}
 	j := new(Job)
-	if err := json.Unmarshal(data, j); err != nil || j.Number != number {
+	if err := exactjson.Decode(data, j); err != nil || j.Number != number {
 		return nil, &errs.Error{
 			Op: op, Path: path, Kind: errs.ErrCorrupt, Err: errors.Join(errors.New("it does not hold this job"), err),
 			Hints: []string{"rm -r " + errs.Quoted(s.path(number)) + "   # forgets this job"},
@@ -191,7 +191,7 @@ func (s *Store) Get(number int) (*Job, error) {
 }
 
 func save(dir string, j *Job) error {
-	data, err := json.MarshalIndent(j, "", " ")
+	data, err := exactjson.EncodeIndent(j, "", " ")
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package job
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -156,7 +156,7 @@ func (t *Trigger) check() error {
 }
 
 func (s *Store) saveTrigger(t *storedTrigger) error {
-	data, err := json.MarshalIndent(t, "", " ")
+	data, err := exactjson.EncodeIndent(t, "", " ")
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (s *Store) readTrigger(number int) (*storedTrigger, error) {
 		return nil, errs.With(op, path, err)
 	}
 	t := &storedTrigger{}
-	if err := json.Unmarshal(data, t); err != nil || t.Number != number {
+	if err := exactjson.Decode(data, t); err != nil || t.Number != number {
 		return nil, &errs.Error{Op: op, Path: path, Kind: errs.ErrCorrupt, Err: errors.Join(errors.New("it does not hold this trigger"), err), Hints: []string{"rm " + errs.Quoted(path) + "   # forgets this trigger"}}
 	}
 	return t, nil

@@ -31,7 +31,7 @@ import (
 func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[string]string) (map[string]string, error) {
 	paths := map[string]bool{}
 	for path := range known {
-		paths[baseline.UnescapePath(path)] = true
+		paths[path] = true
 	}
 	changes, err := pl.engine.Compare.Changes(ctx, rec)
 	if err != nil {
@@ -58,7 +58,7 @@ func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[
 		if err != nil {
 			return nil, errs.With("looking at", filepath.Join(rec.Workspace, path), err)
 		}
-		content[baseline.EscapePath(path)] = digestOf(n)
+		content[path] = digestOf(n)
 	}
 	return content, nil
 }
@@ -123,7 +123,7 @@ func (pl *Runner) sameContent(ctx context.Context, p *stages.Pipeline) error {
 	var changed []string
 	for path, digest := range now {
 		if p.Content[path] != digest {
-			changed = append(changed, pathlist.Printable(baseline.UnescapePath(path)))
+			changed = append(changed, pathlist.Printable(path))
 		}
 	}
 	if len(changed) == 0 {

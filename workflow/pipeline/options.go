@@ -1,7 +1,9 @@
 package pipeline
 
 import (
-	"github.com/snapfs/snapfs/engine/baseline"
+	"maps"
+	"slices"
+
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/errs"
@@ -55,12 +57,8 @@ func promoteOptions(p *stages.Pipeline, i int) reconcile.PromoteOptions {
 	if target == p.Workspace {
 		target = ""
 	}
-	also := make([]string, 0, len(p.Content))
-	for path := range p.Content {
-		also = append(also, baseline.UnescapePath(path))
-	}
 	return reconcile.PromoteOptions{
-		PlanOptions: reconcile.PlanOptions{Only: p.Options.Only, Target: target, Allow: p.Options.Allow, Also: also},
+		PlanOptions: reconcile.PlanOptions{Only: p.Options.Only, Target: target, Allow: p.Options.Allow, Also: slices.Collect(maps.Keys(p.Content))},
 		Mine:        p.Options.Mine, Theirs: p.Options.Theirs,
 	}
 }

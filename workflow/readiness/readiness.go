@@ -19,6 +19,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/hostinfo"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/workflow/evidence"
@@ -65,7 +66,7 @@ func ConditionsOf(req hostfs.Request, version string) (Conditions, error) {
 		name, _, _ := strings.Cut(v, "=")
 		policy.Env = append(policy.Env, name)
 	}
-	text, err := json.Marshal(struct {
+	text, err := exactjson.Encode(struct {
 		Policy  catalog.Policy
 		Backend string
 		Frozen  bool

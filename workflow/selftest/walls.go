@@ -2,7 +2,6 @@ package selftest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/prove"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -64,7 +64,7 @@ func (ts *Tester) tryWalls(ctx context.Context, rec *catalog.Record, h *supervis
 		list = append(list, append([]string{t.probe}, t.args...))
 		return false
 	})
-	text, err := json.Marshal(list)
+	text, err := exactjson.Encode(list)
 	if err != nil {
 		return fail(err)
 	}

@@ -2,7 +2,6 @@
 package detached
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 // maxDetached is how many detached commands of a sandbox have a stored output; the oldest are removed.
@@ -57,7 +57,7 @@ func In(dir string) ([]Command, error) {
 		}
 		data, rerr := os.ReadFile(filepath.Join(dir, e.Name()))
 		var d Command
-		if rerr == nil && json.Unmarshal(data, &d) == nil { // skip one that a crash cut short
+		if rerr == nil && exactjson.Decode(data, &d) == nil { // skip one that a crash cut short
 			all = append(all, d)
 		}
 	}
@@ -120,7 +120,7 @@ func (l *Log) Drop() {
 func (l *Log) Close() error { return l.pipe.Close() }
 
 func (l *Log) save() error {
-	data, err := json.Marshal(l.Command)
+	data, err := exactjson.Encode(l.Command)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -27,6 +26,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/exactjson"
 )
 
 const (
@@ -99,7 +99,7 @@ func NewWriter(w io.Writer, l Header) (*Writer, error) {
 // header writes the first line of the stream, which names the format, and the header l as the first frame, a
 // piece with a checksum.
 func (p *Writer) header(l Header) error {
-	text, err := json.Marshal(l)
+	text, err := exactjson.Encode(l)
 	if err == nil {
 		err = p.put([]byte(magic))
 	}
@@ -189,7 +189,7 @@ func Open(r io.Reader) (*Reader, Header, error) {
 	if err := p.next(); err != nil {
 		return nil, l, err
 	}
-	if err := json.Unmarshal(p.rest, &l); err != nil {
+	if err := exactjson.Decode(p.rest, &l); err != nil {
 		return nil, l, corrupt("header: %v", err)
 	}
 	p.rest = nil
