@@ -1,6 +1,7 @@
 package hostfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,6 +48,27 @@ func TestASecretIsHiddenWhereItsLinkLeads(t *testing.T) {
 			if !slices.Contains(list, filepath.Join(home, want)) {
 				t.Errorf("%s is not hidden", want)
 			}
+		}
+	}
+}
+
+// What the host puts into an empty place after the start would show in a live tree, and never in a copy.
+func TestAnEmptyPlaceIsMaskedUnlessItIsACopy(t *testing.T) {
+	host, copied := realDir(t), realDir(t)
+	dir, file, full := filepath.Join(host, "wireguard"), filepath.Join(host, "a.log"), filepath.Join(host, "b.log")
+	mustWrite(t, full)
+	mustWrite(t, filepath.Join(copied, full))
+	for _, top := range []string{"", copied} {
+		if err := errors.Join(os.MkdirAll(top+dir, 0o700), os.WriteFile(top+file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for root, want := range map[string][]string{"": {file, full, dir}, copied: {full}} {
+		list := hidden(hiding{real: SecretPaths{machine: []string{dir, file, full}}, roots: map[string]string{"/": root}}, host, "/w")
+		list = slices.DeleteFunc(list, func(p string) bool { return !Within(p, host) })
+		slices.Sort(list)
+		if !slices.Equal(list, want) {
+			t.Errorf("copy at %q: hidden are %q, want %q", root, list, want)
 		}
 	}
 }
