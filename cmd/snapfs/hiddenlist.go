@@ -46,8 +46,16 @@ sandbox, so that nothing comes later.
 By its name alone, snapfs cannot know a secret. So these are seen: what lies under a name
 that is not listed, such as ~/aws-old after "mv ~/.aws ~/aws-old" on the host; a new
 entry of a place with a *; settings without a credential at the start, to which one is
-added later; a new file in a directory of which --expose shows a part; and, without root,
-a place in a directory with mounts in it that is shown as on the host.
+added later; and a new file in a directory of which --expose shows a part.
+
+The host may remove a place or put another file over it: it stays hidden. Without root
+there are exceptions in another user's directory with mounts in it, which is shown as on
+the host. There a place is seen that did not exist at the start. One that the host
+replaces is seen if this user could not read it at the start, if it was an empty directory
+and not named by --hide, and in a directory of more than 500 entries: if it lies directly
+in that, of which a run warns, or if the host replaces a whole directory in that. With
+root, too, one is seen that the host replaces on a filesystem that is shown as it is
+because the kernel makes no overlay of it, such as FAT.
 
 In place of /etc/shadow and /etc/gshadow root's sandboxes have read-only copies, made at
 the start, with * for each password's hash: su and setpriv work, and no password does.
