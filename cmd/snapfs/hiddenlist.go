@@ -37,11 +37,13 @@ host makes there after the start ("docker login", "gh auth login") is absent ins
 place whose directory does not exist, that directory is absent: ~/.config, for one. A
 file that the sandbox makes there is its own. Links are followed once, at the start, also
 those that lead to nothing yet. A place that exists at a start is masked, also under a
-name that an earlier session gave to its directory. That holds for an empty one, too. In
-an empty directory outside of the homes that is listed without a *, such as
-/etc/ssl/private, root's sandboxes can make files, because packages do; they do not see
-what the host puts there. A copy, such as that of btrfs, ZFS or plain, is as old as the
-sandbox, so that nothing comes later.
+name that an earlier session gave to its directory. A copy, such as that of btrfs, ZFS
+or plain, is as old as the sandbox, so that nothing comes later.
+
+What the host writes to an empty place is not seen either. An empty log, and an empty file
+outside of the homes that is listed without a *, is absent in the sandbox. In an empty
+directory of these, such as /etc/ssl/private, root's sandboxes can make files of their
+own, because packages do; when the host has files in it at a later start, it is masked.
 
 By its name alone, snapfs cannot know a secret. So these are seen: what lies under a name
 that is not listed, such as ~/aws-old after "mv ~/.aws ~/aws-old" on the host; a new

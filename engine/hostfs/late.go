@@ -78,8 +78,9 @@ func dangling(paths []string) (list []string) {
 // exist. trees are those of the sandbox, and points the mounts of the host. A mask covers each path in hide; below
 // the mask hideLater puts an empty stand-in, so that no rename in an earlier command leads to the masked file.
 //
-// hideLater returns the paths to mask. It leaves out the machine's empty directories where the tree can hide what the
-// host adds: packages that root installs in the sandbox make files there, such as a key in /etc/ssl/private.
+// hideLater returns the paths to mask. It leaves out the machine's empty files and directories where the tree can hide
+// what the host writes later: packages that root installs in the sandbox make files there, such as a key in
+// /etc/ssl/private, and a mask costs more.
 func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point) []string {
 	s := surveyor{mounts: points}
 	// in returns where entries of dir are hidden, or nil.
@@ -112,11 +113,8 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNam
 			masks = append(masks, p)
 			continue
 		}
-		if ofMachine(p) && hidesAll(mounts, p) && isEmptyDir(p) {
-			if h := in(p); h != nil {
-				h.All = true
-				continue
-			}
+		if ofMachine(p) && hideEmpty(mounts, p, in) {
+			continue
 		}
 		masks = append(masks, p)
 		if one, ok := standIn(p); ok {
@@ -142,9 +140,33 @@ func isTarget(mounts []isolate.Mount, path string) bool {
 	return slices.ContainsFunc(mounts, func(m isolate.Mount) bool { return m.Target == path })
 }
 
-// ofMachine reports whether the path p is a hidden place of the machine, so not of a home directory, that is listed
-// by its full name.
+// hideEmpty makes the tree that has p, a hidden path of the machine, hide what the host writes there later, if p is
+// empty now: the sandbox does not find a file, and finds a directory that stays writable. It returns false if p needs a
+// mask. in returns where one of mounts hides entries of a directory, or nil.
+func hideEmpty(mounts []isolate.Mount, p string, in func(dir string) *isolate.Hidden) bool {
+	info, err := os.Lstat(p)
+	switch {
+	case err != nil:
+	case info.Mode().IsRegular() && info.Size() == 0:
+		if h := in(filepath.Dir(p)); h != nil {
+			h.Absent = []string{filepath.Base(p)}
+			return true
+		}
+	case info.IsDir() && hidesAll(mounts, p) && empty(p):
+		if h := in(p); h != nil {
+			h.All = true
+			return true
+		}
+	}
+	return false
+}
+
+// ofMachine reports whether the path p is a hidden place of the machine, so not of a home directory: a log, or one that
+// is listed by its full name.
 func ofMachine(p string) bool {
+	if Within(p, logDir) {
+		return true
+	}
 	_, is := slices.BinarySearch(hiddenPlaces().root, strings.TrimPrefix(p, "/"))
 	return is
 }
