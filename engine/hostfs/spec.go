@@ -90,7 +90,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
 	h := hiding{real: real(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
 	s.Hide = hidden(h, userHome(), rec.Workspace)
-	s.Mounts, more = apart(s.Mounts, s.Hide, rec.Policy.Hide, env)
+	s.Mounts, more = keepMasks(s.Mounts, s.Hide, rec.Policy.Hide, env)
 	notes = append(notes, more...)
 	s.Redacted = redacted(s.Hide, rec.Policy.Hide)
 	s.Hide = hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts)

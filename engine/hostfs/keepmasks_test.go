@@ -25,7 +25,7 @@ func TestAMaskedPathLiesInNoDirectoryOfTheHost(t *testing.T) {
 	for _, f := range []string{top + "/key", top + "/a/b/key", top + "/a/m/x", top + "/c/x", large + "/a/b/key", large + "/key", file} {
 		mustWrite(t, f)
 	}
-	for i := range maxApart {
+	for i := range maxSplit {
 		if err := os.Mkdir(fmt.Sprintf("%s/%d", large, i), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestAMaskedPathLiesInNoDirectoryOfTheHost(t *testing.T) {
 				delete(want, target)
 			}
 		}
-		mounts, notes := apart(start(), c.hide, c.asked, env)
+		mounts, notes := keepMasks(start(), c.hide, c.asked, env)
 		if len(notes) > 0 != (name == "one of many") {
 			t.Errorf("%s: %q", name, notes)
 		}

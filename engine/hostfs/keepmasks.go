@@ -14,18 +14,18 @@ import (
 // the mask when the host renames another file over the name, or removes it (detach_mounts in fs/namespace.c). A mask in
 // a skeleton or an overlay stays, because the host does not change the names there.
 
-// maxApart is how many entries a directory may have for apart to show each by a mount of its own. Pid 1 of the
+// maxSplit is how many entries a directory may have for keepMasks to show each by a mount of its own. Pid 1 of the
 // sandbox has a descriptor of each mount, of about 1,000.
-const maxApart = 500
+const maxSplit = 500
 
-// apart changes mounts, those of an ordinary user's sandbox, so that none of the paths hide, which masks cover, lies in
+// keepMasks changes mounts, those of an ordinary user's sandbox, so that none of the paths hide, which masks cover, lies in
 // a directory that is bound as it is on the host. Such a directory becomes a skeleton, with a mount for each directory
 // in it, down to one of which the kernel can make an overlay. asked are the paths that the policy hides.
 //
 // Some paths keep a mask that the host can remove: those that this user cannot read now, and empty directories, unless
-// they are in asked; and those in a directory with more than [maxApart] entries, unless a directory between can be an
+// they are in asked; and those in a directory with more than [maxSplit] entries, unless a directory between can be an
 // overlay. docs/hidden.md lists them. notes are sentences for the user about the last.
-func apart(mounts []isolate.Mount, hide, asked []string, env *Environment) (all []isolate.Mount, notes []string) {
+func keepMasks(mounts []isolate.Mount, hide, asked []string, env *Environment) (all []isolate.Mount, notes []string) {
 	if Privileged() || !slices.ContainsFunc(mounts, bound) {
 		return mounts, nil
 	}
@@ -44,7 +44,7 @@ func apart(mounts []isolate.Mount, hide, asked []string, env *Environment) (all 
 			} else {
 				if bound(mounts[holding(mounts, p)]) {
 					notes = append(notes, fmt.Sprintf("%s is hidden only until it is replaced outside of the sandbox: %s has more than %d entries, and mounts in it",
-						pathlist.Printable(p), pathlist.Printable(top), maxApart))
+						pathlist.Printable(p), pathlist.Printable(top), maxSplit))
 				}
 				break
 			}
@@ -83,8 +83,8 @@ func split(mounts []isolate.Mount, i int, p string, works bool, env *Environment
 		on := works && Within(p, dir) && p != dir && env.overlays(dir)
 		return isolate.Mount{Target: dir, Source: dir, ReadOnly: true, NoSockets: on, MayVanish: true}
 	}
-	entries := firstEntries(top.Target, maxApart+1)
-	if len(entries) > maxApart {
+	entries := firstEntries(top.Target, maxSplit+1)
+	if len(entries) > maxSplit {
 		covered := !bound(mounts[holding(mounts, p)])
 		for dir := top.Target; !covered && dir != filepath.Dir(p); {
 			dir = next(dir, p)
