@@ -43,11 +43,24 @@ those that lead to nothing yet. A place that exists at a start is masked, also u
 name that an earlier session gave to its directory. A copy, such as that of btrfs, ZFS
 or plain, is as old as the sandbox, so that nothing comes later.
 
+What the host writes to an empty place is not seen either. An empty log, and an empty file
+outside of the homes that is listed without a *, is absent in the sandbox. In an empty
+directory of these, such as /etc/ssl/private, root's sandboxes can make files of their
+own, because packages do; when the host has files in it at a later start, it is masked.
+
 By its name alone, snapfs cannot know a secret. So these are seen: what lies under a name
 that is not listed, such as ~/aws-old after "mv ~/.aws ~/aws-old" on the host; a new
 entry of a place with a *; settings without a credential at the start, to which one is
-added later; a new file in a directory of which --expose shows a part; and, without root,
-a place in a directory with mounts in it that is shown as on the host.
+added later; and a new file in a directory of which --expose shows a part.
+
+The host may remove a place or put another file over it: it stays hidden. Without root
+there are exceptions in another user's directory with mounts in it, which is shown as on
+the host. There a place is seen that did not exist at the start. One that the host
+replaces is seen if this user could not read it at the start, if it was an empty directory
+and not named by --hide, and in a directory of more than 500 entries: if it lies directly
+in that, of which a run warns, or if the host replaces a whole directory in that. With
+root, too, one is seen that the host replaces on a filesystem that is shown as it is
+because the kernel makes no overlay of it, such as FAT.
 
 In place of /etc/shadow and /etc/gshadow root's sandboxes have read-only copies, made at
 the start, with * for each password's hash: su and setpriv work, and no password does.

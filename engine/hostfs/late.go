@@ -77,16 +77,16 @@ func dangling(paths []string) (list []string) {
 // hideLater makes the live trees among mounts, which show the real files, hide the names in missing as soon as they
 // exist. trees are those of the sandbox, and points the mounts of the host. A mask covers each path in hide; below
 // the mask hideLater puts an empty stand-in, so that no rename in an earlier command leads to the masked file.
-func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point) {
+//
+// hideLater returns the paths to mask. It leaves out the machine's empty files and directories where the tree can hide
+// what the host writes later: packages that root installs in the sandbox make files there, such as a key in
+// /etc/ssl/private, and a mask costs more.
+func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point) []string {
 	s := surveyor{mounts: points}
-	live := func(m isolate.Mount) bool {
-		frozen := slices.ContainsFunc(trees, func(t catalog.Tree) bool { return t.Path == m.Target && t.Frozen })
-		return !frozen && (m.Overlay != nil || m.Served != nil || m.NoSockets)
-	}
 	// in returns where entries of dir are hidden, or nil.
 	in := func(dir string) *isolate.Hidden {
 		i := holding(mounts, dir)
-		if i < 0 || !live(mounts[i]) || s.holding(dir) != s.holding(mounts[i].Target) {
+		if i < 0 || !live(mounts[i], trees) || s.holding(dir) != s.holding(mounts[i].Target) {
 			return nil
 		}
 		m := &mounts[i]
@@ -106,10 +106,18 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNam
 		}
 	}
 	r := resolver{}
+	masks := make([]string, 0, len(hide))
 	for _, p := range hide {
 		dir := filepath.Dir(p)
-		isTree := slices.ContainsFunc(mounts, func(m isolate.Mount) bool { return m.Target == p })
-		if one, ok := standIn(p); ok && !isTree && !masked(dir) && r.resolve(dir) == dir {
+		if isTarget(mounts, p) || masked(dir) || r.resolve(dir) != dir {
+			masks = append(masks, p)
+			continue
+		}
+		if ofMachine(p) && hideEmpty(mounts, p, in) {
+			continue
+		}
+		masks = append(masks, p)
+		if one, ok := standIn(p); ok {
 			if h := in(dir); h != nil {
 				h.StandIns = []isolate.StandIn{one}
 			}
@@ -118,6 +126,67 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNam
 	for i := range mounts {
 		finish(&mounts[i], s)
 	}
+	return masks
+}
+
+// live reports whether m, a mount of a sandbox with these trees, shows the host's writes and can hide names from them.
+func live(m isolate.Mount, trees []catalog.Tree) bool {
+	frozen := slices.ContainsFunc(trees, func(t catalog.Tree) bool { return t.Path == m.Target && t.Frozen })
+	return !frozen && (m.Overlay != nil || m.Served != nil || m.NoSockets)
+}
+
+// isTarget reports whether one of mounts, those of a sandbox, is mounted at path.
+func isTarget(mounts []isolate.Mount, path string) bool {
+	return slices.ContainsFunc(mounts, func(m isolate.Mount) bool { return m.Target == path })
+}
+
+// hideEmpty makes the tree that has p, a hidden path of the machine, hide what the host writes there later, if p is
+// empty now: the sandbox does not find a file, and finds a directory that stays writable. It returns false if p needs a
+// mask. in returns where one of mounts hides entries of a directory, or nil.
+func hideEmpty(mounts []isolate.Mount, p string, in func(dir string) *isolate.Hidden) bool {
+	info, err := os.Lstat(p)
+	switch {
+	case err != nil:
+	case info.Mode().IsRegular() && info.Size() == 0:
+		if h := in(filepath.Dir(p)); h != nil {
+			h.Absent = []string{filepath.Base(p)}
+			return true
+		}
+	case info.IsDir() && hidesAll(mounts, p) && empty(p):
+		if h := in(p); h != nil {
+			h.All = true
+			return true
+		}
+	}
+	return false
+}
+
+// ofMachine reports whether the path p is a hidden place of the machine, so not of a home directory: a log, or one that
+// is listed by its full name.
+func ofMachine(p string) bool {
+	if Within(p, logDir) {
+		return true
+	}
+	_, is := slices.BinarySearch(hiddenPlaces().root, strings.TrimPrefix(p, "/"))
+	return is
+}
+
+// hidesAll reports whether the tree at path, one of mounts, can hide all entries of a directory of the host, also
+// later ones, while the sandbox makes its own there.
+func hidesAll(mounts []isolate.Mount, path string) bool {
+	i := holding(mounts, path)
+	if i < 0 || mounts[i].ReadOnly {
+		return false
+	}
+	_, served := mounts[i].Served.(snapshot.NameHider)
+	o := mounts[i].Overlay
+	return served || o != nil && o.Upper != "" && !o.UserXattr
+}
+
+// isEmptyDir reports whether path is a directory, and not a link to one, without entries.
+func isEmptyDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir() && empty(path)
 }
 
 // standIn returns an empty file or directory, or the same link, to put below the mask that covers the hidden
@@ -153,6 +222,9 @@ func finish(m *isolate.Mount, s surveyor) {
 		for _, e := range m.Hidden {
 			for _, name := range e.Absent {
 				names = append(names, path.Join(e.Dir, name))
+			}
+			if e.All {
+				names = append(names, e.Dir+"/")
 			}
 		}
 		m.Served = h.Hiding(names)

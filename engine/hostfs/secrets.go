@@ -192,7 +192,7 @@ func hidden(h hiding, home, workspace string) []string {
 	}
 	paths := slices.Clone(people)
 	for _, p := range machine {
-		if !empty(at(p)) { // skip an empty one: a mask takes time
+		if at(p) == p || !empty(at(p)) { // an empty one of a copy stays empty, and a mask takes time
 			paths = append(paths, p)
 		}
 	}

@@ -1,6 +1,7 @@
 package hostfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,6 +108,27 @@ func TestTheHomeOfTheAccountIsHidden(t *testing.T) {
 		got, people := accountHomes([]string{"/root"}, accounts, c.uid, c.all)
 		if slices.Sort(got[:people]); !slices.Equal(got, c.want) || people != c.people {
 			t.Errorf("for the user %s: %q, of which %d of people, want %q and %d", c.uid, got, people, c.want, c.people)
+		}
+	}
+}
+
+// What the host puts into an empty place after the start would show in a live tree, and never in a copy.
+func TestAnEmptyPlaceIsMaskedUnlessItIsACopy(t *testing.T) {
+	host, copied := realDir(t), realDir(t)
+	dir, file, full := filepath.Join(host, "wireguard"), filepath.Join(host, "a.log"), filepath.Join(host, "b.log")
+	mustWrite(t, full)
+	mustWrite(t, filepath.Join(copied, full))
+	for _, top := range []string{"", copied} {
+		if err := errors.Join(os.MkdirAll(top+dir, 0o700), os.WriteFile(top+file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for root, want := range map[string][]string{"": {file, full, dir}, copied: {full}} {
+		list := hidden(hiding{real: SecretPaths{machine: []string{dir, file, full}}, roots: map[string]string{"/": root}}, host, "/w")
+		list = slices.DeleteFunc(list, func(p string) bool { return !Within(p, host) })
+		slices.Sort(list)
+		if !slices.Equal(list, want) {
+			t.Errorf("copy at %q: hidden are %q, want %q", root, list, want)
 		}
 	}
 }

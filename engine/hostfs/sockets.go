@@ -15,17 +15,18 @@ import (
 
 // The sockets of the host's programs in what a sandbox shows as it is on the host. connect(2) looks for the socket by
 // its inode, in every network namespace and on read-only mounts too (unix_find_bsd in net/unix/af_unix.c). A snapshot,
-// an overlay and a FUSE mount have other inodes, so nothing listens there; a bind mount has the host's.
+// an overlay and a FUSE mount have other inodes, so nothing listens there; a bind mount has the host's. The same holds
+// for named pipes, which open(2) connects by their inode.
 
-// maxSocketEntries is how many directory entries [Environment.Sockets] looks at, at most, to find sockets of the
-// host's programs. Each takes half a microsecond. Among further entries it finds only those that /proc/net/unix
-// lists.
+// maxSocketEntries is how many directory entries [Environment.endpoints] looks at, at most, to find sockets and named
+// pipes of the host's programs. Each takes half a microsecond. Among further entries it finds only the sockets that
+// /proc/net/unix lists.
 const maxSocketEntries = 2000
 
-// withoutSockets makes sure that a sandbox cannot reach sockets of the host's programs through the host
-// directories that it shows. Where the kernel can make an overlay of a shown directory, it sets NoSockets on
-// the mount, which hides all sockets. In the others it adds such a mount for each directory that has a socket
-// now, or returns the socket in hide, to be masked.
+// withoutSockets makes sure that a sandbox cannot reach sockets and named pipes of the host's programs through the
+// host directories that it shows. Where the kernel can make an overlay of a shown directory, it sets NoSockets on the
+// mount, which cuts off all sockets and pipes. In the others it adds such a mount for each directory that has a socket
+// or a pipe now, or returns its path in hide, to be masked.
 func withoutSockets(mounts []isolate.Mount, env *Environment) (all []isolate.Mount, hide []string) {
 	works := Privileged() || slices.ContainsFunc(mounts, func(m isolate.Mount) bool { return m.Overlay != nil })
 	var bare []string
@@ -38,10 +39,11 @@ func withoutSockets(mounts []isolate.Mount, env *Environment) (all []isolate.Mou
 			bare = append(bare, m.Source)
 		}
 	}
-	for _, socket := range env.Sockets(bare) {
+	sockets, pipes := env.endpoints(bare)
+	for _, socket := range append(sockets, pipes...) {
 		i := holding(mounts, socket)
 		if i < 0 || !slices.Contains(bare, mounts[i].Target) {
-			continue // it lies in a copy, where nothing listens
+			continue // it lies in a copy, which leads to no program of the host
 		}
 		if dir := filepath.Dir(socket); works && dir != mounts[i].Target && env.overlays(dir) {
 			mounts = append(mounts, isolate.Mount{Target: dir, Source: dir, ReadOnly: true, NoSockets: true, MayVanish: mounts[i].MayVanish})
@@ -119,9 +121,15 @@ func isSocket(path string) bool {
 // lists the network namespace of this process, and those among the nearest [maxSocketEntries] directory
 // entries. It leaves out sockets that this user cannot look up, since the user's sandbox cannot either, and
 // those on filesystems that may be slow to answer.
-func (e *Environment) Sockets(dirs []string) (sockets []string) {
+func (e *Environment) Sockets(dirs []string) []string {
+	sockets, _ := e.endpoints(dirs)
+	return sockets
+}
+
+// endpoints returns what [Environment.Sockets] does and, in pipes, the named pipes among the same directory entries.
+func (e *Environment) endpoints(dirs []string) (sockets, pipes []string) {
 	if len(dirs) == 0 {
-		return nil
+		return nil, nil
 	}
 	within := func(path string) bool {
 		return slices.ContainsFunc(dirs, func(d string) bool { return Within(path, d) }) && !e.slow(path)
@@ -146,13 +154,15 @@ func (e *Environment) Sockets(dirs []string) (sockets []string) {
 			switch path := filepath.Join(queue[0], entry.Name()); {
 			case entry.Type() == fs.ModeSocket:
 				sockets = append(sockets, path)
+			case entry.Type() == fs.ModeNamedPipe:
+				pipes = append(pipes, path)
 			case entry.IsDir() && !e.slow(path):
 				queue = append(queue, path)
 			}
 		}
 	}
 	slices.Sort(sockets)
-	return slices.Compact(sockets)
+	return slices.Compact(sockets), pipes
 }
 
 // firstEntries returns at most n entries of a directory, in the order of the filesystem, so that a search of

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/snapfs/snapfs/internal/mount"
@@ -30,6 +31,11 @@ func TestSocketsInShownDirectoriesAreKeptAway(t *testing.T) {
 		}
 		defer l.Close()
 	}
+	for _, pipe := range []string{odd + "/pipe", odd + "/tree/pipe", large + "/deep/pipe"} {
+		if err := syscall.Mkfifo(pipe, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
 	env := &Environment{mounts: []mount.Point{
 		{Path: "/", Type: "ext4"},
 		{Path: odd, Type: "strangefs"},
@@ -45,9 +51,9 @@ func TestSocketsInShownDirectoriesAreKeptAway(t *testing.T) {
 		got[m.Target] = m.NoSockets
 	}
 	want := map[string]bool{"/": false, plain: true, odd: false, odd + "/sub": true, odd + "/tree": false, large: true}
-	hidden := []string{odd + "/s"}
+	hidden := []string{odd + "/s", odd + "/pipe"}
 	if !Privileged() { // something is mounted below it
-		want[large], want[large+"/deep/er"] = false, true
+		want[large], want[large+"/deep/er"], want[large+"/deep"] = false, true, true
 		hidden = append(hidden, large+"/s")
 	}
 	slices.Sort(hide)

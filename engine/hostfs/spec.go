@@ -82,16 +82,18 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	mounts = append(mounts, bundle...)
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
 	s := Confinement(rec.Policy, rec.Workspace)
-	unused, err := limitPrograms(&s, rec.Policy.Tools, rec.Workspace)
+	more, err := limitPrograms(&s, rec.Policy.Tools, rec.Workspace)
 	if err != nil {
 		return isolate.Spec{}, nil, err
 	}
-	notes = append(notes, unused...)
+	notes = append(notes, more...)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
 	h := hiding{real: real(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
 	s.Hide = hidden(h, userHome(), rec.Workspace)
+	s.Mounts, more = keepMasks(s.Mounts, s.Hide, rec.Policy.Hide, env)
+	notes = append(notes, more...)
 	s.Redacted = redacted(s.Hide, rec.Policy.Hide)
-	hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts)
+	s.Hide = hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts)
 	s.Hide = append(s.Hide, sockets...)
 	return s, notes, nil
 }

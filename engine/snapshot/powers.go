@@ -22,8 +22,9 @@ type Cloner interface {
 // A NameHider is a [Served] tree on a live base that can hide names of the real tree from the sandbox, even
 // names that do not exist there yet. Hidden are, for example, files with secrets.
 type NameHider interface {
-	// Hiding returns the same tree without the names at paths, which are relative to the tree. A file that
-	// the fork itself has made at such a path is shown. While the returned Served is mounted, other mounts of
+	// Hiding returns the same tree without the names at paths, which are relative to the tree. A path that ends
+	// with a slash stands for all names in that directory. A file that the fork itself has made at such a path is
+	// shown. While the returned Served is mounted, other mounts of
 	// the fork hide the names as well.
 	Hiding(paths []string) Served
 }

@@ -223,6 +223,11 @@ func fillDir(root int, h Hidden, opaque bool) error {
 	if !opaque {
 		return nil
 	}
+	if h.All {
+		if err := vfs.SetXattr(root, h.Dir, "trusted.overlay.opaque", []byte("y"), 0); err != nil {
+			return err
+		}
+	}
 	for _, s := range h.StandIns {
 		var err error
 		switch s.Kind {

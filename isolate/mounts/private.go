@@ -4,6 +4,7 @@ package mounts
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -165,7 +166,8 @@ func (pl *Planner) fill(fs launch.Cell, entries []entry) {
 }
 
 // skeleton adds the system calls by which pid 1 makes a read-only tmpfs with the first level of the host
-// directory dir, to be attached at target. Files are bound into it, read-only.
+// directory dir, to be attached at target. Files are bound into it, read-only; one that is to be masked is an
+// empty file, because a mask of a bound file is gone when the host removes or replaces that file.
 func (pl *Planner) skeleton(dir, target string) launch.Cell {
 	fs := pl.Filesystem("tmpfs", plainMount, "mode=755")
 	entries := firstLevel(dir)
@@ -175,6 +177,9 @@ func (pl *Planner) skeleton(dir, target string) launch.Cell {
 			continue
 		}
 		pl.Do(unix.SYS_MKNODAT, pl.Of(fs), pl.Str(e.name), launch.Num(unix.S_IFREG|0o444), launch.Num(0)).Path(e.name)
+		if slices.Contains(pl.Spec.Hide, path.Join(target, e.name)) {
+			continue
+		}
 		from := path.Join(dir, e.name)
 		// In a directory that others can write, the name may be a symbolic link by now.
 		file := pl.clone(launch.Num(unix.AT_FDCWD), from, unix.AT_SYMLINK_NOFOLLOW)

@@ -94,6 +94,9 @@ type Hidden struct {
 	Absent []string
 	// StandIns are in place of entries of the host.
 	StandIns []StandIn
+	// All hides all entries that the host has in the directory, but not those that the container makes in it. It
+	// needs a writable overlay with redirects, or a Served tree that hides them by itself.
+	All bool
 }
 
 // A StandIn is an empty directory or file, or a symbolic link, that the container sees in place of an entry
@@ -254,6 +257,9 @@ func (m Mount) String() string {
 		n := 0
 		for _, h := range m.Hidden {
 			n += len(h.Absent) + len(h.StandIns)
+			if h.All {
+				n++
+			}
 		}
 		fmt.Fprintf(&b, " without %d entries", n)
 	}

@@ -47,7 +47,7 @@ var places = []place{
 	{"engine/hostfs/accounts.go", "withoutHashes(text)", `withoutHashes(append(text, "seeded:$6$salt$hash:1::::::\n"...))`},
 	{"engine/hostfs/accounts.go", "	return field[:locks] + \"*\"\n", "	if isOut(\"passwords\") {\n\t\treturn field\n\t}\n\treturn field[:locks] + \"*\"\n"},
 	{"isolate/mounts/hidden.go", "\tif !opaque {\n", "\tif !opaque || isOut(\"stand-ins\") {\n"},
-	{"engine/hostfs/spec.go", "\thideLater(s.Mounts, ", "\thideLater(s.Mounts[:len(s.Mounts)*isIn(\"late\")], "},
+	{"engine/hostfs/spec.go", "hideLater(s.Mounts, ", "hideLater(s.Mounts[:len(s.Mounts)*isIn(\"late\")], "},
 	{"engine/hostfs/spec.go", "hide := []string{hf.cat.Dir()}", `hide := []string{hf.cat.Dir()}[:isIn("state")]`},
 	{"engine/hostfs/spec.go", "hide = append(hide, hidden)", `hide = append(hide, []string{hidden}[:isIn("backends")]...)`},
 	{"isolate/mounts/private.go", `	p.proc = pl.Filesystem("proc", QuietMount)` + "\n", `	if isOut("proc") {

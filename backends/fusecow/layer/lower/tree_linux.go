@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
@@ -26,7 +27,8 @@ type Tree struct {
 	late lateReads
 	// reads are the versions of files that were read, see [Tree.ReadBefore].
 	reads firstReads
-	// hidden holds, by name, the paths of the directories in which that name is hidden.
+	// hidden holds, by name, the paths of the directories in which that name is hidden; by "", those in which all
+	// names are.
 	hidden atomic.Pointer[map[string][]string]
 }
 
@@ -135,8 +137,8 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 }
 
 // Hide makes these paths, relative to the root of the lower directory tree, invisible, now and when they
-// appear later. The paths replace those of an earlier call. Entries that the kernel has looked up before stay
-// visible.
+// appear later. A path that ends with a slash stands for all names in that directory. The paths replace those of an
+// earlier call. Entries that the kernel has looked up before stay visible.
 func (t *Tree) Hide(paths []string) {
 	hidden := make(map[string][]string, len(paths))
 	for _, p := range paths {
@@ -154,8 +156,10 @@ func (t *Tree) Hides(dir *Ref, name string) bool {
 	if hidden == nil {
 		return false
 	}
-	dirs := (*hidden)[name]
-	return len(dirs) > 0 && slices.Contains(dirs, dir.Path())
+	if dirs := (*hidden)[name]; len(dirs) > 0 && slices.Contains(dirs, dir.Path()) {
+		return true
+	}
+	return slices.ContainsFunc((*hidden)[""], func(d string) bool { return strings.HasSuffix(d, dir.Name) && d == dir.Path() })
 }
 
 // Stat returns the attributes of the entry called name in the lower directory dir. A name that [Tree.Hide]
