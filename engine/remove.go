@@ -12,10 +12,10 @@ import (
 // Remove ends a sandbox's processes and removes the sandbox: its name at once, its space later. It may be
 // called at any moment and, except for ErrNotFound, again. It also removes a sandbox whose catalogue entry
 // cannot be read. ErrBusy: a running snapfs run made the sandbox for its command, or a promotion of it is
-// unfinished.
+// unfinished and its target directory may come back.
 func (e *Engine) Remove(ctx context.Context, name string) error {
-	if err := e.Reconcile.RefuseUnfinished("removing", name, ""); err != nil {
-		return err
+	if u := e.Reconcile.UnfinishedOf(name); u != nil && !u.Gone {
+		return e.Reconcile.RefuseUnfinished("removing", name, "")
 	}
 	err := e.Supervise.Stop(ctx, name)
 	if errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound) && e.cat.Claimed(name) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Rename gives a sandbox another name; everything else about the sandbox stays. If snapfs is killed
-// meanwhile, the sandbox has one of the two names.
+// meanwhile, the sandbox has one of the two names. After an error it has its old name.
 //
 // Errors: ErrExists (the new name is taken), ErrInvalid (the new name), ErrBusy (processes run in the
 // sandbox, or a promotion still needs it), ErrNotFound.
@@ -42,6 +42,9 @@ func (e *Engine) Rename(ctx context.Context, name, to string) error {
 	if err := h.Rename(to); err != nil {
 		return err
 	}
+	if err := h.Save(); err != nil { // as on a full disk
+		return errors.Join(err, h.Rename(old.Name))
+	}
 	e.announceRename(&old, to)
-	return h.Save()
+	return nil
 }

@@ -172,6 +172,19 @@ func TestMemoryBehindFilesIsBounded(t *testing.T) {
 	})
 }
 
+// TestALimitOfMemoryBoundsTheInodes, which use the kernel's memory even if the files are empty.
+func TestALimitOfMemoryBoundsTheInodes(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		spec.TmpLimits = []string{"size=104857600"}
+		container := open(t, spec)
+		for _, dir := range []string{"/tmp", "/dev/shm", "/run"} {
+			if got := strings.TrimSpace(sh(t, container, "stat -f -c %c "+dir)); got != "25600" {
+				t.Errorf("%s has %s inodes", dir, got)
+			}
+		}
+	})
+}
+
 // TestMemoryBehindFilesIsAShareOfTheHosts, and less than all of it together.
 func TestMemoryBehindFilesIsAShareOfTheHosts(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {

@@ -18,7 +18,7 @@ func TestStoredCountsWhatLiesInMemory(t *testing.T) {
 			writable = 2
 		}
 		after, _, err := container.Stored()
-		if err != nil || after-before != writable<<20 {
+		if err != nil || after-before != writable*(1<<20+inodeMemory) {
 			t.Errorf("%d bytes, %d before: %v", after, before, err)
 		}
 		must := container.Close(t.Context())

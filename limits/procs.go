@@ -61,8 +61,8 @@ func cpuTimeOf(pids []int) time.Duration {
 	return time.Duration(sum) * tick
 }
 
-// memfdsOf returns the bytes in the files in memory that the processes have open (memfd_create(2)), each
-// counted once. The kernel's Pss counts only the mapped part of them. A file that no process has open, because
+// memfdsOf returns the bytes in the files in memory that the processes have open (memfd_create(2), memfd_secret(2)),
+// each counted once. The kernel's Pss counts only the mapped part of them. A file that no process has open, because
 // it is on its way through a socket, is not counted.
 func memfdsOf(pids []int) int64 {
 	seen := map[uint64]bool{}
@@ -75,6 +75,12 @@ func memfdsOf(pids []int) int64 {
 	return sum
 }
 
+// memfdFile and secretFile begin the names that /proc shows for files in memory, of memfd_create(2) and memfd_secret(2).
+const (
+	memfdFile  = "/memfd:"
+	secretFile = "/secretmem"
+)
+
 // memfdsIn is [memfdsOf] for the open files that the directory dir of /proc lists, except for those whose inode
 // numbers are in seen. It adds the others to seen.
 func memfdsIn(dir string, seen map[uint64]bool) (sum int64) {
@@ -83,12 +89,19 @@ func memfdsIn(dir string, seen map[uint64]bool) (sum int64) {
 		return 0 // the process has ended, or runs a program that this user may not read
 	}
 	for _, e := range entries {
-		if link, err := os.Readlink(dir + e.Name()); err != nil || !strings.HasPrefix(link, "/memfd:") {
+		link, err := os.Readlink(dir + e.Name())
+		secret := strings.HasPrefix(link, secretFile)
+		if err != nil || !secret && !strings.HasPrefix(link, memfdFile) {
 			continue
 		}
 		var st unix.Stat_t
-		if unix.Stat(dir+e.Name(), &st) == nil && !seen[st.Ino] {
-			seen[st.Ino] = true
+		if unix.Stat(dir+e.Name(), &st) != nil || seen[st.Ino] {
+			continue
+		}
+		seen[st.Ino] = true
+		if secret {
+			sum += st.Size // the kernel counts no blocks of it
+		} else {
 			sum += st.Blocks * 512
 		}
 	}
@@ -132,7 +145,7 @@ func fileTables(pid int) (list []int) {
 }
 
 // mappedOf returns how many bytes of the processes' memory, shared pages divided among their users (Pss), are
-// pages of files on these devices or of memfd_create(2). It reads every mapping of each process, which costs
+// pages of files on these devices, of memfd_create(2) or of memfd_secret(2). It reads every mapping of each process, which costs
 // up to a millisecond.
 func mappedOf(pids []int, devices []uint64) int64 {
 	var sum int64
@@ -148,7 +161,8 @@ func mappedOf(pids []int, devices []uint64) int64 {
 			case len(fields) >= 5 && bytes.IndexByte(fields[3], ':') > 0: // 7f…-7f… rw-s 00000000 00:2f 17 /dev/shm/x
 				var major, minor uint32
 				n, _ := fmt.Sscanf(string(fields[3]), "%x:%x", &major, &minor)
-				in = n == 2 && slices.Contains(devices, unix.Mkdev(major, minor)) || len(fields) > 5 && bytes.HasPrefix(fields[5], []byte("/memfd:"))
+				in = n == 2 && slices.Contains(devices, unix.Mkdev(major, minor)) ||
+					len(fields) > 5 && (bytes.HasPrefix(fields[5], []byte(memfdFile)) || bytes.HasPrefix(fields[5], []byte(secretFile)))
 			case in && len(fields) == 3 && string(fields[0]) == "Pss:":
 				kib, _ := strconv.ParseInt(string(fields[1]), 10, 64)
 				sum += kib << 10

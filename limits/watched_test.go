@@ -280,3 +280,26 @@ func TestProcessorsOfTheHost(t *testing.T) {
 		t.Error(n)
 	}
 }
+
+// TestSecretMemoryIsCounted although the kernel counts no blocks of such a file: a file of memfd_secret(2) that is mapped
+// nowhere holds memory, too.
+func TestSecretMemoryIsCounted(t *testing.T) {
+	const size = 4 << 20
+	pids := []int{os.Getpid()}
+	before := memfdsOf(pids)
+	fd, err := unix.MemfdSecret(0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		t.Log("no program of this host has such memory:", err)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, size); err != nil {
+		t.Fatal(err)
+	}
+	if n := memfdsOf(pids) - before; n != size {
+		t.Errorf("counted %d bytes, want %d", n, size)
+	}
+}

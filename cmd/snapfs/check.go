@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
 // A checkDocument is the JSON form of `snapfs doctor sandbox`: the damage that was found in the sandbox's
@@ -18,6 +19,8 @@ type checkDocument struct {
 	// Sound is set if no damage was found, or all of it was repaired.
 	Sound bool          `json:"sound"`
 	Trees []treeChecked `json:"trees"`
+	// Unfinished is a killed promotion of the sandbox that waits for its target. It is no damage.
+	Unfinished *reconcile.Unfinished `json:"unfinished,omitempty"`
 }
 
 type treeChecked struct {
@@ -58,6 +61,7 @@ func (a *app) check(cmd *cobra.Command, args []string, repair bool) error {
 		return err
 	}
 	d := checkDocumentOf(args[0], trees)
+	d.Unfinished = e.Reconcile.UnfinishedOf(args[0])
 	if !d.Sound {
 		a.status = exitCorrupt
 	}
@@ -97,6 +101,9 @@ func printChecked(w io.Writer, d *checkDocument, repair bool) error {
 			}
 			fmt.Fprintf(w, "%s%s: %s\n", word, tame(p.Where), tame(p.What))
 		}
+	}
+	if d.Unfinished != nil {
+		fmt.Fprintln(w, tame(d.Unfinished.String()))
 	}
 	var err error
 	if !d.Sound && !repair {

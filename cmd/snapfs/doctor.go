@@ -199,7 +199,7 @@ func printExamination(w io.Writer, d *examination) error {
 		}
 	}
 	for _, u := range d.Unfinished {
-		fmt.Fprintf(w, "\n%s\nhint: findmnt -T %s\nhint: rm %s (abandons the promotion; displaced files stay)\n", tame(u.String()), tame(u.Target), tame(u.Journal))
+		fmt.Fprintf(w, "\n%s\nhint: findmnt -T %s\nhint: snapfs undo --forget %s (gives the promotion up; old versions of files stay)\n", tame(u.String()), tame(u.Target), u.ID)
 	}
 	for _, path := range d.Strange {
 		fmt.Fprintf(w, "\n%s was not created by snapfs, which leaves it alone\n", tame(path))

@@ -29,8 +29,8 @@ change of the limit reaches them with the next start. Without a pool, the /tmp o
 named sandbox with a disk limit lasts as long as its processes.
 
 The memory limit counts what lies in /tmp, /dev/shm and /run in memory, too, and each
-holds at most as much. Without limits /tmp holds at most half of this host's memory,
-/dev/shm a fifth and /run a tenth.`
+holds at most as much, with one file for 4 KiB of it or 10,000 files. Without limits /tmp
+holds at most half of this host's memory, /dev/shm a fifth and /run a tenth.`
 
 // limitsTable returns, for help and documents, a row for each limit with a value: its name, the kind of its
 // value, its bounds, and the effect of a value above the host's capacity.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -13,7 +14,6 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/diff/report"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/spf13/cobra"
 )
 
@@ -32,7 +32,8 @@ can be undone later. Commits are undone with the whole promotion only.
 
 The sandbox, if it still exists, keeps its changes. The last ten of all workspaces can be
 undone; of those that changed the same place, the newest first. snapfs redo does again
-what was undone. The data for both takes disk space; --forget deletes it.
+what was undone. The data for both takes disk space; --forget deletes it. It also gives up an
+apply that was killed and whose directory never comes back; snapfs doctor names it.
 
 --turn undoes in a sandbox instead of the real tree: it restores the files from before the
 last prompt of the agent that works in the named sandbox, or in the newest one of this
@@ -57,10 +58,7 @@ workspace. It is the same as snapfs rollback --turn.`,
 			case forget && len(args) != 1:
 				return usageError(errors.New("--forget requires a promotion's name; see snapfs undo --list"))
 			case forget:
-				if err := e.Reconcile.ForgetUndo(cmd.Context(), args[0]); err != nil {
-					return err
-				}
-				return a.ui.result(forgotten{args[0]}, func(io.Writer) error { return nil })
+				return a.forgetPromotion(cmd.Context(), e, args[0], yes)
 			}
 			id, paths, err := a.undoArguments(e, args)
 			if err != nil {
@@ -183,12 +181,6 @@ func (a *app) agreesTo(do, did, yes string, group []promote.Promotion, some, agr
 	return len(group) > 0
 }
 
-// A forgotten is the JSON form of `snapfs undo --forget`: the name of a promotion whose undo data was
-// deleted, so that it can no longer be undone.
-type forgotten struct {
-	ID string `json:"id"`
-}
-
 // A promotionRow is the JSON form of a promotion that can be undone, in the list of `snapfs undo`.
 type promotionRow struct {
 	ID      string    `json:"id"`
@@ -232,5 +224,5 @@ func (a *app) completePromotion(_ *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	return reconcile.PromotionsIn(a.stateDir()), cobra.ShellCompDirectiveDefault
+	return promote.Groups(filepath.Join(a.stateDir(), "promotions")), cobra.ShellCompDirectiveDefault
 }

@@ -28,7 +28,7 @@ func TestWhatIsUnfinishedIsShown(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	if !strings.Contains(doctor.String(), "hint: rm /state/promotions/1.journal") {
+	if !strings.Contains(doctor.String(), "hint: snapfs undo --forget 1 ") {
 		t.Errorf("doctor: %q", &doctor)
 	}
 }

@@ -47,6 +47,17 @@ func Undones(stateDir string) ([]Promotion, error) {
 	return list(stateDir, suffixRedo, func(p Promotion) time.Time { return p.Undone })
 }
 
+// Groups returns the groups of the promotions that can be undone, newest first; none if stateDir cannot be read.
+func Groups(stateDir string) (groups []string) {
+	all, _ := Promotions(stateDir) // the command that takes the group reports the error
+	for _, p := range all {
+		if !slices.Contains(groups, p.Group) {
+			groups = append(groups, p.Group)
+		}
+	}
+	return groups
+}
+
 func list(stateDir, suffix string, when func(Promotion) time.Time) ([]Promotion, error) {
 	names, err := journals(stateDir, suffix)
 	if err != nil {

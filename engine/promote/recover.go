@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
@@ -46,6 +47,11 @@ type Recovery struct {
 	Waits error
 	// Journal is the journal of a promotion that waits.
 	Journal string
+	// Gone is set if the target of a promotion that waits was certainly deleted or moved away: its filesystem is
+	// mounted.
+	Gone bool
+	// Made is the time at which the promotion began.
+	Made time.Time
 }
 
 // String says in one line what became of the killed promotion.
@@ -120,7 +126,7 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	if err != nil {
 		return Recovery{Path: journal}, err
 	}
-	one := Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Done: r.commit && filepath.Ext(journal) != suffixUndoing}
+	one := Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Made: r.made, Done: r.commit && filepath.Ext(journal) != suffixUndoing}
 	if filepath.Ext(journal) == suffixSplit {
 		if !r.commit { // killed before it was whole: nothing was separated
 			return one, os.Remove(journal)
@@ -132,9 +138,9 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 		one.ID = strings.TrimSuffix(filepath.Base(journal), suffixJournal)
 		return one, os.Remove(journal)
 	}
-	real, err := r.openTarget()
+	real, err := r.openKilled()
 	if err != nil {
-		one.Waits, one.Journal = wrap("recovering", r.path, err), journal
+		one.Waits, one.Journal, one.Gone = wrap("recovering", r.path, err), journal, r.gone()
 		return one, nil
 	}
 	defer real.Root.Close()
@@ -180,13 +186,23 @@ func (r *record) end(ctx context.Context, real *nodes.Dirs, journal string, one 
 // versions) that its journal lists; the caller closes them. Error: ErrNotFound if another directory has the
 // target's path.
 func (r *record) openTarget() (*nodes.Dirs, error) {
+	return r.openTargetUnless(func(st *vfs.Stat) bool { return st.Ino != r.ino })
+}
+
+// openKilled is openTarget for a killed promotion. It also knows a directory that has the inode number of the target
+// but was made later, for example by git clone after rm -rf: nothing may be moved there.
+func (r *record) openKilled() (*nodes.Dirs, error) {
+	return r.openTargetUnless(func(st *vfs.Stat) bool { return st.Ino != r.ino || r.bornSince(st) })
+}
+
+func (r *record) openTargetUnless(other func(st *vfs.Stat) bool) (*nodes.Dirs, error) {
 	root, err := os.Open(r.path)
 	if err != nil {
 		return nil, err
 	}
 	real := &nodes.Dirs{Root: root}
 	st, err := vfs.Lstat(int(root.Fd()), "")
-	if err == nil && st.Ino != r.ino {
+	if err == nil && other(&st) {
 		err = &errs.Error{
 			Op: "recovering", Path: r.path, Kind: errs.ErrNotFound,
 			Err: errors.New("the path leads to another directory now (is a disk not mounted?)"),

@@ -3,9 +3,8 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -21,8 +20,11 @@ type Unfinished struct {
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`
 	Why     string `json:"why"` // the reason why the target cannot be opened or changed
-	// Journal is the file from which recovery completes the promotion. Removing it abandons the promotion.
+	// Journal is the file from which recovery completes the promotion; [Reconciler.GiveUp] removes it.
 	Journal string `json:"journal"`
+	// Gone is set if the target directory was certainly deleted or moved away; else its filesystem may be unmounted.
+	Gone bool `json:"gone,omitempty"`
+	made time.Time
 }
 
 // String describes the unfinished promotion, the cause and the remedy in one line.
@@ -30,9 +32,12 @@ func (u Unfinished) String() string {
 	return "an apply of " + u.Sandbox + " to " + pathlist.Printable(u.Target) + " was killed and is neither completed nor reverted: " + u.Why + "; " + u.mend()
 }
 
-// mend says in words what the user can do so that the promotion is completed or reverted.
+// mend says in words what the user can do so that the promotion is completed, reverted or given up.
 func (u Unfinished) mend() string {
-	return "mount the filesystem of " + errs.Quoted(u.Target) + ", writable, and the next command completes or reverts it"
+	if u.Gone {
+		return "the directory was deleted or moved away: move it back, or run snapfs undo --forget " + errs.Quoted(u.ID)
+	}
+	return "mount the filesystem of " + errs.Quoted(u.Target) + ", writable, and the next command completes or reverts it; if that cannot be, run snapfs undo --forget " + errs.Quoted(u.ID)
 }
 
 // Unfinished lists the killed promotions that waited for their targets at the last RecoverPromotions.
@@ -42,10 +47,14 @@ func (rc *Reconciler) Unfinished() []Unfinished {
 	return slices.Clone(rc.unfinished)
 }
 
-// UnfinishedOf returns the killed promotion of a sandbox that waits for its target, or nil.
+// UnfinishedOf returns the killed promotion of a sandbox that waits for its target, or nil. One that is older than the
+// sandbox is of another sandbox, which had the name.
 func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 	for _, u := range rc.Unfinished() {
-		if u.Sandbox == name {
+		if u.Sandbox != name {
+			continue
+		}
+		if rec, err := rc.cat.Get(name); err != nil || !rec.Created.After(u.made) {
 			return &u
 		}
 	}
@@ -53,14 +62,29 @@ func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 }
 
 // RefuseUnfinished returns ErrBusy, as an error of the operation op, if a killed promotion of the sandbox waits for
-// its target, or if target (unless "") overlaps with the target of one that waits.
+// its target, or if target (unless "") overlaps with the target of one that waits and may come back.
 func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
+	own := rc.UnfinishedOf(name)
 	for _, u := range rc.Unfinished() {
-		if u.Sandbox == name || target != "" && (hostfs.Within(target, u.Target) || hostfs.Within(u.Target, target)) {
-			return &errs.Error{Op: op, Path: name, Kind: errs.ErrBusy, Err: errors.New(u.String()), Hints: []string{"snapfs doctor"}}
+		if own != nil && u.ID == own.ID || target != "" && !u.Gone && (hostfs.Within(target, u.Target) || hostfs.Within(u.Target, target)) {
+			return &errs.Error{Op: op, Path: name, Kind: errs.ErrBusy, Err: errors.New(u.String()), Hints: []string{"snapfs undo --forget " + errs.Quoted(u.ID), "snapfs doctor"}}
 		}
 	}
 	return nil
+}
+
+// GiveUp ends the killed promotion id, which waits for its target, as [promote.GiveUp] does. Its sandbox stays.
+func (rc *Reconciler) GiveUp(ctx context.Context, id string) (promote.GivenUp, error) {
+	g, err := promote.GiveUp(ctx, rc.promotionsDir(), id)
+	if err != nil {
+		return g, err
+	}
+	promote.EndReport(rc.promotionsDir(), id)
+	rc.baseline.EndDisplaced()
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	rc.unfinished = slices.DeleteFunc(rc.unfinished, func(u Unfinished) bool { return u.ID == id })
+	return g, nil
 }
 
 // RecoverPromotions completes or reverts all promotions that were killed. One whose target cannot be opened or
@@ -70,14 +94,14 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	var waiting []Unfinished
 	for _, r := range found {
 		if r.Waits != nil {
-			u := Unfinished{ID: r.ID, Sandbox: r.Sandbox, Target: r.Path, Why: r.Waits.Error(), Journal: r.Journal}
+			u := Unfinished{ID: r.ID, Sandbox: r.Sandbox, Target: r.Path, Why: r.Waits.Error(), Journal: r.Journal, Gone: r.Gone, made: r.Made}
 			waiting = append(waiting, u)
-			if rc.firstTime(u) {
+			if promote.FirstReport(rc.promotionsDir(), u.ID) {
 				rc.notice(u.String())
 			}
 			continue
 		}
-		_ = os.Remove(rc.reportedFile(r.ID)) // usually absent
+		promote.EndReport(rc.promotionsDir(), r.ID)
 		rc.notice(r.String())
 		for _, p := range r.Changed {
 			rc.notice("not restored, because it has changed since: " + pathlist.Printable(p) + "; the original is in " + pathlist.Printable(r.Saved))
@@ -98,19 +122,4 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	rc.unfinished = waiting
 	rc.mu.Unlock()
 	return err
-}
-
-// reportedFile returns the path of the file that marks a killed promotion id as reported to the user.
-func (rc *Reconciler) reportedFile(id string) string {
-	return filepath.Join(rc.promotionsDir(), id+".told")
-}
-
-// firstTime marks a waiting promotion as reported to the user, and returns false if it already was. If it cannot be
-// marked, it is reported again.
-func (rc *Reconciler) firstTime(u Unfinished) bool {
-	f, err := os.OpenFile(rc.reportedFile(u.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		err = f.Close()
-	}
-	return !errors.Is(err, os.ErrExist)
 }

@@ -387,17 +387,3 @@ func (rc *Reconciler) rememberRecovered(r promote.Recovery) error {
 	}
 	return nil
 }
-
-// PromotionsIn returns the ids of the promotions in a state directory that can be undone, without opening it.
-func PromotionsIn(state string) (ids []string) {
-	all, err := promote.Promotions(filepath.Join(state, "promotions"))
-	if err != nil {
-		return nil
-	}
-	for _, p := range all {
-		if !slices.Contains(ids, p.Group) {
-			ids = append(ids, p.Group)
-		}
-	}
-	return ids
-}

@@ -96,22 +96,41 @@ const (
 // spec's limits and share percent of the host's memory. attr holds MOUNT_ATTR_* flags; mode is a mount option
 // such as "mode=755".
 func (pl *Planner) tmpfs(attr int, mode string, share int64) launch.Cell {
-	size := pl.around.memory / 100 * share
+	size, inodes, limited := pl.around.memory/100*share, int64(0), false
 	options := []string{mode}
 	for _, o := range pl.Spec.TmpLimits {
-		text, ok := strings.CutPrefix(o, "size=")
+		name, text, _ := strings.Cut(o, "=")
 		n, err := strconv.ParseInt(text, 10, 64)
-		if !ok || err != nil {
+		switch {
+		case err == nil && name == "size":
+			limited = true
+			if size == 0 || n < size {
+				size = n
+			}
+		case err == nil && name == "nr_inodes":
+			inodes = n
+		default:
 			options = append(options, o)
-		} else if size == 0 || n < size {
-			size = n
 		}
 	}
 	if size > 0 {
 		options = append(options, "size="+strconv.FormatInt(size, 10))
 	}
+	if most := max(size/tmpInode, leastInodes); limited && (inodes == 0 || most < inodes) {
+		inodes = most
+	}
+	if inodes > 0 {
+		options = append(options, "nr_inodes="+strconv.FormatInt(inodes, 10))
+	}
 	return pl.Filesystem("tmpfs", attr, options...)
 }
+
+// A tmpfs with a limit of its size holds one inode for so many bytes (tmpInode), and at least leastInodes. Each uses
+// about 1 KiB of the kernel's memory, which the size does not count: empty files would use any amount of it.
+const (
+	tmpInode    = 4 << 10
+	leastInodes = 10_000
+)
 
 func (pl *Planner) makeDev(p *private) {
 	pl.Stage = "making /dev"

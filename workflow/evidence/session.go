@@ -29,7 +29,7 @@ func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) e
 	}
 	l := Of(e.Catalog()).Log(rec.ID)
 	if !l.Exists() {
-		return nil
+		return noLog(rec.Name, l)
 	}
 	lines, err := manifest(ctx, e, rec)
 	if err != nil {
@@ -64,8 +64,11 @@ func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) e
 func End(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	s := Of(e.Catalog())
 	l := s.Log(rec.ID)
-	if !rec.Policy.Evidence || !l.Exists() {
+	if !rec.Policy.Evidence {
 		return nil
+	}
+	if !l.Exists() {
+		return errs.New("signing the end", filepath.Join(l.Dir(), audit.LogName), errs.ErrCorrupt, "the log is missing, and with it the record of all acts")
 	}
 	lines, _, err := l.Lines()
 	if err != nil {

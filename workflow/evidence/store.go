@@ -181,9 +181,34 @@ func (s *Store) logOf(e events.Event) (*audit.Log, error) {
 		return nil, nil //nolint:nilnil // the event is about no sandbox
 	}
 	if !s.at(id).Exists() {
-		return nil, nil //nolint:nilnil // it keeps no evidence
+		return nil, s.missing(e, id) // if nil, it keeps no evidence
 	}
 	return s.opened(id), nil
+}
+
+// missing returns an error if the sandbox of the event e, with this id, keeps evidence by its policy. Its log is
+// missing then. The removal of a sandbox is no error: it is the way out.
+func (s *Store) missing(e events.Event, id string) error {
+	if e.Type == events.SandboxRemoved || e.Subject == "" {
+		return nil
+	}
+	rec, err := s.cat.Get(e.Subject)
+	switch {
+	case errors.Is(err, errs.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case rec.ID != id || !rec.Policy.Evidence:
+		return nil
+	}
+	return noLog(rec.Name, s.at(id))
+}
+
+// noLog returns the error for the sandbox called name, which keeps evidence by its policy although its log l is missing.
+func noLog(name string, l *audit.Log) error {
+	return errs.New("recording an act on "+name, filepath.Join(l.Dir(), audit.LogName), errs.ErrCorrupt,
+		"the sandbox keeps evidence, but its log is missing, so that nothing can be recorded; put it back from a copy, or go on in a fork",
+		"snapfs fork "+name+"   # the fork begins a record of its own", "snapfs rm "+name)
 }
 
 // opened returns the evidence log of the sandbox with this id, the same for each event of the sandbox, so
@@ -205,10 +230,15 @@ func (s *Store) forget(id string) {
 }
 
 // Find returns the id of the sandbox with this name or id that has evidence: an existing sandbox, or the
-// newest that was removed. Errors: errs.ErrNotFound.
+// newest that was removed. Errors: errs.ErrNotFound; errs.ErrCorrupt if its log is missing.
 func (s *Store) Find(name string) (string, error) {
-	if rec, err := s.cat.Get(name); err == nil && s.Log(rec.ID).Exists() {
-		return rec.ID, nil
+	if rec, err := s.cat.Get(name); err == nil {
+		switch l := s.Log(rec.ID); {
+		case l.Exists():
+			return rec.ID, nil
+		case rec.Policy.Evidence:
+			return "", noLog(name, l)
+		}
 	}
 	all, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
