@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/snapfs/snapfs/engine/promote/journalfile"
+
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -39,7 +41,7 @@ func GiveUp(ctx context.Context, stateDir, id string) (GivenUp, error) {
 	if !snapshot.ValidID(id) {
 		return GivenUp{}, none
 	}
-	lock, err := lockState(stateDir, false)
+	lock, err := journalfile.Lock(stateDir, false)
 	if err != nil {
 		return GivenUp{}, wrap("giving up", stateDir, err)
 	}

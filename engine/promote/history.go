@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/promote/journalfile"
+
 	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -59,7 +61,7 @@ func Groups(stateDir string) (groups []string) {
 }
 
 func list(stateDir, suffix string, when func(Promotion) time.Time) ([]Promotion, error) {
-	names, err := journals(stateDir, suffix)
+	names, err := journalfile.Names(stateDir, suffix)
 	if err != nil {
 		return nil, undoing("", err)
 	}
@@ -116,7 +118,7 @@ func readHeader(path string) (*record, error) {
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return nil, corrupt(path, errTorn)
 		}
-		text, ok := checked(line[:max(len(line)-1, 0)])
+		text, ok := journalfile.Text(line[:max(len(line)-1, 0)])
 		word, _, _ := strings.Cut(text, " ")
 		if !ok || !slices.Contains([]string{"snapfs-promotion", "made", "undone", "sandbox", "target", "stage"}, word) {
 			break
@@ -204,16 +206,16 @@ func (r *record) updateStamps(real *nodes.Dirs, stateDir string) error {
 		}
 	}
 	for _, pl := range r.dirs { // also of other parts of r
-		if s, noted := r.stamps[pl.path]; noted {
-			if st, err := real.Stat(pl.path); err == nil {
-				back[s.Ino] = moved{timestamp(s.CTime), stampOf(&st)}
+		if s, noted := r.stamps[pl.Path]; noted {
+			if st, err := real.Stat(pl.Path); err == nil {
+				back[s.Ino] = moved{journalfile.Timestamp(s.CTime), stampOf(&st)}
 			}
 		}
 	}
 	if len(back) == 0 {
 		return nil
 	}
-	names, err := journals(stateDir, suffixUndo, suffixRedo)
+	names, err := journalfile.Names(stateDir, suffixUndo, suffixRedo)
 	failures := []error{err}
 	for _, name := range names {
 		path := filepath.Join(stateDir, name)
@@ -234,11 +236,11 @@ func (r *record) updateStamps(real *nodes.Dirs, stateDir string) error {
 	return errors.Join(failures...)
 }
 
-func appendTo(path string, l lines) error {
+func appendTo(path string, l journalfile.Lines) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return appendJournal(f, l)
+	return journalfile.Append(f, l)
 }

@@ -87,7 +87,7 @@ func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 // w.real closes the directory, not the caller.
 func (w *work) parent(path string) (*os.File, string, error) {
 	parent, name := diff.Split(path)
-	dir, err := w.p.changed[parent].open(&w.real)
+	dir, err := w.p.changed[parent].Open(&w.real)
 	if err == nil && dir == nil {
 		err = changedMeanwhile(path)
 	}

@@ -66,7 +66,7 @@ type planner struct {
 	drifts    []Drift
 	already   []string
 	skipped   []string
-	changed   map[string]*changedDir
+	changed   map[string]*nodes.ChangedDir
 	stages    []*stage
 	denied    pathlist.List // refused for lack of permissions
 	latest    time.Time     // the latest change time that the plan relies on
@@ -78,7 +78,7 @@ type planner struct {
 // plan decides on the steps of a promotion. The caller closes the directory that p.real holds open, unless there is an
 // error.
 func plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) (p *planner, err error) {
-	p = &planner{t: t, from: from, base: base, real: nodes.Dirs{Root: t.Root}, changed: map[string]*changedDir{}, dirDrifts: map[string]string{}}
+	p = &planner{t: t, from: from, base: base, real: nodes.Dirs{Root: t.Root}, changed: map[string]*nodes.ChangedDir{}, dirDrifts: map[string]string{}}
 	defer func() {
 		if err != nil {
 			p.real.Close()

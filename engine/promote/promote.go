@@ -5,6 +5,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/promote/journalfile"
+
 	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
@@ -109,7 +111,7 @@ func Check(ctx context.Context, t Target, from Source, changes []diff.Change, ba
 // changes meanwhile) name the paths; ErrDenied, ErrReadOnly, ErrNoSpace, ErrBusy (another
 // promotion runs), ErrInterrupted.
 func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o Options) (Result, error) {
-	lock, err := lockState(t.StateDir, true)
+	lock, err := journalfile.Lock(t.StateDir, true)
 	if err != nil {
 		return Result{}, fail(t.Path, err)
 	}

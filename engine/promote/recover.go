@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/promote/journalfile"
+
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
@@ -74,11 +76,11 @@ func (r Recovery) String() string {
 // with one promotion does not affect the others. Cost: one readdir of the state directory if there is
 // nothing to do. Errors: ErrCorrupt, ErrNotSupported (a newer journal).
 func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
-	names, err := journals(stateDir, suffixJournal, suffixUndoing, suffixDropping, suffixSplit, suffixNew)
+	names, err := journalfile.Names(stateDir, suffixJournal, suffixUndoing, suffixDropping, suffixSplit, suffixNew)
 	if err != nil || len(names) == 0 {
 		return nil, wrap("recovering", stateDir, err)
 	}
-	lock, err := lockState(stateDir, false)
+	lock, err := journalfile.Lock(stateDir, false)
 	if errors.Is(err, errs.ErrBusy) {
 		return nil, nil
 	}
@@ -86,7 +88,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 		return nil, wrap("recovering", stateDir, err)
 	}
 	defer vfs.Unlock(lock)
-	if names, err = journals(stateDir, suffixJournal, suffixUndoing, suffixDropping, suffixSplit); err != nil {
+	if names, err = journalfile.Names(stateDir, suffixJournal, suffixUndoing, suffixDropping, suffixSplit); err != nil {
 		return nil, wrap("recovering", stateDir, err)
 	}
 	var all []Recovery
@@ -111,7 +113,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 // removeUnfinished removes the incomplete journals of promotions, those with the suffix .new, which snapfs
 // was killed in writing. They were not in force yet.
 func removeUnfinished(stateDir string) error {
-	names, err := journals(stateDir, suffixNew)
+	names, err := journalfile.Names(stateDir, suffixNew)
 	for _, name := range names {
 		err = errors.Join(err, os.Remove(filepath.Join(stateDir, name)))
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/promote/journalfile"
+
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
@@ -59,11 +61,11 @@ func (r *record) inverse(real *nodes.Dirs, when time.Time) (*record, error) {
 	}
 	for _, pl := range r.dirs {
 		now := *pl
-		if dir, err := pl.open(real); err != nil {
-			return nil, at(pl.path, err)
-		} else if dir != nil && pl.names {
-			if err := now.look(dir); err != nil {
-				return nil, at(pl.path, err)
+		if dir, err := pl.Open(real); err != nil {
+			return nil, at(pl.Path, err)
+		} else if dir != nil && pl.Names {
+			if err := now.Look(dir); err != nil {
+				return nil, at(pl.Path, err)
 			}
 		}
 		inv.dirs = append(inv.dirs, &now)
@@ -85,14 +87,6 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// look stores the present permissions and modification time of the open directory dir in pl, so that they can
-// be restored.
-func (pl *changedDir) look(dir *os.File) error {
-	st, err := vfs.Lstat(int(dir.Fd()), "")
-	pl.mode, pl.mtime, pl.widen = st.Mode&0o7777, st.MTime, lacksRights(&st)
-	return err
-}
-
 // inverseFile returns the path of the journal that exists after the promotion r was reverted: for a redo or,
 // if r is a redo, for an undo.
 func (r *record) inverseFile(stateDir string) string {
@@ -105,7 +99,7 @@ func (r *record) inverseFile(stateDir string) string {
 // inverseOp returns the step, for the journal of a redo, that does the step o of a promotion again after o
 // was reverted.
 func (r *record) inverseOp(o *op) (*op, error) {
-	i := &op{verb: o.verb, path: o.path, stage: o.stage, name: o.name, old: o.new, new: o.old, oldCTime: timestamp(r.stamps[o.path].CTime)}
+	i := &op{verb: o.verb, path: o.path, stage: o.stage, name: o.name, old: o.new, new: o.old, oldCTime: journalfile.Timestamp(r.stamps[o.path].CTime)}
 	switch o.verb {
 	case alter:
 		i.new, i.old, i.before, i.after = nodes.Ident{}, o.old.With(o.after), o.after, o.before
@@ -163,7 +157,7 @@ func writeWhole(path string, r *record) error {
 		return err
 	}
 	defer f.Close()
-	return appendJournal(f, slices.Concat(r.header(), r.body(), stampLines(r.stamps), commitLine()))
+	return journalfile.Append(f, slices.Concat(r.header(), r.body(), stampLines(r.stamps), commitLine()))
 }
 
 // part returns the steps of the promotion r that take selects as a promotion with an id of its own, whose old
@@ -206,7 +200,7 @@ func (r *record) part(take func(path string) bool) (*record, error) {
 		}
 		return !own[path]
 	})
-	part.dirs = slices.DeleteFunc(slices.Clone(r.dirs), func(pl *changedDir) bool { return !dirs[pl.path] })
+	part.dirs = slices.DeleteFunc(slices.Clone(r.dirs), func(pl *nodes.ChangedDir) bool { return !dirs[pl.Path] })
 	return &part, nil
 }
 
@@ -254,7 +248,7 @@ func (o *op) files(f func(ino uint64)) {
 // takeOut removes the steps of r from the journal of the promotion to which they belonged, after separate
 // made them a promotion of their own. It may be repeated.
 func (r *record) takeOut(stateDir string) error {
-	names, err := journals(stateDir, suffixUndo)
+	names, err := journalfile.Names(stateDir, suffixUndo)
 	if err != nil {
 		return err
 	}
@@ -293,7 +287,7 @@ func (r *record) sharesStage(other *record) bool {
 // shared reports whether another promotion in the state directory has files in one of the stages of r, the
 // directories with its old versions. A promotion whose journal cannot be read counts as one that has.
 func (r *record) shared(stateDir string) bool {
-	names, err := journals(stateDir, suffixUndo, suffixRedo, suffixUndoing, suffixSplit, suffixDropping)
+	names, err := journalfile.Names(stateDir, suffixUndo, suffixRedo, suffixUndoing, suffixSplit, suffixDropping)
 	return err != nil || slices.ContainsFunc(names, func(name string) bool {
 		if strings.TrimSuffix(name, filepath.Ext(name)) == r.id {
 			return false

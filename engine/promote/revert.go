@@ -91,7 +91,7 @@ func (r *record) endRevert(ctx context.Context, real *nodes.Dirs, journal string
 		if err == nil {
 			err = fault.Point(ctx, "restore a directory")
 		}
-		err = errors.Join(err, pl.restore(real))
+		err = errors.Join(err, pl.Restore(real))
 	}
 	if err == nil {
 		err = r.updateStamps(real, filepath.Dir(journal))
@@ -136,8 +136,8 @@ func (r *record) revertAll(ctx context.Context, real *nodes.Dirs) (foreign []str
 		}
 	}
 	for _, pl := range slices.Backward(r.dirs) {
-		if pl.widen {
-			err = errors.Join(err, pl.setMode(real, pl.mode|unix.S_IRWXU))
+		if pl.Widen {
+			err = errors.Join(err, pl.SetMode(real, pl.Mode|unix.S_IRWXU))
 		}
 	}
 	for _, o := range slices.Backward(r.ops) {
@@ -262,17 +262,17 @@ func (r *record) finishCommitted(ctx context.Context, real *nodes.Dirs, journal 
 // finalTime sets the modification time of a directory after a private directory of the promotion was removed
 // from it, which changed the time: to the promoted time, or to the old one if no name in the directory
 // changed.
-func (r *record) finalTime(real *nodes.Dirs, pl *changedDir) error {
-	t, set := pl.mtime, !pl.names
+func (r *record) finalTime(real *nodes.Dirs, pl *nodes.ChangedDir) error {
+	t, set := pl.MTime, !pl.Names
 	for _, o := range r.ops {
-		if o.verb == alter && o.path == pl.path && o.after.What&diff.Time != 0 {
+		if o.verb == alter && o.path == pl.Path && o.after.What&diff.Time != 0 {
 			t, set = o.after.MTime, true
 		}
 	}
 	if !set {
 		return nil
 	}
-	dir, err := pl.open(real)
+	dir, err := pl.Open(real)
 	if err != nil || dir == nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 func (r *record) rollBack(ctx context.Context, real *nodes.Dirs, journal string, inverse *record, changed []string) (left []string, stamps map[string]Stamp, err error) {
 	left, err = inverse.revertAll(ctx, real)
 	for _, pl := range inverse.dirs {
-		err = errors.Join(err, pl.restore(real))
+		err = errors.Join(err, pl.Restore(real))
 	}
 	if err != nil {
 		return nil, nil, err

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/promote/journalfile"
+
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
@@ -51,7 +53,7 @@ func UndoWith(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery
 // takeBack undoes the promotion id, or redoes an undone one. suffix, that of its journal's file name, says
 // which. It first checks that nobody has changed the results since.
 func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (one Recovery, err error) {
-	lock, err := lockState(stateDir, false)
+	lock, err := journalfile.Lock(stateDir, false)
 	if err != nil {
 		return Recovery{ID: id}, undoing(id, err)
 	}
@@ -155,7 +157,7 @@ func (r *record) leftStamps() map[string]Stamp {
 // Forget removes the old versions of files that [Undo] needs, or the new ones that [Redo] needs, of the promotion id,
 // and its journal in stateDir. The promoted files stay.
 func Forget(ctx context.Context, stateDir, id string) error {
-	lock, err := lockState(stateDir, false)
+	lock, err := journalfile.Lock(stateDir, false)
 	if err != nil {
 		return undoing(id, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/promote/journalfile"
+
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote/nodes"
@@ -48,7 +50,7 @@ func newWork(t Target, from Source, p *planner, o Options) *work {
 		w.dirs = append(w.dirs, pl)
 	}
 	// From the bottom up: each directory is restored after its subdirectories.
-	slices.SortFunc(w.dirs, func(a, b *changedDir) int { return diff.ComparePaths(b.path, a.path) })
+	slices.SortFunc(w.dirs, func(a, b *nodes.ChangedDir) int { return diff.ComparePaths(b.Path, a.Path) })
 	for _, s := range w.stages {
 		s.name = stagePrefix + w.id
 	}
@@ -139,7 +141,7 @@ func (w *work) syncStagesAndJournal(ctx context.Context) error {
 	var written error
 	both.Go(func() {
 		w.ready = true
-		written = appendJournal(w.journal, w.body())
+		written = journalfile.Append(w.journal, w.body())
 	})
 	err := w.syncStages()
 	both.Wait()
@@ -181,14 +183,14 @@ func (w *work) syncTarget(context.Context) error {
 
 func (w *work) widen(ctx context.Context) error {
 	for _, pl := range slices.Backward(w.dirs) {
-		if !pl.widen {
+		if !pl.Widen {
 			continue
 		}
 		if err := fault.Point(ctx, "widen a directory"); err != nil {
 			return err
 		}
-		if err := pl.setMode(&w.real, pl.mode|unix.S_IRWXU); err != nil {
-			return at(pl.path, err)
+		if err := pl.SetMode(&w.real, pl.Mode|unix.S_IRWXU); err != nil {
+			return at(pl.Path, err)
 		}
 	}
 	return nil
@@ -198,14 +200,14 @@ func (w *work) widen(ctx context.Context) error {
 // after it had added permissions. It leaves out those whose mode the promotion sets anyway.
 func (w *work) restoreModes(ctx context.Context) error {
 	for _, pl := range w.dirs {
-		if !pl.widen || slices.ContainsFunc(w.ops, func(o *op) bool { return o.path == pl.path && o.after.What&diff.Mode != 0 }) {
+		if !pl.Widen || slices.ContainsFunc(w.ops, func(o *op) bool { return o.path == pl.Path && o.after.What&diff.Mode != 0 }) {
 			continue
 		}
 		if err := fault.Point(ctx, "close a directory"); err != nil {
 			return err
 		}
-		if err := pl.setMode(&w.real, pl.mode); err != nil {
-			return at(pl.path, err)
+		if err := pl.SetMode(&w.real, pl.Mode); err != nil {
+			return at(pl.Path, err)
 		}
 	}
 	return nil
@@ -279,7 +281,7 @@ func (w *work) recheck(context.Context) error {
 }
 
 func (w *work) writeCommit(context.Context) error {
-	if err := appendJournal(w.journal, commitLine()); err != nil {
+	if err := journalfile.Append(w.journal, commitLine()); err != nil {
 		return err
 	}
 	w.commit = true
@@ -290,7 +292,7 @@ func (w *work) writeCommit(context.Context) error {
 func (w *work) stamps() map[string]Stamp {
 	all := map[string]Stamp{}
 	for _, pl := range w.dirs {
-		addStamp(all, &w.real, pl.path)
+		addStamp(all, &w.real, pl.Path)
 	}
 	for _, s := range w.p.steps {
 		if s.New != nil {
@@ -306,7 +308,7 @@ func (w *work) stamps() map[string]Stamp {
 func (r *record) oldStamps(real *nodes.Dirs) map[string]Stamp {
 	all, altered := map[string]Stamp{}, r.altered()
 	for _, pl := range r.dirs {
-		addStamp(all, real, pl.path)
+		addStamp(all, real, pl.Path)
 	}
 	for _, o := range r.ops {
 		st, err := real.Stat(o.path)
@@ -340,11 +342,11 @@ func (w *work) complete(ctx context.Context, stamps map[string]Stamp) {
 		_ = w.finishCommitted(ctx, &w.real, name) // the journal remains and lists the leftovers
 		return
 	}
-	if appendJournal(w.journal, stampLines(stamps)) != nil || w.makeUndoable(name) != nil || w.retain != retainHistory {
+	if journalfile.Append(w.journal, stampLines(stamps)) != nil || w.makeUndoable(name) != nil || w.retain != retainHistory {
 		return
 	}
-	others, _ := journals(w.t.StateDir, suffixUndo, suffixRedo) // what cannot be listed now is left for the next promotion
-	if len(others) > History {                                  // each group has a journal or more
+	others, _ := journalfile.Names(w.t.StateDir, suffixUndo, suffixRedo) // what cannot be listed now is left for the next promotion
+	if len(others) > History {                                           // each group has a journal or more
 		trim(ctx, w.t.StateDir)
 	}
 	ignoreStages(w.t.StateDir, slices.DeleteFunc(others, func(name string) bool { return name == w.id+suffixUndo }))

@@ -82,7 +82,7 @@ func pin(root int, path string, read []pinned) (p pinned, err error) {
 	if err != nil {
 		return p, err
 	}
-	defer unix.Close(fd) //nolint:errcheck // it was only looked at
+	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return p, err
