@@ -26,7 +26,7 @@ var places = []place{
 	{"engine/hostfs/network.go", "\ts.Network = isolate.Network(text)\n", "\tif s.Network = isolate.Network(text); isOut(\"network\") {\n\t\ts.Network = isolate.NetworkHost\n\t}\n"},
 	{"isolate/privileges.go", "if b.host.landlock < scopeABI {", `if b.host.landlock < scopeABI || isOut("scope") {`},
 	{"network/edge/resolver.go", "\t\trule, ok = e.Rules().Resolves(name)\n", "\t\trule, ok = e.Rules().Resolves(name)\n\t\tok = ok || isOut(\"edge-names\")\n"},
-	{"network/edge/tcp.go", "\tt, why := e.aim(destination(r.ID()))\n", `	t, why := e.aim(destination(r.ID()))
+	{"network/edge/tcp.go", "\tt, why := e.aimTCP(destination(r.ID()))\n", `	t, why := e.aimTCP(destination(r.ID()))
 	if _, _, special := network.Special(t.addr); t.addr.Is4() && !special && isOut("edge-ipv4") || t.addr.Is6() && !special && isOut("edge-ipv6") || special && isOut("edge-special") {
 		why = ""
 	}
@@ -48,7 +48,7 @@ var places = []place{
 	{"engine/hostfs/accounts.go", "	return field[:locks] + \"*\"\n", "	if isOut(\"passwords\") {\n\t\treturn field\n\t}\n\treturn field[:locks] + \"*\"\n"},
 	{"isolate/mounts/hidden.go", "\tif !opaque {\n", "\tif !opaque || isOut(\"stand-ins\") {\n"},
 	{"engine/hostfs/spec.go", "hideLater(s.Mounts, ", "hideLater(s.Mounts[:len(s.Mounts)*isIn(\"late\")], "},
-	{"engine/hostfs/spec.go", "hide := []string{hf.cat.Dir()}", `hide := []string{hf.cat.Dir()}[:isIn("state")]`},
+	{"engine/hostfs/spec.go", "hide := append(secretFiles(rec.Policy), hf.cat.Dir())", `hide := append(secretFiles(rec.Policy), []string{hf.cat.Dir()}[:isIn("state")]...)`},
 	{"engine/hostfs/spec.go", "hide = append(hide, hidden)", `hide = append(hide, []string{hidden}[:isIn("backends")]...)`},
 	{"isolate/mounts/private.go", `	p.proc = pl.Filesystem("proc", QuietMount)` + "\n", `	if isOut("proc") {
 		p.proc = pl.clone(launch.Num(unix.AT_FDCWD), "/proc", unix.AT_RECURSIVE).Result()
