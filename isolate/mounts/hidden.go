@@ -31,7 +31,8 @@ type parent struct {
 }
 
 // parentsOf returns the directories of tree with hidden entries and those above them, outermost first. here
-// are those of hidden whose directories exist.
+// are those of hidden whose directories exist. For one whose directory somebody has just removed, it has that
+// directory as an entry to hide, since it may be made again.
 func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 	there := map[string]bool{".": true}
 	var exists func(dir string) bool
@@ -52,9 +53,17 @@ func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 		return ok
 	}
 	for _, h := range hidden {
-		if exists(h.Dir) {
-			here = append(here, h)
+		if !exists(h.Dir) {
+			dir := h.Dir
+			for !exists(path.Dir(dir)) {
+				dir = path.Dir(dir)
+			}
+			if _, err := vfs.Lstat(unix.AT_FDCWD, path.Join(tree, dir)); !errors.Is(err, unix.ENOENT) {
+				continue // it is there, and no directory
+			}
+			h = Hidden{Dir: path.Dir(dir), Absent: []string{path.Base(dir)}}
 		}
+		here = append(here, h)
 	}
 	return parents, here
 }
