@@ -72,6 +72,18 @@ const (
 	AuthToken = "token"
 )
 
+// BaseAuth returns the [BrokerBase.Auth] of the base URL that programs read from variable: that of package servers, whose
+// clients have a token in settings for the server's own address only. It is "" for other programs.
+func BaseAuth(variable string) string {
+	switch variable {
+	case "npm_config_registry":
+		return AuthBearer
+	case "PIP_INDEX_URL", "UV_DEFAULT_INDEX":
+		return AuthToken
+	}
+	return ""
+}
+
 // firstBase is the port of the first base URL of a sandbox at its proxy's addresses. Further ones have the
 // ports after it.
 const firstBase = 8001

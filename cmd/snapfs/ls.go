@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -33,7 +32,7 @@ A size that would take too long to measure is "-", and such drift is "not checke
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.onlyReads = true
-			debug.SetGCPercent(400) // the process ends before it would gain by freeing memory
+			freeLittle()
 			e, err := a.engine(cmd.Context())
 			if err != nil {
 				return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine"
@@ -131,7 +130,7 @@ done.`,
 			if err := e.AwaitSweeper(ctx); err != nil {
 				return err
 			}
-			debug.SetGCPercent(400) // the process ends before it would gain by freeing memory
+			freeLittle()
 			c, err := e.Collect(ctx)
 			if err != nil {
 				return err

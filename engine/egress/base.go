@@ -17,14 +17,7 @@ func baseOf(i int, s *catalog.Secret) *network.BrokerBase {
 	}
 	name, text, _ := strings.Cut(s.Base.Host, ":")
 	port, _ := strconv.ParseUint(text, 10, 16) // package policy has checked it
-	b := &network.BrokerBase{At: network.BasePort(i), Name: name, Port: uint16(port), Path: s.Base.Path}
-	switch s.Base.Variable {
-	case "npm_config_registry":
-		b.Auth = network.AuthBearer
-	case pipIndex, "UV_DEFAULT_INDEX":
-		b.Auth = network.AuthToken
-	}
-	return b
+	return &network.BrokerBase{At: network.BasePort(i), Name: name, Port: uint16(port), Path: s.Base.Path, Auth: network.BaseAuth(s.Base.Variable)}
 }
 
 // pipIndex is the variable from which pip reads the URL of its package server.

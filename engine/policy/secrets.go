@@ -176,7 +176,7 @@ func (r *reader) checkSecret(s *catalog.Secret, path string) {
 	}
 	if s.Base != nil {
 		r.checkBase(s, path+".base-url")
-		if r.bad.Mistakes == nil && s.Methods == nil && slices.Contains([]string{"npm_config_registry", "PIP_INDEX_URL", "UV_DEFAULT_INDEX"}, s.Base.Variable) {
+		if r.bad.Mistakes == nil && s.Methods == nil && network.BaseAuth(s.Base.Variable) != "" {
 			s.Methods = []string{"GET", "HEAD"} // the proxy adds the token by itself; nothing is published
 		}
 	}

@@ -30,11 +30,11 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 	if err != nil {
 		return nil, nil, err
 	}
-	brokered, err := hostfs.Brokered(p)
+	later, err := startsLater(p)
 	if err != nil {
 		return nil, nil, errors.Join(err, allowed.Close(context.WithoutCancel(ctx)))
 	}
-	if p.Prove || brokered || p.Tools.HasDigests() { // the self-test comes first, placeholders are not made yet, programs are compared first
+	if later || p.Prove { // the self-test comes first
 		command = nil
 	}
 	spec := hostfs.Confinement(p, workspace)
@@ -44,6 +44,14 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 		return nil, nil, errors.Join(allowed.startError(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
 	}
 	return prepared, allowed, nil
+}
+
+// startsLater reports whether a sandbox's first command starts in the finished container, and not with it: the proxy
+// makes the placeholders of secrets first, and programs are compared with their digests. Errors: those of
+// [hostfs.Brokered].
+func startsLater(p catalog.Policy) (bool, error) {
+	brokered, err := hostfs.Brokered(p)
+	return brokered || p.Tools.HasDigests(), err
 }
 
 // A containerStart starts a sandbox's container for startContainer, in as many attempts as it needs.
@@ -176,11 +184,11 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *iso
 		}
 		return nil, nil, err
 	}
-	brokered, err := hostfs.Brokered(rec.Policy)
+	later, err := startsLater(rec.Policy)
 	switch {
 	case err == nil && rec.Policy.Prove:
 		return sv.startProved(ctx, rec, prepared, allowed, secrets, command)
-	case err == nil && !brokered && !rec.Policy.Tools.HasDigests():
+	case err == nil && !later:
 		return sv.startContainer(ctx, rec, prepared, allowed, secrets, command)
 	}
 	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, secrets, nil)

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -168,6 +169,9 @@ func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if no == nil {
 			no = c.send(w, r, q, rule)
+		}
+		if no != nil {
+			no = cmp.Or(tooLong(r, rule), no)
 		}
 	}
 	if no != nil {

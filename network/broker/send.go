@@ -2,7 +2,6 @@ package broker
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -26,9 +25,6 @@ var hopHeaders = [...]string{"Connection", "Proxy-Connection", "Keep-Alive", "Tr
 func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Request, rule string) *refusal {
 	j := &injection{broker: c.broker, request: q}
 	out, no := c.request(r, q, j)
-	if no != nil {
-		no = cmp.Or(tooLong(r, rule), no)
-	}
 	if no == nil && j.why != "" {
 		no = &refusal{status: http.StatusForbidden, why: j.why, rule: rule}
 	}
@@ -37,7 +33,7 @@ func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Reques
 	}
 	bill, no := c.broker.reserve(out, q)
 	if no != nil {
-		return cmp.Or(tooLong(r, rule), no)
+		return no
 	}
 	ev := c.event(q, rule, "")
 	ev.Secrets = j.used
@@ -53,9 +49,6 @@ func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Reques
 		bill.settle(0)
 		if over := bill.refused(); over != nil {
 			return over
-		}
-		if no := tooLong(r, rule); no != nil {
-			return no
 		}
 		return unreachable(err, sortPairs(j.pairs()))
 	}

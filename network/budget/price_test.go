@@ -103,6 +103,8 @@ func TestInputIsBoundedByWhatTheRequestCannotHold(t *testing.T) {
 		`{"x":"日本"}`:  8/3 + 6 + 1,
 		`{"previous_response_id":"r","input":"x"}`:                      storedInput,
 		`{"previous_response_id":null,"input":"x"}`:                     int64(len(`{"previous_response_id":null,"input":"x"}`))/3 + 1,
+		`{"file\u005fid":"f"}`:                                          storedInput,
+		`{"input":"\u003c \"file_id\": 1"}`:                             int64(len(`{"input":"\u003c \"file_id\": 1"}`))/3 + 1,
 		`{"prompt":{"id":"p"}}`:                                         storedInput,
 		`{"input":[{"content":[{"type":"input_file","file_id":"f"}]}]}`: storedInput,
 	} {

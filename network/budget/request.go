@@ -163,7 +163,27 @@ var storedKeys = []string{
 // length says nothing about its tokens.
 func stored(body []byte) bool {
 	var all any
-	return json.Unmarshal(body, &all) == nil && refers(all)
+	return mayRefer(body) && json.Unmarshal(body, &all) == nil && refers(all)
+}
+
+// mayRefer reports whether body may have a key for which refers looks, as it stands or with an escaped letter. Decoding
+// the whole body would cost some milliseconds for each request of an agent.
+func mayRefer(body []byte) bool {
+	for _, key := range append(slices.Clip(storedKeys), "prompt") {
+		if bytes.Contains(body, []byte(`"`+key+`"`)) {
+			return true
+		}
+	}
+	for rest := body; ; {
+		_, after, escaped := bytes.Cut(rest, []byte(`\u00`))
+		if !escaped {
+			return false
+		}
+		if len(after) > 0 && '4' <= after[0] && after[0] <= '7' { // a letter or an underscore
+			return true
+		}
+		rest = after
+	}
 }
 
 // refers is stored for a part of the request.
