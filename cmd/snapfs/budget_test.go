@@ -25,8 +25,7 @@ func TestBudgetEndsAndIsRaised(t *testing.T) {
 	for range 4 {
 		v.snapfs(ask...).want(0).has(`"output_tokens":20`)
 	}
-	refused := v.begin(ask...)
-	v.awaitPaused("fix")
+	refused := v.beginRefused("fix", ask[3:]...)
 	v.snapfs("budget", "show", "fix").want(0).has("tokens", "200 used", "of 200")
 	v.snapfs("budget", "raise", "fix", "tokens", "+100").want(0).has("of 300", "resumed fix")
 	refused().want(0).has("the budget tokens of 200 has no room", "200 used", "snapfs budget raise fix tokens +N")
@@ -53,14 +52,27 @@ func TestMoneyEndsAndIsRaised(t *testing.T) {
 	for range 2 { // each costs 30 x 3 and 20 x 15 millionths
 		v.snapfs(ask...).want(0).has(`"output_tokens":20`)
 	}
-	refused := v.begin(ask...)
-	v.awaitPaused("fix")
+	refused := v.beginRefused("fix", ask[3:]...)
 	v.snapfs("budget", "show", "fix").want(0).has("money", "0.00078 used", "of 0.001", "claude-x", "2 requests", "cost 0.00078")
 	v.snapfs("budget", "raise", "fix", "money", "0.50c").want(2)
 	v.snapfs("budget", "raise", "fix", "money", "+1.50").want(0).has("of 1.501", "resumed fix")
 	refused().want(0).has("the budget money of 0.001 has no room", "snapfs budget raise fix money +N")
 	v.snapfs(ask...).want(0).has(`"output_tokens":20`)
 	v.snapfs("budget", "show", "--json", "fix").want(0).has(`"money_millionths":1170`)
+}
+
+// beginRefused runs a command in the sandbox whose request the budget refuses, and waits for the pause. The command
+// stays after its request, which may be answered before the pause. The returned function lets it end, once the sandbox
+// is resumed, and waits for that.
+func (v *vault) beginRefused(name string, command ...string) (wait func() outcome) {
+	v.t.Helper()
+	done := v.begin(append([]string{"exec", name, "--", "sh", "-c", `"$@"; until test -e raised; do sleep 0.05; done`, "sh"}, command...)...)
+	v.awaitPaused(name)
+	return func() outcome {
+		v.t.Helper()
+		v.snapfs("exec", name, "--", "touch", "raised").want(0)
+		return done()
+	}
 }
 
 // begin starts a command of snapfs. The returned function waits for its end.
