@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -198,27 +199,51 @@ func settled(t *testing.T, dir string) budget.State {
 	}
 }
 
+// TestTokensOfAbandonedStreamsCount: a client leaves a stream in its middle, and the ledger is exact: it ends the request,
+// or the whole connection.
 func TestTokensOfAbandonedStreamsCount(t *testing.T) {
-	var dir string
-	m := &model{hold: make(chan struct{})}
-	w := newWorld(t, "POST "+serverName, m.ServeHTTP, withBudget(t, budget.Count{Tokens: 1000}, &dir))
-	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, origin+"/v1/messages", strings.NewReader(`{"max_tokens":20,"stream":true}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := w.client(true).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil {
-		t.Fatal(err)
-	}
-	cancel()              // the client hangs up in the middle
-	response.Body.Close() //nolint:errcheck // a test
-	close(m.hold)
-	if s := settled(t, dir); s.Used.Input != m.input.Load() || s.Used.Output != m.output.Load() || s.Estimated != 0 {
-		t.Errorf("%+v; the server counted %d + %d", s, m.input.Load(), m.output.Load())
+	for _, way := range []string{"request, HTTP/1", "request, HTTP/2", "connection, HTTP/1", "connection, HTTP/2"} {
+		t.Run(way, func(t *testing.T) {
+			var dir string
+			m := &model{hold: make(chan struct{})}
+			w := newWorld(t, "POST "+serverName, m.ServeHTTP, withBudget(t, budget.Count{Tokens: 1000}, &dir))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, origin+"/v1/messages", strings.NewReader(`{"max_tokens":20,"stream":true}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := w.client(strings.HasSuffix(way, "HTTP/2"))
+			transport := c.Transport.(*http.Transport) //nolint:errcheck,forcetypeassert // a test
+			dial := transport.DialContext
+			var conn net.Conn
+			transport.DialContext = func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+				conn, err = dial(ctx, network, addr)
+				return conn, err
+			}
+			response, err := c.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(way, "request") {
+				cancel()
+			}
+			response.Body.Close() //nolint:errcheck // a test
+			conn.Close()          //nolint:errcheck // a test
+			// The proxy closes its connection to the server too soon, or it waits for the server.
+			select {
+			case <-w.served:
+				t.Error("the proxy did not wait for the end of the stream")
+			case <-time.After(100 * time.Millisecond):
+			}
+			close(m.hold)
+			if s := settled(t, dir); s.Used.Input != m.input.Load() || s.Used.Output != m.output.Load() || s.Estimated != 0 {
+				t.Errorf("%+v; the server counted %d + %d", s, m.input.Load(), m.output.Load())
+			}
+		})
 	}
 }
 

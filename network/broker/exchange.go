@@ -42,9 +42,32 @@ type exchange struct {
 	base      *secret // with the base URL by which the connection came, or nil
 	tls       bool
 	transport *http.Transport
+	ctx       context.Context //nolint:containedctx // of the connection: requests end with it, where the proxy cuts it
+	requests  sync.WaitGroup  // requests that are being handled
 
 	mu    sync.Mutex
 	first net.Conn // of the target, until it is used
+	ended bool     // the client has closed the connection
+}
+
+// enter counts a request among those that the end of the connection waits for. It returns false if the client has
+// closed the connection already: then the request must not be sent.
+func (c *exchange) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.requests.Add(1)
+	}
+	return !c.ended
+}
+
+// wait waits for the requests that are still being handled after the client has closed the connection: some are
+// read to their end for the model tokens used, by connections to the server that close when the exchange ends.
+func (c *exchange) wait() {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	c.requests.Wait()
 }
 
 // serve ends TLS on inside, a connection from the sandbox, and handles the HTTP requests on it, until it
@@ -66,7 +89,8 @@ func (c *exchange) serve(ctx context.Context, inside net.Conn) error {
 		c.refused(network.Event{Why: "neither TLS nor HTTP, to a name whose requests are read"})
 		return nil
 	}
-	c.transport = c.newTransport()
+	c.ctx, c.transport = ctx, c.newTransport()
+	defer c.wait()
 	server := &http.Server{
 		Handler: c, ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
 		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
@@ -160,6 +184,10 @@ type refusal struct {
 // ServeHTTP decides on a request of the sandbox, sends it to the server and passes the response on, or
 // answers with a refusal.
 func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !c.enter() {
+		return
+	}
+	defer c.requests.Done()
 	q := network.Request{Name: c.to.Name, Port: c.to.Port, TLS: c.secure(), Method: r.Method}
 	no := c.check(r, &q)
 	if no == nil {

@@ -30,7 +30,8 @@ type world struct {
 	t      *testing.T
 	broker *Broker
 	server *httptest.Server
-	key    string // the placeholder
+	key    string        // the placeholder
+	served chan struct{} // gets a value for each connection that the broker has served
 
 	mu     sync.Mutex
 	seen   []*http.Request
@@ -41,7 +42,7 @@ type world struct {
 // newWorld starts a server and a broker with rules. change may change the options.
 func newWorld(t *testing.T, rules string, answer http.HandlerFunc, change func(*Options)) *world {
 	t.Helper()
-	w := &world{t: t}
+	w := &world{t: t, served: make(chan struct{}, 1000)}
 	w.server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if isGRPC(r) { // a stream, whose body ends after its answer
 			answer(rw, r)
@@ -117,6 +118,8 @@ func (w *world) dialAt(name string, port, at uint16) net.Conn {
 	go func() {
 		defer close(done)
 		_ = w.broker.Serve(context.Background(), inside, Target{Name: name, Port: port, At: at, First: first, Dial: outside})
+		first.Close() //nolint:errcheck // as the proxy does; it may have ended
+		w.served <- struct{}{}
 	}()
 	w.t.Cleanup(func() {
 		client.Close() //nolint:errcheck // it may have ended

@@ -42,7 +42,8 @@ func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Reques
 	defer cancel()
 	stop := context.AfterFunc(r.Context(), func() { bill.clientGone(cancel) })
 	defer stop()
-	// A proxy that ends cancels what it drains.
+	// A connection that the proxy cuts cancels what it drains, and so does a proxy that ends.
+	defer context.AfterFunc(c.ctx, cancel)()
 	defer context.AfterFunc(c.broker.ctx, cancel)()
 	response, err := c.transport.RoundTrip(out.WithContext(ctx))
 	if err != nil {
