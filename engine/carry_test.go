@@ -15,7 +15,9 @@ import (
 // on a live one as an ordinary user (see [asBoth]).
 func everywhere(t *testing.T, test func(t *testing.T, b *bench)) {
 	asBoth(t, test)
-	onBtrfs(t, test)
+	if later(t) {
+		onBtrfs(t, test)
+	}
 }
 
 // lines are numbered ones, with some replaced.

@@ -38,24 +38,24 @@ type foldBench struct {
 // another, in one layer and in several.
 func TestRenamedDirectoriesUnfoldToTheFullList(t *testing.T) {
 	treetest.NeedRoot(t)
-	t.Run("overlay", func(t *testing.T) { unfold(t, overlay.Driver, snapshottest.OnDisk) })
+	t.Run("overlay", func(t *testing.T) { unfold(t, treetest.Budget(t, 12, 150), overlay.Driver, snapshottest.OnDisk) })
 	t.Run("fusecow", func(t *testing.T) {
 		treetest.NeedDevice(t, "/dev/fuse")
-		unfold(t, servetest.Driver(fusecow.Driver), snapshottest.OnDisk)
+		unfold(t, treetest.Budget(t, 3, 150), servetest.Driver(fusecow.Driver), snapshottest.OnDisk)
 	})
 	t.Run("btrfs", func(t *testing.T) {
 		treetest.NeedProgram(t, "mkfs.btrfs")
 		disk := treetest.Btrfs(t)
-		unfold(t, btrfs.Driver, func(t testing.TB) snapshot.Place {
+		unfold(t, treetest.Budget(t, 6, 150), btrfs.Driver, func(t testing.TB) snapshot.Place {
 			return snapshottest.Within(t, ok(os.MkdirTemp(disk, "one"))(t))
 		})
 	})
 }
 
-func unfold(t *testing.T, driver snapshot.Driver, place func(t testing.TB) snapshot.Place) {
+func unfold(t *testing.T, seeds int, driver snapshot.Driver, place func(t testing.TB) snapshot.Place) {
 	unfoldNested(t, driver, place)
 	folded := 0
-	for seed := range uint64(treetest.Budget(t, 12, 150)) {
+	for seed := range uint64(seeds) {
 		s := &foldBench{TB: t, place: place(t)}
 		s.b = ok(driver.Open(t.Context(), s.place))(t)
 		plant(t, s.place.Tree.Path, 3)
@@ -75,7 +75,7 @@ func unfold(t *testing.T, driver snapshot.Driver, place func(t testing.TB) snaps
 		}
 		must(t, s.b.RemoveFork(t.Context(), "work"))
 	}
-	if folded < 10 {
+	if folded < seeds {
 		t.Errorf("only %d directories were folded", folded)
 	}
 }

@@ -11,8 +11,7 @@ import (
 // TestAForkOfAnOldStateDoesNotRevertLaterPromotions: the fork of a snapshot that is older than a promotion lacks the
 // promoted lines, but nobody has deleted them there. So its own promotion leaves them in the real tree.
 func TestAForkOfAnOldStateDoesNotRevertLaterPromotions(t *testing.T) {
-	asEach(t, forkOfAnOldStateDoesNotRevertLaterPromotions)
-	onBtrfs(t, forkOfAnOldStateDoesNotRevertLaterPromotions)
+	everywhere(t, forkOfAnOldStateDoesNotRevertLaterPromotions)
 }
 
 func forkOfAnOldStateDoesNotRevertLaterPromotions(t *testing.T, b *bench) {
@@ -29,8 +28,7 @@ func forkOfAnOldStateDoesNotRevertLaterPromotions(t *testing.T, b *bench) {
 // TestAFailedRollbackDoesNotRevertLaterPromotions: a rollback to a state that is older than a promotion fails while it
 // changes the baseline. Wherever that left the files, a promotion leaves the promoted lines in the real tree.
 func TestAFailedRollbackDoesNotRevertLaterPromotions(t *testing.T) {
-	asEach(t, failedRollbackDoesNotRevertLaterPromotions)
-	onBtrfs(t, failedRollbackDoesNotRevertLaterPromotions)
+	everywhere(t, failedRollbackDoesNotRevertLaterPromotions)
 }
 
 func failedRollbackDoesNotRevertLaterPromotions(t *testing.T, b *bench) {
@@ -51,8 +49,7 @@ func failedRollbackDoesNotRevertLaterPromotions(t *testing.T, b *bench) {
 
 // TestARollbackDoesNotRevertLaterPromotions: nor does a promotion after a rollback to a state that is older than one.
 func TestARollbackDoesNotRevertLaterPromotions(t *testing.T) {
-	asEach(t, rollbackDoesNotRevertLaterPromotions)
-	onBtrfs(t, rollbackDoesNotRevertLaterPromotions)
+	everywhere(t, rollbackDoesNotRevertLaterPromotions)
 }
 
 func rollbackDoesNotRevertLaterPromotions(t *testing.T, b *bench) {

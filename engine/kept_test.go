@@ -92,7 +92,7 @@ func aSandboxKeepsItsFilesBetweenCommands(t *testing.T, b *bench) {
 	b.expect("one", "", "", "A f")
 }
 
-func TestStatesAreGoneBackToInAnyOrder(t *testing.T) { asEach(t, statesAreGoneBackToInAnyOrder) }
+func TestStatesAreGoneBackToInAnyOrder(t *testing.T) { asBoth(t, statesAreGoneBackToInAnyOrder) }
 
 func statesAreGoneBackToInAnyOrder(t *testing.T, b *bench) {
 	b.write("f", "0")

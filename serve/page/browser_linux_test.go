@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -58,22 +59,27 @@ func openSection(b *browser.Browser, key, title string) string {
 }
 
 // TestInABrowser plays what a person does on the page. All cases share one browser; each has a server, and cookies and
-// storage, of its own.
+// storage, of its own. make test plays those about safety and promotion, for 40 s; make test-long plays all.
 func TestInABrowser(t *testing.T) {
 	needed(t)
 	treetest.Leaks(t)
-	b := browser.Start(t)
-	for name, play := range map[string]func(*testing.T, *browser.Browser){
+	cases := map[string]func(*testing.T, *browser.Browser){
 		"APersonLogsIn":                   personLogsIn,
 		"HostileNamesAreTexts":            hostileNamesAreTexts,
 		"APersonPromotesWhatTheyApproved": personPromotesWhatTheyApproved,
-		"APersonPromotesAHunk":            personPromotesAHunk,
-		"OutputComesAsItIsWritten":        outputComesAsItIsWritten,
-		"APersonDecidesOnJobs":            personDecidesOnJobs,
 		"APersonUsesATerminal":            personUsesATerminal,
-		"NoTerminalWithoutTheScope":       noTerminalWithoutTheScope,
-		"APersonChoosesAWinner":           personChoosesAWinner,
-	} {
+	}
+	if treetest.Long(t) {
+		maps.Copy(cases, map[string]func(*testing.T, *browser.Browser){
+			"APersonPromotesAHunk":      personPromotesAHunk,
+			"OutputComesAsItIsWritten":  outputComesAsItIsWritten,
+			"APersonDecidesOnJobs":      personDecidesOnJobs,
+			"NoTerminalWithoutTheScope": noTerminalWithoutTheScope,
+			"APersonChoosesAWinner":     personChoosesAWinner,
+		})
+	}
+	b := browser.Start(t)
+	for name, play := range cases {
 		t.Run(name, func(t *testing.T) { play(t, b.Fresh(t)) })
 	}
 }

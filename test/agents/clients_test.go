@@ -10,9 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -89,27 +90,30 @@ func installed(t *testing.T, what string, args ...string) {
 	treetest.SkipUnreachable(t, "the package "+what, string(out[max(0, len(out)-400):]))
 }
 
-// places holds the directory of each set of packages that is installed already.
-var places = struct {
-	sync.Mutex
-	of map[string]string
-}{of: map[string]string{}}
-
-// once returns the directory in which install has put the packages that are named what. Only the
-// first test that needs them installs them: the tests' program removes the directory at its end.
+// once returns the directory in which install has put the packages that are named what. Only the first test that
+// needs them installs them, also where several processes run the tests: their program removes the directory at its end.
 func once(t *testing.T, what string, install func(dir string)) string {
 	t.Helper()
-	places.Lock()
-	defer places.Unlock()
-	if dir := places.of[what]; dir != "" {
-		return dir
+	dir := filepath.Join(treetest.Built(), "packages-"+strings.NewReplacer("/", "_", " ", "_", "=", "_").Replace(what)) // no = for env(1)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp(treetest.Built(), "packages-")
+	lock, err := os.Create(filepath.Join(dir, ".lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer lock.Close() // and unlocks it
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	done := filepath.Join(dir, ".installed")
+	if _, err := os.Stat(done); err == nil {
+		return dir
+	}
 	install(dir)
-	places.of[what] = dir
+	if err := os.WriteFile(done, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return dir
 }
 

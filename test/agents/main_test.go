@@ -11,5 +11,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(treetest.WithProgram(m.Run, func(context.Context, string) error { return nil }))
+	os.Exit(treetest.WithProgram(func() int { return treetest.Shards(m) }, func(context.Context, string) error { return nil }))
 }
