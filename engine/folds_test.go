@@ -38,15 +38,15 @@ type foldBench struct {
 // another, in one layer and in several.
 func TestRenamedDirectoriesUnfoldToTheFullList(t *testing.T) {
 	treetest.NeedRoot(t)
-	t.Run("overlay", func(t *testing.T) { unfold(t, treetest.Budget(t, 12, 150), overlay.Driver, snapshottest.OnDisk) })
+	t.Run("overlay", func(t *testing.T) { unfold(t, treetest.Budget(t, 12, 60), overlay.Driver, snapshottest.OnDisk) })
 	t.Run("fusecow", func(t *testing.T) {
 		treetest.NeedDevice(t, "/dev/fuse")
-		unfold(t, treetest.Budget(t, 3, 150), servetest.Driver(fusecow.Driver), snapshottest.OnDisk)
+		unfold(t, treetest.Budget(t, 3, 40), servetest.Driver(fusecow.Driver), snapshottest.OnDisk)
 	})
 	t.Run("btrfs", func(t *testing.T) {
 		treetest.NeedProgram(t, "mkfs.btrfs")
 		disk := treetest.Btrfs(t)
-		unfold(t, treetest.Budget(t, 6, 150), btrfs.Driver, func(t testing.TB) snapshot.Place {
+		unfold(t, treetest.Budget(t, 6, 60), btrfs.Driver, func(t testing.TB) snapshot.Place {
 			return snapshottest.Within(t, ok(os.MkdirTemp(disk, "one"))(t))
 		})
 	})

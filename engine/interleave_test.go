@@ -87,7 +87,7 @@ func crossings(t *testing.T, kind *crossing, places []modelPlace) {
 func cross(t *testing.T, kind *crossing, place modelPlace, work, state string) {
 	budget := *interleaveBudget
 	if budget == 0 {
-		budget = time.Duration(treetest.Budget(t, 0, 24)) * time.Second // 0 is one round
+		budget = time.Duration(treetest.Budget(t, 0, 12)) * time.Second // 0 is one round
 	}
 	seed, rounds, promotions, edits := *interleaveSeed, 0, 0, 0
 	for began := time.Now(); ; {
