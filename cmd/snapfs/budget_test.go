@@ -42,6 +42,15 @@ func TestBudgetEndsAndIsRaised(t *testing.T) {
 	v.snapfs("budget", "raise", "fix", "tokens", "10").want(2)
 	v.snapfs("budget", "raise", "fix", "requests", "+10").want(2)
 	v.snapfs("net", "--refused", "fix").has("POST /v1/messages the budget tokens of 200")
+	// A fork has used what its sandbox has, and the other way round.
+	v.snapfs("fork", "fix", "twin").want(0)
+	v.snapfs("exec", "twin", "--", "curl", "-sS", "-d", `{"max_tokens":20}`, v.script("https://host.snapfs:PORT/v1/messages")).want(0).has(`"output_tokens":20`)
+	v.snapfs("budget", "show", "fix").want(0).has("300 used", "of 300", "forked")
+	refused = v.beginRefused("twin", ask[3:]...)
+	v.snapfs("budget", "raise", "twin", "tokens", "+100").want(0).has("of 400", "resumed twin")
+	refused().want(0).has("the budget tokens of 300 has no room", "snapfs budget raise twin tokens +N")
+	v.snapfs("rm", "fix").want(0)
+	v.snapfs("budget", "show", "twin").want(0).has("300 used", "of 400")
 }
 
 func TestMoneyEndsAndIsRaised(t *testing.T) {
