@@ -53,6 +53,20 @@ func TestBudgetEndsAndIsRaised(t *testing.T) {
 	v.snapfs("budget", "show", "twin").want(0).has("300 used", "of 400")
 }
 
+// A race and a job say at once that an attempt's budget is spent, and how to raise it. Other attempts go on.
+func TestARaceAndAJobSayThatABudgetIsSpent(t *testing.T) {
+	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\ntokens = 60\nhosts = [\"host.snapfs\"]")
+	ask := v.script(`test "$SNAPFS_ATTEMPT" = 2 && exit
+		for n in 1 2; do curl -sSf -o /dev/null -d '{"max_tokens":20}' https://host.snapfs:PORT/v1/messages || exit 3; done`)
+	why := []string{"a request was refused: the budget tokens of 60 has no room", "hint: raise tokens in the section [budget] of the profile"}
+	v.snapfs("race", "--profile", v.profile, "-n", "2", "--keep", "--", "sh", "-c", ask).has(append(why, "attempt 2: passed")...)
+	v.awaitEvent(events.LimitReached, 1)
+	v.snapfs("job", "submit", "--profile", v.profile, "--", "sh", "-c", ask).want(0)
+	v.snapfs("job", "work", "--once")
+	v.snapfs("job", "show", "1").has(append(why, "failed")...)
+	v.awaitEvent(events.LimitReached, 2)
+}
+
 func TestMoneyEndsAndIsRaised(t *testing.T) {
 	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\nmoney = 0.001\nhosts = [\"host.snapfs\"]\n[prices.\"claude-*\"]\ninput = 3\ncached = 0.30\noutput = 15.00")
 	v.snapfs("new", "--profile", v.profile, "fix").want(0)
