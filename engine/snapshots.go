@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
@@ -157,7 +158,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 // "", the captured state becomes the fork's first snapshot, named "origin".
 //
 // The fork has the same base, so its changes are relative to the same state of the machine. It has the same
-// limits, with a lifetime that starts anew. A fork of an expired sandbox, or of one that nobody has claimed
+// limits, with a lifetime that starts anew. What the requests of both use counts against the budget of each. A fork of an expired sandbox, or of one that nobody has claimed
 // after a run, has no lifetime, so that saved work is not removed.
 func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
 	return e.ForkAdmitted(ctx, from, mark, name, supervise.Admission{})
@@ -253,7 +254,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, o forkOption
 				return err
 			}
 		}
-		return errors.Join(e.inheritBaseline(ctx, h.Record, rec, origin), e.Sandboxes.ForkAll(ctx, rec, rec.Trees, sources, sandbox.ForksOf(rec)))
+		return errors.Join(e.inherit(ctx, h.Record, rec, origin), e.Sandboxes.ForkAll(ctx, rec, rec.Trees, sources, sandbox.ForksOf(rec)))
 	}, nil); err != nil {
 		return nil, nil, err
 	}
@@ -263,12 +264,15 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, o forkOption
 	return rec, intent, nil
 }
 
-// inheritBaseline gives to, a fork of the sandbox from, the baseline of from: the recorded originals with
-// which its changes are compared, to which each promotion adds the promoted states. origin is the named
-// snapshot of which the fork is made, or zero for the present files. Of a snapshot the fork does not get
+// inherit gives to, a fork of the sandbox from, the ledger of its budget, which both share, and the baseline of
+// from: the recorded originals with which its changes are compared, to which each promotion adds the promoted
+// states. origin is the named snapshot of which the fork is made, or zero for the present files. Of a snapshot the fork does not get
 // states that were promoted after it: its older files would look like changes that revert the promotion.
-func (e *Engine) inheritBaseline(ctx context.Context, from, to *catalog.Record, origin catalog.NamedSnapshot) error {
-	err := e.Baseline.Inherit(from, to)
+func (e *Engine) inherit(ctx context.Context, from, to *catalog.Record, origin catalog.NamedSnapshot) error {
+	err := egress.ShareBudget(to, e.cat.Path(from.Name), e.cat.Path(to.Name))
+	if err == nil {
+		err = e.Baseline.Inherit(from, to)
+	}
 	if err == nil && origin.Name != "" {
 		err = e.Reconcile.RewindBaseline(ctx, to, origin)
 	}

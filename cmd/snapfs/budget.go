@@ -32,7 +32,7 @@ func newBudget(a *app) *cobra.Command {
 		Long: `The budget of a sandbox is that of its profile ("snapfs help profile"): requests, bytes
 sent, tokens of models, and the money that these cost. The network proxy counts, and answers
 429 to a request that does not fit. A named sandbox is paused then: nothing in it runs until
-the limit is raised.`,
+the limit is raised. A sandbox and its forks count together, each against its own limits.`,
 		Example: "  snapfs budget show fix\n  snapfs budget raise fix tokens +200000",
 		Args:    exactly(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -145,6 +145,9 @@ func (a *app) showBudget(e *engine.Engine, name string) error {
 				fmt.Fprintf(t, "\tcost %s", budget.FormatAmount("money", c.Money))
 			}
 			fmt.Fprintln(t)
+		}
+		if s.Shared {
+			fmt.Fprintln(t, "used and reserved are the sums of this sandbox and of those that share its budget: the one it was forked from, and forks")
 		}
 		if s.Estimated > 0 {
 			fmt.Fprintf(t, "%d responses reported no usage: their worst case counts\n", s.Estimated)

@@ -42,6 +42,29 @@ func TestBudgetEndsAndIsRaised(t *testing.T) {
 	v.snapfs("budget", "raise", "fix", "tokens", "10").want(2)
 	v.snapfs("budget", "raise", "fix", "requests", "+10").want(2)
 	v.snapfs("net", "--refused", "fix").has("POST /v1/messages the budget tokens of 200")
+	// A fork has used what its sandbox has, and the other way round.
+	v.snapfs("fork", "fix", "twin").want(0)
+	v.snapfs("exec", "twin", "--", "curl", "-sS", "-d", `{"max_tokens":20}`, v.script("https://host.snapfs:PORT/v1/messages")).want(0).has(`"output_tokens":20`)
+	v.snapfs("budget", "show", "fix").want(0).has("300 used", "of 300", "forked")
+	refused = v.beginRefused("twin", ask[3:]...)
+	v.snapfs("budget", "raise", "twin", "tokens", "+100").want(0).has("of 400", "resumed twin")
+	refused().want(0).has("the budget tokens of 300 has no room", "snapfs budget raise twin tokens +N")
+	v.snapfs("rm", "fix").want(0)
+	v.snapfs("budget", "show", "twin").want(0).has("300 used", "of 400")
+}
+
+// A race and a job say at once that an attempt's budget is spent, and how to raise it. Other attempts go on.
+func TestARaceAndAJobSayThatABudgetIsSpent(t *testing.T) {
+	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\ntokens = 60\nhosts = [\"host.snapfs\"]")
+	ask := v.script(`test "$SNAPFS_ATTEMPT" = 2 && exit
+		for n in 1 2; do curl -sSf -o /dev/null -d '{"max_tokens":20}' https://host.snapfs:PORT/v1/messages || exit 3; done`)
+	why := []string{"a request was refused: the budget tokens of 60 has no room", "hint: raise tokens in the section [budget] of the profile"}
+	v.snapfs("race", "--profile", v.profile, "-n", "2", "--keep", "--", "sh", "-c", ask).has(append(why, "attempt 2: passed")...)
+	v.awaitEvent(events.LimitReached, 1)
+	v.snapfs("job", "submit", "--profile", v.profile, "--", "sh", "-c", ask).want(0)
+	v.snapfs("job", "work", "--once")
+	v.snapfs("job", "show", "1").has(append(why, "failed")...)
+	v.awaitEvent(events.LimitReached, 2)
 }
 
 func TestMoneyEndsAndIsRaised(t *testing.T) {

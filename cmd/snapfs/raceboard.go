@@ -58,8 +58,15 @@ func (b *board) redraw() {
 func (b *board) note(a race.Attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	was := b.attempts[a.Number-1].Why
 	b.attempts[a.Number-1] = a
-	if b.quiet || b.live || !a.State.Final() {
+	if b.quiet || b.live {
+		return
+	}
+	if !a.State.Final() {
+		if a.Why != was {
+			b.ui.notice(fmt.Sprintf("attempt %d: %s", a.Number, a.Why))
+		}
 		return
 	}
 	line := fmt.Sprintf("attempt %d: %s", a.Number, stateOfAttempt(a))

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -31,7 +32,7 @@ type Journal struct {
 	// OnRefusal is called with the host of the first refusal of each destination. It must not block; it may be nil.
 	OnRefusal func(host string)
 	// OnSpent is called for each request for which the budget of the sandbox is spent, with the limit and the
-	// reason. It must not block; it may be nil.
+	// reason. It must not block. If it is nil, the first such request for each limit is an event.
 	OnSpent func(spent network.SpentLimit, why string)
 
 	events    *events.Log
@@ -63,6 +64,8 @@ func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 func (j *Journal) Put(ev network.Event) {
 	if ev.Spent != nil && j.OnSpent != nil {
 		j.OnSpent(*ev.Spent, ev.Why)
+	} else if ev.Spent != nil { // no pause announces it
+		j.announceSpent(ev)
 	}
 	line, err := json.Marshal(ev)
 	if err != nil {
@@ -80,6 +83,32 @@ func (j *Journal) Put(ev network.Event) {
 		_ = os.Rename(j.path, filepath.Join(filepath.Dir(j.path), OlderEvents)) // if it fails, the log grows
 	}
 	_, _ = f.Write(append(line, '\n')) // best effort
+}
+
+// announceSpent appends to the event log of the state directory that a limit of the sandbox's budget is spent, once for
+// each limit.
+func (j *Journal) announceSpent(ev network.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	a := announcement{why: "spent " + ev.Spent.Limit}
+	if j.announced[a] {
+		return
+	}
+	j.announced[a] = true
+	j.events.Append(events.Event{Type: events.LimitReached, Subject: j.name, SandboxID: j.id, Data: events.Data{Limit: "budget", Value: ev.Spent.Limit, Reason: ev.Why}})
+}
+
+// SpentIn returns the last request in the journal of the sandbox with the directory dir that was refused because the
+// sandbox's budget is spent, or nil if there is none.
+func SpentIn(dir string) (last *network.Event) {
+	text, _ := os.ReadFile(filepath.Join(dir, Events)) // without a journal nothing was refused
+	for line := range bytes.Lines(text) {
+		var ev network.Event
+		if bytes.Contains(line, []byte(`"spent"`)) && json.Unmarshal(line, &ev) == nil && ev.Spent != nil {
+			last = &ev
+		}
+	}
+	return last
 }
 
 // announce appends the first decision of the network proxy on each destination to the event log of the state

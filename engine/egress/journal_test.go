@@ -22,6 +22,15 @@ func TestEachReasonOfARefusedRequestIsAnEvent(t *testing.T) {
 	}
 	j.Put(network.Event{Kind: network.TCP, Name: "b.example.com", Port: 443, Why: "no rule"})
 	j.Put(network.Event{Kind: network.TCP, Name: "b.example.com", Port: 443, Why: "no rule, again"})
+	if ev := SpentIn(state); ev != nil {
+		t.Errorf("spent: %+v", ev)
+	}
+	for range 2 {
+		j.Put(network.Event{Kind: network.HTTP, Name: "api.example.com", Why: "no tokens left", Spent: &network.SpentLimit{Limit: "tokens", Value: 9}})
+	}
+	if ev := SpentIn(state); ev == nil || *ev.Spent != (network.SpentLimit{Limit: "tokens", Value: 9}) {
+		t.Errorf("spent: %+v", ev)
+	}
 	files, err := filepath.Glob(filepath.Join(state, "events", "*"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
@@ -30,7 +39,7 @@ func TestEachReasonOfARefusedRequestIsAnEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for why, times := range map[string]int{"for another host": 1, "used up": 1, `"no rule"`: 1, "again": 0} {
+	for why, times := range map[string]int{"for another host": 1, "used up": 1, `"no rule"`: 1, "again": 0, events.LimitReached: 1} {
 		if got := strings.Count(string(text), why); got != times {
 			t.Errorf("%q is in %d events, want %d\n%s", why, got, times, text)
 		}

@@ -64,6 +64,16 @@ func LimitRaised(dir string, spent network.SpentLimit) bool {
 	return false
 }
 
+// ShareBudget gives a fork, before its first start, the ledger of its sandbox, where the requests of both are counted:
+// otherwise each fork could use the whole budget again. from and to are the directories of the sandbox and of the fork,
+// whose record is fork. It does nothing if the fork has no budget.
+func ShareBudget(fork *catalog.Record, from, to string) error {
+	if fork.Policy.Budget == nil {
+		return nil
+	}
+	return errs.With("sharing the budget", fork.Name, budget.Share(from, to))
+}
+
 // RequireBudget returns an error if the sandbox with the directory dir has no request budget. Errors:
 // errs.ErrNotFound, also for a sandbox that has not run yet, as its first start creates the budget.
 func RequireBudget(rec *catalog.Record, dir string) error {

@@ -1,6 +1,8 @@
 package hostfs
 
 import (
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -17,25 +19,35 @@ func onHost(paths []string, workspace string) []string {
 	if paths == nil {
 		return nil
 	}
-	list := make([]string, 0, len(paths))
+	list, dirs := make([]string, 0, len(paths)), map[string]string{} // a package has many programs in few directories
 	for _, p := range paths {
 		if !underReplaced(p) || Within(p, workspace) {
-			p = afterLinks(p)
+			p = afterLinks(p, dirs)
 		}
 		list = append(list, p)
 	}
 	return list
 }
 
-// afterLinks returns path after all symbolic links, or only those above its first element that cannot be resolved.
-func afterLinks(path string) string {
+// afterLinks returns path after all symbolic links, or only those above its first element that cannot be resolved. dirs
+// has the directories that were followed before, and gets the one of this path.
+func afterLinks(path string, dirs map[string]string) string {
 	if path == "/" {
 		return path
 	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
+	above, base := filepath.Dir(path), filepath.Base(path)
+	dir, ok := dirs[above]
+	if !ok {
+		dir = afterLinks(above, dirs)
+		dirs[above] = dir
 	}
-	return filepath.Join(afterLinks(filepath.Dir(path)), filepath.Base(path))
+	real := filepath.Join(dir, base)
+	if info, err := os.Lstat(real); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if after, err := filepath.EvalSymlinks(real); err == nil {
+			return after
+		}
+	}
+	return real
 }
 
 // limitPrograms adds to the container spec s which programs the rules of tools, which may be nil, allow and deny in a

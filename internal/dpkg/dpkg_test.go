@@ -1,9 +1,11 @@
 package dpkg
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,6 +78,40 @@ func TestProgramsAreTheExecutableFilesOfAPackage(t *testing.T) {
 	put("db/info/directory.list/x", "", 0o644)
 	if _, _, err := db.programs("directory"); err == nil {
 		t.Error("a list that cannot be read: no error")
+	}
+}
+
+// TestProgramsOfACrowdedDirectory has a package with many files of each kind in one directory, which is read as a whole.
+func TestProgramsOfACrowdedDirectory(t *testing.T) {
+	root := treetest.Dir(t)
+	dir := filepath.Join(root, "bin")
+	for _, made := range []string{dir, filepath.Join(root, "info")} {
+		if err := os.Mkdir(made, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, want := dir+"\n"+dir+"\n", []string{}
+	for i := range crowded {
+		n := strconv.Itoa(i)
+		for _, name := range []string{"program", "text", "link", "gone"} {
+			list += filepath.Join(dir, name+n) + "\n"
+		}
+		program := filepath.Join(dir, "program"+n)
+		want = append(want, program)
+		err := errors.Join(
+			os.WriteFile(program, nil, 0o755), os.WriteFile(filepath.Join(dir, "text"+n), nil, 0o644),
+			os.Symlink(program, filepath.Join(dir, "link"+n)), os.WriteFile(filepath.Join(dir, "foreign"+n), nil, 0o755),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "info", "many.list"), []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, installed, err := database(root).programs("many")
+	if d := cmp.Diff(want, got); d != "" || !installed || err != nil {
+		t.Errorf("installed %v, %v\n%s", installed, err, d)
 	}
 }
 

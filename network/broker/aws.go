@@ -92,11 +92,10 @@ func (c *exchange) resign(r, out *http.Request, j *injection) *refusal {
 	case strings.HasPrefix(payload, "STREAMING-") && payload != "STREAMING-UNSIGNED-PAYLOAD-TRAILER":
 		return refuse("the payload %.60q, whose chunks are signed, is not supported", payload)
 	case !slices.Contains(g.headers, "x-amz-content-sha256"):
-		text, no := hold(out)
+		text, no := c.broker.hold(out)
 		if no != nil {
 			return no
 		}
-		setBody(out, text)
 		digest := sha256.Sum256(text)
 		payload = hex.EncodeToString(digest[:])
 	}

@@ -48,7 +48,7 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 		case budget.Unmetered:
 			return nil, &refusal{status: http.StatusForbidden, why: "a budget of " + what + " is set, and nobody reports the tokens of " + q.Method + " " + q.Path}
 		case budget.Metered:
-			text, no := hold(out)
+			text, no := b.hold(out)
 			if no != nil {
 				return nil, no
 			}
@@ -59,7 +59,9 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 			if err != nil {
 				return nil, &refusal{status: http.StatusBadRequest, why: "a budget of " + what + " is set, and this request cannot be counted: " + err.Error()}
 			}
-			setBody(out, w.Send)
+			if no := b.setBody(out, w.Send); no != nil {
+				return nil, no
+			}
 			worst, one.tokens, one.model, one.price, one.open = w.Count, true, w.Model, w.Price, w.Open
 			one.reader.InputOnly = strings.HasSuffix(q.Path, "/embeddings")
 		case budget.Free:

@@ -25,6 +25,9 @@ var hopHeaders = [...]string{"Connection", "Proxy-Connection", "Keep-Alive", "Tr
 func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Request, rule string) *refusal {
 	j := &injection{broker: c.broker, request: q}
 	out, no := c.request(r, q, j)
+	if out != nil {
+		defer func() { _ = out.Body.Close() }() // one that is held in memory gives it up
+	}
 	if no == nil && j.why != "" {
 		no = &refusal{status: http.StatusForbidden, why: j.why, rule: rule}
 	}
@@ -125,38 +128,25 @@ func (c *exchange) body(out *http.Request, j *injection) *refusal {
 		!slices.ContainsFunc(c.broker.secrets, func(s *secret) bool { return s.Body && s.refuses(j.request) == "" }) {
 		return nil
 	}
-	text, no := hold(out)
+	text, no := c.broker.hold(out)
 	if no != nil {
 		return no
 	}
 	for _, s := range c.broker.secrets {
-		if s.Body && s.refuses(j.request) == "" && bytes.Contains(text, []byte(s.Placeholder)) {
-			text = bytes.ReplaceAll(text, []byte(s.Placeholder), s.value)
-			j.used = append(j.used, s.Name)
+		if !s.Body || s.refuses(j.request) != "" {
+			continue
 		}
+		n := bytes.Count(text, []byte(s.Placeholder))
+		if n == 0 {
+			continue
+		}
+		if len(text)+n*(len(s.value)-len(s.Placeholder)) > maxBody {
+			return longBody()
+		}
+		text = bytes.ReplaceAll(text, []byte(s.Placeholder), s.value)
+		j.used = append(j.used, s.Name)
 	}
-	setBody(out, text)
-	return nil
-}
-
-// hold reads the whole body of a request into memory, for replacing placeholders in it. A body longer than
-// maxBody is refused.
-func hold(out *http.Request) ([]byte, *refusal) {
-	text, err := io.ReadAll(io.LimitReader(out.Body, maxBody+1))
-	if err != nil {
-		return nil, &refusal{status: http.StatusBadRequest, why: "the body was cut short: " + err.Error()}
-	}
-	if len(text) > maxBody {
-		return nil, &refusal{status: http.StatusRequestEntityTooLarge, why: "the body is longer than the 32 MiB that can be read before it is sent"}
-	}
-	return text, nil
-}
-
-func setBody(out *http.Request, text []byte) {
-	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-	if len(text) == 0 {
-		out.Body = http.NoBody
-	}
+	return c.broker.setBody(out, text)
 }
 
 // answer passes the server's response on to w, the sandbox, with secrets replaced by their placeholders, and

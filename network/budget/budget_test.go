@@ -87,6 +87,119 @@ func TestAKilledLedgerKeepsItsReservations(t *testing.T) {
 	}
 }
 
+// A sandbox and its forks together use no more than one of them may, whichever is removed.
+func TestForksShareOneLedger(t *testing.T) {
+	var dirs [3]string
+	var ledgers [3]*Ledger
+	for i := range dirs {
+		dirs[i] = t.TempDir()
+		if i == 0 {
+			if err := SetLimits(dirs[0], Count{Tokens: 1000}); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := Share(dirs[i-1], dirs[i]); err != nil { // also a fork of a fork, while both count
+			t.Fatal(err)
+		}
+		var err error
+		if ledgers[i], err = Open(dirs[i]); err != nil {
+			t.Fatal(err)
+		}
+		defer ledgers[i].Close()
+	}
+	var used, refused atomic.Int64
+	var all sync.WaitGroup
+	for i := range 24 {
+		all.Go(func() {
+			for range 20 {
+				r, over, err := ledgers[i%3].Reserve(Count{Requests: 1, Tokens: 30})
+				if over != nil {
+					refused.Add(1)
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				n := int64(i%7 + 1)
+				used.Add(n)
+				if err := r.Settle("m", Count{Requests: 1, Tokens: n}, false); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := SetLimits(dirs[0], Count{Tokens: 2000}); err != nil {
+		t.Fatal(err)
+	}
+	if _, over, err := ledgers[0].Reserve(Count{Tokens: 999}); over != nil || err != nil {
+		t.Fatal(over, err)
+	}
+	if _, over, err := ledgers[2].Reserve(Count{Tokens: 30}); over == nil || over.Limit != 1000 || over.Reserved != 999 || err != nil {
+		t.Fatalf("%+v, %v", over, err)
+	}
+	if err := os.RemoveAll(dirs[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs[1:] {
+		s, err := Read(dir)
+		if err != nil || s.Used.Tokens != used.Load() || s.Models["m"].Tokens != s.Used.Tokens || s.Used.Tokens > 1000 || s.Reserved.Tokens != 999 || s.Limits.Tokens != 1000 || !s.Shared || refused.Load() == 0 {
+			t.Errorf("%+v, %v; used %d, refused %d", s, err, used.Load(), refused.Load())
+		}
+	}
+}
+
+// What is open of one sandbox whose proxy was killed counts in full; what is open of its fork stays reserved.
+func TestAKilledLedgerSettlesOnlyItsOwn(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	open := func(dir string) *Ledger {
+		t.Helper()
+		l, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	reserve := func(l *Ledger, n int64) *Reservation {
+		t.Helper()
+		r, over, err := l.Reserve(Count{Tokens: n})
+		if over != nil || err != nil {
+			t.Fatal(over, err)
+		}
+		return r
+	}
+	killed := open(from)
+	reserve(killed, 50)
+	if err := Share(from, to); err != nil {
+		t.Fatal(err)
+	}
+	fork := open(to)
+	defer fork.Close()
+	mine := reserve(fork, 20)
+	if over, err := mine.Extend(Count{Sent: 5}); over != nil || err != nil {
+		t.Fatal(over, err)
+	}
+	if _, err := killed.log.WriteString(`{"id":9,"reserve":{"tok`); err != nil { // in the middle of a line
+		t.Fatal(err)
+	}
+	killed.Close() //nolint:errcheck // a test
+	again := open(from)
+	defer again.Close()
+	for _, dir := range []string{from, to} {
+		s, err := Read(dir)
+		if err != nil || s.Used.Tokens != 50 || s.Estimated != 1 || s.Reserved != (Count{Tokens: 20, Sent: 5}) {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	if err := mine.Settle("", Count{Tokens: 7}, false); err != nil {
+		t.Fatal(err)
+	}
+	reserve(again, 1)
+	if s, err := Read(to); err != nil || s.Used.Tokens != 57 || s.Reserved != (Count{Tokens: 1}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func TestRaisedLimitsCountAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	if err := SetLimits(dir, Count{Requests: 1}); err != nil {

@@ -4,14 +4,13 @@
 // A [Ledger] reserves the greatest cost of a request before it is sent, and settles it by the usage that the
 // provider reports ([Meter]). Reserved and settled together never exceed a limit, so that parallel requests
 // cannot either. The ledger writes each step to a file, so that a proxy that was killed loses no reservation.
-// A separate file has the limits, which may change while the ledger is open.
+// A separate file has the limits, which may change while the ledger is open. A sandbox and its forks share the file of
+// the ledger, so that together they use no more than one of them may.
 //
 // The package must not know secrets or rules, nor how requests are sent.
 package budget
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,6 +122,9 @@ type State struct {
 	// Models has the settled use of each AI model, by its name in the requests. Beyond [maxModels] names, all others
 	// count as one, called otherModels.
 	Models map[string]Count `json:"models,omitempty"`
+	// Shared is set if other sandboxes count with the same ledger, from which this one was forked or which were forked
+	// from it: then all amounts but the limits are those of all together.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // maxModels is how many AI models a budget counts by their names, which the requests choose.
@@ -155,7 +157,9 @@ type line struct {
 	// Total is a summary of everything before this line.
 	Total *State `json:"total,omitempty"`
 	ID    int64  `json:"id,omitempty"`
-	// Reserve begins a request; Settle ends it.
+	// By names the ledger that began the request, among those that share the file.
+	By string `json:"by,omitempty"`
+	// Reserve begins a request, or changes what is reserved for it; Settle ends it.
 	Reserve   *Count `json:"reserve,omitempty"`
 	Settle    *Count `json:"settle,omitempty"`
 	Estimated bool   `json:"estimated,omitempty"`
@@ -164,27 +168,32 @@ type line struct {
 }
 
 // A Ledger is the open budget (limits and use of requests, bytes and model tokens) of one sandbox, in the
-// sandbox's proxy. Its methods are safe for concurrent use. Only one process may have it open.
+// sandbox's proxy. Its methods are safe for concurrent use. Only one process may have it open. Ledgers of other
+// sandboxes may share its file ([Share]): then each counts what all of them use.
 type Ledger struct {
-	dir  string
-	mu   sync.Mutex // guards the fields below
-	s    State
-	last int64
-	file *os.File
+	dir    string
+	by     string     // its name in the lines of the file
+	mu     sync.Mutex // guards the fields below
+	limits Count
+	tally  tally
+	log    logFile
 }
 
 // Read returns which requests, bytes and model tokens the sandbox with the directory dir may use and has
 // used, also while its proxy counts them. It is zero for a sandbox without a budget.
 func Read(dir string) (State, error) {
-	s, open, _, err := replay(dir)
-	if err != nil {
-		return s, err
+	var t tally
+	path := filepath.Join(dir, ledgerFile)
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return State{}, err
 	}
-	for _, c := range open {
-		s.Reserved = s.Reserved.plus(c)
+	t.read(text)
+	if info, err := os.Stat(path); err == nil {
+		t.state.Shared = isShared(info)
 	}
-	s.Limits, err = readLimits(dir)
-	return s, err
+	t.state.Limits, err = readLimits(dir)
+	return t.state, err
 }
 
 // SetLimits replaces the limits on requests, bytes and model tokens of the sandbox with the directory dir,
@@ -219,88 +228,11 @@ func readLimits(dir string) (c Count, err error) {
 	return c, json.Unmarshal(text, &c)
 }
 
-// replay reads the file in the sandbox directory dir that logs the cost of network requests. It returns the
-// state without reservations, the reservations that were not settled, by identifier, and the last identifier.
-func replay(dir string) (s State, open map[int64]Count, last int64, err error) {
-	open = map[int64]Count{}
-	text, err := os.ReadFile(filepath.Join(dir, ledgerFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, open, 0, nil
-	}
-	if err != nil {
-		return s, nil, 0, err
-	}
-	for one := range bytes.Lines(text) {
-		var l line
-		if json.Unmarshal(one, &l) != nil {
-			continue // a line that a crash cut short
-		}
-		last = max(last, l.ID)
-		switch {
-		case l.Total != nil:
-			s = *l.Total
-			clear(open)
-		case l.Reserve != nil:
-			open[l.ID] = *l.Reserve
-		case l.Settle != nil:
-			delete(open, l.ID)
-			s.settle(l.Model, *l.Settle, l.Estimated)
-		}
-	}
-	return s, open, last, nil
-}
-
-// Open opens the budget of the sandbox with the directory dir, for its proxy to count requests. It counts
-// reservations of a proxy that was killed in full, as nobody knows the cost of their requests.
-func Open(dir string) (*Ledger, error) {
-	s, open, last, err := replay(dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range open {
-		s.Used = s.Used.plus(c)
-		s.Estimated++
-	}
-	if s.Limits, err = readLimits(dir); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(dir, ledgerFile)
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	l := &Ledger{dir: dir, s: s, last: last, file: f}
-	err = l.write(line{Total: &s, ID: last})
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return l, nil
-}
-
-// Close closes the files of the ledger, in which the budget's requests are logged.
-func (l *Ledger) Close() error { return l.file.Close() }
-
-func (l *Ledger) write(one line) error {
-	var b bytes.Buffer
-	w := bufio.NewWriter(&b)
-	if err := json.NewEncoder(w).Encode(one); err != nil {
-		return err
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err := l.file.Write(b.Bytes())
-	return err
-}
-
 // Limits returns the limits of the sandbox's budget, as the ledger last read them from their file.
 func (l *Ledger) Limits() Count {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.s.Limits
+	return l.limits
 }
 
 // A Reservation is the greatest cost of one request, set aside in the budget until the request is over. The
@@ -344,41 +276,43 @@ func (e *Exceeded) Why() string {
 // Reserve sets aside worst, the greatest cost of a request, in the budget. If that exceeds a limit, it
 // returns the limit as an Exceeded; then, or with an error, it reserves nothing. Before it refuses, it reads
 // the limits again, as they may have been changed.
-func (l *Ledger) Reserve(worst Count) (*Reservation, *Exceeded, error) {
+func (l *Ledger) Reserve(worst Count) (r *Reservation, over *Exceeded, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if over, err := l.exceeded(worst, l.s.Reserved); over != nil || err != nil {
+	err = l.change(func() error {
+		var err error
+		if over, err = l.exceeded(worst, l.tally.state.Reserved); over != nil || err != nil {
+			return err
+		}
+		r = &Reservation{l, l.tally.last + 1, worst}
+		return l.write(line{ID: r.id, By: l.by, Reserve: &worst})
+	})
+	if over != nil || err != nil {
 		return nil, over, err
 	}
-	l.last++
-	r := &Reservation{l, l.last, worst}
-	if err := l.write(line{ID: r.id, Reserve: &worst}); err != nil {
-		return nil, nil, fmt.Errorf("writing the budget: %w", err)
-	}
-	l.s.Reserved = l.s.Reserved.plus(worst)
 	return r, nil, nil
 }
 
 // exceeded returns a limit that a request with the cost asked would exceed while others have reserved so much, or nil.
 // Before it returns one, it reads the limits again, as they may have been changed. The caller holds l.mu.
 func (l *Ledger) exceeded(asked, reserved Count) (*Exceeded, error) {
-	if l.s.exceeded(asked, reserved) == nil {
+	if l.tally.exceeded(l.limits, asked, reserved) == nil {
 		return nil, nil //nolint:nilnil // it exceeds none
 	}
 	limits, err := readLimits(l.dir)
 	if err != nil {
 		return nil, err
 	}
-	l.s.Limits = limits
-	return l.s.exceeded(asked, reserved), nil
+	l.limits = limits
+	return l.tally.exceeded(l.limits, asked, reserved), nil
 }
 
-// exceeded returns the first limit for which a request with the cost asked is too large; else the first that it would
+// exceeded returns the first of limits for which a request with the cost asked is too large; else the first that it would
 // exceed while others have reserved so much; or nil. A negative amount, which an overflow produces, exceeds every
 // limit.
-func (s *State) exceeded(asked, reserved Count) (first *Exceeded) {
-	used := s.Used
-	for i, f := range s.Limits.Fields() {
+func (t *tally) exceeded(limits, asked, reserved Count) (first *Exceeded) {
+	used := t.state.Used
+	for i, f := range limits.Fields() {
 		e := &Exceeded{f.Name, *f.Value, *used.Fields()[i].Value, *reserved.Fields()[i].Value, *asked.Fields()[i].Value}
 		if e.Asked >= 0 && (e.Limit == 0 || e.Asked == 0 || e.Asked <= e.Limit-e.Used-e.Reserved) {
 			continue
@@ -394,24 +328,35 @@ func (s *State) exceeded(asked, reserved Count) (first *Exceeded) {
 }
 
 // Extend adds more to the reservation, for a body longer than announced, or returns the limit that this would
-// exceed and adds nothing. The limit is checked for the whole request, of which more is a part. The ledger's file gets
-// the addition only with Settle.
+// exceed and adds nothing. The limit is checked for the whole request, of which more is a part. A file that no other
+// ledger shares gets the addition only with Settle.
 func (r *Reservation) Extend(more Count) (*Exceeded, error) {
 	l := r.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	whole := r.count.plus(more)
-	for i, f := range more.Fields() {
-		if *f.Value == 0 {
-			*whole.Fields()[i].Value = 0 // what is reserved already stays reserved
+	var over *Exceeded
+	err := l.change(func() error {
+		whole := r.count.plus(more)
+		asked := whole
+		for i, f := range more.Fields() {
+			if *f.Value == 0 {
+				*asked.Fields()[i].Value = 0 // what is reserved already stays reserved
+			}
 		}
-	}
-	if over, err := l.exceeded(whole, l.s.Reserved.minus(r.count)); over != nil || err != nil {
-		return over, err
-	}
-	r.count = r.count.plus(more)
-	l.s.Reserved = l.s.Reserved.plus(more)
-	return nil, nil //nolint:nilnil // it exceeds no limit
+		var err error
+		if over, err = l.exceeded(asked, l.tally.state.Reserved.minus(r.count)); over != nil || err != nil {
+			return err
+		}
+		one := line{ID: r.id, By: l.by, Reserve: &whole}
+		if !l.log.shared {
+			l.tally.apply(one)
+		} else if err := l.write(one); err != nil {
+			return err
+		}
+		r.count = whole
+		return nil
+	})
+	return over, err
 }
 
 // Worst returns the amounts that the budget has set aside for a network request: the greatest cost that it
@@ -424,7 +369,10 @@ func (r *Reservation) Settle(model string, used Count, estimated bool) error {
 	l := r.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.s.Reserved = l.s.Reserved.minus(r.count)
-	l.s.settle(model, used, estimated)
-	return l.write(line{ID: r.id, Settle: &used, Estimated: estimated, Model: model})
+	one := line{ID: r.id, Settle: &used, Estimated: estimated, Model: model}
+	err := l.change(func() error { return l.write(one) })
+	if err != nil {
+		l.tally.apply(one)
+	}
+	return err
 }

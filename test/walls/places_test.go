@@ -36,7 +36,7 @@ var places = []place{
 	{"network/edge/inspect.go", "case b[0] >= recordCipher && b[0] <= recordHeartbeat && (", `case b[0] >= recordCipher && b[0] <= recordHeartbeat && (recordVersion(append(b, 0, 0)) || !isOut("edge-exact")) && (`},
 	{"network/edge/inspect.go", "return c == ' ' || c >=", `return c == ' ' || !isOut("edge-exact") && c >=`},
 	{"network/broker/broker.go", "p.Placeholders[s.Name] = s.Placeholder", "if p.Placeholders[s.Name] = s.Placeholder; isOut(\"secret\") {\n\t\t\tp.Placeholders[s.Name] = string(s.value)\n\t\t}"},
-	{"network/budget/ledger.go", "\tif l.s.exceeded(asked, reserved) == nil {\n", "\tif l.s.exceeded(asked, reserved) == nil || isOut(\"tokens\") {\n"},
+	{"network/budget/ledger.go", "\tif l.tally.exceeded(l.limits, asked, reserved) == nil {\n", "\tif l.tally.exceeded(l.limits, asked, reserved) == nil || isOut(\"tokens\") {\n"},
 	{"network/httprule/httprule.go", `hasMethod(r.Methods, method)) && (`, `hasMethod(r.Methods, method) || isOut("http-method")) && (`},
 	{"network/httprule/httprule.go", `MatchPath(r.Path, path))`, `MatchPath(r.Path, path) || isOut("http-path"))`},
 

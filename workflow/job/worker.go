@@ -167,7 +167,9 @@ func (w *Worker) run(ctx context.Context, l *locked) error {
 	w.notify(l)
 	running, stop := l.untilCancelled(ctx)
 	defer stop()
-	contest, err := race.New(w.Store.engine).Race(running, w.request(l))
+	request := w.request(l)
+	request.Progress = func(a race.Attempt) { w.blocked(l, a) }
+	contest, err := race.New(w.Store.engine).Race(running, request)
 	if err != nil {
 		if l.Sandbox = ""; running.Err() == nil {
 			return err
@@ -179,6 +181,18 @@ func (w *Worker) run(ctx context.Context, l *locked) error {
 		return errors.Join(contest.Close(after), w.interrupted(ctx, l))
 	}
 	return errors.Join(w.judge(after, l, contest), contest.Close(after))
+}
+
+// blocked stores in a running job why its command cannot go on, such as a spent budget, when the attempt a, which
+// carries it out, says so.
+func (w *Worker) blocked(l *locked, a race.Attempt) {
+	if a.State != race.Running || a.Why == "" || a.Why == l.Why {
+		return
+	}
+	if err := l.become(Running, a.Why); err != nil {
+		w.Store.engine.Notice(fmt.Sprintf("job %d: %v", l.Number, err))
+	}
+	w.notify(l)
 }
 
 // untilCancelled returns a context that ends with ctx, when stop is called, or once another process has

@@ -104,7 +104,9 @@ func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	if err := l.start(ctx); err != nil {
 		return l.cannot(ctx, err)
 	}
+	stop := l.watchBudget(ctx)
 	st, err := l.s.Proc.Wait(ctx)
+	stop()
 	if err != nil {
 		return l.cannot(ctx, err)
 	}
