@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -263,12 +264,12 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, o forkOption
 	return rec, intent, nil
 }
 
-// inheritBaseline gives to, a fork of the sandbox from, the baseline of from: the recorded originals with
+// inheritBaseline gives to, a fork of the sandbox from, the fingerprints of labelled files and the baseline of from: the recorded originals with
 // which its changes are compared, to which each promotion adds the promoted states. origin is the named
 // snapshot of which the fork is made, or zero for the present files. Of a snapshot the fork does not get
 // states that were promoted after it: its older files would look like changes that revert the promotion.
 func (e *Engine) inheritBaseline(ctx context.Context, from, to *catalog.Record, origin catalog.NamedSnapshot) error {
-	err := e.Baseline.Inherit(from, to)
+	err := errors.Join(e.Baseline.Inherit(from, to), leak.InheritLabels(e.cat.Path(from.Name), e.cat.Path(to.Name)))
 	if err == nil && origin.Name != "" {
 		err = e.Reconcile.RewindBaseline(ctx, to, origin)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/approval"
@@ -107,7 +108,7 @@ func planOf(p *reconcile.Plan) Plan {
 	for _, s := range p.Steps {
 		r.Steps = append(r.Steps, Step{s.Path, s.Do, s.What, s.Merged, s.Git, s.From})
 	}
-	for _, h := range p.NeedsApproval {
+	for _, h := range slices.Concat(p.Labelled, p.NeedsApproval) {
 		r.Held = append(r.Held, Held(h))
 	}
 	for _, g := range p.Git {
