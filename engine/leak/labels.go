@@ -66,7 +66,7 @@ func ReadLabels(dir string, p *catalog.Policy) (*fingerprint.Set, error) {
 		return old, nil
 	}
 	set := r.build.Set()
-	text, err := set.Marshal()
+	text, err := set.Encode()
 	if err == nil {
 		err = catalog.ReplaceFile(filepath.Join(dir, labelsFile), text, false)
 	}

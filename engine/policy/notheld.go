@@ -55,7 +55,8 @@ var labelsNotHeld = []string{
 	"data.secret: not recognised is a value of less than 8 bytes, and of less than 16 bytes if it has only letters or only digits",
 	"data.private: not recognised is a line of less than 24 bytes, and one with neither a digit nor an at sign",
 	"data.secret and data.private: what a person has snapfs show or copy (its output, snapfs diff, snapfs cp, a port) is not searched, " +
-		"and content that a file gets while the sandbox runs is known to its network from the next start on",
+		"nor are the arguments of commands, which events have; " +
+		"content that a file gets while the sandbox runs is known to its network from the next start on",
 }
 
 // notHeldBy returns, as sentences for [Sandbox.NotHeld], how a process can get around rule, one of tools.allow.

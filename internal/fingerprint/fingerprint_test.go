@@ -31,7 +31,7 @@ func setOf(t *testing.T, files map[string]string) *Set {
 			t.Fatal(name, err)
 		}
 	}
-	text, err := b.Set().Marshal()
+	text, err := b.Set().Encode()
 	if err != nil {
 		t.Fatal(err)
 	}

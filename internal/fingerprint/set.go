@@ -55,7 +55,7 @@ type Set struct {
 	sums    bitmap  // of blocks
 }
 
-// stored is a set as [Set.Marshal] writes it.
+// stored is a set in the form that [Set.Encode] writes.
 type stored struct {
 	Format  int      `json:"format"`
 	Key     uint64   `json:"key"`
@@ -70,9 +70,9 @@ const (
 	blockSize = 8 + 4
 )
 
-// Marshal returns the set in a form that [Load] reads. It has no content of the files, but guesses about them can be
+// Encode returns the set in a form that [Load] reads. It has no content of the files, but guesses about them can be
 // checked with it.
-func (s *Set) Marshal() ([]byte, error) {
+func (s *Set) Encode() ([]byte, error) {
 	out := stored{Format: 1, Key: s.key, Sources: s.sources}
 	for _, v := range s.values {
 		for _, n := range []uint32{v.anchor, v.length, v.source, v.line} {
@@ -87,7 +87,7 @@ func (s *Set) Marshal() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Load returns the set that [Set.Marshal] wrote as text. A damaged text is an error.
+// Load returns the set that [Set.Encode] wrote as text. A damaged text is an error.
 func Load(text []byte) (*Set, error) {
 	var in stored
 	if err := json.Unmarshal(text, &in); err != nil {
