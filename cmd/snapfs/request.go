@@ -240,7 +240,7 @@ func toolsOf(t *catalog.Tools) string {
 }
 
 // dataOf returns a text that lists the policy's rules about which files a sandbox may write and which only
-// read, or "".
+// read, and of which the content may not leave it, or "".
 func dataOf(d *catalog.Data) string {
 	if d == nil {
 		return ""
@@ -251,6 +251,12 @@ func dataOf(d *catalog.Data) string {
 	}
 	if len(d.ReadOnly) > 0 {
 		parts = append(parts, "read-only "+printable(d.ReadOnly, " "))
+	}
+	if len(d.Secret) > 0 {
+		parts = append(parts, "secret "+printable(d.Secret, " "))
+	}
+	if len(d.Private) > 0 {
+		parts = append(parts, "private "+printable(d.Private, " "))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -110,6 +110,8 @@ func listed(made *catalog.Policy) []listing {
 		listing{"tools.mcp", tools.MCP},
 		listing{"data.writable", data.Writable},
 		listing{"data.read-only", data.ReadOnly},
+		listing{"data.secret", data.Secret},
+		listing{"data.private", data.Private},
 		listing{"result.only", made.Result},
 	)
 	if made.Direct != nil {

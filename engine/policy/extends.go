@@ -200,6 +200,8 @@ func (p *Profile) add(other *Profile) {
 	s.Tools.Hook = union(s.Tools.Hook, other.Sandbox.Tools.Hook)
 	s.Data.Writable = union(s.Data.Writable, other.Sandbox.Data.Writable)
 	s.Data.ReadOnly = union(s.Data.ReadOnly, other.Sandbox.Data.ReadOnly)
+	s.Data.Secret = union(s.Data.Secret, other.Sandbox.Data.Secret)
+	s.Data.Private = union(s.Data.Private, other.Sandbox.Data.Private)
 	s.Result = union(s.Result, other.Sandbox.Result)
 	s.Tools.MCP = union(s.Tools.MCP, other.Sandbox.Tools.MCP)
 	s.addDirect(other.Sandbox.Direct)

@@ -277,10 +277,10 @@ func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 }
 
 // boundData removes from the policy p the writable paths that the administrator's policy does not allow, and
-// adds its read-only paths. It passes a description of each change to note.
+// adds its read-only paths and its labels. It passes a description of each change to note.
 func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Data
-	if site.Writable == nil && site.ReadOnly == nil {
+	if site.Writable == nil && site.ReadOnly == nil && !site.Labelled() {
 		return
 	}
 	var data catalog.Data
@@ -301,10 +301,16 @@ func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 			return true
 		})
 	}
-	for _, path := range site.ReadOnly {
-		if !slices.Contains(data.ReadOnly, path) {
-			data.ReadOnly = append(slices.Clip(data.ReadOnly), path)
-			note("data read-only %s", path)
+	for _, l := range []struct {
+		what string
+		mine *[]string
+		site []string
+	}{{"read-only", &data.ReadOnly, site.ReadOnly}, {"secret", &data.Secret, site.Secret}, {"private", &data.Private, site.Private}} {
+		for _, path := range l.site {
+			if !slices.Contains(*l.mine, path) {
+				*l.mine = append(slices.Clip(*l.mine), path)
+				note("data %s %s", l.what, path)
+			}
 		}
 	}
 	p.Data = &data

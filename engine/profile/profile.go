@@ -208,11 +208,11 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 	}
 }
 
-// data adds the writable and read-only paths of a profile to the policy. A profile that was only found in the
-// workspace (named is false) can add read-only paths. Writable paths it can add only to a policy without such
+// data adds the writable and read-only paths of a profile, and its labels, to the policy. A profile that was only found
+// in the workspace (named is false) can add read-only paths and labels. Writable paths it can add only to a policy without such
 // a list: there everything was writable, and the list narrows that.
 func (u *profiled) data(theirs catalog.Data, named bool) {
-	if theirs.Writable == nil && theirs.ReadOnly == nil {
+	if theirs.Writable == nil && theirs.ReadOnly == nil && !theirs.Labelled() {
 		return
 	}
 	var mine catalog.Data
@@ -230,6 +230,8 @@ func (u *profiled) data(theirs catalog.Data, named bool) {
 		}
 	}
 	mine.ReadOnly = u.add("data read-only", mine.ReadOnly, theirs.ReadOnly)
+	mine.Secret = u.add("data secret", mine.Secret, theirs.Secret)
+	mine.Private = u.add("data private", mine.Private, theirs.Private)
 	u.p.Data = &mine
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -177,7 +178,7 @@ func (s *containerStart) abandon(ctx context.Context, err error) error {
 // is not nil. The other parameters are those of startContainer. Errors: also ErrWall; rec.Proof then has the result
 // of the self-test.
 func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
-	if err := policy.BoundBySite(&rec.Policy); err != nil {
+	if err := errors.Join(policy.BoundBySite(&rec.Policy), leak.Remember(sv.cat.Path(rec.Name), &rec.Policy)); err != nil {
 		err = errors.Join(err, prepared.Close())
 		if allowed != nil {
 			err = errors.Join(err, allowed.Close(context.WithoutCancel(ctx)))

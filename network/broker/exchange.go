@@ -196,6 +196,9 @@ func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			no = c.broker.bound(r, rule)
 		}
 		if no == nil {
+			no = c.labelled(r, &q)
+		}
+		if no == nil {
 			no = c.send(w, r, q, rule)
 		}
 		if no != nil {

@@ -156,6 +156,13 @@ func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 		e.refuse(ev)
 		return netip.Addr{}, dnsmessage.RCodeNameError
 	}
+	if b := e.options.Broker; b != nil && b.Labelled() {
+		if ev.Why = b.HasLabelled([]byte(q.Name.String() + "\n" + strings.ReplaceAll(q.Name.String(), ".", ""))); ev.Why != "" {
+			ev.Name = "[labelled]" // the name is in the log
+			e.refuse(ev)
+			return netip.Addr{}, dnsmessage.RCodeNameError
+		}
+	}
 	rule, ok := "", network.ValidName(name)
 	if ok {
 		rule, ok = e.Rules().Resolves(name)
