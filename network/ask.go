@@ -50,9 +50,9 @@ type Answer struct {
 }
 
 // AskableName reports whether a person may be asked about connections to the host name: it has a dot, a rule can
-// have it, and it is none of the reverse zone (arpa).
+// have it, and it is neither that of a service (_http._tcp) nor one of the reverse zone (arpa).
 func AskableName(name string) bool {
-	if !strings.Contains(name, ".") || strings.HasSuffix(name, ".arpa") || !ValidName(name) {
+	if !strings.Contains(name, ".") || strings.HasPrefix(name, "_") || strings.HasSuffix(name, ".arpa") || !ValidName(name) {
 		return false
 	}
 	_, bad := Read(name + ":1")

@@ -56,6 +56,37 @@ func (r *requestFlags) checkAsk(p *catalog.Policy) error {
 	return nil
 }
 
+// askFromNow has connections to unknown destinations wait for a person in the sandbox called name, from its next start
+// on; wait is how long, or 0 to change nothing. Nothing may run in the sandbox unless its connections wait so already.
+func (a *app) askFromNow(ctx context.Context, name string, wait time.Duration) error {
+	if wait == 0 {
+		return nil
+	}
+	e, err := a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	h, err := e.Supervise.Hold(ctx, name, "entering")
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	if !strings.HasPrefix(h.Policy.Network, hostfs.AllowNet) {
+		return usageError(fmt.Errorf("--ask requires a sandbox with --net allow:RULES, and the network of %s is %s", name, h.Policy.Network))
+	}
+	if h.Policy.Ask == wait {
+		return nil
+	}
+	if err := e.Supervise.MustBeIdle(ctx, h, "entering with --ask"); err != nil {
+		return err
+	}
+	h.Policy.Ask = wait
+	if err := policy.BoundBySite(&h.Policy); err != nil {
+		return err
+	}
+	return h.Save()
+}
+
 // netFlags are the flags of `snapfs net`: a person's answers about the network of a sandbox.
 type netFlags struct {
 	allow, deny   []string
@@ -164,5 +195,16 @@ func printQuestions(w io.Writer, name string, all []network.Question) {
 	for _, q := range all {
 		fmt.Fprintf(w, "waits: %s (%s, until %s)\n  snapfs net %s --allow %s\n  snapfs net %s --deny %s\n",
 			tame(q.Rule), count(q.Connections, "connection"), q.Until.Local().Format(time.TimeOnly), name, errs.Quoted(q.Rule), name, errs.Quoted(q.Rule))
+	}
+}
+
+// printAsk prints how long connections wait for a person by the policy p, and the destinations that a person denied.
+// line prints a line of a table, its name and its value.
+func printAsk(p *catalog.Policy, line func(name, value string)) {
+	if p.Ask > 0 {
+		line("ask", units.FormatDuration(p.Ask))
+	}
+	if p.Denied != "" {
+		line("denied", p.Denied)
 	}
 }

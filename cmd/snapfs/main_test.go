@@ -65,7 +65,7 @@ func TestCommandsAsAnOrdinaryUser(t *testing.T) {
 		scripts(t, "")
 		return
 	}
-	scripts(t, "", without(t, "approval", "bytes", "cp", "data", "diff", "disjoint", "drift", "events", "evidence", "evidence-full", "evidence-promotions", "git", "gitmerge",
+	scripts(t, "", without(t, "approval", "ask", "bytes", "cp", "data", "diff", "disjoint", "drift", "events", "evidence", "evidence-full", "evidence-promotions", "git", "gitmerge",
 		"gitplaces", "hardlinks", "help", "hook", "job", "json", "late", "learn", "logs", "ls", "mcp", "names", "profile", "promote-patch",
 		"prove", "race", "ready", "redo", "refresh", "renamed", "report", "send", "serve", "stages", "state", "states", "status", "timeline",
 		"timer", "tools")...)

@@ -12,7 +12,6 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
-	"github.com/snapfs/snapfs/internal/units"
 	"github.com/spf13/cobra"
 )
 
@@ -63,12 +62,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 		line("drift", driftOf(i)+" (snapfs drift "+i.Name+")")
 	}
 	line("network", i.Policy.Network)
-	if i.Policy.Ask > 0 {
-		line("ask", units.FormatDuration(i.Policy.Ask))
-	}
-	if i.Policy.Denied != "" {
-		line("denied", i.Policy.Denied)
-	}
+	printAsk(&i.Policy, line)
 	line("limits", describeLimits(i.Policy.Limits))
 	if i.Running && i.Paused != nil {
 		line("paused", i.Paused.Text+", "+age(time.Since(i.Paused.When))+" ago")

@@ -107,7 +107,7 @@ func insertion(document string, rules network.Rules) (at int, text string) {
 		s := scanner{text: document + "\n", at: value}
 		s.quoted()
 		return s.at - 1, "," + rules.String()
-	case begun && section < len(document) && document[section] == '[':
+	case begun && section > 0 && document[section-1] == '[':
 		end := section + strings.IndexByte(document[section:]+"\n", '\n')
 		return end, "\nnet = " + tomlList(rules)
 	}
