@@ -259,6 +259,11 @@ func (r *Record) Generations() []int {
 type Policy struct {
 	// Network is "none", "host", or "allow:" with rules.
 	Network string `json:"network"`
+	// Ask is how long a connection that no rule of Network allows waits for a person; 0 means that it is
+	// refused at once.
+	Ask time.Duration `json:"ask,omitempty"`
+	// Denied are network rules: connections that they allow and Network does not are refused without a question.
+	Denied string `json:"denied,omitempty"`
 	// Expose lists paths of secrets that are visible nevertheless; Env lists variables that
 	// are passed besides the harmless ones, as NAME or NAME=VALUE.
 	Expose []string `json:"expose,omitempty"`

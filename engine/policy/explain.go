@@ -60,6 +60,9 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 			last.File, last.Line = site.Origins[i].File, site.Origins[i].Line
 		}
 	}
+	if made.Ask > 0 {
+		add("sandbox.ask", askText(made.Ask))
+	}
 	for _, l := range listed(&made) {
 		for _, v := range l.values {
 			add(l.setting, v)

@@ -139,6 +139,14 @@ func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(strin
 		u.p.Network = net
 		u.took("net " + net)
 	}
+	switch {
+	case s.Ask == 0:
+	case given("ask"):
+		u.left("ask " + units.FormatDuration(s.Ask))
+	default:
+		u.p.Ask = s.Ask
+		u.took("ask " + units.FormatDuration(s.Ask))
+	}
 	u.p.Expose = u.add("expose", u.p.Expose, s.Expose)
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.p.Env = u.add("env", u.p.Env, s.Env)
@@ -298,6 +306,9 @@ func (u *profiled) find(s *policy.Sandbox) {
 		if net != s.Net {
 			u.left("net " + s.Net)
 		}
+	}
+	if s.Ask > 0 {
+		u.left("ask " + units.FormatDuration(s.Ask)) // an answer loosens the policy
 	}
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.keepEvidence(s)

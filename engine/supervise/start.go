@@ -269,6 +269,7 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	if strings.HasPrefix(rec.Policy.Network, hostfs.AllowNet) {
 		h.journal = sv.egress.JournalOf(rec)
 		h.journal.OnRefusal, h.journal.OnSpent = sv.refusals(rec, h), sv.spentHandler(rec, h)
+		h.journal.OnAsked = sv.questions(rec, h)
 		var err error
 		if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, h.journal); err != nil {
 			return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
