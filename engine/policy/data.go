@@ -9,7 +9,7 @@ func dataSection() Section {
 			"A refusal of a 32-bit program, of a change by a descriptor (fchmod) or by a path through another process below /proc, or of a socket's name is no event. Programs inside cannot use seccomp to observe others.",
 		Keys: []Key{
 			{"writable", "list of paths", "", "The only files and directories, with everything below them, that may be written, besides /tmp, /dev and /run, below which the workspace may not lie. A path that does not exist when the sandbox starts is ignored. It requires Landlock (Linux 6.2)."},
-			{"read-only", "list of paths", "", "Files and directories that may not be written, also if writable has them."},
+			{"read-only", "list of paths", "", "Files and directories that may not be written, also if writable has them; with the names (hard links) that their files have in the workspace when the sandbox starts."},
 		},
 	}
 }
