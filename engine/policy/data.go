@@ -23,7 +23,7 @@ func dataSection() Section {
 			"Labelled files are read when the sandbox is made, at each start and before a promotion: up to 16 MiB in 10,000 files. With more, or with a file that has too little content to be recognised, the sandbox does not start; hide in [sandbox] keeps such a file out of it.",
 		Keys: []Key{
 			{"writable", "list of paths", "", "The only files and directories, with everything below them, that may be written, besides /tmp, /dev and /run, below which the workspace may not lie. A path that does not exist when the sandbox starts is ignored. It requires Landlock (Linux 6.2)."},
-			{"read-only", "list of paths", "", "Files and directories that may not be written, also if writable has them."},
+			{"read-only", "list of paths", "", "Files and directories that may not be written, also if writable has them; with the names (hard links) that their files have in the workspace when the sandbox starts."},
 			{"secret", "list of paths", "", "A label: files, directories with everything below them, or patterns as in .gitignore, such as config/*.env, whose content no result and no request of the sandbox may have. Programs inside may read them; hide in [sandbox] is for files that nobody needs there."},
 			{"private", "list of paths", "", "The same label for data such as data/customers/**, whose content a person may let into a result, with --allow-private. No request may have it either way."},
 		},

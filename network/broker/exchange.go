@@ -188,6 +188,7 @@ func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer c.requests.Done()
+	defer func() { _ = r.Body.Close() }() // one that is held in memory gives it up
 	q := network.Request{Name: c.to.Name, Port: c.to.Port, TLS: c.secure(), Method: r.Method}
 	no := c.check(r, &q)
 	if no == nil {

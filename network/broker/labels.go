@@ -58,11 +58,10 @@ func (c *exchange) labelled(r *http.Request, q *network.Request) *refusal {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	text, no := hold(r)
+	text, no := c.broker.hold(r)
 	if no != nil {
 		return no
 	}
-	setBody(r, text)
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		for one := range strings.SplitSeq(coding, ",") {
 			if no := c.labelledCoding(strings.ToLower(strings.TrimSpace(one)), text); no != nil {
