@@ -15,15 +15,15 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// joinLinks adds to the changes of the workspace's part the unchanged names of files to which the sandbox gave a new
-// name (hard link), as changes of [diff.Links] alone. A comparison does not see such a name if the link count stayed
+// joinLinks adds to the changes of the workspace's part the unlisted names of files to which the sandbox gave a new
+// name (hard link), as changes of [diff.Links] alone unless they differ, too. A comparison does not see such a name if the link count stayed
 // the same: after `mv b c` of one of the two names a and b, a still has two. A promotion needs a to make c a link of
 // it.
 //
 // candidates are the paths that the backend listed in the part's tree. Cost: nothing if the changes have all names of
 // each new hard link. Otherwise joinLinks reads the directories of changed names and of candidates. It walks the whole
-// part only if the sandbox also removed or replaced a hard link of which other names are unchanged. Error:
-// ErrInterrupted.
+// part only if the sandbox also removed or replaced a hard link of which other names are unchanged. It also looks for
+// unlisted names of files with new content, within the bounds of a [linkSearch]. Errors: those of diff.At.
 func (p *Part) joinLinks(ctx context.Context, candidates []snapshot.Candidate) error {
 	s := newLinkSearch(ctx, p.New)
 	total, lost := map[linkID]uint32{}, map[linkID]uint32{}
@@ -41,8 +41,9 @@ func (p *Part) joinLinks(ctx context.Context, candidates []snapshot.Candidate) e
 			s.changed[c.Path] = true
 			s.names[id]++
 			total[id] = c.New.NLink
-			if c.Kind == diff.Added {
+			if c.Kind == diff.Added || c.What&diff.Content != 0 {
 				added[id] = true
+				s.unbounded = s.unbounded || c.Kind == diff.Added
 				s.dirs = append(s.dirs, path.Dir(c.Path))
 			}
 		}
@@ -62,16 +63,30 @@ func (p *Part) joinLinks(ctx context.Context, candidates []snapshot.Candidate) e
 	}
 	slices.Sort(s.dirs)
 	s.dirs = slices.Compact(s.dirs)
-	s.unbounded, s.shallow = true, len(lost) == 0
+	s.shallow = len(lost) == 0
 	if _, err := s.run(); err != nil {
 		return errs.With("comparing", p.Root, err)
 	}
-	return p.addNames(s.others)
+	return p.addNames(ctx, s.others)
 }
 
-// addNames adds the names of others to the changes of a part, each as a change of its hard links alone, and sets the
-// field LinkOf of all changes anew. It leaves out a name that the old state lacks.
-func (p *Part) addNames(others map[linkID][]string) error {
+// addNames adds the names of others to the changes of a part, each as the change that a comparison finds, or else of its
+// hard links alone, and sets the field LinkOf of all changes anew. It leaves out a name that the old state lacks.
+func (p *Part) addNames(ctx context.Context, others map[linkID][]string) error {
+	var touched []snapshot.Candidate
+	for _, names := range others {
+		for _, name := range names {
+			touched = append(touched, snapshot.Candidate{Path: name})
+		}
+	}
+	found, err := diff.At(ctx, p.Old, p.New, touched, p.Opt)
+	if err != nil {
+		return err
+	}
+	changed := map[string]diff.Change{}
+	for _, c := range found {
+		changed[c.Path] = c
+	}
 	old, present := baseline.RootedReader{Root: p.Old}, baseline.RootedReader{Root: p.New}
 	defer old.Close()
 	defer present.Close()
@@ -85,7 +100,9 @@ func (p *Part) addNames(others map[linkID][]string) error {
 			if err != nil {
 				return errs.Wrap("reading", filepath.Join(p.Root, name), err)
 			}
-			if was != nil && now != nil {
+			if c, differs := changed[name]; differs {
+				p.Changes = append(p.Changes, c)
+			} else if was != nil && now != nil {
 				p.Changes = append(p.Changes, diff.Change{Path: name, Kind: diff.Modified, What: diff.Links, Old: was, New: now})
 			}
 		}
