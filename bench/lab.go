@@ -71,10 +71,11 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 	if err := sweepLabs(ctx); err != nil {
 		return nil, err
 	}
-	l = &lab{Options: o, dir: o.Lab}
+	opened := &lab{Options: o, dir: o.Lab}
+	l = opened
 	defer func() {
 		if err != nil {
-			l.back.UndoInto(&err)
+			opened.back.UndoInto(&err)
 		}
 	}()
 	if l.dir == "" {
