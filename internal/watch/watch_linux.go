@@ -32,6 +32,7 @@ type Tree struct {
 	mu sync.Mutex
 	fd int
 
+	group   int              // fanotify: the descriptor of file, open as long as fd is
 	handles map[string]bool  // fanotify: whether a directory is in the tree, by its handle
 	paths   map[int32]string // inotify: the directory of a watch
 }
@@ -147,7 +148,7 @@ func (w *Tree) mark() bool {
 		unix.Close(fd)
 		return false
 	}
-	w.kind, w.handles = "fanotify", map[string]bool{}
+	w.kind, w.group, w.handles = "fanotify", fd, map[string]bool{}
 	w.file = os.NewFile(uintptr(fd), "fanotify")
 	return true
 }
@@ -167,11 +168,12 @@ func (w *Tree) fanotified(buf []byte) (changed bool) {
 		switch {
 		case mask&unix.FAN_Q_OVERFLOW != 0:
 			changed = true
+			w.forget() // events of moved directories may be lost
 		case len(event) >= info+8 && (event[0] == named || event[0] == unnamed):
 			changed = w.holds(event[info:]) || changed
 		}
 		if mask&unix.FAN_ONDIR != 0 && mask&(unix.FAN_MOVED_FROM|unix.FAN_MOVED_TO|unix.FAN_DELETE) != 0 {
-			clear(w.handles) // it may have been moved into the tree, or out of it
+			w.forget() // it may have been moved into the tree, or out of it
 		}
 	}
 	return changed
@@ -196,17 +198,46 @@ func (w *Tree) holds(handle []byte) bool {
 	if err != nil {
 		return false
 	}
-	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	unix.Close(fd)
+	defer unix.Close(fd)
+	link := "/proc/self/fd/" + strconv.Itoa(fd)
+	path, err := os.Readlink(link)
 	if err != nil {
 		return false
 	}
 	in = (path == w.dir || strings.HasPrefix(path, strings.TrimSuffix(w.dir, "/")+"/")) && !w.skips(path)
 	if len(w.handles) >= w.most {
-		clear(w.handles)
+		w.forget()
 	}
 	w.handles[key] = in
+	if !in {
+		w.ignore(link)
+	}
 	return in
+}
+
+// ignore has the kernel report no more events of files in a directory outside the watched tree, so that a busy file
+// elsewhere in the filesystem does not wake this process. link leads to the directory. The kernel still reports all
+// events of directories in it, such as a move into the tree. Kernels before Linux 6.0 report everything.
+func (w *Tree) ignore(link string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd < 0 {
+		return // closed
+	}
+	const flags = unix.FAN_MARK_ADD | unix.FAN_MARK_IGNORE_SURV | unix.FAN_MARK_EVICTABLE // the last: pins no inode in memory
+	_ = unix.FanotifyMark(w.group, flags, fanEvents|unix.FAN_EVENT_ON_CHILD, unix.AT_FDCWD, link)
+}
+
+// forget drops all that is known of directories in the watched filesystem, when one of them may have been moved. It
+// ends the effect of ignore before Next returns, so no change in the tree is missed: the caller looks at the tree
+// afterwards.
+func (w *Tree) forget() {
+	clear(w.handles)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd >= 0 {
+		_ = unix.FanotifyMark(w.group, unix.FAN_MARK_FLUSH, 0, unix.AT_FDCWD, ".") // of directories: the filesystem's mark stays
+	}
 }
 
 // skips reports whether the caller's skip function excludes a directory of the watched tree or one of its

@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/hostinfo"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/watch"
 )
@@ -106,6 +108,15 @@ func (w *watched) tells() {
 		return errors.Join(os.MkdirAll(w.path("beside/in/deep"), 0o755), os.Rename(w.path("beside/in"), w.path("tree/in")))
 	})
 	w.does("a file in what was moved in was made", true, w.writes("tree/in/deep/file"))
+	for _, dir := range []string{"beside/out", "beside/deep/er"} { // the kernel may report no more of files there
+		w.does("a file was made in a directory beside", false, func() error {
+			return errors.Join(os.MkdirAll(w.path(dir), 0o755), w.writes(dir+"/file")())
+		})
+	}
+	w.does("it was moved in", true, func() error { return os.Rename(w.path("beside/out"), w.path("tree/out")) })
+	w.does("a file in it was written to", true, w.writes("tree/out/file"))
+	w.does("a directory above it was moved in", true, func() error { return os.Rename(w.path("beside/deep"), w.path("tree/deep")) })
+	w.does("a file in it was written to", true, w.writes("tree/deep/er/file"))
 	w.does("a file was removed", true, func() error { return os.Remove(w.path("tree/a/b/file")) })
 	w.does("a tree was removed", true, func() error { return os.RemoveAll(w.path("tree/in")) })
 	w.does("the tree itself was changed", true, func() error { return os.Chmod(w.path("tree"), 0o700) })
@@ -131,6 +142,31 @@ func TestAWatchTellsOfEachChangeInItsTree(t *testing.T) {
 			w.tells()
 		}
 	})
+}
+
+// TestTheKernelReportsNothingOfABusyFileBeside counts the marks that the kernel has for the watch.
+func TestTheKernelReportsNothingOfABusyFileBeside(t *testing.T) {
+	if hostinfo.Before(6, 0) {
+		treetest.Skip(t, "Linux 6.0", "older kernels cannot ignore the files of a directory")
+	}
+	w := startWatch(t, treetest.Ext4(t, 32<<20), 1000)
+	marks := func() int {
+		info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(w.watch.Group()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(info), "fanotify ino:")
+	}
+	w.does("a file beside was made", false, w.writes("beside/file"))
+	for began := time.Now(); marks() == 0; time.Sleep(time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("its directory is not ignored")
+		}
+	}
+	w.does("a directory was moved", true, func() error { return os.Rename(w.path("tree/a/b"), w.path("tree/b")) })
+	if n := marks(); n != 0 {
+		t.Errorf("%d directories are ignored although one was moved", n)
+	}
 }
 
 func TestAWatchOfUserIsBounded(t *testing.T) {
