@@ -48,7 +48,9 @@ func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
 	texts("held", d.Held)
 	texts("crossed", d.Crossed)
 	texts("check", d.Check)
-	text("output", outputDigest(d.Output))
+	if d.Output != "" {
+		text("output", outputDigest(d.Output))
+	}
 	number("port", int64(d.Port))
 	number("changes", int64(d.Changes))
 	number("memory_bytes", d.MemoryBytes)

@@ -81,11 +81,11 @@ func (s *Store) Before(e events.Event) error {
 		return err
 	}
 	if err := l.Room(); err != nil {
-		return err
+		return s.present(e, err)
 	}
 	data, err := dataOf(l, e)
 	if err != nil {
-		return err
+		return s.present(e, err)
 	}
 	if err := s.lost(); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (s *Store) Before(e events.Event) error {
 		data["by"] = asker()
 	}
 	if e.Type == events.CommandStarted {
-		return l.AppendSoon(e.Type, data, s.noteSync)
+		return s.present(e, l.AppendSoon(e.Type, data, s.noteSync))
 	}
 	return l.Append(e.Type, data, true)
 }
@@ -146,7 +146,7 @@ func (s *Store) After(e events.Event) error {
 		return err
 	}
 	if e.Type == events.CommandEnded {
-		return l.AppendSoon(e.Type, data, s.noteSync)
+		return s.present(e, l.AppendSoon(e.Type, data, s.noteSync))
 	}
 	if e.Type == events.SandboxRemoved {
 		s.forget(e.SandboxID)
@@ -157,7 +157,7 @@ func (s *Store) After(e events.Event) error {
 // Redact returns the arguments of a command for the event stream, which others may read: only the name of the
 // program if the sandbox keeps evidence, else all of them.
 func (s *Store) Redact(sandbox string, args []string) []string {
-	if len(args) < 2 || !s.at(sandbox).Exists() {
+	if len(args) < 2 || !s.recorded(sandbox) && !s.at(sandbox).Exists() {
 		return args
 	}
 	return []string{args[0], "…"}
@@ -180,10 +180,36 @@ func (s *Store) logOf(e events.Event) (*audit.Log, error) {
 	if id == "" {
 		return nil, nil //nolint:nilnil // the event is about no sandbox
 	}
+	if ofCommand(e) && s.recorded(id) {
+		return s.opened(id), nil // if it is missing, adding the record fails, see present
+	}
 	if !s.at(id).Exists() {
 		return nil, s.missing(e, id) // if nil, it keeps no evidence
 	}
 	return s.opened(id), nil
+}
+
+// ofCommand reports whether e is the start or the end of a command, of which a job can have many.
+func ofCommand(e events.Event) bool {
+	return e.SandboxID != "" && (e.Type == events.CommandStarted || e.Type == events.CommandEnded)
+}
+
+// present replaces err, from adding a record about the event e to an evidence log, by the error that logOf would have
+// returned if the log is missing. logOf does not look for the log of each command.
+func (s *Store) present(e events.Event, err error) error {
+	if err == nil || !ofCommand(e) || s.at(e.SandboxID).Exists() {
+		return err
+	}
+	s.forget(e.SandboxID)
+	return s.missing(e, e.SandboxID)
+}
+
+// recorded reports whether this process has added a record to the evidence log of the sandbox with this id. The log may
+// have been deleted since.
+func (s *Store) recorded(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.logs[id] != nil
 }
 
 // missing returns an error if the sandbox of the event e, with this id, keeps evidence by its policy. Its log is

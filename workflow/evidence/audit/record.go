@@ -1,13 +1,9 @@
 package audit
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Types of records in an evidence log that no event of a sandbox causes. Every other record has the type of
@@ -55,27 +51,6 @@ type Record struct {
 // FirstPrev stands in the first record of an evidence log in place of the digest of the line before, as there
 // is none.
 var FirstPrev = strings.Repeat("0", 2*sha256.Size)
-
-// Canonical returns v as canonical JSON (RFC 8785), the form of evidence: equal values give equal bytes,
-// which can be signed.
-func Canonical(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	text := jsontext.Value(b.Bytes())
-	err := text.Canonicalize()
-	return bytes.TrimSpace(text), err
-}
-
-// IsCanonical reports whether text is JSON in canonical form (RFC 8785), which each line of an evidence log
-// must have.
-func IsCanonical(text []byte) bool {
-	again := jsontext.Value(bytes.Clone(text))
-	return again.Canonicalize() == nil && bytes.Equal(again, text)
-}
 
 // Digest returns the SHA-256 digest of line, a line of an evidence log without its line break, in hexadecimal
 // digits.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/snapfs/snapfs/errs"
 )
@@ -18,23 +19,30 @@ const digestPrefix = "sha256:"
 // SaltedDigest returns the digest that stands in an evidence log for a text that must not be shown, such as
 // an argument of a command. Without the salt, nobody can find the text by trying likely ones.
 func SaltedDigest(salt, text string) string {
-	sum := sha256.Sum256([]byte(salt + text))
-	return digestPrefix + hex.EncodeToString(sum[:])
+	var few [512]byte
+	sum := sha256.Sum256(append(append(few[:0], salt...), text...))
+	var digest [len(digestPrefix) + 2*sha256.Size]byte
+	return string(hex.AppendEncode(append(digest[:0], digestPrefix...), sum[:]))
 }
 
 // A salts is a line of the file of salts beside an evidence log. It has the secret from which the salts of
-// the redacted texts of one record are derived, and the number of these texts.
+// redacted texts, those of one record or of several, are derived, and the greatest number of these texts.
 type salts struct {
 	Secret string `json:"secret"`
 	Texts  int    `json:"texts"`
 }
 
-// salt returns the salt for the digest of redacted text number i of an evidence log's record. The other salts
+// salt returns the salt for the digest of redacted text number i of an evidence log. The other salts
 // cannot be derived from it, so it can be shown to others.
 func (s salts) salt(i int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", s.Secret, i))
+	var few [64]byte
+	sum := sha256.Sum256(strconv.AppendInt(append(append(few[:0], s.Secret...), '/'), int64(i), 10))
 	return hex.EncodeToString(sum[:])
 }
+
+// saltsAtOnce is for how many redacted texts a process that redacts for the second time stores a secret, so that it
+// need not write to the file of salts for each command. To look for a text later takes a microsecond for each of them.
+const saltsAtOnce = 1024
 
 // Redact returns a salted digest for each of texts, and stores the salts. A person who knows a text can later
 // show, with the salt, that a record is about it. The texts are stored nowhere.
@@ -42,11 +50,28 @@ func (l *Log) Redact(texts []string) ([]string, error) {
 	if len(texts) == 0 {
 		return nil, nil
 	}
-	s := salts{rand.Text(), len(texts)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.salted+len(texts) > l.salts.Texts {
+		s := salts{rand.Text(), len(texts)}
+		if l.salts.Texts > 0 {
+			s.Texts = max(s.Texts, saltsAtOnce)
+		}
+		if err := l.storeSalts(s); err != nil {
+			return nil, err
+		}
+		l.salts, l.salted = s, 0
+	}
 	digests := make([]string, len(texts))
 	for i, text := range texts {
-		digests[i] = SaltedDigest(s.salt(i), text)
+		digests[i] = SaltedDigest(l.salts.salt(l.salted+i), text)
 	}
+	l.salted += len(texts)
+	return digests, nil
+}
+
+// storeSalts adds the line s to the file of salts beside the evidence log.
+func (l *Log) storeSalts(s salts) error {
 	path := filepath.Join(l.dir, saltsName)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err == nil {
@@ -55,7 +80,7 @@ func (l *Log) Redact(texts []string) ([]string, error) {
 			err = cerr
 		}
 	}
-	return digests, errs.With("storing salts", path, err)
+	return errs.With("storing salts", path, err)
 }
 
 // A Match is a digest in an evidence log that stands for a redacted text, with the salt by which others can

@@ -1,12 +1,18 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -76,4 +82,70 @@ func TestARecordAddedSoonIsSyncedInTheEnd(t *testing.T) {
 		t.Fatal("a record was not synced")
 	}
 	chained(t, l)
+}
+
+// TestALineChangedBetweenTwoRecordsIsFound changes the last record of a log, in a file that stays open to add the next.
+func TestALineChangedBetweenTwoRecordsIsFound(t *testing.T) {
+	l := newLog(t, treetest.Dir(t))
+	l.sync.pause, l.sync.early, l.sync.last = time.Hour, syncBurst, time.Now()
+	add := func() error { return l.AppendSoon("t", map[string]any{"name": "one"}, func(error) {}) }
+	if err := errors.Join(add(), add()); err != nil {
+		t.Fatal(err)
+	}
+	if err := reopened(l.Dir()).Append("other", nil, false); err != nil { // as another process does
+		t.Fatal(err)
+	}
+	if err := errors.Join(add(), add()); err != nil {
+		t.Fatal(err)
+	}
+	chained(t, l)
+	path := filepath.Join(l.Dir(), LogName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[bytes.LastIndex(text, []byte("one"))] = 'x'
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(); !errors.Is(err, errs.ErrCorrupt) {
+		t.Errorf("a record after a changed one: %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, text) {
+		t.Errorf("the log was added to: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("a record of a deleted log: %v", err)
+	}
+}
+
+// TestAJobRedactsWithFewSecrets redacts the arguments of many commands, each of which is found by its text later.
+func TestAJobRedactsWithFewSecrets(t *testing.T) {
+	l := newLog(t, treetest.Dir(t))
+	seen := map[string]bool{}
+	for i := range 2 * saltsAtOnce / 3 {
+		all, err := l.Redact([]string{"same", "same", fmt.Sprint("text ", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, digest := range all {
+			if seen[digest] {
+				t.Fatalf("two texts have the digest %s", digest)
+			}
+			seen[digest] = true
+		}
+		if i%100 == 0 {
+			found, err := l.Matches(fmt.Sprint("text ", i))
+			if err != nil || !slices.ContainsFunc(found, func(m Match) bool { return m.Digest == all[2] }) {
+				t.Errorf("text %d is not found: %v", i, err)
+			}
+		}
+	}
+	stored, err := os.ReadFile(filepath.Join(l.Dir(), saltsName))
+	if n := bytes.Count(stored, []byte("secret")); err != nil || n > 5 {
+		t.Errorf("%d secrets are stored, %v", n, err)
+	}
 }
