@@ -107,9 +107,8 @@ func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool
 		return nil, "", err
 	}
 	if rec, err := e.Catalog().Get(name); err == nil && rec.ID == id && end {
-		if err := evidence.End(ctx, e, rec); err != nil {
-			return nil, "", err
-		}
+		r, err := evidence.EndAndExport(ctx, e, rec)
+		return r, id, err
 	}
 	r, err := s.Export(id)
 	return r, id, err

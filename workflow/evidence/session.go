@@ -63,7 +63,21 @@ func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) e
 // nothing.
 func End(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
 	s := Of(e.Catalog())
+	return s.endOf(ctx, e, rec, s.Log(rec.ID))
+}
+
+// EndAndExport does as [End] and then as [Store.Export], for a sandbox with evidence. It verifies the records once.
+func EndAndExport(ctx context.Context, e *engine.Engine, rec *catalog.Record) (*Exported, error) {
+	s := Of(e.Catalog())
 	l := s.Log(rec.ID)
+	if err := s.endOf(ctx, e, rec, l); err != nil {
+		return nil, err
+	}
+	return s.export(l, rec.ID)
+}
+
+// endOf does as [End] for the sandbox's evidence log l.
+func (s *Store) endOf(ctx context.Context, e *engine.Engine, rec *catalog.Record, l *audit.Log) error {
 	if !rec.Policy.Evidence {
 		return nil
 	}
@@ -165,8 +179,10 @@ type Exported struct {
 // Export returns the evidence bundle of the sandbox with this id, as bytes: log, statements, manifests and
 // public key, with which others can verify it. It verifies each record of the log before it signs. Errors:
 // errs.ErrCorrupt, with the number of the first wrong record.
-func (s *Store) Export(id string) (*Exported, error) {
-	l := s.Log(id)
+func (s *Store) Export(id string) (*Exported, error) { return s.export(s.Log(id), id) }
+
+// export does as [Store.Export] for the evidence log l of the sandbox with this id.
+func (s *Store) export(l *audit.Log, id string) (*Exported, error) {
 	if !l.Exists() {
 		return nil, errs.New("exporting the evidence", id, errs.ErrNotFound, "this sandbox keeps no evidence", "snapfs new --evidence")
 	}

@@ -49,15 +49,16 @@ type Log struct {
 
 	soon   sync.Mutex // held while AppendSoon adds a record; locked before mu
 	mu     sync.Mutex
-	seen   position    // up to where this process has verified the log
-	tail   []byte      // the last line that this process has added, which ends at seen, or nil
-	in     os.FileInfo // the file of the log that has seen, or nil
-	saved  position    // the stored position, without Records if there is none
-	parsed int64       // the number of lines that this process has verified, for tests
-	newest os.FileInfo // the newest file of the log when older was computed, or nil
-	older  int64       // the size in bytes of the closed segments
-	salts  salts       // the line of the file of salts that this process has stored last
-	salted int         // the number of redacted texts that have a salt of it
+	seen   position      // up to where this process has verified the log
+	tail   []byte        // the last line that this process has added, which ends at seen, or nil
+	in     os.FileInfo   // the file of the log that has seen, or nil
+	saved  position      // the stored position, without Records if there is none
+	parsed int64         // the number of lines that this process has verified, for tests
+	newest os.FileInfo   // the newest file of the log when older was computed, or nil
+	older  int64         // the size in bytes of the closed segments
+	whole  verifiedLines // of Seal and Verified, which hold the lock on the log
+	salts  salts         // the line of the file of salts that this process has stored last
+	salted int           // the number of redacted texts that have a salt of it
 	sync   syncer
 }
 

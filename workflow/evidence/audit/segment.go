@@ -207,14 +207,19 @@ func (l *Log) checked() (lines [][]byte, records []Record, torn int, err error) 
 		return nil, nil, 0, err
 	}
 	lines = linesOf(all)
-	records, bad := ParseAll(lines)
+	n := l.whole.sharedBy(lines)
+	records, bad := ParseAll(lines[n:])
 	if bad >= 0 {
-		records = records[:bad]
+		records, bad = records[:bad], n+bad
 	}
-	if wrong := Chained(l.sandbox, lines, records); wrong >= 0 {
+	if n > 0 {
+		records = append(l.whole.records[:n:n], records...)
+	}
+	if wrong := chainedFrom(n, l.sandbox, lines, records); wrong >= 0 {
 		bad = wrong
 	}
 	if bad < 0 {
+		l.whole = verifiedLines{lines, records}
 		return lines, records, torn, nil
 	}
 	at := all[0]
@@ -223,20 +228,25 @@ func (l *Log) checked() (lines [][]byte, records []Record, torn int, err error) 
 			at = s
 		}
 	}
-	n := strconv.FormatInt(int64(bad)-at.first+1, 10)
+	number := strconv.FormatInt(int64(bad)-at.first+1, 10)
 	return nil, nil, 0, errs.New("reading the record of "+l.sandbox, at.path, errs.ErrCorrupt,
-		fmt.Sprintf("record %d, in line %s, is no record of this sandbox that follows the record before", bad, n), "sed -n "+n+"p "+errs.Quoted(at.path)+"   # the damaged line")
+		fmt.Sprintf("record %d, in line %s, is no record of this sandbox that follows the record before", bad, number), "sed -n "+number+"p "+errs.Quoted(at.path)+"   # the damaged line")
 }
 
 // Chained returns the number of the first of records, those in lines, that is not about this sandbox, does not
 // have its place as its number, or does not have the digest of the line before; -1 if there is none.
 func Chained(sandbox string, lines [][]byte, records []Record) int {
-	return InParts(len(records), func(from, to int) int {
+	return chainedFrom(0, sandbox, lines, records)
+}
+
+// chainedFrom does as [Chained], for the records from number first on.
+func chainedFrom(first int, sandbox string, lines [][]byte, records []Record) int {
+	return InParts(len(records)-first, func(from, to int) int {
 		prev := []byte(FirstPrev)
-		if from > 0 {
-			prev = AppendDigest(nil, lines[from-1])
+		if first+from > 0 {
+			prev = AppendDigest(nil, lines[first+from-1])
 		}
-		for i := from; i < to; i++ {
+		for i := first + from; i < first+to; i++ {
 			if r := &records[i]; r.Sandbox != sandbox || r.Seq != int64(i) || r.Prev != string(prev) {
 				return i
 			}
@@ -244,6 +254,27 @@ func Chained(sandbox string, lines [][]byte, records []Record) int {
 		}
 		return -1
 	})
+}
+
+// verifiedLines are all lines of an evidence log that one [Log] has verified, and the records in them. An export that
+// has just signed the end of the log verifies only what was added since.
+type verifiedLines struct {
+	lines   [][]byte
+	records []Record
+}
+
+// sharedBy returns the number of verified lines if lines, those of the log now, begin with all of them, byte for byte;
+// else 0.
+func (v verifiedLines) sharedBy(lines [][]byte) int {
+	if len(lines) < len(v.lines) {
+		return 0
+	}
+	for i, line := range v.lines {
+		if !bytes.Equal(line, lines[i]) {
+			return 0
+		}
+	}
+	return len(v.lines)
 }
 
 // size returns the newest file of the evidence log, and the size in bytes of all its files. Cost: one system call; the
