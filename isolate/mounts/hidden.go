@@ -78,10 +78,6 @@ type hiddenLayer struct {
 	parents []parent
 	err     error
 	mapped  bool
-	// fresh is set if the layer was filled for this container, from hidden and opaque.
-	fresh  bool
-	hidden []Hidden
-	opaque bool
 }
 
 // fillHiddenLayers starts to make the layers that hide entries, for all those mounts with hidden entries that
@@ -97,10 +93,10 @@ func (pl *Planner) fillHiddenLayers() {
 			pl.hidden = map[string]*hiddenLayer{}
 		}
 		pl.hidden[m.Target] = l
-		l.opaque = m.Overlay != nil && m.Overlay.Upper != "" && !m.Overlay.UserXattr
+		opaque := m.Overlay != nil && m.Overlay.Upper != "" && !m.Overlay.UserXattr
 		go func() {
 			defer close(l.filled)
-			l.err = l.fill(m.Target, m.Hidden)
+			l.layer, l.parents, l.err = fillLayer(m.Target, m.Hidden, opaque)
 		}()
 	}
 }
@@ -129,7 +125,10 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File,
 		<-l.filled
 		if l.err == nil && !l.mapped {
 			l.mapped = true
-			l.err = l.mapIDs(target, userns, pl.Spec.IDs)
+			l.err = mount.IDMap(l.layer, userns)
+			if errors.Is(l.err, unix.EINVAL) { // a tmpfs before Linux 6.3
+				l.err = shiftOwners(int(l.layer.Fd()), l.parents, pl.Spec.IDs)
+			}
 		}
 		if l.err != nil {
 			return nil, l.err
@@ -138,53 +137,29 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File,
 	}
 }
 
-// fill sets l.layer to an overlay layer, a tmpfs, that hides entries of tree: whiteouts and, with l.opaque,
-// stand-ins. l.opaque is for an overlay with an upper layer and trusted.overlay.* marks, which understands
-// opaque directories. It takes the layer of an earlier container if that was filled with the same. Cost: 2 µs
-// for each entry, 10 µs for each directory; a stat of each directory with the layer of an earlier container.
-func (l *hiddenLayer) fill(tree string, hidden []Hidden) error {
-	l.parents, l.hidden = parentsOf(tree, hidden)
-	if l.layer = keptLayers.get(tree, keptLayer{parents: l.parents, hidden: l.hidden, opaque: l.opaque}); l.layer != nil {
-		return nil
-	}
-	l.fresh = true
+// fillLayer makes an overlay layer, a tmpfs, that hides entries of tree: whiteouts and, with opaque,
+// stand-ins. opaque is for an overlay with an upper layer and trusted.overlay.* marks, which understands
+// opaque directories. The caller closes the detached mount. Cost: 2 µs for each entry, 10 µs for each
+// directory.
+func fillLayer(tree string, hidden []Hidden, opaque bool) (*os.File, []parent, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer c.Close()
 	if err := c.Set("mode", "755"); err != nil {
-		return err
+		return nil, nil, err
 	}
 	m, err := c.Mount(plainMount)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := fillHidden(int(m.Fd()), l.parents, l.hidden, l.opaque); err != nil {
+	parents, here := parentsOf(tree, hidden)
+	if err := fillHidden(int(m.Fd()), parents, here, opaque); err != nil {
 		m.Close()
-		return err
+		return nil, nil, err
 	}
-	l.layer = m
-	return nil
-}
-
-// mapIDs gives the layer the ids of the user namespace userns, which are ids. It keeps a new layer for later
-// containers, unless the kernel cannot map its ids: then the layer itself has the ids of this container.
-func (l *hiddenLayer) mapIDs(tree string, userns *os.File, ids IDs) error {
-	var own *os.File
-	if l.fresh {
-		own, _ = mount.CloneTree(vfs.FDPath(l.layer)) // fails before Linux 6.15; then no container shares it
-	}
-	err := mount.IDMap(l.layer, userns)
-	if err == nil && own != nil {
-		keptLayers.put(tree, keptLayer{layer: own, parents: l.parents, hidden: l.hidden, opaque: l.opaque})
-		return nil
-	}
-	CloseInBackground(own)
-	if errors.Is(err, unix.EINVAL) && l.fresh { // a tmpfs before Linux 6.3
-		return shiftOwners(int(l.layer.Fd()), l.parents, ids)
-	}
-	return err
+	return m, parents, nil
 }
 
 // whiteoutName is the name of the first whiteout, in the root of a layer that hides entries; the others are
