@@ -102,6 +102,7 @@ func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate
 	if sv.idMapper != nil {
 		spec.MapIDs = mappers.start
 	}
+	spec.Images = sv.cat.Images()
 	tried, unobserved := attempts.Attach(s.rec, &spec, sv.events)
 	container, proc, err := s.prepared.Start(ctx, spec)
 	s.prepared = nil
