@@ -9,8 +9,7 @@ import (
 	"github.com/snapfs/snapfs/bench/hookload"
 )
 
-// hooks measures `snapfs hook`, which a coding agent runs around each call of a tool, for a session in a clone
-// of a tree, with overlay and with btrfs, both as root.
+// hooks measures `snapfs hook`, which a coding agent runs around each call of a tool, on overlay and btrfs as root.
 func (l *lab) hooks(ctx context.Context) (results []Result, err error) {
 	for _, s := range l.settings() {
 		if s.User == 0 && !s.Alone && s.Error == "" && err == nil {

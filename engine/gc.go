@@ -3,12 +3,12 @@ package engine
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -55,39 +55,9 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	newest, err := e.collectLost(ctx, backends, all, &c)
 	failures = append(failures, err)
 	for i, b := range backends {
-		failures = append(failures, withRepair(b.Sweep(ctx), all.Records), stock(ctx, b, newest[i]))
+		failures = append(failures, sandbox.WithRepair(b.Sweep(ctx), all.Records), sandbox.Stock(ctx, b, newest[i]))
 	}
 	return c, errors.Join(failures...)
-}
-
-// withRepair adds to err, that of a backend which found a damaged record of a snapshot or fork, the command that repairs
-// the sandbox, one of records, to which it belongs.
-func withRepair(err error, records []*catalog.Record) error {
-	var damaged *errs.Error
-	if !errors.As(err, &damaged) || !errors.Is(err, errs.ErrCorrupt) {
-		return err
-	}
-	id := snapshot.ID(filepath.Base(damaged.Path))
-	i := slices.IndexFunc(records, func(r *catalog.Record) bool { return r.Owns(id) })
-	if i < 0 {
-		return err
-	}
-	return &errs.Error{Op: "cleaning up", Subject: records[i].Name, Kind: errs.ErrCorrupt, Err: err, Hints: []string{"snapfs doctor " + records[i].Name + " --repair"}}
-}
-
-// stock makes one prefork, a fork made in advance, of each of the bases newest of b, so that the next command
-// starts faster. It does nothing if b is no [snapshot.Preforker].
-func stock(ctx context.Context, b snapshot.Backend, newest []snapshot.ID) (err error) {
-	s, ok := b.(snapshot.Preforker)
-	if !ok {
-		return nil
-	}
-	for _, id := range newest {
-		if perr := s.Prefork(ctx, id, 1); !errors.Is(perr, errs.ErrNotFound) { // else it was removed meanwhile
-			err = errors.Join(err, perr)
-		}
-	}
-	return err
 }
 
 // collectLost removes from all backends the snapshots and forks that no sandbox uses, and counts the removed

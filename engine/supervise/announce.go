@@ -69,9 +69,9 @@ func (sv *Manager) announceSelfTest(rec *catalog.Record, proof *catalog.Proof) {
 // for a person; rule would allow it.
 func (sv *Manager) questions(rec *catalog.Record, h *Supervisor) func(rule string) {
 	return func(rule string) {
-		h.deadlines.notify(egress.Waiting(rec.Name, rule))
-		if rec.Ephemeral {
-			sv.notice(egress.Waiting(rec.Name, rule))
+		text := egress.Waiting(rec.Name, rule)
+		if h.deadlines.notify(text); rec.Ephemeral {
+			sv.notice(text)
 		}
 	}
 }
