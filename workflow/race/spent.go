@@ -13,7 +13,8 @@ import (
 const spentEvery = 500 * time.Millisecond
 
 // watchBudget reports in Attempt.Why, as soon as it happens, that the budget of the attempt's requests is spent. The
-// caller calls stop once, after the command's end, which looks a last time. Without a budget it does nothing.
+// caller calls stop once, after the command's end, and noteSpent when the sandbox's network proxy has ended: only then
+// is the last refusal certainly in its journal. Without a budget it does nothing.
 func (l *attemptRunner) watchBudget(ctx context.Context) (stop func()) {
 	if l.s.Record.Policy.Budget == nil {
 		return func() {}
@@ -27,7 +28,6 @@ func (l *attemptRunner) watchBudget(ctx context.Context) (stop func()) {
 		for {
 			select {
 			case <-ctx.Done():
-				l.noteSpent()
 				return
 			case <-tick.C:
 				if l.noteSpent() {
@@ -45,6 +45,9 @@ func (l *attemptRunner) watchBudget(ctx context.Context) (stop func()) {
 // noteSpent stores in the attempt why its budget is spent, with the way to increase it, and reports whether it is.
 // No command increases the budget of an attempt, whose sandbox ends with it.
 func (l *attemptRunner) noteSpent() bool {
+	if l.s.Record.Policy.Budget == nil {
+		return false
+	}
 	ev := egress.SpentIn(l.m.e.cat.Path(l.s.Record.Name))
 	if ev == nil {
 		return false
