@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -486,5 +487,45 @@ func TestStartToleratesVanishedMounts(t *testing.T) {
 	spec.Mounts[5].MayVanish = false
 	if _, _, err := Start(t.Context(), spec, nil); err == nil {
 		t.Error("started although a mount without MayVanish is gone")
+	}
+}
+
+// Other programs make and remove files, such as the locks of useradd in /etc, while a container starts that binds each
+// file of the directory.
+func TestStartToleratesFilesThatComeAndGo(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	leakless(t)
+	dir := scratch(t)
+	write(t, filepath.Join(dir, "stays"), "text")
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for path := filepath.Join(dir, "lock"); ; {
+			select {
+			case <-stop:
+				return
+			default: // on failure the test tries less
+				_ = os.WriteFile(path, nil, 0o600)
+				_ = os.Remove(path)
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	spec := userSpec(t)
+	spec.Mounts = append(spec.Mounts, Mount{Target: dir, Skeleton: dir})
+	for range 30 {
+		spec = renewed(t, spec)
+		container, _, err := Start(t.Context(), spec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sh(t, container, "cat "+dir+"/stays"); got != "text" {
+			t.Errorf("%q", got)
+		}
+		if err := container.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
