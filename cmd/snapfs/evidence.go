@@ -25,7 +25,7 @@ import (
 
 func newEvidence(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "evidence export|verify|reveal|root|key",
+		Use:   "evidence export|verify|reveal|root|prune|key",
 		Short: "show what was done to a sandbox, in a form that anyone can check",
 		Long: `Exports and checks the signed record of a sandbox that was made with --evidence. The record
 has each command, network decision, limit, snapshot, promotion and undo, chained by
@@ -36,7 +36,7 @@ stored as salted digests only. docs/evidence.md says what the record proves.`,
   snapfs evidence verify fix.evidence --key host.pub
   snapfs evidence reveal fix.evidence /srv/app/main.go`,
 	}
-	cmd.AddCommand(newEvidenceExport(a), newEvidenceVerify(a), newEvidenceReveal(a), newEvidenceRoot(a), newEvidenceKey(a))
+	cmd.AddCommand(newEvidenceExport(a), newEvidenceVerify(a), newEvidenceReveal(a), newEvidenceRoot(a), newEvidenceKey(a), newEvidencePrune(a))
 	return cmd
 }
 

@@ -199,7 +199,11 @@ func (s *Store) Export(id string) (*Exported, error) {
 		}
 		b.Statements = append(b.Statements, line)
 	}
-	tree, err := audit.TreeOf(lines)
+	gap, err := audit.GapIn(records)
+	if err != nil {
+		return nil, errs.Wrap("exporting the evidence of "+id, l.Dir(), err)
+	}
+	tree, err := audit.TreeWithout(lines, gap)
 	if err != nil {
 		return nil, err
 	}
@@ -211,6 +215,9 @@ func (s *Store) Export(id string) (*Exported, error) {
 		return nil, err
 	}
 	text, err := b.Encode()
+	if err == nil {
+		err = noteExport(l, tree.Size())
+	}
 	return &Exported{text, len(lines), fmt.Sprintf("%x", root[:])}, err
 }
 

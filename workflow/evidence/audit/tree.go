@@ -1,12 +1,19 @@
 package audit
 
-import "golang.org/x/mod/sumdb/tlog"
+import (
+	"errors"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
 
 // A Tree is a Merkle tree over the lines of an evidence log or a manifest, a list of changed files (RFC
 // 6962), with all its hashes in memory. It gives short proofs that a line is one of them.
 type Tree struct {
 	size   int64
 	hashes []tlog.Hash
+	// first is the index of the first of hashes; older are those before it that are known, where records were removed.
+	first int64
+	older map[int64]tlog.Hash
 }
 
 // TreeOf returns the Merkle tree (RFC 6962) over the lines of an evidence log or a manifest (list of changed
@@ -14,13 +21,20 @@ type Tree struct {
 func TreeOf(lines [][]byte) (*Tree, error) {
 	t := &Tree{hashes: make([]tlog.Hash, 0, 2*len(lines))}
 	for _, line := range lines {
-		more, err := tlog.StoredHashes(t.size, line, t)
-		if err != nil {
+		if err := t.append(line); err != nil {
 			return nil, err
 		}
-		t.hashes, t.size = append(t.hashes, more...), t.size+1
 	}
 	return t, nil
+}
+
+func (t *Tree) append(line []byte) error {
+	more, err := tlog.StoredHashes(t.size, line, t)
+	if err != nil {
+		return err
+	}
+	t.hashes, t.size = append(t.hashes, more...), t.size+1
+	return nil
 }
 
 // ReadHashes returns the hashes of the Merkle tree with these indexes. Package tlog calls it to compute roots
@@ -28,7 +42,15 @@ func TreeOf(lines [][]byte) (*Tree, error) {
 func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	list := make([]tlog.Hash, len(indexes))
 	for i, at := range indexes {
-		list[i] = t.hashes[at]
+		if at >= t.first {
+			list[i] = t.hashes[at-t.first]
+			continue
+		}
+		hash, ok := t.older[at]
+		if !ok {
+			return nil, errors.New("the records that this hash is of were removed")
+		}
+		list[i] = hash
 	}
 	return list, nil
 }
