@@ -154,24 +154,30 @@ class Bundle:
         lines = data.split(b"\n")
         need(len(lines) >= 3 and lines[-1] == b"", "form")
         head = parse(lines[0], "form")
-        need(isinstance(head, dict) and set(head) == {"format", "sandbox", "key", "records", "manifests", "statements"}, "form")
+        need(isinstance(head, dict) and set(head) - {"cosigned", "witnesses"} == {"format", "sandbox", "key", "records", "manifests", "statements"}, "form")
         need(head["format"] == FORMAT, "form")
         self.sandbox, self.key = head["sandbox"], unbase64(head["key"], "form")
-        counts = [head["records"], *(head["manifests"] or []), head["statements"]]
+        need(all(head[k] for k in ("cosigned", "witnesses") if k in head), "form")
+        counts = [head["records"], *(head["manifests"] or []), head["statements"], head.get("cosigned", 0)]
+        self.witnesses = [w.split("+", 2) for w in head.get("witnesses", [])]
         need(all(type(n) is int and n >= 0 for n in counts) and isinstance(head["manifests"], list), "form")
         need(len(self.key) == 32 and head["records"] >= 1 and head["statements"] in (1, 2) and sum(counts) + 3 == len(lines), "form")
         parts, at = [], 1
         for n in counts:
             parts.append(lines[at:at + n])
             at += n
-        self.lines, self.manifests, self.statements = parts[0], parts[1:-1], parts[-1]
+        self.lines, self.manifests, self.statements, self.cosigned = parts[0], parts[1:-2], parts[-2], parts[-1]
         self.note = parse(lines[at], "form")
-        need(isinstance(self.note, str), "form")
+        self.cosigned = [parse(line, "form") for line in self.cosigned]
+        need(all(isinstance(note, str) for note in [self.note, *self.cosigned]), "form")
+        for name, digits, key in self.witnesses:
+            raw = unbase64(key, "form")
+            need(len(raw) == 33 and raw[0] == 4 and sha(name.encode() + b"\n" + raw)[:4].hex() == digits, "form")
 
     def integrity(self):
         self.chain()
         self.clock()
-        self.checkpoint()
+        need(self.host_signed(self.note) == self.size, "truncated")
         for r in self.records:
             if r["type"] == REMOVAL[1]:
                 p, _ = self.opened(r["data"]["statement"].encode(), REMOVAL[0])
@@ -181,6 +187,7 @@ class Bundle:
         need(len(self.manifests) <= len(roots), "manifest")
         for m, root in zip(self.manifests, roots):
             need(tree(m).hex() == root, "manifest")
+        self.cosignatures()
 
     def roots(self):
         return list(dict.fromkeys(r["data"].get("root") for r in self.records if r["type"] == "snapfs.diff.recorded"))
@@ -244,18 +251,43 @@ class Bundle:
                     need(passed >= -61, "clock")
             last = (now, r["boot"], r["up"])
 
-    def checkpoint(self):
+    def cosignatures(self):
+        last, used = 0, set()
+        for note in self.cosigned:
+            text, _, rest = note.partition("\n\n")
+            host, *lines = rest.split("\n")[:-1]
+            size = self.host_signed(f"{text}\n\n{host}\n", "cosignature")
+            need(last < size <= self.size and lines and rest.endswith("\n"), "cosignature")
+            last, seen = size, set()
+            for line in lines:
+                w = next((w for w in self.witnesses if self.cosigned_by(w, text + "\n", line)), None)
+                need(w and w[0] + w[2] not in seen, "cosignature")
+                seen.add(w[0] + w[2])
+            used |= seen
+        need(len(used) == len(self.witnesses), "cosignature")
+
+    def cosigned_by(self, witness, text, line):
+        start, key = f"\u2014 {witness[0]} ", base64.b64decode(witness[2])
+        if not line.startswith(start):
+            return False
+        raw = unbase64(line[len(start):], "cosignature")
+        seconds = int.from_bytes(raw[4:12], "big")
+        message = f"cosignature/v1\ntime {seconds}\n{text}".encode()
+        return len(raw) == 76 and raw[:4].hex() == witness[1] and seconds < 1 << 40 and signed(key[1:], message, raw[12:])
+
+    def host_signed(self, note, fault="checkpoint"):
+        """Check that the host has signed the note, a checkpoint of this log, and return its size."""
         name = "snapfs/evidence/" + self.sandbox
-        want = f"{name}\n{self.size}\n{base64.b64encode(self.root(self.size)).decode()}\n"
-        text, _, rest = self.note.partition("\n\n")
+        text, _, rest = note.partition("\n\n")
         start = f"\u2014 {name} "
-        need(rest.startswith(start) and rest.endswith("\n") and rest.count("\n") == 1, "checkpoint")
-        sig = unbase64(rest[len(start):-1], "checkpoint")
-        need(sig[:4] == sha(name.encode() + b"\n\x01" + self.key)[:4], "checkpoint")
-        need(signed(self.key, (text + "\n").encode(), sig[4:]), "checkpoint")
-        size = text.split("\n")[1]
-        need(size == str(self.size), "truncated")
-        need(text + "\n" == want, "checkpoint")
+        need(rest.startswith(start) and rest.endswith("\n") and rest.count("\n") == 1, fault)
+        sig = unbase64(rest[len(start):-1], fault)
+        need(sig[:4] == sha(name.encode() + b"\n\x01" + self.key)[:4], fault)
+        need(signed(self.key, (text + "\n").encode(), sig[4:]), fault)
+        size = int(text.split("\n")[1])
+        need(1 <= size <= self.size, "truncated")
+        need(text == f"{name}\n{size}\n{base64.b64encode(self.root(size)).decode()}", fault)
+        return size
 
     def opened(self, line, kind_of):
         e = parse(line, "statement")

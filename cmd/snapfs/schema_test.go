@@ -70,6 +70,8 @@ func documents() map[string]reflect.Type {
 		"drift":                reflect.TypeFor[compare.DriftReport](),
 		"error":                reflect.TypeFor[errorSchema](),
 		"events":               reflect.TypeFor[events.Event](),
+		"evidence-cosign":      reflect.TypeFor[evidence.Cosigned](),
+		"evidence-countersign": reflect.TypeFor[countersignedDocument](),
 		"evidence-export":      reflect.TypeFor[exported](),
 		"evidence-key":         reflect.TypeFor[keyDocument](),
 		"evidence-prune":       reflect.TypeFor[evidence.Pruned](),

@@ -185,6 +185,13 @@ func (s *Store) signRemoval(l *audit.Log, lines [][]byte, records []audit.Record
 	if err != nil {
 		return nil, err
 	}
+	cosigned, err := cosignaturesOf(l)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cosigned {
+		keep = append(keep, c.Size)
+	}
 	r, tree, err := bundle.RemovalOf(lines, records, before, next, keep)
 	if err != nil {
 		return nil, err

@@ -214,6 +214,9 @@ func (s *Store) Export(id string) (*Exported, error) {
 	if b.Checkpoint, err = key.SignCheckpoint(statement.Checkpoint{Sandbox: id, Size: tree.Size(), Root: root}); err != nil {
 		return nil, err
 	}
+	if err := addCosignatures(l, b); err != nil {
+		return nil, err
+	}
 	text, err := b.Encode()
 	if err == nil {
 		err = noteExport(l, tree.Size())

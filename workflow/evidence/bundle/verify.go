@@ -57,6 +57,10 @@ type Options struct {
 	Key ed25519.PublicKey
 	// Earlier is an earlier bundle of the same sandbox, or nil. The log must continue its log.
 	Earlier []byte
+	// Witnesses are the other parties that the reader trusts, of which at least Least (0: each) must have cosigned the
+	// log up to its end.
+	Witnesses []statement.Witness
+	Least     int
 }
 
 // A fault is a reason to reject a bundle, the evidence of one sandbox: a name for programs, and a text for
@@ -84,6 +88,7 @@ type checked struct {
 	checkpoint statement.Checkpoint
 	gap        *audit.Removed // the records that were removed, or nil
 	removal    map[string]any // the statement about it
+	cosigners  []cosigner
 }
 
 // Verify returns the verdicts on text, the file of an evidence bundle. If the file was changed after it was
@@ -107,7 +112,7 @@ func Verify(text []byte, o Options) Report {
 	r.Root = fmt.Sprintf("%x", c.checkpoint.Root[:])
 	r.Verdicts = []Verdict{
 		(*fault)(nil).verdict(Integrity, fmt.Sprintf("%d records, %d statements and the checkpoint are as they were signed", len(c.records), len(c.statements))),
-		c.signer(o.Key).verdict(Signer, "signed by the key that you trust"),
+		c.signed(o),
 		c.completeness(),
 		c.policy(),
 		{Gate, "not run", "", "use --reproduce to run the checks again"},
@@ -123,7 +128,7 @@ func check(text []byte) (*checked, *fault) {
 		return nil, faultf("form", "the file is no whole bundle: %v", err)
 	}
 	c := &checked{Bundle: b}
-	for _, step := range []func() *fault{c.checkRecords, c.checkClock, c.checkCheckpoint, c.checkRemovals, c.checkStatements, c.checkManifests} {
+	for _, step := range []func() *fault{c.checkRecords, c.checkClock, c.checkCheckpoint, c.checkRemovals, c.checkStatements, c.checkManifests, c.checkCosigned} {
 		if f := step(); f != nil {
 			return c, f
 		}
