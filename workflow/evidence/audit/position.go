@@ -3,6 +3,7 @@ package audit
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"encoding/hex"
 	"encoding/json"
@@ -109,35 +110,37 @@ func (l *Log) verifyClosed(f *os.File, first int64, from position) (position, er
 			expected = from.First
 		}
 		if s.first != expected {
-			return at, l.missing(s.path, s.first, expected)
+			if at, err = l.verifyRemoved(l.missing(s.path, s.first, expected)); err != nil || s.first > at.Records {
+				return at, cmp.Or(err, l.missing(s.path, s.first, expected))
+			}
+			if resume = false; s.first < at.Records {
+				continue // a removal that was interrupted
+			}
 		}
 		if at, err = l.verifySegment(s.path, at, resume); err != nil {
 			return at, err
 		}
 		resume = false
 	}
-	if resume {
-		return at, l.missing(f.Name(), first, from.First)
+	if !resume && at.Records == first {
+		return at, nil
 	}
-	if at.Records != first {
-		return at, l.missing(f.Name(), first, at.Records)
+	missing := l.missing(f.Name(), first, max(at.Records, from.First))
+	if at, err = l.verifyRemoved(missing); err == nil && at.Records != first {
+		err = missing
 	}
-	return at, nil
+	return at, err
 }
 
 // verifySegment verifies the closed segment of the evidence log at path from the position at on, as [Log.verify]
 // does, and returns the position at its end. The caller holds l.mu.
 func (l *Log) verifySegment(path string, at position, resume bool) (position, error) {
-	f, err := os.Open(path)
+	text, _, err := l.readFile(path)
 	if err != nil {
 		return at, errs.With("reading the record of "+l.sandbox, path, err)
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return at, errs.With("reading the record of "+l.sandbox, path, err)
-	}
-	end, fits, err := l.verify(f, st.Size(), at, resume)
+	f := unzipped{bytes.NewReader(text), path}
+	end, fits, err := l.verify(f, int64(len(text)), at, resume)
 	switch {
 	case err != nil:
 		return at, err
@@ -151,7 +154,7 @@ func (l *Log) verifySegment(path string, at position, resume bool) (position, er
 
 // rewritten returns the error for the evidence log's file f, which does not contain the position p, although
 // this host has verified the log up to there.
-func (l *Log) rewritten(f *os.File, p position) error {
+func (l *Log) rewritten(f source, p position) error {
 	return errs.New("recording an act on "+l.sandbox, f.Name(), errs.ErrCorrupt,
 		"records were removed or written again: this host has verified "+strconv.FormatInt(p.Records, 10)+" records of "+strconv.FormatInt(p.Size, 10)+" bytes, and the log does not continue them",
 		"cat "+errs.Quoted(filepath.Join(l.dir, positionName))+"   # up to where it was verified", "snapfs fork NAME   # the fork begins a record of its own")
@@ -161,7 +164,7 @@ func (l *Log) rewritten(f *os.File, p position) error {
 // of this sandbox and follows the line before. With resume, from is a position in f, where it begins to read;
 // else from is the end of the file before, and it reads all of f. It returns the end of f; fits is false if f does
 // not contain the position. The caller holds l.mu.
-func (l *Log) verify(f *os.File, size int64, from position, resume bool) (end logEnd, fits bool, err error) {
+func (l *Log) verify(f source, size int64, from position, resume bool) (end logEnd, fits bool, err error) {
 	if !resume {
 		from = position{First: from.Records, Records: from.Records, Last: from.Last}
 		end.position = position{First: from.Records, Records: from.Records, Last: from.Last, Sandbox: l.sandbox}
