@@ -14,6 +14,8 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
@@ -212,5 +214,32 @@ func TestARuleRemovesByNumberAgeAndSize(t *testing.T) {
 		if got := oldest(c.segments, records, c.rule, c.floor, now); got != c.want {
 			t.Errorf("the rule %q with the minimum %q and the end %d: %d; want %d", c.rule, c.floor, c.end, got, c.want)
 		}
+	}
+}
+
+// TestTheSiteKeepsRecords has a site's policy with a minimum, and one that forbids each removal.
+func TestTheSiteKeepsRecords(t *testing.T) {
+	treetest.NeedRoot(t) // a site's policy is root's
+	s := trueLog(t, 450)
+	inFiles(t, s.Log("s1"))
+	was := policy.SiteDir
+	t.Cleanup(func() { policy.SiteDir = was })
+	policy.SiteDir = treetest.Dir(t)
+	site := func(rule string) {
+		t.Helper()
+		path := filepath.Join(policy.SiteDir, "policy.toml")
+		err := os.WriteFile(path, []byte("[sandbox]\nkeep-evidence = \""+rule+"\"\n"), 0o644)
+		if err = errors.Join(err, os.Chmod(policy.SiteDir, 0o755), os.Chmod(path, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rule := catalog.KeepEvidence{Records: 1}
+	site("all")
+	if p, err := s.Prune("s1", rule, true); !errors.Is(err, errs.ErrDenied) {
+		t.Errorf("a site that keeps all: %+v, %v", p, err)
+	}
+	site("records=250")
+	if p, err := s.Prune("s1", rule, true); err != nil || p.Last != 199 || !p.Removed {
+		t.Errorf("a site that keeps 250 records: %+v, %v", p, err)
 	}
 }
