@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // prune removes the segments before the third from the end, without a signature.
@@ -228,5 +229,47 @@ func TestCompressedSegmentsAreTheSameLog(t *testing.T) {
 	}
 	if _, _, err := l.Verified(); !errors.Is(err, errs.ErrCorrupt) || !strings.Contains(err.Error(), names[1]) {
 		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// TestEachPositionIsContinuedAfterARemoval has verified a log up to each of its first records: in a process that stays, or
+// by a position stored beside the log. Another process then removes old segments. The log still goes on from each of
+// the positions, whether its records were removed or not.
+func TestEachPositionIsContinuedAfterARemoval(t *testing.T) {
+	accept := func([]byte) error { return nil }
+	l := inSegments(newLog(t, treetest.Dir(t)))
+	path := filepath.Join(l.Dir(), positionName)
+	var processes []*Log
+	for i := range 40 {
+		if err := act(l, i); err != nil {
+			t.Fatal(err)
+		}
+		p := inSegments(reopened(l.Dir())).SignedBy(accept)
+		if _, err := p.Last(); err != nil {
+			t.Fatal(err)
+		}
+		processes = append(processes, p)
+	}
+	if next, err := prune(inSegments(reopened(l.Dir()))); err != nil || next <= Opening {
+		t.Fatal(next, err)
+	}
+	for i, p := range processes {
+		line, err := Canonical(p.seen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, err := p.mac(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, fmt.Appendf(nil, "%s\n%x\n", line, code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := inSegments(reopened(l.Dir())).SignedBy(accept).Last(); err != nil {
+			t.Errorf("the stored position after record %d: %v", i, err)
+		}
+		if err := act(p, i); err != nil {
+			t.Errorf("a process that has verified up to record %d: %v", i, err)
+		}
 	}
 }
