@@ -54,6 +54,9 @@ const kindLayers = "layers"
 // kindAPI is the name, in Options.Only, of the measurement of requests to snapfs serve.
 const kindAPI = "api"
 
+// kindHooks is the name, in Options.Only, of the measurement of snapfs hook, which a coding agent runs.
+const kindHooks = "hooks"
+
 // kindGrowth is the name, in Options.Only, of the checks of [Gate] that commands take as long in a larger
 // tree, and among many sandboxes. [Run] has no such measurement.
 const kindGrowth = "growth"
@@ -67,7 +70,7 @@ const kindRecord = "evidence"
 
 // Kinds returns the names of the kinds of measurement, such as "latency", which Options.Only selects.
 func Kinds() []string {
-	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindGrowth, kindDepth, kindRecord}
+	return []string{"latency", "crowd", "inside", "peers", kindLayers, kindAPI, kindHooks, kindGrowth, kindDepth, kindRecord}
 }
 
 func (o Options) wants(kind string) bool {
@@ -133,7 +136,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	for _, part := range []struct {
 		kind    string
 		measure func(context.Context) ([]Result, error)
-	}{{"peers", l.peers}, {kindLayers, l.layers}, {kindAPI, l.api}} {
+	}{{"peers", l.peers}, {kindLayers, l.layers}, {kindAPI, l.api}, {kindHooks, l.hooks}} {
 		if !o.wants(part.kind) {
 			continue
 		}

@@ -112,6 +112,8 @@ func title(kind string) string {
 		return "Work inside, and on the bare tree"
 	case kindAPI:
 		return "By the HTTP API of snapfs serve"
+	case kindHooks:
+		return "Hooks of a coding agent"
 	case kindLayers:
 		return "Work on a layer above a tree, and on the tree"
 	}

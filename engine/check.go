@@ -60,7 +60,7 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 		found.Path, found.Backend = t.Path, t.Driver
 		if damage != nil && i == 0 {
 			found.Problems = append(found.Problems, snapshot.Problem{
-				Where: filepath.Join(e.cat.Path(name), catalog.RecordFile), What: damage.Error() + "; it is restored from its copy", Mended: true,
+				Where: filepath.Join(e.cat.Path(name), catalog.RecordFile), What: damage.Error() + "; it is restored from its copy, with the policy that this has (snapfs show " + name + ")", Mended: true,
 			})
 		}
 		trees, sound = append(trees, found), sound && found.Undamaged()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -54,24 +55,9 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	newest, err := e.collectLost(ctx, backends, all, &c)
 	failures = append(failures, err)
 	for i, b := range backends {
-		failures = append(failures, b.Sweep(ctx), stock(ctx, b, newest[i]))
+		failures = append(failures, sandbox.WithRepair(b.Sweep(ctx), all.Records), sandbox.Stock(ctx, b, newest[i]))
 	}
 	return c, errors.Join(failures...)
-}
-
-// stock makes one prefork, a fork made in advance, of each of the bases newest of b, so that the next command
-// starts faster. It does nothing if b is no [snapshot.Preforker].
-func stock(ctx context.Context, b snapshot.Backend, newest []snapshot.ID) (err error) {
-	s, ok := b.(snapshot.Preforker)
-	if !ok {
-		return nil
-	}
-	for _, id := range newest {
-		if perr := s.Prefork(ctx, id, 1); !errors.Is(perr, errs.ErrNotFound) { // else it was removed meanwhile
-			err = errors.Join(err, perr)
-		}
-	}
-	return err
 }
 
 // collectLost removes from all backends the snapshots and forks that no sandbox uses, and counts the removed

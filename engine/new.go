@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/policy"
 )
 
@@ -23,6 +25,11 @@ func (e *Engine) New(ctx context.Context, req hostfs.Request) (*catalog.Record, 
 	rec, intent, err := e.Sandboxes.Create(ctx, req, false)
 	if err != nil {
 		return nil, err
+	}
+	if err := leak.Remember(e.cat.Path(rec.Name), &rec.Policy); err != nil { // the files that it has now, not those of its first start
+		derr := e.Sandboxes.Discard(context.WithoutCancel(ctx), rec)
+		e.Sandboxes.EndIfGone(intent, rec, derr)
+		return nil, errors.Join(err, derr)
 	}
 	e.Sandboxes.End(intent)
 	return rec, nil

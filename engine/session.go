@@ -155,6 +155,9 @@ func (s *Session) End(ctx context.Context) error {
 		return nil
 	}
 	err := s.Supervisor.Close(ctx)
+	if p := s.Supervisor.Proxy; p != nil {
+		s.Record.Policy.Network = p.Network() // with what a person allowed meanwhile
+	}
 	s.Hit, s.Refused, s.Attempts = s.Supervisor.Hit, s.Supervisor.Refused, s.Supervisor.Attempts
 	s.Supervisor = nil
 	return err

@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -264,12 +265,16 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string, o forkOption
 	return rec, intent, nil
 }
 
-// inherit gives to, a fork of the sandbox from, the ledger of its budget, which both share, and the baseline of
-// from: the recorded originals with which its changes are compared, to which each promotion adds the promoted
-// states. origin is the named snapshot of which the fork is made, or zero for the present files. Of a snapshot the fork does not get
-// states that were promoted after it: its older files would look like changes that revert the promotion.
+// inherit gives to, a fork of the sandbox from, the ledger of its budget, which both share, the fingerprints of
+// labelled files, and the baseline of from: the recorded originals with which its changes are compared, to which each
+// promotion adds the promoted states. origin is the named snapshot of which the fork is made, or zero for the present
+// files. Of a snapshot the fork does not get states that were promoted after it: its older files would look like
+// changes that revert the promotion.
 func (e *Engine) inherit(ctx context.Context, from, to *catalog.Record, origin catalog.NamedSnapshot) error {
-	err := egress.ShareBudget(to, e.cat.Path(from.Name), e.cat.Path(to.Name))
+	err := errors.Join(
+		egress.ShareBudget(to, e.cat.Path(from.Name), e.cat.Path(to.Name)),
+		leak.InheritLabels(e.cat.Path(from.Name), e.cat.Path(to.Name)),
+	)
 	if err == nil {
 		err = e.Baseline.Inherit(from, to)
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A Wait is one piece of work in a workspace that continues only when a person acts, such as a promotion that
@@ -29,6 +30,7 @@ const (
 	WaitInterrupted WaitKind = "interrupted" // a promotion through stages was interrupted
 	WaitUnfinished  WaitKind = "unfinished"  // a killed promotion needs its target mounted
 	WaitConflicts   WaitKind = "conflicts"   // a refresh left conflicts in the sandbox
+	WaitNetwork     WaitKind = "network"     // a connection waits for an answer
 	WaitUnclaimed   WaitKind = "unclaimed"   // a run left it, and it will be removed
 )
 
@@ -51,6 +53,14 @@ func (e *Engine) Waiting(ctx context.Context, infos []Info, workspaces []string)
 			waits = append(waits, Wait{
 				Sandbox: i.Name, Kind: WaitUnclaimed, Text: "kept by run for a day, for nobody has decided",
 				Commands: []string{"snapfs diff " + i.Name, "snapfs promote " + i.Name, "snapfs keep " + i.Name},
+			})
+		}
+		questions, _, qerr := e.Egress.Questions(i.Record)
+		err = errors.Join(err, qerr)
+		for _, q := range questions {
+			waits = append(waits, Wait{
+				Sandbox: i.Name, Kind: WaitNetwork, Text: "a connection to " + q.Rule + " waits",
+				Commands: []string{"snapfs net " + i.Name + " --allow " + errs.Quoted(q.Rule), "snapfs net " + i.Name + " --deny " + errs.Quoted(q.Rule)},
 			})
 		}
 		conflicts, cerr := e.Reconcile.Conflicts(ctx, i.Name)

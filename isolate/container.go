@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate/internal/stopped"
+	"github.com/snapfs/snapfs/isolate/internal/sysv"
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
@@ -40,6 +41,7 @@ type Container struct {
 	pidfd   int
 	root    int // descriptor of the root's mount, or -1
 	tun     int // see Tun, or -1
+	objects sysv.Objects
 	sent    int // number of the last request
 	pending *Process
 	procs   map[int]*Process // by pid inside the container

@@ -67,6 +67,7 @@ func (c *Container) end() {
 	mounts.CloseFiles(c.shown)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.objects.Close()
 	for _, fd := range []*int{&c.ctl, &c.pidfd, &c.root} {
 		if *fd >= 0 {
 			unix.Close(*fd)
@@ -103,7 +104,14 @@ func (c *Container) handle(r report) {
 	defer c.mu.Unlock()
 	switch r.kind {
 	case reportRoot:
-		c.root, c.tun = r.take(0), r.take(1)
+		c.root = r.take(0)
+		n := 1
+		if c.builder.spec.Network == NetworkEdge {
+			c.tun, n = r.take(n), n+1
+		}
+		for ; n < len(r.fds); n++ {
+			c.objects = append(c.objects, r.take(n))
+		}
 	case reportObserver:
 		c.observe(r.take(0))
 	case reportStarted:

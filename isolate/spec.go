@@ -78,6 +78,9 @@ type Spec struct {
 	// MapIDs mounts trees that the kernel cannot id-map, with ids mapped by FUSE. Nil: such trees
 	// are errors.
 	MapIDs IDMapper
+	// Images is a directory, made when needed, in which Start stores images of the entries that mounts hide, so that the
+	// next container that hides the same ones starts sooner. Only the caller may write there. "" stores none.
+	Images string
 	// Observe, if it is not nil, observes system calls by which a process in the container acts on a file.
 	Observe *Observer
 	// BestEffort continues without a protection that this host cannot give, and reports it in
@@ -203,7 +206,7 @@ const MaxFurther = mounts.MaxFurther
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{
 		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, Redacted: s.Redacted, ReadOnly: s.readOnly(), NoExec: s.NoExec, Resolver: s.Resolver, IDs: s.IDs,
-		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs,
+		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs, Images: s.Images,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/isolate/internal/nofile"
+	"github.com/snapfs/snapfs/isolate/internal/sysv"
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
@@ -190,13 +191,19 @@ func (b *builder) limit() {
 	}
 }
 
-// sendRoot adds the system call by which pid 1 sends the supervisor the descriptors of the container's root
-// directory and of its TUN device.
+// sendRoot adds the system calls by which pid 1 sends the supervisor the descriptors of the container's root
+// directory, of its TUN device, and of the lists of its System V objects. A best effort, which may share the host's
+// IPC namespace, and a kernel without such objects have no lists.
 func (b *builder) sendRoot() {
 	b.Stage = "handing over the root"
 	own := []launch.Cell{b.RootTree()}
 	if b.spec.Network == NetworkEdge {
 		own = append(own, b.edge)
+	}
+	if !b.spec.BestEffort && unix.Access("/proc/"+sysv.Files[0], unix.R_OK) == nil {
+		for _, name := range sysv.Files {
+			own = append(own, b.Do(unix.SYS_OPENAT, b.Of(b.Proc()), b.Str(name), launch.Num(unix.O_RDONLY|unix.O_CLOEXEC)).Path("/proc/"+name).Result())
+		}
 	}
 	msg, _, _, _, fds := b.Message(reportRoot, len(own))
 	for i, c := range own {

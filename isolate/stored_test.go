@@ -2,7 +2,11 @@
 
 package isolate
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
 
 // TestStoredCountsWhatLiesInMemory of the container's own filesystems.
 func TestStoredCountsWhatLiesInMemory(t *testing.T) {
@@ -25,5 +29,41 @@ func TestStoredCountsWhatLiesInMemory(t *testing.T) {
 		if _, _, err := container.Stored(); must != nil || err == nil {
 			t.Error("it counts in a container that has ended:", must, err)
 		}
+	})
+}
+
+// TestStoredCountsSystemVObjects that no process has mapped or open: shared memory, semaphores and messages.
+func TestStoredCountsSystemVObjects(t *testing.T) {
+	treetest.NeedProgram(t, "python3")
+	asBoth(t, func(t *testing.T, spec Spec) {
+		container := open(t, spec)
+		before, _, err := container.Stored()
+		if err != nil {
+			t.Fatal(err)
+		}
+		grown := func(least int64, kind string) {
+			t.Helper()
+			after, _, err := container.Stored()
+			if err != nil || after-before < least || after-before > 2*least {
+				t.Errorf("%s of %d bytes count %d bytes: %v", kind, least, after-before, err)
+			}
+			before = after
+		}
+		python := `import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def ok(n):
+    if n == -1: raise OSError(ctypes.get_errno(), "")
+    return n
+`
+		run := func(code string) { t.Helper(); sh(t, container, "python3 -c '"+python+code+"'") }
+		run(`libc.shmat.restype = ctypes.c_void_p
+at = libc.shmat(ok(libc.shmget(0, 1 << 20, 0o1600)), None, 0)
+ctypes.memset(at, 1, 1 << 20)`)
+		grown(1<<20, "shared memory")
+		run("for i in range(50): ok(libc.semget(0, 250, 0o1600))")
+		grown(50*250*64, "semaphores")
+		run(`q = ok(libc.msgget(0, 0o1600))
+for i in range(8): ok(libc.msgsnd(q, (ctypes.c_long * 129)(1), 1024, 0))`)
+		grown(8*1024, "messages")
 	})
 }

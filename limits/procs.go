@@ -75,10 +75,12 @@ func memfdsOf(pids []int) int64 {
 	return sum
 }
 
-// memfdFile and secretFile begin the names that /proc shows for files in memory, of memfd_create(2) and memfd_secret(2).
+// memfdFile, secretFile and sysvFile begin the names that /proc shows for files in memory, of memfd_create(2),
+// memfd_secret(2) and shmget(2).
 const (
 	memfdFile  = "/memfd:"
 	secretFile = "/secretmem"
+	sysvFile   = "/SYSV"
 )
 
 // memfdsIn is [memfdsOf] for the open files that the directory dir of /proc lists, except for those whose inode
@@ -145,8 +147,8 @@ func fileTables(pid int) (list []int) {
 }
 
 // mappedOf returns how many bytes of the processes' memory, shared pages divided among their users (Pss), are
-// pages of files on these devices, of memfd_create(2) or of memfd_secret(2). It reads every mapping of each process, which costs
-// up to a millisecond.
+// pages of files on these devices, of memfd_create(2), of memfd_secret(2) or of shmget(2). It reads every mapping of
+// each process, which costs up to a millisecond.
 func mappedOf(pids []int, devices []uint64) int64 {
 	var sum int64
 	for _, pid := range pids {
@@ -162,7 +164,9 @@ func mappedOf(pids []int, devices []uint64) int64 {
 				var major, minor uint32
 				n, _ := fmt.Sscanf(string(fields[3]), "%x:%x", &major, &minor)
 				in = n == 2 && slices.Contains(devices, unix.Mkdev(major, minor)) ||
-					len(fields) > 5 && (bytes.HasPrefix(fields[5], []byte(memfdFile)) || bytes.HasPrefix(fields[5], []byte(secretFile)))
+					len(fields) > 5 && slices.ContainsFunc([]string{memfdFile, secretFile, sysvFile}, func(name string) bool {
+						return bytes.HasPrefix(fields[5], []byte(name))
+					})
 			case in && len(fields) == 3 && string(fields[0]) == "Pss:":
 				kib, _ := strconv.ParseInt(string(fields[1]), 10, 64)
 				sum += kib << 10

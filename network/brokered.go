@@ -12,6 +12,9 @@ type BrokerConfig struct {
 	// Sandbox is the sandbox's name, for messages.
 	Sandbox string         `json:"sandbox"`
 	Secrets []BrokerSecret `json:"secrets,omitempty"`
+	// Labels is set if the descriptor after those of the secrets has the fingerprints of labelled files, in
+	// the form that fingerprint.Load reads. The proxy then reads every request, and sends none with their content.
+	Labels bool `json:"labels,omitempty"`
 	// Ledger is the directory of the sandbox's budget, or "" for none. Metered are servers, besides those of the known
 	// providers, whose requests cost tokens, as do those to the names below them.
 	Ledger  string   `json:"ledger,omitempty"`

@@ -45,6 +45,8 @@ type Event struct {
 	Allowed bool   `json:"allowed"`
 	Rule    string `json:"rule,omitzero"`
 	Why     string `json:"why,omitzero"`
+	// Asked is set if the connection waits for a person, who may allow it. A later event is the decision.
+	Asked bool `json:"asked,omitzero"`
 	// Spent is the limit of the sandbox's budget that has no room for the request, also when all open requests are
 	// over, or nil. So a sandbox without a higher limit cannot go on.
 	Spent *SpentLimit `json:"spent,omitempty"`

@@ -57,6 +57,15 @@ func (r Rules) HasMethods() bool {
 // Len returns how many network rules there are.
 func (r Rules) Len() int { return len(r.list) }
 
+// Texts returns each network rule as text, in their order.
+func (r Rules) Texts() []string {
+	list := make([]string, len(r.list))
+	for i, one := range r.list {
+		list[i] = one.String()
+	}
+	return list
+}
+
 // firstRule returns the first network rule of text, rules separated by commas, without the comma after it. A
 // comma between the methods of one rule does not end the rule.
 func firstRule(text string) string {

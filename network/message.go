@@ -12,6 +12,11 @@ type Message struct {
 	// Counters, to the proxy with Names, are the counts of an earlier proxy. From the proxy
 	// they are the current counts, each second in which they change, and at its end.
 	Counters *Counters `json:"counters,omitempty"`
+	// Asking, to the proxy before the first rules, makes it hold connections to unknown destinations until a person
+	// decides. Answer, to the proxy, is a decision; Questions, from the proxy, are all that wait, whenever they change.
+	Asking    *Asking     `json:"asking,omitempty"`
+	Answer    *Answer     `json:"answer,omitempty"`
+	Questions *[]Question `json:"questions,omitempty"`
 	// Broker, to the proxy before the first rules, makes it read requests. The proxy's first message answers with
 	// Public.
 	Broker *BrokerConfig `json:"broker,omitempty"`

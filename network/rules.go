@@ -220,11 +220,7 @@ func (r rule) selector() string {
 // String returns the network rules in the canonical form that [Parse] accepts: in their order, each once,
 // names in DNS's form.
 func (r Rules) String() string {
-	list := make([]string, len(r.list))
-	for i, one := range r.list {
-		list[i] = one.String()
-	}
-	return strings.Join(list, ",")
+	return strings.Join(r.Texts(), ",")
 }
 
 // Empty reports whether there is no network rule, so that no destination is allowed.

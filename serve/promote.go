@@ -75,7 +75,10 @@ func (s *Service) Plan(ctx context.Context, q PlanRequest) (Plan, error) {
 	for _, h := range p.NeedsApproval[:min(len(p.NeedsApproval), mostPaths)] {
 		r.Held = append(r.Held, Conflict{tame(s.relative(h.Path)), tame(h.Why)})
 	}
-	r.MoreHeld = len(p.NeedsApproval) - len(r.Held)
+	for _, l := range p.Labelled[:min(len(p.Labelled), mostPaths-len(r.Held))] {
+		r.Held = append(r.Held, Conflict{tame(s.relative(l.Path)), tame(l.Why)})
+	}
+	r.MoreHeld = len(p.NeedsApproval) + len(p.Labelled) - len(r.Held)
 	return r, nil
 }
 

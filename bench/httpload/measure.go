@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/bench/timing"
@@ -36,8 +37,19 @@ func (s *Server) Measure(ctx context.Context, n int, workspace string) ([]timing
 		{Name: "of it, remove", Took: r.Remove},
 	}
 	alone, err := s.alone(ctx, n, workspace)
-	return append(samples, alone...), err
+	if err != nil {
+		return samples, err
+	}
+	crowd, err := s.Readers(ctx, min(n, crowdReaders), 10*min(n, crowdReaders), crowdRate)
+	if err != nil {
+		return append(samples, alone...), err
+	}
+	return slices.Concat(samples, alone, crowd.samples()), nil
 }
+
+// crowdReaders is how many readers follow the events at once, and crowdRate how many events come in a second.
+// A measurement with fewer rounds has fewer readers, and ten events for each round.
+const crowdReaders, crowdRate = 1000, 10_000
 
 // alone measures single commands in turns, n of each: in a new sandbox of workspace, in a running one,
 // without a sandbox and by the program sandlock.
@@ -77,5 +89,8 @@ func (s *Server) alone(ctx context.Context, n int, workspace string) (_ []timing
 		defer p.Close()
 		list = append(list, timing.Subject{Name: other.name, Do: p.Run})
 	}
+	list = append(list, timing.Subject{
+		Name: "a container with true by bare system calls, the floor", Do: func(ctx context.Context) (time.Duration, error) { return Floor(ctx, workspace) },
+	})
 	return timing.Interleave(ctx, timing.Plan{Rounds: max(n/5, 3), Warm: 3, Budget: 60 * time.Second}, list...)
 }

@@ -21,6 +21,7 @@ import (
 // A Server is a running process of `snapfs serve` that listens on a unix socket. [Start] starts it.
 type Server struct {
 	process *os.Process
+	state   string
 	socket  string
 	log     string
 }
@@ -33,7 +34,7 @@ const startTimeout = time.Minute
 // directory workspace, made with the named backend. Files of the server lie in the directory dir. The
 // caller calls Close.
 func Start(ctx context.Context, path, state, workspace, backend, dir string) (*Server, error) {
-	s := &Server{socket: filepath.Join(dir, "serve.sock"), log: filepath.Join(dir, "serve.log")}
+	s := &Server{state: state, socket: filepath.Join(dir, "serve.sock"), log: filepath.Join(dir, "serve.log")}
 	log, err := os.Create(s.log)
 	if err != nil {
 		return nil, err

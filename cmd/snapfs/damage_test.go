@@ -177,7 +177,7 @@ func TestADamagedRecordIsRepaired(t *testing.T) {
 		t.Errorf("listing both says %q", o.all)
 	}
 	b.snapfs("gc")
-	if o := b.snapfs("doctor", "damaged", "--repair").want(0); !strings.Contains(o.stdout, "repaired: ") || !strings.Contains(o.stdout, "record.json") {
+	if o := b.snapfs("doctor", "damaged", "--repair").want(0); !strings.Contains(o.stdout, "repaired: ") || !strings.Contains(o.stdout, "record.json") || !strings.Contains(o.stdout, "with the policy that this has (snapfs show damaged)") {
 		t.Errorf("repairing it says %q", o.all)
 	}
 	b.snapfs("doctor", "damaged").want(0)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -18,6 +19,7 @@ func newExec(a *app) *cobra.Command {
 	var pass []string
 	var room admissionFlags
 	var prove, detach bool
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "exec [flags] sandbox -- command [argument...]",
 		Short: "run a command in an existing sandbox",
@@ -41,6 +43,9 @@ at once, and "snapfs logs" its output and status.`,
 			if args[1] == "--" {
 				args = append(args[:1], args[2:]...)
 			}
+			if err := a.askFromNow(cmd.Context(), args[0], wait); err != nil {
+				return err
+			}
 			if detach {
 				return a.detach(cmd.Context(), args[0], dir, pass, args[1:], prove, room)
 			}
@@ -50,6 +55,7 @@ at once, and "snapfs logs" its output and status.`,
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "start the command and return at once")
 	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default the current one if inside the workspace, else the workspace)")
 	addVariables(cmd.Flags(), &pass)
+	addAsk(cmd.Flags(), &wait)
 	room.add(cmd.Flags())
 	addProveFirst(cmd, &prove)
 	cmd.Flags().SetInterspersed(false)

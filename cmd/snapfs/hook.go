@@ -44,8 +44,8 @@ those of snapfs new, and hold for the sandboxes of the agent.
   SessionStart                describe the sandbox to the model
   PreToolUse                  run the shell's command in the clone; move paths into it
   PermissionRequest           run the shell's command in a throw-away clone, for at most 10 s
-                              ($SNAPFS_PREVIEW_TIME, such as 30s), and have the agent ask
-                              the person again, with the effects in the question
+                              ($SNAPFS_PREVIEW_TIME, such as 30s), and show the person the
+                              effects: codex at once, claude when it asks again
   PostToolUse, PostToolBatch  take a checkpoint named by the call; report drift to the model
 
 A session whose directory is in no clone continues as without snapfs, unless --all is set.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -20,8 +21,7 @@ import (
 )
 
 func newNet(a *app) *cobra.Command {
-	var allow []string
-	var refused bool
+	var flags netFlags
 	cmd := &cobra.Command{
 		Use:   "net [flags] sandbox",
 		Short: "show a sandbox's network decisions and allow more",
@@ -30,34 +30,43 @@ and by which rule or for which reason it was refused; and, per rule, connections
 bytes over the sandbox's life. Of very many decisions snapfs keeps the last. --allow
 adds a destination, also for running processes.
 
+In a sandbox that was made with --ask a connection to a destination that no rule allows
+waits for your answer, listed here, for a minute or the time of --ask; then it is
+refused. --allow lets it through, and later ones; with --once only what waits now.
+--allow with --profile adds the rule to that profile, too. --deny refuses what waits,
+and further connections there without a question; with --once only what waits now. Nothing loosens the site's policy.
+
 ` + network.Grammar,
-		Example:           "  snapfs net fix\n  snapfs net fix --allow git.example.org:443",
+		Example:           "  snapfs net fix\n  snapfs net fix --allow git.example.org:443\n  snapfs net fix --allow git.example.org:443 --once",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
-			if len(allow) > 0 {
-				rules, err := network.Parse(strings.Join(allow, ","))
-				if err != nil {
-					return usageError(err)
-				}
-				if _, err := e.Supervise.AllowNetwork(ctx, args[0], rules); err != nil {
-					return err
-				}
+			err := flags.check()
+			if err == nil {
+				err = a.answer(ctx, e, args[0], flags)
 			}
-			return a.showNet(e, args[0], refused)
+			if err != nil {
+				return err
+			}
+			return a.showNet(e, args[0], flags.refused)
 		}),
 	}
-	cmd.Flags().StringArrayVar(&allow, "allow", nil, "add this `rule` to the allowed destinations")
-	cmd.Flags().BoolVar(&refused, "refused", false, "show refused requests only")
+	cmd.Flags().StringArrayVar(&flags.allow, "allow", nil, "add this `rule` to the allowed destinations")
+	cmd.Flags().StringArrayVar(&flags.deny, "deny", nil, "refuse the connections to this `destination` that wait, and later ones without a question")
+	cmd.Flags().BoolVar(&flags.once, "once", false, "with --allow or --deny: answer for the connections that wait now, and no others")
+	cmd.Flags().StringVar(&flags.profile, "profile", "", "with --allow: add the rule to the profile in this `file`, too")
+	cmd.Flags().BoolVar(&flags.refused, "refused", false, "show refused requests only")
 	return cmd
 }
 
 // A netDocument is the JSON form of `snapfs net`: what a sandbox may reach in the network, and which accesses
 // it tried.
 type netDocument struct {
-	Sandbox string          `json:"sandbox"`
-	Network string          `json:"network"`
-	Events  []network.Event `json:"events"`
+	Sandbox string `json:"sandbox"`
+	Network string `json:"network"`
+	// Asked are the destinations to which connections wait for a person.
+	Asked  []network.Question `json:"asked,omitempty"`
+	Events []network.Event    `json:"events"`
 	// Counters cover the sandbox's whole life; Events may cover only its end.
 	Counters network.Counters `json:"counters"`
 }
@@ -71,12 +80,21 @@ func (a *app) showNet(e *engine.Engine, name string, refused bool) error {
 	if doc.Counters, err = e.Supervise.NetworkCounters(name); err != nil {
 		return err
 	}
+	rec, err := e.Catalog().Get(name)
+	if err != nil {
+		return err
+	}
+	asked, now, err := e.Egress.Questions(rec)
+	if err != nil {
+		return err
+	}
+	doc.Asked, doc.Network = asked, cmp.Or(now, doc.Network)
 	all, err := e.Supervise.NetworkEvents(name)
 	if err != nil {
 		return err
 	}
 	for _, ev := range all {
-		if !refused || !ev.Allowed {
+		if !refused || !ev.Allowed && !ev.Asked {
 			doc.Events = append(doc.Events, ev)
 		}
 	}
@@ -85,6 +103,7 @@ func (a *app) showNet(e *engine.Engine, name string, refused bool) error {
 
 func printNet(w io.Writer, d netDocument) error {
 	fmt.Fprintln(w, "network "+d.Network)
+	printQuestions(w, d.Sandbox, d.Asked)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, ev := range d.Events {
 		what, why := "refused", ev.Why
@@ -95,8 +114,12 @@ func printNet(w io.Writer, d netDocument) error {
 			what, why = "ended", strings.TrimPrefix(fmt.Sprintf("%s, %d bytes in, %d out", ev.Why, ev.BytesIn, ev.BytesOut), ", ")
 		case ev.Failed:
 			what = "failed"
+		case ev.Asked:
+			what = "asked"
+		case ev.Allowed && ev.Rule == "":
+			what = "allowed"
 		case ev.Allowed:
-			what, why = "allowed", "by "+ev.Rule
+			what, why = "allowed", strings.TrimSuffix("by "+ev.Rule+", "+ev.Why, ", ")
 			if len(ev.Secrets) > 0 {
 				why += ", with " + strings.Join(ev.Secrets, ", ")
 			}

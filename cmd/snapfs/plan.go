@@ -36,6 +36,7 @@ func (c *selectFlags) addAllow(cmd *cobra.Command) {
 	f.BoolVar(&c.o.Allow.SetID, "allow-setid", false, "approve set-user-id and set-group-id bits")
 	f.BoolVar(&c.o.Allow.Devices, "allow-devices", false, "approve device nodes")
 	f.BoolVar(&c.o.Allow.Capabilities, "allow-capabilities", false, "approve file capabilities")
+	f.BoolVar(&c.o.Allow.Private, "allow-private", false, "approve content of files labelled private (snapfs help profile)")
 	c.git.add(cmd)
 }
 
@@ -138,6 +139,9 @@ func printPlan(w io.Writer, p *reconcile.Plan, most int) error {
 	if n := len(p.Conflicts); n > 0 {
 		sum += ", " + count(n, "conflict")
 	}
+	if n := len(p.Labelled); n > 0 {
+		sum += ", " + count(n, "refusal")
+	}
 	if n := len(p.NeedsApproval); n > 0 {
 		sum += fmt.Sprintf(", %d need approval", n)
 	}
@@ -163,7 +167,7 @@ func (u *ui) unfinished(p *reconcile.Plan, o reconcile.PlanOptions) {
 	u.printLeftOut(p.Skipped, elsewhere, promoteWords.elsewhere)
 	u.printLeft(p.Left)
 	switch {
-	case len(p.Conflicts) > 0:
+	case len(p.Conflicts)+len(p.Labelled) > 0:
 		u.hint(errs.HintsOf(p.Refused(o))...)
 	case len(p.Steps) > 0:
 		command := p.Approving(o)

@@ -46,6 +46,9 @@ func planLines(p *reconcile.Plan) (lists [3][]planLine) {
 	for _, c := range p.Conflicts {
 		lists[1] = append(lists[1], line("conflict", c.Path, visible(c.Why)))
 	}
+	for _, l := range p.Labelled {
+		lists[2] = append(lists[2], line("refused", l.Path, visible(l.Why)))
+	}
 	for _, h := range p.NeedsApproval {
 		lists[2] = append(lists[2], line("needs approval", h.Path, visible(h.Why)))
 	}

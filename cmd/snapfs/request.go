@@ -39,6 +39,7 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	f.StringVar(&r.backend, "backend", "", "use this `backend` (default $SNAPFS_BACKEND, or the best that works)")
 	f.BoolVar(&r.frozen, "frozen", false, "require a base that later edits of the real files cannot change")
 	f.StringVar(&r.policy.Network, "net", "none", "set the `network`: none, host, or allow:RULES (see snapfs help net)")
+	addAsk(f, &r.policy.Ask)
 	f.StringArrayVar(&r.policy.Expose, "expose", nil, "show this secret `path`")
 	f.StringArrayVar(&r.policy.Hide, "hide", nil, "also hide this `path`")
 	addVariables(f, &r.policy.Env)
@@ -109,6 +110,9 @@ func (r *requestFlags) request(ctx context.Context, a *app) (hostfs.Request, str
 	}
 	req := hostfs.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy, Admission: when}
 	if err := r.underProfile(ctx, a, &req); err != nil {
+		return hostfs.Request{}, "", err
+	}
+	if err := r.checkAsk(&req.Policy); err != nil {
 		return hostfs.Request{}, "", err
 	}
 	if err := checkHidden(req.Policy.Hide, workspace, start); err != nil {
@@ -240,7 +244,7 @@ func toolsOf(t *catalog.Tools) string {
 }
 
 // dataOf returns a text that lists the policy's rules about which files a sandbox may write and which only
-// read, or "".
+// read, and of which the content may not leave it, or "".
 func dataOf(d *catalog.Data) string {
 	if d == nil {
 		return ""
@@ -251,6 +255,12 @@ func dataOf(d *catalog.Data) string {
 	}
 	if len(d.ReadOnly) > 0 {
 		parts = append(parts, "read-only "+printable(d.ReadOnly, " "))
+	}
+	if len(d.Secret) > 0 {
+		parts = append(parts, "secret "+printable(d.Secret, " "))
+	}
+	if len(d.Private) > 0 {
+		parts = append(parts, "private "+printable(d.Private, " "))
 	}
 	return strings.Join(parts, "; ")
 }

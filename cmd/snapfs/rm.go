@@ -124,19 +124,16 @@ func newGc(a *app) *cobra.Command {
 		Short: "clean up after killed commands and free space now",
 		Long: `Cleans up after killed commands, removes data that no sandbox refers to, and frees its
 space. snapfs does this in the background after other commands; gc waits until it is
-done.`,
+done. It leaves what a damaged record may still name, says which, and exits with 8.`,
 		Args: exactly(),
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, _ []string) error {
 			if err := e.AwaitSweeper(ctx); err != nil {
 				return err
 			}
 			freeLittle()
-			c, err := e.Collect(ctx)
-			if err != nil {
-				return err
-			}
-			return a.ui.say(c, fmt.Sprintf("repaired %s, removed %s that nothing refers to",
-				count(c.Mended, "command"), count(c.Snapshots, "base")))
+			c, err := e.Collect(ctx) // one object that cannot be cleaned up does not stop the others
+			return errors.Join(err, a.ui.say(c, fmt.Sprintf("repaired %s, removed %s that nothing refers to",
+				count(c.Mended, "command"), count(c.Snapshots, "base"))))
 		}),
 	}
 }

@@ -62,6 +62,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 		line("drift", driftOf(i)+" (snapfs drift "+i.Name+")")
 	}
 	line("network", i.Policy.Network)
+	printAsk(&i.Policy, line)
 	line("limits", describeLimits(i.Policy.Limits))
 	if i.Running && i.Paused != nil {
 		line("paused", i.Paused.Text+", "+age(time.Since(i.Paused.When))+" ago")

@@ -29,6 +29,8 @@ type Allow struct {
 	Devices bool
 	// Capabilities approves files with file capabilities (the attribute security.capability).
 	Capabilities bool
+	// Private approves content that a label of the profile calls private; see package leak.
+	Private bool
 	// Paths approves every change at these paths and below. Each is a path or a
 	// pattern of [pathlist.Match], absolute or relative to the target's root; "."
 	// approves the whole tree.
@@ -118,16 +120,17 @@ func byKind(c *diff.Change) (all []need) {
 // with returns a with the kinds of files (set-id, devices, capabilities) added that b approves.
 func (a Allow) with(b Allow) Allow {
 	a.SetID, a.Devices, a.Capabilities = a.SetID || b.SetID, a.Devices || b.Devices, a.Capabilities || b.Capabilities
+	a.Private = a.Private || b.Private
 	return a
 }
 
-// kinds returns which kinds of files a approves, in the order set-id, devices, capabilities, so that two can
-// be compared.
-func (a Allow) kinds() [3]bool { return [3]bool{a.SetID, a.Devices, a.Capabilities} }
+// kinds returns which kinds of files a approves, in the order set-id, devices, capabilities, private content, so that
+// two can be compared.
+func (a Allow) kinds() [4]bool { return [4]bool{a.SetID, a.Devices, a.Capabilities, a.Private} }
 
 // Args returns the command-line arguments of snapfs promote and apply that give these approvals, for a hint.
 func (a Allow) Args() (args []string) {
-	for i, flag := range []string{"--allow-setid", "--allow-devices", "--allow-capabilities"} {
+	for i, flag := range []string{"--allow-setid", "--allow-devices", "--allow-capabilities", "--allow-private"} {
 		if a.kinds()[i] {
 			args = append(args, flag)
 		}
@@ -231,7 +234,7 @@ func (c *Checker) addByPath(change *diff.Change) bool {
 // user has approved it for each of its reasons.
 func (c *Checker) AddKind(change *diff.Change) {
 	for _, n := range byKind(change) {
-		byFlag := n.by.kinds() != [3]bool{}
+		byFlag := n.by.kinds() != [4]bool{}
 		if byFlag && c.allow.with(n.by).kinds() == c.allow.kinds() || c.allow.approves(c.roots[0].path, change.Path) {
 			continue
 		}

@@ -138,6 +138,9 @@ func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
 // Dir returns the path of the state directory, which contains the catalogue.
 func (c *Catalog) Dir() string { return c.dir }
 
+// Images returns the directory in which containers cache filesystem images. It exists once there is one.
+func (c *Catalog) Images() string { return filepath.Join(c.dir, "images") }
+
 // Path returns the directory of the sandbox called name, existing or not.
 func (c *Catalog) Path(name string) string { return SandboxDir(c.dir, name) }
 

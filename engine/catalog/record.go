@@ -259,6 +259,11 @@ func (r *Record) Generations() []int {
 type Policy struct {
 	// Network is "none", "host", or "allow:" with rules.
 	Network string `json:"network"`
+	// Ask is how long a connection that no rule of Network allows waits for a person; 0 means that it is
+	// refused at once.
+	Ask time.Duration `json:"ask,omitempty"`
+	// Denied are network rules: connections that they allow and Network does not are refused without a question.
+	Denied string `json:"denied,omitempty"`
 	// Expose lists paths of secrets that are visible nevertheless; Env lists variables that
 	// are passed besides the harmless ones, as NAME or NAME=VALUE.
 	Expose []string `json:"expose,omitempty"`
@@ -299,14 +304,22 @@ type Policy struct {
 	Site *SiteUse `json:"site,omitempty"`
 }
 
-// Data says which paths the processes of a sandbox may write. Every path is absolute.
+// Data says which paths the processes of a sandbox may write, and of which files the content may not leave it. Every
+// path is absolute.
 type Data struct {
 	// Writable lists the only files and directories, with everything below them, that may be
 	// written, besides /tmp, /dev and /run; nil means all, and an empty list none.
 	Writable []string `json:"writable,omitzero"`
 	// ReadOnly lists files and directories that may not be written, also if Writable has them.
 	ReadOnly []string `json:"read_only,omitempty"`
+	// Secret and Private are labels: paths, or patterns as in .gitignore, of files whose content may not leave
+	// the sandbox. What is secret never may; a person may allow a result with private content.
+	Secret  []string `json:"secret,omitempty"`
+	Private []string `json:"private,omitempty"`
 }
+
+// Labelled reports whether a label names files whose content may not leave the sandbox. d may be nil.
+func (d *Data) Labelled() bool { return d != nil && len(d.Secret)+len(d.Private) > 0 }
 
 // A SiteUse says which settings of a sandbox the administrator's policy (/etc/snapfs/policy.toml) made
 // stricter. It is part of the sandbox's policy.

@@ -252,6 +252,13 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	lost := lostDirs(p.Tree.Path, candidates)
 	for i := range parts {
 		parts[i].addLost(lost)
+		if parts[i].Workspace && err == nil {
+			err = parts[i].joinLinks(ctx, candidates)
+		}
+	}
+	if err != nil {
+		(&Changes{Parts: parts}).Close()
+		return nil, err
 	}
 	return parts, nil
 }

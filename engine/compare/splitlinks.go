@@ -30,6 +30,9 @@ type SplitLink struct {
 	// absolute.
 	Path   string   `json:"path"`
 	Others []string `json:"others,omitempty"`
+	// Renamed is the former name if the sandbox renamed the file and changed nothing else. An overlay then
+	// makes the new name a file of its own.
+	Renamed string `json:"renamed,omitempty"`
 	// Missing is the number of further names, which were not found. Cut is set if the search ended
 	// at one of its bounds.
 	Missing int    `json:"missing,omitempty"`
@@ -44,6 +47,9 @@ func (s *SplitLink) Why() string {
 		if n := len(s.Others) + s.Missing - 1; n > 0 {
 			other += " and " + strconv.Itoa(n) + " more"
 		}
+		if s.Renamed != "" {
+			return "it was one file with " + other + " (hard links) as " + pathlist.Printable(s.Renamed) + ", and the sandbox made it a file of its own"
+		}
 		return "it is one file with " + other + " (hard links), and the sandbox changed this name alone"
 	}
 	where := "below " + pathlist.Printable(s.Root) + " is none of them"
@@ -57,6 +63,13 @@ func (s *SplitLink) Why() string {
 // called name, or leaves the change out of a promotion.
 func (s *SplitLink) Hints(name string) []string {
 	leave := "snapfs promote " + name + " --theirs " + errs.Quoted(s.Path) + "   # leave this change out"
+	if s.Renamed != "" {
+		return []string{
+			"snapfs exec " + name + " -- ln -f " + errs.Quoted(s.Others[0]) + " " + errs.Quoted(s.Path) + "   # keep it one file",
+			"snapfs promote " + name + " --mine " + errs.Quoted(s.Path) + "   # make it two files",
+			leave,
+		}
+	}
 	if len(s.Others) == 0 {
 		return []string{"find / -xdev -samefile " + errs.Quoted(s.Path) + "   # finds the other names", leave}
 	}
@@ -82,12 +95,12 @@ func (c *Changes) FindSplit(ctx context.Context) (err error) {
 
 type linkID struct{ dev, ino uint64 }
 
-// FindSplitLinks returns the changed files that have other names (hard links) which are not among the
+// FindSplitLinks returns the changed and renamed files that have other names (hard links) which are not among the
 // changes. It searches for these names in the tree that is open at root, with the absolute path at. old
 // returns the node that this tree has at the path of a change, or nil. All names below a renamed directory
 // are changed, also those that its change stands for ([diff.Moved]).
 func FindSplitLinks(ctx context.Context, root *os.File, at string, changes []diff.Change, old func(c *diff.Change) *diff.Node) ([]SplitLink, error) {
-	s := linkSearch{ctx: ctx, root: root, changed: map[string]bool{}, names: map[linkID]uint32{}, others: map[linkID][]string{}, wanted: map[uint64]int{}}
+	s := newLinkSearch(ctx, root)
 	for i := range changes {
 		if moved := changes[i].Moved; moved != nil {
 			s.moved = append(s.moved, moved.From)
@@ -97,22 +110,7 @@ func FindSplitLinks(ctx context.Context, root *os.File, at string, changes []dif
 			s.names[linkID{n.Dev, n.Ino}]++
 		}
 	}
-	var split []*diff.Change
-	for i := range changes {
-		c := &changes[i]
-		n := old(c)
-		if !s.changed[c.Path] || c.Kind != diff.Modified || c.What&^diff.Links == 0 {
-			continue
-		}
-		if id := (linkID{n.Dev, n.Ino}); s.names[id] < n.NLink {
-			split = append(split, c)
-			if _, known := s.wanted[n.Ino]; !known {
-				s.wanted[n.Ino] = int(n.NLink - s.names[id])
-				s.open++
-			}
-			s.dirs = append(s.dirs, path.Dir(c.Path))
-		}
-	}
+	split, renamed := s.wantSplit(changes, old)
 	if len(split) == 0 {
 		return nil, nil
 	}
@@ -132,12 +130,45 @@ func FindSplitLinks(ctx context.Context, root *os.File, at string, changes []dif
 		for _, other := range s.others[id] {
 			l.Others = append(l.Others, filepath.Join(at, other))
 		}
-		all = append(all, l)
+		if to := renamed[c]; to != "" {
+			l.Path, l.Renamed = filepath.Join(at, to), filepath.Join(at, c.Path)
+		}
+		if l.Renamed == "" || len(l.Others) > 0 { // names outside root do not see a rename
+			all = append(all, l)
+		}
 	}
 	return all, nil
 }
 
-// A linkSearch is one search of a tree for the other names (hard links) of changed files.
+// wantSplit returns the changes that split a hard link from names which are not among the changes, and adds these names
+// to those that the search must find. renamed has the new path of each name that the sandbox deleted and, as a file of
+// its own, added again under another name.
+func (s *linkSearch) wantSplit(changes []diff.Change, old func(c *diff.Change) *diff.Node) (split []*diff.Change, renamed map[*diff.Change]string) {
+	renamed = map[*diff.Change]string{}
+	added := addedAlone(changes)
+	for i := range changes {
+		c := &changes[i]
+		n := old(c)
+		if !s.changed[c.Path] || c.Kind == diff.Modified && c.What&^diff.Links == 0 {
+			continue
+		}
+		known := s.names[linkID{n.Dev, n.Ino}]
+		if c.Kind != diff.Modified {
+			renamed[c] = added[lookOf(c.Old)]
+		}
+		if known >= n.NLink || c.Kind != diff.Modified && renamed[c] == "" {
+			continue
+		}
+		split = append(split, c)
+		if s.wanted[n.Ino] == 0 {
+			s.want(n.Ino, int(n.NLink-known))
+		}
+		s.dirs = append(s.dirs, path.Dir(c.Path))
+	}
+	return split, renamed
+}
+
+// A linkSearch is one search of a tree for the other names (hard links) of changed files; newLinkSearch makes it.
 type linkSearch struct {
 	ctx  context.Context
 	root *os.File
@@ -155,11 +186,27 @@ type linkSearch struct {
 	entries int
 	end     time.Time
 	listed  map[string]bool
+	// shallow is set to search the directories of changed names only, and unbounded for a search without bounds.
+	shallow, unbounded bool
+}
+
+func newLinkSearch(ctx context.Context, root *os.File) *linkSearch {
+	return &linkSearch{
+		ctx: ctx, root: root, changed: map[string]bool{}, names: map[linkID]uint32{}, wanted: map[uint64]int{}, others: map[linkID][]string{},
+	}
+}
+
+// want notes that the search must find n further names of the file with the inode number ino.
+func (s *linkSearch) want(ino uint64, n int) {
+	if s.wanted[ino] == 0 {
+		s.open++
+	}
+	s.wanted[ino] += n
 }
 
 // run searches the renamed directories and those of the changed names first, and then the whole tree, until
 // all names are found. cut is true if it ended at one of the bounds maxLinkEntries and maxLinkTime. These do
-// not hold for renamed directories, which the comparison has read, too.
+// not hold for renamed directories, which the comparison has read, too, and not for an unbounded search.
 func (s *linkSearch) run() (cut bool, err error) {
 	s.listed = map[string]bool{}
 	for todo := slices.Clone(s.moved); len(todo) > 0 && s.open > 0; {
@@ -175,8 +222,8 @@ func (s *linkSearch) run() (cut bool, err error) {
 			return false, err
 		}
 	}
-	for todo := []string{"."}; len(todo) > 0 && s.open > 0; {
-		if s.entries > maxLinkEntries || time.Now().After(s.end) {
+	for todo := []string{"."}; len(todo) > 0 && s.open > 0 && !s.shallow; {
+		if !s.unbounded && (s.entries > maxLinkEntries || time.Now().After(s.end)) {
 			return true, nil
 		}
 		below, err := s.list(todo[0])

@@ -107,6 +107,13 @@ func (o *Proxy) sendBroker() error {
 			Name: s.Name, Placeholder: b.public.Placeholders[s.Name], Hosts: s.Hosts, Methods: s.Methods, Paths: s.Paths, Body: s.Body, AWS: s.AWS != "", Base: baseOf(i, s),
 		})
 	}
+	if b.policy.Data.Labelled() {
+		f, err := leak.OpenLabels(b.dir)
+		if err != nil {
+			return err
+		}
+		values, c.Labels = append(values, f), true
+	}
 	msg, err := exactjson.Encode(network.Message{Broker: c})
 	if err != nil {
 		return err

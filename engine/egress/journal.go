@@ -3,12 +3,14 @@ package egress
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -31,6 +33,9 @@ type Journal struct {
 
 	// OnRefusal is called with the host of the first refusal of each destination. It must not block; it may be nil.
 	OnRefusal func(host string)
+	// OnAsked is called for each question about a destination to which a connection waits, with the rule that would
+	// allow it. It must not block; it may be nil.
+	OnAsked func(rule string)
 	// OnSpent is called for each request for which the budget of the sandbox is spent, with the limit and the
 	// reason. It must not block. If it is nil, the first such request for each limit is an event.
 	OnSpent func(spent network.SpentLimit, why string)
@@ -121,6 +126,10 @@ func (j *Journal) announce(ev network.Event) {
 	if host == "" {
 		host = ev.Addr.String()
 	}
+	if ev.Asked {
+		j.announceQuestion(ev, host)
+		return
+	}
 	a := announcement{host: host, port: ev.Port, allowed: ev.Allowed}
 	if ev.Kind == network.HTTP && !ev.Allowed {
 		a.why = ev.Why
@@ -136,6 +145,19 @@ func (j *Journal) announce(ev network.Event) {
 		j.OnRefusal(host)
 	}
 	j.events.Append(events.Event{Type: kind, Subject: j.name, SandboxID: j.id, Data: events.Data{Host: host, Port: int(ev.Port), Reason: ev.Why}})
+}
+
+// announceQuestion appends the event that a connection to host waits for a person to the event log of the state
+// directory. It does so each time; the proxy bounds the number of questions. The caller holds j.mu.
+func (j *Journal) announceQuestion(ev network.Event, host string) {
+	reason := "no rule allows it"
+	if rule, ok := network.QuestionAbout(ev.Name, netip.AddrPortFrom(ev.Addr, ev.Port)); ok {
+		reason += "; snapfs net " + j.name + " --allow " + errs.Quoted(rule)
+		if j.OnAsked != nil {
+			j.OnAsked(rule)
+		}
+	}
+	j.events.Append(events.Event{Type: events.NetworkAsked, Subject: j.name, SandboxID: j.id, Data: events.Data{Host: host, Port: int(ev.Port), Reason: reason}})
 }
 
 // count saves the sandbox's network traffic counters in its directory. If that fails, the previous ones stay

@@ -31,6 +31,7 @@ type Proxy struct {
 	log      *Journal
 	self     string    // the sandbox's host name
 	brokered *brokered // or nil
+	asking   *asking
 	read     sync.WaitGroup
 	closing  chan struct{} // closed by Close
 
@@ -90,8 +91,15 @@ func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, 
 	if o.brokered, err = eg.newBrokered(rec); err != nil {
 		return nil, errors.Join(fail(err), tun.Close())
 	}
+	if o.asking, err = newAsking(rec, eg.Catalog.Path(rec.Name)); err == nil {
+		err = o.serveQuestions()
+	}
+	if err != nil {
+		return nil, errors.Join(fail(err), tun.Close())
+	}
 	o.counters = log.Counted(false)
 	if err := o.start(); err != nil {
+		o.stopQuestions()
 		return nil, errors.Join(fail(err), tun.Close())
 	}
 	started := make(chan error, 1)
@@ -131,7 +139,7 @@ func (o *Proxy) start() error {
 		return errors.Join(err, conn.Close())
 	}
 	o.conn, o.proc, o.up = conn, proc, false
-	if err := errors.Join(o.sendState(), o.sendBroker(), o.sendRules()); err != nil && !fdsock.HungUp(err) { // if it has ended, it reports why
+	if err := errors.Join(o.sendState(), o.sendBroker(), o.sendRules(), o.sendDenied()); err != nil && !fdsock.HungUp(err) { // if it has ended, it reports why
 		o.reap()
 		return err
 	}
@@ -145,13 +153,14 @@ func (o *Proxy) reap() {
 	_, _ = o.proc.Wait() // its status does not matter
 	_ = o.conn.Close()   // all messages are received
 	o.conn, o.proc, o.up = nil, nil, false
+	o.asking.setWaiting(nil)
 }
 
 // sendState sends a new network proxy process the traffic counters of earlier ones, and the numbers of
 // resolved names, from which the proxy makes the addresses that it gives to names.
 func (o *Proxy) sendState() error {
 	o.mu.Lock()
-	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
+	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last, Asking: o.asking.options}
 	msg, err := exactjson.Encode(m)
 	o.mu.Unlock()
 	if err != nil {
@@ -294,6 +303,9 @@ func (o *Proxy) handle(m *network.Message) {
 		o.mu.Unlock()
 		o.log.count(*m.Counters)
 	}
+	if m.Questions != nil {
+		o.asking.setWaiting(*m.Questions)
+	}
 	if m.Event != nil {
 		o.note(m.Event)
 		o.log.Put(*m.Event)
@@ -308,7 +320,7 @@ func (o *Proxy) note(ev *network.Event) {
 	if ev.Allowed && ev.Kind == network.DNS {
 		o.names.note(ev)
 	}
-	if ev.Allowed && !ev.Failed || ev.Time.Before(o.since) || ev.Kind == network.Edge || ev.Kind == network.DNS && ev.Name == o.self {
+	if ev.Allowed && !ev.Failed || ev.Asked || ev.Time.Before(o.since) || ev.Kind == network.Edge || ev.Kind == network.DNS && ev.Name == o.self {
 		return // programs look their own host name up and cope without
 	}
 	r := RefusedAccess{Name: ev.Name, Port: ev.Port, Why: ev.Why, Failed: ev.Failed, Times: 1}
@@ -369,6 +381,7 @@ func (o *Proxy) Close() []RefusedAccess {
 	})
 	defer stuck.Stop()
 	o.read.Wait() // until the last message
+	o.stopQuestions()
 	return o.refused
 }
 

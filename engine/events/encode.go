@@ -111,16 +111,24 @@ func (e *encoder) data(d *Data) {
 	e.text("target", d.Target)
 	e.number("changes", float64(d.Changes))
 	e.texts("paths", d.Paths)
+	e.number("first", float64(d.First))
+	e.number("last", float64(d.Last))
 }
 
 // numberOf returns the number of the event in a line of the event log that [encode] made, without parsing all
 // of it; 0 for another line.
 func numberOf(line []byte) uint64 {
+	n, _ := strconv.ParseUint(string(numberText(line)), 10, 64) // 0 for anything else
+	return n
+}
+
+// numberText returns the digits of the number of the event in a line of the event log that [encode] made; nil
+// for another line.
+func numberText(line []byte) []byte {
 	rest, ok := bytes.CutPrefix(line, []byte(`{"id":"`))
 	digits, _, found := bytes.Cut(rest, []byte(`"`))
-	n, err := strconv.ParseUint(string(digits), 10, 64)
-	if !ok || !found || err != nil {
-		return 0
+	if !ok || !found {
+		return nil
 	}
-	return n
+	return digits
 }

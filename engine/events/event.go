@@ -19,6 +19,7 @@ const (
 	LimitReached      = "snapfs.limit.reached"
 	NetworkRefused    = "snapfs.network.refused"
 	NetworkAllowed    = "snapfs.network.allowed"
+	NetworkAsked      = "snapfs.network.asked"
 	AccessRefused     = "snapfs.access.refused"
 	DriftFound        = "snapfs.drift.found"
 	PlanMade          = "snapfs.plan.made"

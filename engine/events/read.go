@@ -30,6 +30,11 @@ func Read(state string, after uint64, yield func(Event) error) error {
 // Follow calls yield for the stored events after the number after as [Read] does, then for the new ones as they come,
 // until ctx ends: then it returns nil.
 func Follow(ctx context.Context, state string, after uint64, yield func(Event) error) error {
+	return follow(ctx, state, after, yield, func() {})
+}
+
+// follow is Follow. It calls drained each time when it has passed all stored events to yield.
+func follow(ctx context.Context, state string, after uint64, yield func(Event) error, drained func()) error {
 	dir := filepath.Join(state, dirName)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return errs.With("making", dir, err)
@@ -54,6 +59,7 @@ func Follow(ctx context.Context, state string, after uint64, yield func(Event) e
 		if err := r.drain(yield); err != nil {
 			return err
 		}
+		drained()
 		if err := r.wait(ctx, changed); err != nil {
 			return nil
 		}

@@ -43,10 +43,10 @@ func connect(s *isolate.Spec, text string) {
 }
 
 // Brokered reports whether the network proxy of a sandbox with this policy reads the requests of programs,
-// for which it needs a CA: for secrets, a budget, or rules with methods. Errors: errs.ErrInvalid if the
+// for which it needs a CA: for secrets, a budget, labelled files, or rules with methods. Errors: errs.ErrInvalid if the
 // network setting cannot be parsed or has no proxy.
 func Brokered(p catalog.Policy) (bool, error) {
-	if len(p.Secrets) == 0 && p.Budget == nil && !strings.Contains(p.Network, " ") {
+	if len(p.Secrets) == 0 && p.Budget == nil && !p.Data.Labelled() && !strings.Contains(p.Network, " ") {
 		return false, nil
 	}
 	rules, allowed, err := NetworkRules(p.Network)
@@ -60,11 +60,13 @@ func Brokered(p catalog.Policy) (bool, error) {
 	}
 	switch {
 	case allowed:
-		return len(p.Secrets) > 0 || p.Budget != nil || rules.HasMethods(), nil
+		return len(p.Secrets) > 0 || p.Budget != nil || p.Data.Labelled() || rules.HasMethods(), nil
 	case len(p.Secrets) > 0:
 		return false, refuse("secrets need")
 	case p.Budget != nil && p.Network == string(isolate.NetworkHost):
 		return false, refuse("a budget needs")
+	case p.Data.Labelled() && p.Network == string(isolate.NetworkHost):
+		return false, refuse("labels (secret and private in [data]) need no network, or")
 	}
 	return false, nil
 }

@@ -90,12 +90,14 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
 	h := hiding{real: real(), own: hide, also: rec.Policy.Hide, expose: exposed(rec.Policy.Expose), mounts: env.mounts, roots: roots}
 	s.Hide = hidden(h, userHome(), rec.Workspace)
+	more, err = addOtherNames(ctx, &s, rec, copies(roots))
+	notes = append(notes, more...)
 	s.Mounts, more = keepMasks(s.Mounts, s.Hide, rec.Policy.Hide, env)
 	notes = append(notes, more...)
 	s.Redacted = redacted(s.Hide, rec.Policy.Hide)
 	s.Hide = hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts)
 	s.Hide = append(s.Hide, sockets...)
-	return s, notes, nil
+	return s, notes, err
 }
 
 // homeNotes returns a sentence for the user if the home directory is one of the frames of env, whose own files are

@@ -103,11 +103,15 @@ func (m *merger) change(path string, was, is *entry) (diff.Change, error) {
 	return c, nil
 }
 
-// changesLinks reports whether the merged tree gives a file other hard links than the real tree. Names with
-// an open conflict, which keep their links, do not count.
+// changesLinks reports whether the merged tree gives a file other hard links than the real tree, or one of them
+// another path, which must become a link of the real file. Names with an open conflict, which keep their links, do
+// not count.
 func (m *merger) changesLinks(t *entry) bool {
 	now := map[*entry]bool{t: true}
 	for _, x := range m.classes[t] {
+		if x.outcome.path != x.on[real].path {
+			return true
+		}
 		now[x] = true
 	}
 	before := 0

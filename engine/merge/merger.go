@@ -233,8 +233,8 @@ func (m *merger) lostDirs() error {
 	return nil
 }
 
-// splitLinks reports a conflict for each file in Input.Split, which the sandbox changed under only one of
-// several hard links.
+// splitLinks reports a conflict for each file in Input.Split, which the sandbox changed or renamed under only one
+// of several hard links.
 func (m *merger) splitLinks() error {
 	for _, path := range slices.SortedFunc(maps.Keys(m.in.Split), diff.ComparePaths) {
 		if t := m.entries.at[mine][path]; t != nil && !t.done {

@@ -62,6 +62,31 @@ func Escape(path string) string {
 	return b.String()
 }
 
+// Fixed returns the part of an absolute pattern of [Match] before its first element with a wildcard: the directory in
+// which all paths lie that it matches, or the pattern itself if it has none. Escaped characters are unescaped.
+func Fixed(pattern string) string {
+	fixed := "/"
+	for element := range strings.SplitSeq(strings.Trim(filepath.Clean(pattern), "/"), "/") {
+		if wild(element) {
+			break
+		}
+		fixed = filepath.Join(fixed, unescaped(element))
+	}
+	return fixed
+}
+
+// unescaped returns a pattern without the backslashes that make wildcards ordinary characters.
+func unescaped(pattern string) string {
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		if pattern[i] == '\\' && i+1 < len(pattern) && strings.IndexByte(special, pattern[i+1]) >= 0 {
+			i++
+		}
+		b.WriteByte(pattern[i])
+	}
+	return b.String()
+}
+
 // wild reports whether a pattern has a wildcard that is not escaped.
 func wild(pattern string) bool {
 	for i := 0; i < len(pattern); i++ {

@@ -60,6 +60,9 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 			last.File, last.Line = site.Origins[i].File, site.Origins[i].Line
 		}
 	}
+	if made.Ask > 0 {
+		add("sandbox.ask", askText(made.Ask))
+	}
 	for _, l := range listed(&made) {
 		for _, v := range l.values {
 			add(l.setting, v)
@@ -113,6 +116,8 @@ func listed(made *catalog.Policy) []listing {
 		listing{"tools.mcp", tools.MCP},
 		listing{"data.writable", data.Writable},
 		listing{"data.read-only", data.ReadOnly},
+		listing{"data.secret", data.Secret},
+		listing{"data.private", data.Private},
 		listing{"result.only", made.Result},
 	)
 	if made.Direct != nil {

@@ -176,7 +176,7 @@ func (p *Profile) add(other *Profile) {
 		if isLimit {
 			_, _ = p.Sandbox.Limits.SetField(limit, o.Value) // the reader has parsed it
 		}
-		if isLimit || o.Setting == "sandbox.net" || strings.HasPrefix(o.Setting, "secrets.") || strings.HasPrefix(o.Setting, "prices.") || strings.HasPrefix(o.Setting, "budget.") && o.Setting != "budget.hosts" {
+		if isLimit || o.Setting == "sandbox.net" || o.Setting == "sandbox.ask" || strings.HasPrefix(o.Setting, "secrets.") || strings.HasPrefix(o.Setting, "prices.") || strings.HasPrefix(o.Setting, "budget.") && o.Setting != "budget.hosts" {
 			replaced[o.Setting] = true
 		}
 	}
@@ -186,6 +186,9 @@ func (p *Profile) add(other *Profile) {
 	s := &p.Sandbox
 	if other.Sandbox.Net != "" { // replaces the whole network of p, whatever it allowed
 		s.Net, s.Registries = other.Sandbox.Net, nil
+	}
+	if slices.ContainsFunc(other.Origins, func(o Origin) bool { return o.Setting == "sandbox.ask" }) {
+		s.Ask = other.Sandbox.Ask
 	}
 	s.Registries = union(s.Registries, other.Sandbox.Registries)
 	s.Evidence = s.Evidence || other.Sandbox.Evidence
@@ -201,6 +204,8 @@ func (p *Profile) add(other *Profile) {
 	s.Tools.Hook = union(s.Tools.Hook, other.Sandbox.Tools.Hook)
 	s.Data.Writable = union(s.Data.Writable, other.Sandbox.Data.Writable)
 	s.Data.ReadOnly = union(s.Data.ReadOnly, other.Sandbox.Data.ReadOnly)
+	s.Data.Secret = union(s.Data.Secret, other.Sandbox.Data.Secret)
+	s.Data.Private = union(s.Data.Private, other.Sandbox.Data.Private)
 	s.Result = union(s.Result, other.Sandbox.Result)
 	s.Tools.MCP = union(s.Tools.MCP, other.Sandbox.Tools.MCP)
 	s.addDirect(other.Sandbox.Direct)

@@ -149,21 +149,23 @@ deny = ["curl"]
 [data]
 writable = ["/srv"]
 read-only = ["/srv/fixed"]
+secret = ["/srv/*.env"]
+private = ["/srv/people"]
 `})
 	s, err := policy.ReadSite()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := catalog.Policy{Network: "host", Expose: []string{"/srv/secret/key", "/srv/shown/key", "/srv/other", "/srv"}, Env: []string{"TOKEN=1"}, Tools: &catalog.Tools{Allow: []string{"git", "/usr/bin/make", "/opt/x"}}, Data: &catalog.Data{Writable: []string{"/srv/a", "/etc"}}}
+	p := catalog.Policy{Network: "host", Expose: []string{"/srv/secret/key", "/srv/shown/key", "/srv/other", "/srv"}, Env: []string{"TOKEN=1"}, Tools: &catalog.Tools{Allow: []string{"git", "/usr/bin/make", "/opt/x"}}, Data: &catalog.Data{Writable: []string{"/srv/a", "/etc"}, Private: []string{"/srv/mine"}}}
 	p.Limits.Memory = 4 << 30
 	want := catalog.Policy{Network: "allow:*.example.com:443", Expose: []string{"/srv/shown/key"}, Env: []string{}, Hide: []string{"/srv/secret"}}
 	want.Tools = &catalog.Tools{Allow: []string{"/usr/bin/git", "/usr/bin/make"}, Deny: []string{"curl"}}
-	want.Data = &catalog.Data{Writable: []string{"/srv/a"}, ReadOnly: []string{"/srv/fixed"}}
+	want.Data = &catalog.Data{Writable: []string{"/srv/a"}, ReadOnly: []string{"/srv/fixed"}, Secret: []string{"/srv/*.env"}, Private: []string{"/srv/mine", "/srv/people"}}
 	want.Limits.Memory = 1 << 30
 	want.Site = &catalog.SiteUse{Path: filepath.Join(dir, "policy.toml"), Bounded: []string{
 		"memory 1G", "net allow:*.example.com:443 instead of host", "expose /srv/secret/key refused", "expose /srv/other refused", "expose /srv refused",
 		"env TOKEN refused", "hide /srv/secret", "tools allow git only as /usr/bin/git", "tools allow /opt/x refused", "tools deny curl",
-		"data writable /etc refused", "data read-only /srv/fixed",
+		"data writable /etc refused", "data read-only /srv/fixed", "data secret /srv/*.env", "data private /srv/people",
 	}}
 	for range 2 { // it may be bound again at each start
 		s.Bound(&p)
@@ -174,7 +176,7 @@ read-only = ["/srv/fixed"]
 	if s.Default != "offline" {
 		t.Errorf("the default profile is %q", s.Default)
 	}
-	stricter := catalog.Policy{Network: "none", Hide: []string{"/srv/secret"}, Tools: &catalog.Tools{Allow: []string{"ls"}, Deny: []string{"curl"}}, Data: &catalog.Data{Writable: []string{}, ReadOnly: []string{"/srv/fixed"}}}
+	stricter := catalog.Policy{Network: "none", Hide: []string{"/srv/secret"}, Tools: &catalog.Tools{Allow: []string{"ls"}, Deny: []string{"curl"}}, Data: &catalog.Data{Writable: []string{}, ReadOnly: []string{"/srv/fixed"}, Secret: []string{"/srv/*.env"}, Private: []string{"/srv/people"}}}
 	stricter.Limits.Memory = 1 << 20
 	if s.Bound(&stricter); stricter.Site != nil || stricter.Network != "none" || stricter.Limits.Memory != 1<<20 {
 		t.Errorf("a stricter policy changed: %+v", stricter)

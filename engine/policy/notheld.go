@@ -29,6 +29,9 @@ func (s *Sandbox) NotHeld() []string {
 	if s.Data.Writable != nil {
 		list = append(list, "data.writable: the mode, the owner, the times and the attributes of a file elsewhere can be changed; a promotion shows that")
 	}
+	if s.Data.Labelled() {
+		list = append(list, labelsNotHeld...)
+	}
 	for _, rule := range s.Tools.Deny {
 		if pkg, ok := catalog.PackageOf(rule); ok {
 			if _, why := packagePrograms(pkg); why != "" {
@@ -43,6 +46,18 @@ func (s *Sandbox) NotHeld() []string {
 		list = append(list, "tools.allow: a process that may write to an allowed program can change what it does; a rule with a digest (@sha256:) has no such gap")
 	}
 	return list
+}
+
+// labelsNotHeld are the sentences of [Sandbox.NotHeld] about labelled files.
+var labelsNotHeld = []string{
+	"data.secret and data.private: not recognised is content that was changed, encrypted, or encoded otherwise than in base64, in hexadecimal, " +
+		"with escapes of JSON or of a URL, or with gzip, zlib or zip; nor is a piece of less than 63 bytes that is neither a line nor a value",
+	"data.secret: not recognised is a value of less than 8 bytes, and of less than 16 bytes if it has only letters or only digits",
+	"data.private: not recognised is a line of less than 24 bytes, and one with neither a digit nor an at sign",
+	"data.secret and data.private: what a person has snapfs show or copy (its output, snapfs diff, snapfs cp, a port) is not searched, " +
+		"nor are the arguments of commands, which events have; " +
+		"of commits of git only the files that they leave are searched, and not what earlier commits had in them; " +
+		"content that a file gets while the sandbox runs is known to its network from the next start on",
 }
 
 // notHeldBy returns, as sentences for [Sandbox.NotHeld], how a process can get around rule, one of tools.allow.

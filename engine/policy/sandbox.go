@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/registry"
@@ -22,6 +23,8 @@ type Sandbox struct {
 	Net string `json:"net,omitempty"`
 	// Registries are programs of [registry.Programs], whose package servers may be reached in addition to Net.
 	Registries []string `json:"registries,omitempty"`
+	// Ask is how long a connection that no rule allows waits for a person; 0 means that it is refused at once.
+	Ask time.Duration `json:"ask,omitempty"`
 	// Expose and Hide are absolute, clean paths; Env are names of variables.
 	Expose []string `json:"expose,omitempty"`
 	Hide   []string `json:"hide,omitempty"`
@@ -66,6 +69,7 @@ func sandboxSection() Section {
 		Keys: []Key{
 			{"net", "network, or list of rules", `"none"`, `The network: "none", "host", "allow:RULES", or a list of rules, as ["example.com:443", "*.example.org"]; snapfs net --help has their grammar. With rules, the first refusal of a destination is an event (snapfs.network.refused), the connection is refused, and snapfs net lists it. With "none" there is nothing to reach, and no event.`},
 			{"registries", "list of programs", "", "Package managers whose servers may be reached in addition to net: " + strings.Join(registry.Programs, ", ") + ". snapfs reads the servers from this user's own settings of the program when it creates the sandbox, mirrors included. The flag --net replaces them."},
+			{"ask", "duration", `"none"`, `How long a connection to a destination that no rule of net allows waits for a person, as "1m" (from 1s to 2m); "none" refuses it at once. The question is an event (snapfs.network.asked), and snapfs net answers it. It applies with rules only. A found profile cannot set it, and the site's policy sets the longest.`},
 			{"expose", "list of paths", "", "Secrets that are shown all the same. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
 			{"hide", "list of paths", "", "More paths to hide: inside, files and directories are empty. With files observed by [result], opening one is an event, and each lookup takes longer; otherwise a failed command that names one gets a hint."},
 			{"env", "list of variables", "", "Names of variables to pass besides those that always pass. No event reports the others."},
@@ -119,6 +123,8 @@ func (r *reader) setting(name, path string, v any) {
 		}
 	case "registries":
 		r.registries(name, path, v)
+	case "ask":
+		r.ask(path, v)
 	case "expose":
 		r.sandbox.Expose = r.paths(name, path, v)
 	case "evidence":

@@ -106,6 +106,21 @@ func BoundBySite(p *catalog.Policy) error {
 	return err
 }
 
+// AllowedNetwork returns the part of the network setting text that the site's policy, the administrator's file of
+// bounds, allows a sandbox with this name and the policy p. Errors: errs.ErrDenied if that is no more than the network
+// that p has; those of [ReadSite].
+func AllowedNetwork(name string, p catalog.Policy, text string) (string, error) {
+	was := p.Network
+	p.Network, p.Site = text, nil
+	if err := BoundBySite(&p); err != nil {
+		return "", err
+	}
+	if p.Network != text && (p.Network == was || p.Network == "none") {
+		return "", &errs.Error{Op: "allowing", Path: name, Kind: errs.ErrDenied, Err: errors.New("the site's policy " + p.Site.Path + " allows no more than " + p.Network)}
+	}
+	return p.Network, nil
+}
+
 // Bound makes the policy p of a sandbox at least as strict as s, the administrator's bounds, and lists in
 // p.Site each setting that it changed. s may be nil: no bounds. Bound may be called again for the same
 // policy.
@@ -128,6 +143,10 @@ func (s *Site) Bound(p *catalog.Policy) {
 			note("net %s instead of %s", net, p.Network)
 			p.Network = net
 		}
+	}
+	if s.has("sandbox.ask") && p.Ask > s.Sandbox.Ask {
+		p.Ask = s.Sandbox.Ask
+		note("ask %s", askText(p.Ask))
 	}
 	p.Expose = slices.DeleteFunc(slices.Clone(p.Expose), func(path string) bool {
 		hidden := slices.ContainsFunc(s.Sandbox.Hide, func(h string) bool { return within(path, h) || within(h, path) })
@@ -277,10 +296,10 @@ func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 }
 
 // boundData removes from the policy p the writable paths that the administrator's policy does not allow, and
-// adds its read-only paths. It passes a description of each change to note.
+// adds its read-only paths and its labels. It passes a description of each change to note.
 func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Data
-	if site.Writable == nil && site.ReadOnly == nil {
+	if site.Writable == nil && site.ReadOnly == nil && !site.Labelled() {
 		return
 	}
 	var data catalog.Data
@@ -301,10 +320,16 @@ func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
 			return true
 		})
 	}
-	for _, path := range site.ReadOnly {
-		if !slices.Contains(data.ReadOnly, path) {
-			data.ReadOnly = append(slices.Clip(data.ReadOnly), path)
-			note("data read-only %s", path)
+	for _, l := range []struct {
+		what string
+		mine *[]string
+		site []string
+	}{{"read-only", &data.ReadOnly, site.ReadOnly}, {"secret", &data.Secret, site.Secret}, {"private", &data.Private, site.Private}} {
+		for _, path := range l.site {
+			if !slices.Contains(*l.mine, path) {
+				*l.mine = append(slices.Clip(*l.mine), path)
+				note("data %s %s", l.what, path)
+			}
 		}
 	}
 	p.Data = &data

@@ -139,6 +139,14 @@ func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(strin
 		u.p.Network = net
 		u.took("net " + net)
 	}
+	switch {
+	case s.Ask == 0:
+	case given("ask"):
+		u.left("ask " + units.FormatDuration(s.Ask))
+	default:
+		u.p.Ask = s.Ask
+		u.took("ask " + units.FormatDuration(s.Ask))
+	}
 	u.p.Expose = u.add("expose", u.p.Expose, s.Expose)
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.p.Env = u.add("env", u.p.Env, s.Env)
@@ -212,11 +220,11 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 	}
 }
 
-// data adds the writable and read-only paths of a profile to the policy. A profile that was only found in the
-// workspace (named is false) can add read-only paths. Writable paths it can add only to a policy without such
+// data adds the writable and read-only paths of a profile, and its labels, to the policy. A profile that was only found
+// in the workspace (named is false) can add read-only paths and labels. Writable paths it can add only to a policy without such
 // a list: there everything was writable, and the list narrows that.
 func (u *profiled) data(theirs catalog.Data, named bool) {
-	if theirs.Writable == nil && theirs.ReadOnly == nil {
+	if theirs.Writable == nil && theirs.ReadOnly == nil && !theirs.Labelled() {
 		return
 	}
 	var mine catalog.Data
@@ -234,6 +242,8 @@ func (u *profiled) data(theirs catalog.Data, named bool) {
 		}
 	}
 	mine.ReadOnly = u.add("data read-only", mine.ReadOnly, theirs.ReadOnly)
+	mine.Secret = u.add("data secret", mine.Secret, theirs.Secret)
+	mine.Private = u.add("data private", mine.Private, theirs.Private)
 	u.p.Data = &mine
 }
 
@@ -300,6 +310,9 @@ func (u *profiled) find(s *policy.Sandbox) {
 		if net != s.Net {
 			u.left("net " + s.Net)
 		}
+	}
+	if s.Ask > 0 {
+		u.left("ask " + units.FormatDuration(s.Ask)) // an answer loosens the policy
 	}
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.keepEvidence(s)

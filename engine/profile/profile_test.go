@@ -43,6 +43,8 @@ func TestAProfileThatWasFoundOpensNothing(t *testing.T) {
 		"[sandbox]\nexpose = [\"/k\"]":          {none, none, p{Network: "none", Expose: []string{"/k"}}},
 		"[sandbox]\nenv = [\"K\"]":              {none, none, p{Network: "none", Env: []string{"K"}}},
 		"[sandbox]\nhide = [\"/k\"]":            {none, p{Network: "none", Hide: []string{"/k"}}, p{Network: "none", Hide: []string{"/k"}}},
+		"[data]\nsecret = [\"/k\"]":             {none, p{Network: "none", Data: &catalog.Data{Secret: []string{"/k"}}}, p{Network: "none", Data: &catalog.Data{Secret: []string{"/k"}}}},
+		"[data]\nprivate = [\"/k/*\"]":          {none, p{Network: "none", Data: &catalog.Data{Private: []string{"/k/*"}}}, p{Network: "none", Data: &catalog.Data{Private: []string{"/k/*"}}}},
 		"[[stage]]\nname=\"a\"\nbefore=[\"x\"]": {none, none, none},
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {

@@ -29,6 +29,9 @@ func (p *planner) needed(ctx context.Context, c diff.Change, real *diff.Node) (t
 		same, err := p.same(ctx, c, real, true)
 		if same {
 			p.already = append(p.already, c.Path)
+			if c.New.Shared() {
+				p.kept, p.linked = append(p.kept, &op{path: c.Path, change: c, found: real}), true
+			}
 		}
 		return !same, err
 	}

@@ -1,6 +1,8 @@
 package promote
 
 import (
+	"slices"
+
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
@@ -30,8 +32,8 @@ func (p *planner) planLinks() error {
 	p.anchors = map[string]string{}
 	anchor := map[string]uint64{} // inode of a class's anchor
 	owner := map[uint64]string{}  // class of an anchor's inode
-	for _, o := range p.ops {
-		if o.verb != alter || o.found.IsDir() || o.found.NLink == 1 && !o.change.New.Shared() {
+	for _, o := range slices.Concat(p.kept, p.ops) {
+		if o.verb != alter && o.verb != "" || o.found.IsDir() || o.found.NLink == 1 && !o.change.New.Shared() {
 			continue
 		}
 		k := class(&o.change)
@@ -44,7 +46,7 @@ func (p *planner) planLinks() error {
 		case !anchored && !taken:
 			anchor[k], owner[o.found.Ino] = o.found.Ino, k
 			p.anchors[k] = o.path
-		case taken && of == k && ino == o.found.Ino:
+		case o.verb == "", taken && of == k && ino == o.found.Ino:
 		default:
 			o.verb = swap // it needs its own file
 			if err := p.prepareDir(o); err != nil {

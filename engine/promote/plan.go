@@ -72,6 +72,7 @@ type planner struct {
 	latest    time.Time     // the latest change time that the plan relies on
 	linked    bool          // a step changes or makes a file with several names (hard links)
 	anchors   map[string]string
+	kept      []*op             // hard links that already are as wanted, with no verb
 	dirDrifts map[string]string // why files in a directory have drifted, or ""
 }
 

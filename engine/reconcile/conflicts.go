@@ -153,7 +153,7 @@ func (m *partMerge) conflict(k merge.Conflict) Conflict {
 	if k.RealPath != "" {
 		c.RealPath = filepath.Join(m.path, k.RealPath)
 	}
-	if s, split := m.split[k.Path]; split && k.Kind == merge.Links {
+	if s, split := m.splitAt(&k); split {
 		c.mends = s.Hints(m.rec.Name)
 	} else if k.Kind == merge.Lost {
 		c.mends = compare.LostHints(m.rec.Name, c.Path)

@@ -168,7 +168,7 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	if r.choose != nil {
 		m.in.Choose = func(c merge.Conflict) merge.Choice {
 			choice := r.choose(m, c)
-			if _, split := m.split[c.Path]; split && choice == merge.Mine && c.Kind == merge.Links {
+			if s, split := m.splitAt(&c); split && choice == merge.Mine && s.Renamed == "" {
 				choice = merge.Ask // a promotion cannot change one link alone
 			}
 			if choice == merge.Theirs {

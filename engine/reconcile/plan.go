@@ -81,10 +81,11 @@ type Plan struct {
 	// shortest list of paths that approves them, except those that Approving approves by kind.
 	NeedsApproval []ApprovalPath     `json:"held"`
 	Allow         []string           `json:"allow,omitempty"`
-	Skipped       []string           `json:"skipped,omitempty"` // sockets, which only their server can create
-	Elsewhere     int                `json:"elsewhere"`         // the number of changes outside the workspace that Only does not select
-	Left          []string           `json:"left,omitempty"`    // changed paths that [result] of the profile leaves in the sandbox
-	Git           []gitresult.Report `json:"git,omitempty"`     // the moved refs, and how they are promoted
+	Labelled      []ApprovalPath     `json:"labelled,omitempty"` // changes with content labelled secret, which nothing lets out
+	Skipped       []string           `json:"skipped,omitempty"`  // sockets, which only their server can create
+	Elsewhere     int                `json:"elsewhere"`          // the number of changes outside the workspace that Only does not select
+	Left          []string           `json:"left,omitempty"`     // changed paths that [result] of the profile leaves in the sandbox
+	Git           []gitresult.Report `json:"git,omitempty"`      // the moved refs, and how they are promoted
 	also          []string           // the flags that approve changes by kind
 	bound         string             // the fingerprint, shortened, of the plan once it is approved; see bind
 	already       []string           // the selected paths at which the real tree has the sandbox's change, too
@@ -419,7 +420,7 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 	if needed := check.Needed(); needed != nil {
 		c.Plan.needApproval(part, needed)
 	}
-	return nil
+	return c.checkLabels(rc.cat.Path(c.Rec.Name), part, o.Allow.Private)
 }
 
 // withoutTimeOnly drops changes of only a directory's time, unless something in the directory changes.

@@ -4,18 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/approval"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
 
 // Refused returns why the plan, made with the options o, may not be carried out, or nil. Conflicts are an
-// ErrConflict, or an ErrDrifted with RefuseDrift; for changes that need approval it is the ApprovalError.
+// ErrConflict, or an ErrDrifted with RefuseDrift; for changes that need approval it is the ApprovalError, and for
+// content labelled secret an ErrDenied that no option answers.
 func (p *Plan) Refused(o PlanOptions) error {
+	if n := len(p.Labelled); n > 0 {
+		return leak.RefuseLabelled(o.Drift.op(), p.Sandbox, n, func(i int) (string, string) { return p.Labelled[i].Path, p.Labelled[i].Why })
+	}
 	if len(p.Conflicts) == 0 {
 		return p.ApprovalError(o)
 	}
@@ -77,6 +83,29 @@ func (p *Plan) needApproval(part *promotionPart, needed *approval.Needed) {
 	p.also = append(p.also, needed.Also.Args()...)
 }
 
+// checkLabels adds to the plan those changes in one directory, part, that have content of the sandbox's labelled files,
+// unless allowed approves private content. dir is the directory of the sandbox, with its fingerprints.
+func (c *Promotion) checkLabels(dir string, part *promotionPart, allowed bool) error {
+	labels, err := leak.ReadLabels(dir, &c.Rec.Policy)
+	if err != nil {
+		return err
+	}
+	r := leak.Result{Labels: labels, Data: c.Rec.Policy.Data, Before: []*os.File{part.Part.Old, part.real}, At: part.Source().At, Root: part.path}
+	found, err := r.Check(part.Changes)
+	needed := &approval.Needed{Also: approval.Allow{Private: true}}
+	for _, l := range found {
+		if l.Secret {
+			c.Plan.Labelled = append(c.Plan.Labelled, ApprovalPath{filepath.Join(part.path, l.Path), l.Why})
+		} else if !allowed {
+			needed.Add(l.Path, l.Why)
+		}
+	}
+	if len(needed.Paths) > 0 {
+		c.Plan.needApproval(part, needed)
+	}
+	return err
+}
+
 // ApprovalError returns an ErrDenied that lists the changes that need approval, by reason, with the command that
 // approves all; nil if there are none. o are the plan's options.
 func (p *Plan) ApprovalError(o PlanOptions) error {
@@ -106,7 +135,7 @@ func (rc *Reconciler) bind(ctx context.Context, c *Promotion, o PlanOptions, a A
 	}
 	approved := c
 	if len(c.Plan.Git) > 0 {
-		o.Allow = approval.Allow{SetID: true, Devices: true, Capabilities: true, Paths: []string{"/"}}
+		o.Allow = approval.Allow{SetID: true, Devices: true, Capabilities: true, Private: true, Paths: []string{"/"}}
 		again, done, err := rc.begin(ctx, c.Rec, o, a)
 		defer done()
 		if err != nil {

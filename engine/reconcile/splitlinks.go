@@ -6,6 +6,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -28,4 +29,14 @@ func (m *partMerge) addSplit(ctx context.Context) error {
 		m.split[rel], m.in.Split[rel] = s, s.Why()
 	}
 	return nil
+}
+
+// splitAt returns the file of which the sandbox changed only one of several hard links, if the conflict c is about it.
+func (m *partMerge) splitAt(c *merge.Conflict) (s compare.SplitLink, split bool) {
+	for _, path := range []string{c.Path, c.MinePath} {
+		if s, split = m.split[path]; split && c.Kind == merge.Links {
+			return s, true
+		}
+	}
+	return compare.SplitLink{}, false
 }

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
@@ -45,4 +48,34 @@ func (sb *Store) SweepLater(ctx context.Context) error {
 		return errs.With("starting to clean up", "", err, "snapfs gc")
 	}
 	return nil
+}
+
+// WithRepair adds to err, that of a backend which found a damaged record of a snapshot or fork, the command that repairs
+// the sandbox, one of records, to which it belongs.
+func WithRepair(err error, records []*catalog.Record) error {
+	var damaged *errs.Error
+	if !errors.As(err, &damaged) || !errors.Is(err, errs.ErrCorrupt) {
+		return err
+	}
+	id := snapshot.ID(filepath.Base(damaged.Path))
+	i := slices.IndexFunc(records, func(r *catalog.Record) bool { return r.Owns(id) })
+	if i < 0 {
+		return err
+	}
+	return &errs.Error{Op: "cleaning up", Subject: records[i].Name, Kind: errs.ErrCorrupt, Err: err, Hints: []string{"snapfs doctor " + records[i].Name + " --repair"}}
+}
+
+// Stock makes one prefork, a fork made in advance, of each of the bases newest of b, so that the next command
+// starts faster. It does nothing if b is no [snapshot.Preforker].
+func Stock(ctx context.Context, b snapshot.Backend, newest []snapshot.ID) (err error) {
+	s, ok := b.(snapshot.Preforker)
+	if !ok {
+		return nil
+	}
+	for _, id := range newest {
+		if perr := s.Prefork(ctx, id, 1); !errors.Is(perr, errs.ErrNotFound) { // else it was removed meanwhile
+			err = errors.Join(err, perr)
+		}
+	}
+	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/proc"
@@ -88,7 +89,7 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 	if _, _, err := hostfs.NetworkRules(text); err != nil {
 		return "", err
 	}
-	if text, err = allowedBySite(name, h.Policy, text); err != nil {
+	if text, err = policy.AllowedNetwork(name, h.Policy, text); err != nil {
 		return "", err
 	}
 	reads, err := hostfs.Brokered(h.Policy)

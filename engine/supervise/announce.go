@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -62,4 +63,14 @@ func (sv *Manager) announceSelfTest(rec *catalog.Record, proof *catalog.Proof) {
 		tested.Crossed = append(tested.Crossed, wall.Name)
 	}
 	sv.events.Append(events.Event{Type: events.SelfTested, Subject: rec.Name, SandboxID: rec.ID, Data: tested})
+}
+
+// questions returns the function that tells the clients of a sandbox, or the user of a run, of a connection that waits.
+func (sv *Manager) questions(rec *catalog.Record, h *Supervisor) func(rule string) {
+	return func(rule string) {
+		text := egress.Waiting(rec.Name, rule)
+		if h.deadlines.notify(text); rec.Ephemeral {
+			sv.notice(text)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/attempts"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -101,6 +102,7 @@ func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate
 	if sv.idMapper != nil {
 		spec.MapIDs = mappers.start
 	}
+	spec.Images = sv.cat.Images()
 	tried, unobserved := attempts.Attach(s.rec, &spec, sv.events)
 	container, proc, err := s.prepared.Start(ctx, spec)
 	s.prepared = nil
@@ -177,7 +179,7 @@ func (s *containerStart) abandon(ctx context.Context, err error) error {
 // is not nil. The other parameters are those of startContainer. Errors: also ErrWall; rec.Proof then has the result
 // of the self-test.
 func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
-	if err := policy.BoundBySite(&rec.Policy); err != nil {
+	if err := errors.Join(policy.BoundBySite(&rec.Policy), leak.Remember(sv.cat.Path(rec.Name), &rec.Policy)); err != nil {
 		err = errors.Join(err, prepared.Close())
 		if allowed != nil {
 			err = errors.Join(err, allowed.Close(context.WithoutCancel(ctx)))
@@ -268,6 +270,7 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	if strings.HasPrefix(rec.Policy.Network, hostfs.AllowNet) {
 		h.journal = sv.egress.JournalOf(rec)
 		h.journal.OnRefusal, h.journal.OnSpent = sv.refusals(rec, h), sv.spentHandler(rec, h)
+		h.journal.OnAsked = sv.questions(rec, h)
 		var err error
 		if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, h.journal); err != nil {
 			return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))

@@ -21,6 +21,7 @@ import (
 // The layer of Mount.Hidden: a tmpfs with a whiteout for each hidden name, and with copies of the directories that
 // contain them, because overlayfs shows the attributes of the topmost one. It cannot be stored beside the other
 // layers, where several containers could share it: overlayfs refuses a lower layer that lies in another one (ELOOP).
+// A file there that is mounted, an image, is another filesystem and can have the whiteouts.
 
 // A parent is a directory of the host's tree with hidden entries in or below it. The overlay layer that hides
 // these has a copy of the directory, with the same attributes.
@@ -68,16 +69,16 @@ func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 	return parents, here
 }
 
-// A hiddenLayer is the overlay layer, a tmpfs with whiteouts, that hides entries of one mount, such as
-// secrets, from the container. A goroutine fills it while the supervisor makes other mounts. parents are the
-// host's directories of which the layer has copies, and mapped is set once its ids were mapped for the
-// container.
+// A hiddenLayer is what hides entries of one mount, such as secrets, from the container: an overlay layer, a tmpfs,
+// and directly below it an image with the whiteouts, which the tmpfs has where there is no image. A goroutine makes
+// both while the supervisor makes other mounts.
 type hiddenLayer struct {
-	filled  chan struct{} // closed when layer and err are set
+	filled  chan struct{} // closed when the fields below are set
 	layer   *os.File      // detached
-	parents []parent
+	image   *os.File      // detached, or nil
+	parents []parent      // the host's directories of which layer has copies
 	err     error
-	mapped  bool
+	mapped  bool // whether the ids of layer were mapped for the container
 }
 
 // fillHiddenLayers starts to make the layers that hide entries, for all those mounts with hidden entries that
@@ -96,7 +97,7 @@ func (pl *Planner) fillHiddenLayers() {
 		opaque := m.Overlay != nil && m.Overlay.Upper != "" && !m.Overlay.UserXattr
 		go func() {
 			defer close(l.filled)
-			l.layer, l.parents, l.err = fillLayer(m.Target, m.Hidden, opaque)
+			l.err = l.fill(m.Target, m.Hidden, opaque, pl.Spec.Images)
 		}()
 	}
 }
@@ -106,22 +107,24 @@ func (pl *Planner) fillHiddenLayers() {
 func (pl *Planner) closeHiddenLayers() {
 	for _, l := range pl.hidden {
 		<-l.filled
-		if l.layer != nil {
-			pl.CloseLater = append(pl.CloseLater, l.layer)
+		for _, m := range []*os.File{l.layer, l.image} {
+			if m != nil {
+				pl.CloseLater = append(pl.CloseLater, m)
+			}
 		}
 	}
 	pl.hidden = nil
 }
 
-// hiddenLayer returns a function that returns the overlay layer that hides entries of the tree mounted at
-// target, for example the host's secrets. The layer has the ids of the user namespace userns, and the caller
-// closes it. The result is nil if nothing is hidden in that tree.
-func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File, error) {
+// hiddenLayer returns a function that returns the overlay layers, topmost first, that hide entries of the tree mounted
+// at target, for example the host's secrets. The directories in them have the ids of the user namespace userns, and
+// the caller closes the layers. The result is nil if nothing is hidden in that tree.
+func (pl *Planner) hiddenLayer(target string, userns *os.File) func() ([]*os.File, error) {
 	l := pl.hidden[target]
 	if l == nil {
 		return nil
 	}
-	return func() (*os.File, error) {
+	return func() ([]*os.File, error) {
 		<-l.filled
 		if l.err == nil && !l.mapped {
 			l.mapped = true
@@ -133,33 +136,46 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File,
 		if l.err != nil {
 			return nil, l.err
 		}
-		return vfs.Duplicate(l.layer)
+		layer, err := vfs.Duplicate(l.layer)
+		if err != nil {
+			return nil, err
+		}
+		if l.image == nil {
+			return []*os.File{layer}, nil
+		}
+		image, err := vfs.Duplicate(l.image)
+		if err != nil {
+			layer.Close()
+			return nil, err
+		}
+		return []*os.File{layer, image}, nil
 	}
 }
 
-// fillLayer makes an overlay layer, a tmpfs, that hides entries of tree: whiteouts and, with opaque,
-// stand-ins. opaque is for an overlay with an upper layer and trusted.overlay.* marks, which understands
-// opaque directories. The caller closes the detached mount. Cost: 2 µs for each entry, 10 µs for each
-// directory.
-func fillLayer(tree string, hidden []Hidden, opaque bool) (*os.File, []parent, error) {
+// fill makes the overlay layers that hide entries of tree: a tmpfs with stand-ins, if opaque is set, and whiteouts,
+// which an image of the directory images has where that is possible. opaque is for an overlay with an upper layer and
+// trusted.overlay.* marks, which understands opaque directories. Cost without an image: 4 µs for each entry, 10 µs for
+// each directory.
+func (l *hiddenLayer) fill(tree string, hidden []Hidden, opaque bool, images string) error {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer c.Close()
 	if err := c.Set("mode", "755"); err != nil {
-		return nil, nil, err
+		return err
 	}
-	m, err := c.Mount(plainMount)
-	if err != nil {
-		return nil, nil, err
+	if l.layer, err = c.Mount(plainMount); err != nil {
+		return err
 	}
-	parents, here := parentsOf(tree, hidden)
-	if err := fillHidden(int(m.Fd()), parents, here, opaque); err != nil {
-		m.Close()
-		return nil, nil, err
+	var here []Hidden
+	l.parents, here = parentsOf(tree, hidden)
+	if l.image = mountWhiteouts(images, here); l.image != nil {
+		for i := range here {
+			here[i].Absent = nil
+		}
 	}
-	return m, parents, nil
+	return fillHidden(int(l.layer.Fd()), l.parents, here, opaque)
 }
 
 // whiteoutName is the name of the first whiteout, in the root of a layer that hides entries; the others are
@@ -176,6 +192,9 @@ func fillHidden(root int, parents []parent, hidden []Hidden, opaque bool) error 
 		}
 	}
 	for _, h := range hidden {
+		if len(h.Absent) == 0 && (!opaque || len(h.StandIns) == 0 && !h.All) {
+			continue
+		}
 		if err := fillDir(root, h, opaque); err != nil {
 			return &os.PathError{Op: "hide entries of", Path: h.Dir, Err: err}
 		}
@@ -218,7 +237,7 @@ func linkWhiteouts(root, dir int, names []string) error {
 }
 
 // fillDir adds to the overlay layer root what hides the entries of one directory, h: whiteouts, and files in
-// place of entries. opaque is as in [fillLayer].
+// place of entries. opaque is as in [hiddenLayer.fill].
 func fillDir(root int, h Hidden, opaque bool) error {
 	dir, err := vfs.OpenAt(root, h.Dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

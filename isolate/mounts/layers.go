@@ -26,7 +26,7 @@ type Layers struct {
 	// through a FUSE process. Its error is why if there is none.
 	mapByFUSE func(path string, why error) (*os.File, error)
 	base      func(i int) (*os.File, error) // mounts Overlay.Base[i]
-	hidden    func() (*os.File, error)      // mounts the layer of Mount.Hidden; nil where nothing is hidden
+	hidden    func() ([]*os.File, error)    // mounts the layers of Mount.Hidden; nil where nothing is hidden
 	attached  bool                          // whether each layer must be attached
 	root      *os.File                      // a copy of the mount of /, which contains most layers, or nil
 	mounts    []*os.File
@@ -189,15 +189,19 @@ func (o *Overlay) xino(hidden bool) string {
 	return ""
 }
 
-// addHidden appends the layer that hides entries of the host's tree to the lower layers of the overlay ov, if
+// addHidden appends the layers that hide entries of the host's tree to the lower layers of the overlay ov, if
 // the tree has hidden entries. It is called before each layer is added; here is true directly above the
-// host's tree, where the hiding layer belongs.
+// host's tree, where the hiding layers belong.
 func (l *Layers) addHidden(ov *mount.Overlay, here bool) error {
 	if !here || l.hidden == nil {
 		return nil
 	}
-	name, err := l.add(l.hidden())
-	if err == nil {
+	layers, err := l.hidden()
+	for _, m := range layers {
+		name, err2 := l.add(m, err)
+		if err2 != nil {
+			return err2
+		}
 		ov.Lower = append(ov.Lower, name)
 	}
 	return err

@@ -61,6 +61,9 @@ func (pl *Planner) MakePrivate() {
 // in which its terminals are.
 func (pl *Planner) Terminals() launch.Cell { return pl.private.pts }
 
+// Proc returns the cell (a value in pid 1's image) with the descriptor of the container's /proc.
+func (pl *Planner) Proc() launch.Cell { return pl.private.proc }
+
 // RootTree returns the cell (a value in pid 1's image) with the descriptor of the mount of the container's
 // "/".
 func (pl *Planner) RootTree() launch.Cell { return pl.trees[0] }

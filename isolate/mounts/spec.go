@@ -26,6 +26,7 @@ type Spec struct {
 	IDs         IDs
 	HostNetwork bool // whether the container has the host's network
 	MapIDs      IDMapper
+	Images      string
 }
 
 // A Redacted is a read-only file that a container shows in place of a hidden file of the host: a copy without the

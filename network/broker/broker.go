@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/snapfs/snapfs/internal/fingerprint"
 	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/budget"
 	"github.com/snapfs/snapfs/network/placeholder"
@@ -21,6 +22,8 @@ type Options struct {
 	// Config has the secrets without their values, and Values their values, in the same order.
 	Config network.BrokerConfig
 	Values [][]byte
+	// Labels recognise the content of labelled files, which no request may have; nil for none.
+	Labels *fingerprint.Set
 	// Rules returns the current network rules.
 	Rules func() network.Rules
 	// Event is called with each decision. It must not block.
@@ -99,13 +102,13 @@ func (b *Broker) Public() *network.BrokerPublic {
 }
 
 // Takes reports whether the proxy must read the HTTP requests of the sandbox to name on port: a network rule
-// allows only some methods there, a budget counts them, or a secret may be inserted.
+// allows only some methods there, a budget counts them, a secret may be inserted, or labelled files may not leave.
 func (b *Broker) Takes(name string, port uint16) bool {
 	name = network.Fold(name)
 	if name == "" {
 		return false
 	}
-	return b.options.Rules().Reads(name, port) || b.meters(name) ||
+	return b.options.Labels != nil || b.options.Rules().Reads(name, port) || b.meters(name) ||
 		slices.ContainsFunc(b.secrets, func(s *secret) bool { return s.reaches(name, port) })
 }
 

@@ -188,12 +188,16 @@ func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer c.requests.Done()
+	defer func() { _ = r.Body.Close() }() // one that is held in memory gives it up
 	q := network.Request{Name: c.to.Name, Port: c.to.Port, TLS: c.secure(), Method: r.Method}
 	no := c.check(r, &q)
 	if no == nil {
 		var rule string
 		if rule, no = c.rule(q); no == nil {
 			no = c.broker.bound(r, rule)
+		}
+		if no == nil {
+			no = c.labelled(r, &q)
 		}
 		if no == nil {
 			no = c.send(w, r, q, rule)

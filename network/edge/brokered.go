@@ -30,11 +30,17 @@ func (e *Edge) takes(t target) bool {
 }
 
 // unread returns a reason to refuse a connection to the destination t: a rule allows only some HTTP methods
-// there, so the proxy would have to read the requests, but it was started before that rule and cannot.
-// Otherwise it returns "".
+// there, so the proxy would have to read the requests, but it was started before that rule and cannot; or the sandbox
+// has labelled files, and the proxy could not search what is sent. Otherwise it returns "".
 func (e *Edge) unread(t target) string {
 	if e.options.Broker == nil && t.name != "" && e.Rules().Reads(t.name, t.port) {
 		return "the rule has methods, and came after the start; stop the sandbox and start it again"
+	}
+	switch {
+	case t.name == "":
+		return e.options.Broker.Unsearchable("what is sent to an address, without a name,")
+	case t.terms.TCP:
+		return e.options.Broker.Unsearchable("another protocol (+tcp)")
 	}
 	return ""
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/internal/fingerprint"
 	"github.com/snapfs/snapfs/network"
 	"github.com/snapfs/snapfs/network/broker"
 )
@@ -19,6 +20,7 @@ import (
 type brokering struct {
 	config *network.BrokerConfig
 	values [][]byte
+	labels *fingerprint.Set     // of labelled files, or nil
 	edge   atomic.Pointer[Edge] // once it exists
 }
 
@@ -27,16 +29,27 @@ type brokering struct {
 const maxValue = 64 << 10
 
 // newBrokering reads the values of the sandbox's secrets from files, one descriptor for each of c.Secrets in
-// their order, which the caller closes. Before that it forbids other processes of this user to read the
+// their order, and from the last one the fingerprints of labelled files, if there are any. The caller closes them. Before that it forbids other processes of this user to read the
 // memory of this one, and core files.
 func newBrokering(c *network.BrokerConfig, files []*os.File) (*brokering, error) {
 	if err := hideMemory(); err != nil {
 		return nil, err
 	}
-	if len(files) != len(c.Secrets) {
+	b := &brokering{config: c}
+	if c.Labels && len(files) > 0 {
+		last := len(files) - 1
+		text, err := io.ReadAll(files[last])
+		if err == nil {
+			b.labels, err = fingerprint.Load(text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the fingerprints of labelled files: %w", err)
+		}
+		files = files[:last]
+	}
+	if len(files) != len(c.Secrets) || c.Labels != (b.labels != nil) {
 		return nil, fmt.Errorf("%d secrets and %d descriptors", len(c.Secrets), len(files))
 	}
-	b := &brokering{config: c}
 	for i, f := range files {
 		value, err := io.ReadAll(io.LimitReader(f, maxValue))
 		if err != nil {
@@ -61,7 +74,7 @@ func hideMemory() error {
 func (s server) broker(o *Options, b *brokering) (err error) {
 	rules := o.Rules
 	o.Broker, err = broker.New(broker.Options{
-		Config: *b.config, Values: b.values,
+		Config: *b.config, Values: b.values, Labels: b.labels,
 		Rules: func() network.Rules {
 			if e := b.edge.Load(); e != nil {
 				return e.Rules()

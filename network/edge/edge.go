@@ -54,6 +54,11 @@ type Options struct {
 	Dial   func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
 	// Broker reads the connections that it takes, or is nil.
 	Broker *broker.Broker
+	// Asking makes the proxy hold connections to unknown destinations until a person decides;
+	// nil refuses them at once. Questions, unless nil, is called with all that wait, one call at
+	// a time, whenever they change, and before Event gets a new one.
+	Asking    *network.Asking
+	Questions func([]network.Question)
 }
 
 // Time limits of a proxy: how long it waits for servers and for silent connections.
@@ -75,6 +80,7 @@ type Edge struct {
 	names   names
 	events  queue
 	ech     echServers
+	asks    asks
 	rules   atomic.Pointer[network.Rules]
 
 	ctx    context.Context
@@ -111,6 +117,10 @@ func New(tun *os.File, o Options) (*Edge, error) {
 	e.names.restore(o.Names, o.LastName)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var err error
+	if err = e.asks.start(o.Asking); err != nil {
+		e.cancel()
+		return nil, fmt.Errorf("network proxy: %w", err)
+	}
 	if e.tun, err = duplicate(tun); err != nil {
 		e.cancel()
 		return nil, fmt.Errorf("network proxy: %w", err)
@@ -185,6 +195,7 @@ func (e *Edge) Rules() network.Rules { return *e.rules.Load() }
 func (e *Edge) Allow(r network.Rules) {
 	e.rules.Store(&r)
 	e.limitUsages(r)
+	e.settleAllowed(r)
 	e.mu.Lock()
 	open := e.openFlows()
 	e.mu.Unlock()

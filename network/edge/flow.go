@@ -166,6 +166,9 @@ func (f *flow) recheck(r network.Rules) string {
 	f.mu.Lock()
 	t := f.target
 	f.mu.Unlock()
+	if t.once {
+		return "" // a person has allowed it to its end
+	}
 	now, why := t.matchRules(r)
 	switch {
 	case why != "":

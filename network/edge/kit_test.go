@@ -140,7 +140,7 @@ func echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }
 // awaitEvent waits for a matching event, and fails the test if none comes.
 func (w *world) awaitEvent(t testing.TB, what string, fits func(network.Event) bool) network.Event {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		w.mu.Lock()
 		events := slices.Clone(w.events)
 		w.mu.Unlock()

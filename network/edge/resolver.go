@@ -156,12 +156,22 @@ func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 		e.refuse(ev)
 		return netip.Addr{}, dnsmessage.RCodeNameError
 	}
+	if b := e.options.Broker; b != nil && b.Labelled() {
+		if ev.Why = b.HasLabelled([]byte(q.Name.String() + "\n" + strings.ReplaceAll(q.Name.String(), ".", ""))); ev.Why != "" {
+			ev.Name = "[labelled]" // the name is in the log
+			e.refuse(ev)
+			return netip.Addr{}, dnsmessage.RCodeNameError
+		}
+	}
 	rule, ok := "", network.ValidName(name)
 	if ok {
 		rule, ok = e.Rules().Resolves(name)
 	}
 	if !ok && e.service(name) {
 		return netip.Addr{}, dnsmessage.RCodeNameError
+	}
+	if !ok && e.asksAboutName(name) {
+		ok, ev.Why = true, "no rule allows it: a person is asked about each connection"
 	}
 	if !ok {
 		ev.Why = "no rule allows " + ev.Name
@@ -180,7 +190,7 @@ func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 	return netip.Addr{}, dnsmessage.RCodeSuccess
 }
 
-// service reports whether a DNS query is for a service record of an allowed name, such as
+// service reports whether a DNS query is for a service record of a name that has an address inside, such as
 // _http._tcp.site.example (RFC 2782), which package managers query before the name itself. The reply is that
 // there is none, and no event reports the query.
 func (e *Edge) service(name string) bool {
@@ -190,7 +200,7 @@ func (e *Edge) service(name string) bool {
 		return false
 	}
 	_, ok := e.Rules().Resolves(host)
-	return ok && network.ValidName(host)
+	return (ok || e.asksAboutName(host)) && network.ValidName(host)
 }
 
 // printable replaces characters in a name that could control the terminal on which it is

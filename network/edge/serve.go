@@ -46,6 +46,9 @@ func Serve(ctx context.Context) error {
 	o.Event = func(ev network.Event) {
 		_ = s.send(network.Message{Event: &ev}) // fails when the supervisor is gone
 	}
+	o.Questions = func(all []network.Question) {
+		_ = s.send(network.Message{Questions: &all}) // fails when the supervisor is gone
+	}
 	o.Ready = func() error { return s.send(network.Message{Public: o.public()}) }
 	e, err := New(tun, o)
 	if brokered != nil && err == nil {
@@ -68,6 +71,9 @@ func Serve(ctx context.Context) error {
 			if rules, err = network.Parse(*m.Rules); err == nil {
 				e.Allow(rules)
 			}
+		}
+		if err == nil && m.Answer != nil {
+			err = e.Decide(*m.Answer)
 		}
 	}
 	err = e.Close()
@@ -105,6 +111,9 @@ func (s server) options() (o Options, b *brokering, err error) {
 		}
 		if m.Counters != nil {
 			o.Counters = *m.Counters
+		}
+		if m.Asking != nil {
+			o.Asking = m.Asking
 		}
 		if m.Rules != nil {
 			o.Rules, err = network.Parse(*m.Rules)

@@ -24,10 +24,17 @@ type target struct {
 	rule string // the rule that allows it
 	// terms are the options of the rule that allows the target.
 	terms network.Terms
+	// once is set if no rule allows the target, but a person has allowed this connection to it. rule is then
+	// the rule that would allow it.
+	once bool
 }
 
 func (t target) event(k network.Kind) network.Event {
-	return network.Event{Kind: k, Name: t.name, Addr: t.addr, Port: t.port, Rule: t.rule}
+	ev := network.Event{Kind: k, Name: t.name, Addr: t.addr, Port: t.port, Rule: t.rule}
+	if t.once {
+		ev.Why = onceWhy
+	}
+	return ev
 }
 
 func (t target) String() string {

@@ -30,6 +30,11 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	}
 	defer e.work.Done()
 	t, why := e.aimTCP(destination(r.ID()))
+	if rule, ask := e.asksAbout(t, why); ask {
+		if t, why = e.hold(t, rule); why == "" && !t.once { // a rule may allow it now
+			t, why = e.aimTCP(destination(r.ID()))
+		}
+	}
 	if why == "" {
 		why = e.unread(t)
 	}

@@ -33,6 +33,9 @@ func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	if why == "" && t.name != "" && e.Rules().Reads(t.name, t.port) {
 		why = "the rule allows HTTP only"
 	}
+	if why == "" {
+		why = e.options.Broker.Unsearchable("a datagram")
+	}
 	var f *flow
 	if why == "" {
 		f, why = e.open(network.UDP, t)

@@ -58,22 +58,21 @@ func (a *API) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse
 	}
 	kind := accepts(in.Accept, ndjsonType, sseType)
 	return stream(kind, func(w *writer) {
-		out := eventWriter{w, kind == sseType}
-		yield := func(ev events.Event) error {
-			if ev.Type != events.EventsLost && (in.Sandbox != "" && ev.Subject != in.Sandbox || in.Type != "" && ev.Type != in.Type) {
+		out, sent := eventWriter{w, kind == sseType}, time.Now()
+		send := func(b events.Batch) error {
+			data := b.Only(in.Sandbox, in.Type).Encode(out.sse)
+			if len(data) == 0 && time.Since(sent) < beatTime {
 				return nil
 			}
-			return out.send(ev.ID, ev.Type, ev)
+			sent = time.Now()
+			return out.push(data)
 		}
 		if !in.Follow {
-			_ = events.Read(a.o.State, uint64(max(after, 0)), yield) // an error ends the stream
+			_ = a.feed.Read(uint64(max(after, 0)), send) // an error ends the stream
 			return
 		}
-		ctx, stop := context.WithCancelCause(ctx)
-		defer stop(nil)
-		_ = out.w.flush() // the headers, before the first event
-		go beats(ctx, out, stop)
-		_ = events.Follow(ctx, a.o.State, uint64(max(after, 0)), yield) // an error ends the stream
+		_ = out.w.flush()                                             // the headers, before the first event
+		_ = a.feed.Follow(ctx, uint64(max(after, 0)), beatTime, send) // an error ends the stream
 	}), nil
 }
 
@@ -89,7 +88,7 @@ func beats(ctx context.Context, out eventWriter, gone context.CancelCauseFunc) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if out.beat() != nil {
+			if out.push(nil) != nil {
 				gone(errGone)
 				return
 			}

@@ -92,7 +92,7 @@ func (a *API) net(ctx context.Context, in *netInput) (*netOutput, error) {
 		return nil, err
 	}
 	for _, v := range all {
-		if in.Refused && v.Allowed {
+		if in.Refused && (v.Allowed || v.Asked) {
 			continue
 		}
 		d := NetDecision{

@@ -107,7 +107,7 @@ func planOf(p *reconcile.Plan) Plan {
 	for _, s := range p.Steps {
 		r.Steps = append(r.Steps, Step{s.Path, s.Do, s.What, s.Merged, s.Git, s.From})
 	}
-	for _, h := range p.NeedsApproval {
+	for _, h := range append(p.Labelled[:len(p.Labelled):len(p.Labelled)], p.NeedsApproval...) {
 		r.Held = append(r.Held, Held(h))
 	}
 	for _, g := range p.Git {

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/files"
 	"github.com/snapfs/snapfs/serve/token"
@@ -95,6 +96,7 @@ type API struct {
 	replays replays
 	running running
 	metrics *metrics
+	feed    *events.Feed
 	recheck time.Duration // between two looks at the token of a stream
 	ping    time.Duration // between two pings of a terminal; 0 for the usual
 }
@@ -120,7 +122,7 @@ const scopeKey = "x-snapfs-scope"
 // New returns the HTTP API for the sandboxes of the state directory of o, with all routes.
 func New(o Options) *API {
 	setProblems()
-	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), signed: make(slots, maxSigned), calls: make(slots, maxCalls), recheck: recheckTime}
+	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), signed: make(slots, maxSigned), calls: make(slots, maxCalls), recheck: recheckTime, feed: events.NewFeed(o.State)}
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{

@@ -86,20 +86,18 @@ func (e eventWriter) send(id, name string, v any) error {
 		}
 		text += "event: " + name + "\ndata: " + string(data) + "\n\n"
 	}
-	if _, err := io.WriteString(e.w, text); err != nil {
-		return err
-	}
-	return e.w.flush()
+	return e.push([]byte(text))
 }
 
-// beat sends data that is no event, an empty message, so that the server notices a connection whose client is
-// gone.
-func (e eventWriter) beat() error {
-	text := "\n"
-	if e.sse {
-		text = ": \n\n"
+// push sends encoded events at once. Without data it sends an empty message, so that the server notices a
+// connection whose client is gone.
+func (e eventWriter) push(data []byte) error {
+	if len(data) == 0 && e.sse {
+		data = []byte(": \n\n")
+	} else if len(data) == 0 {
+		data = []byte("\n")
 	}
-	if _, err := io.WriteString(e.w, text); err != nil {
+	if _, err := e.w.Write(data); err != nil {
 		return err
 	}
 	return e.w.flush()

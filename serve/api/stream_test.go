@@ -10,10 +10,12 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
@@ -142,6 +144,50 @@ func TestEventsAreFollowedAndResumed(t *testing.T) {
 		t.Error(c.body)
 	}
 	d.want(400, nil, "GET", "/v1/events", nil, "Last-Event-ID", "x")
+}
+
+// TestManyReadersGetEveryEvent: each on a connection of its own, while events are written, without a gap.
+func TestManyReadersGetEveryEvent(t *testing.T) {
+	d := newDesk(t)
+	readers, each := treetest.Budget(t, 30, 400), 50
+	d.want(200, nil, "GET", "/v1/events?follow=false", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var ready, reading sync.WaitGroup
+	for i := range readers {
+		ready.Add(1)
+		reading.Go(func() {
+			r, err := d.try(ctx, "GET", "/v1/events?after=0", nil)
+			ready.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Body.Close()
+			lines := bufio.NewScanner(r.Body)
+			for n := 1; n <= each; {
+				if !lines.Scan() {
+					t.Errorf("reader %d: no event %d: %v", i, n, lines.Err())
+					return
+				}
+				var ev events.Event
+				if len(lines.Bytes()) == 0 {
+					continue // an empty message
+				}
+				if err := json.Unmarshal(lines.Bytes(), &ev); err != nil || ev.Number() != uint64(n) {
+					t.Errorf("reader %d: %q in place of event %d, %v", i, lines.Text(), n, err)
+					return
+				}
+				n++
+			}
+		})
+	}
+	ready.Wait()
+	log := events.New(d.state, func(text string) { t.Error(text) }, nil)
+	for range each {
+		log.Append(events.Event{Type: events.CommandEnded, Unwitnessed: true})
+	}
+	reading.Wait()
 }
 
 func itoa(n int) string { text, _ := json.Marshal(n); return string(text) }

@@ -95,7 +95,7 @@ func streamWatch(ctx context.Context, w *watch.Watch, out eventWriter) {
 			ev.Path, ev.Base64 = textOf(e.Name)
 			err = out.send("", ev.Type, ev)
 		case <-beat.C:
-			err = out.beat()
+			err = out.push(nil)
 		case <-ctx.Done():
 			return
 		}

@@ -99,6 +99,16 @@ type reply struct {
 	Output output `json:"hookSpecificOutput"`
 }
 
+// A notice is a reply to an agent that only shows the person a text. The agent goes on as without it.
+type notice struct {
+	Text string `json:"systemMessage"`
+}
+
+func (n notice) encode() ([]byte, error) {
+	data, err := json.Marshal(n)
+	return append(data, '\n'), err
+}
+
 // An output is the content of a reply to an agent, such as a decision or a text for the model. Which fields
 // are set depends on the event.
 type output struct {

@@ -41,9 +41,10 @@ const askAgain = "\n\nThe command has not run on the real files, and nobody has 
 
 // permissionRequest answers the event that a coding agent is about to ask the person whether it may run a
 // command of the shell. It first runs the command in a throw-away clone (of the sandbox in which the session
-// works, or else of the workspace). An agent shows no text of this hook with its question. So the reply has
-// the model call the tool again; the hook before that call, preToolUse, has the effects shown with the
-// question, and this hook then leaves the question to the person. It never allows a command.
+// works, or else of the workspace). Codex shows the person the text of this hook before it asks. Claude Code
+// shows none with its question, so the reply has the model call the tool again; the hook before that call,
+// preToolUse, has the effects shown with the question, and this hook then leaves the question to the person.
+// It never allows a command.
 func (h *Handler) permissionRequest(ctx context.Context, ev *event) ([]byte, error) {
 	if !isShell(ev.Tool) || os.Getenv("SNAPFS_SANDBOX") != "" {
 		return nil, nil // another tool, or the agent itself runs in a sandbox
@@ -55,6 +56,13 @@ func (h *Handler) permissionRequest(ctx context.Context, ev *event) ([]byte, err
 	command, err := h.ownCommand(ev, l)
 	if err != nil {
 		return nil, err
+	}
+	if h.Agent == "codex" {
+		text, err := h.preview(ctx, ev, l, command)
+		if err != nil {
+			return nil, fmt.Errorf("no preview of the command: %w", err)
+		}
+		return notice{text}.encode()
 	}
 	path := h.previewPath(ev, command)
 	text, err := readPreview(path)

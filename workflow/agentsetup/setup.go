@@ -47,8 +47,8 @@ func (e Edit) Empty() bool {
 // tool call, to the agent's configuration. Errors: errs.ErrInvalid (an unknown agent; a file that is no
 // configuration), errs.ErrNotSupported (a preview for an agent that shows none).
 func (s Setup) Install() (Edit, error) {
-	if s.Preview && s.Agent != "claude" {
-		return Edit{}, errs.New("setting up", s.Agent, errs.ErrNotSupported, "only claude shows a person what a hook says about a command that it asks for")
+	if s.Preview && s.Agent == "opencode" { // its plugin API declares permission.ask, and nothing calls it
+		return Edit{}, errs.New("setting up", s.Agent, errs.ErrNotSupported, "opencode calls no hook before it asks a person for a command; claude and codex do")
 	}
 	return s.edit(func(text []byte) ([]byte, error) {
 		if s.Agent == "opencode" {
@@ -158,18 +158,18 @@ const quick, slow, codexEnd = 30, 120, 3
 // configuration file.
 func (s Setup) hooks() []hook {
 	if s.Agent == "codex" {
-		return []hook{
+		return s.withPreview([]hook{
 			{"SessionStart", "", slow},
 			{"PreToolUse", "Bash|apply_patch", slow},
 			{"PostToolUse", "Bash|apply_patch", quick},
 			{"SessionEnd", "", codexEnd},
-		}
+		})
 	}
 	tools := "Bash|Read|Edit|MultiEdit|Write|NotebookEdit|Glob|Grep"
 	if slices.ContainsFunc(s.Flags, func(f string) bool { return f == "--profile" || strings.HasPrefix(f, "--profile=") }) {
 		tools = "" // its [tools] may refuse any
 	}
-	hooks := []hook{
+	return s.withPreview([]hook{
 		{"WorktreeCreate", "", slow},
 		{"WorktreeRemove", "", quick},
 		{"SessionStart", "", slow},
@@ -178,7 +178,12 @@ func (s Setup) hooks() []hook {
 		{"PreToolUse", tools, slow},
 		{"PostToolUse", "Agent|Task", quick},
 		{"PostToolBatch", "", quick},
-	}
+	})
+}
+
+// withPreview returns hooks with that of a preview, the effects of a command in a throw-away clone, if the
+// person wants it.
+func (s Setup) withPreview(hooks []hook) []hook {
 	if s.Preview {
 		hooks = append(hooks, hook{previewEvent, "Bash", quick})
 	}

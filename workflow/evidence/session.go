@@ -142,7 +142,7 @@ func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) erro
 	var order []destination
 	counts := map[destination]int64{}
 	for _, ev := range all {
-		if ev.Ended {
+		if ev.Ended || ev.Asked {
 			continue
 		}
 		host := ev.Name

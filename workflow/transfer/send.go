@@ -52,8 +52,16 @@ type Sent struct {
 //
 // Cost: proportional to the workspace, or to the difference where the filesystem can list it. A part that the
 // receiver has is read and compared, and not sent. Errors: errs.ErrNotFound, ErrNotSupported (a live base),
-// ErrInterrupted, those of w, and with an empty State those of [engine.Engine.Snapshot].
+// ErrInterrupted, those of w, and with an empty State those of [engine.Engine.Snapshot]; ErrDenied for a sandbox with
+// labelled files.
 func (tr *Client) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent, error) {
+	if rec, err := tr.cat.Get(req.Sandbox); err == nil && rec.Policy.Data.Labelled() {
+		return Sent{}, &errs.Error{
+			Op: "sending", Subject: req.Sandbox, Kind: errs.ErrDenied,
+			Err:   errors.New("its profile labels files (secret or private in [data]), whose content may not leave this machine, and a snapshot has them"),
+			Hints: []string{"snapfs promote " + req.Sandbox + "   # and send a sandbox without labels, in which these files are hidden"},
+		}
+	}
 	if req.State == "" {
 		if err := tr.hasState(req.Sandbox, req.Base); err != nil {
 			return Sent{}, err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -41,12 +42,10 @@ type cachedRecord struct {
 
 // Collect moves layers that no record of a snapshot or fork names into the trash, or stores empty ones for
 // reuse if free returns true. If any record is unreadable it moves none, because that record may name any
-// layer. It returns the layers in use.
+// layer, and does the rest of its work. It returns the layers in use. Errors: ErrCorrupt for an unreadable record.
 func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer string) (bool, error)) (*LiveLayers, error) {
 	k := recordCache{}
-	if _, err := s.count(k, false); err != nil { // without the lock, so that under it only new records are read
-		return nil, err
-	}
+	_, _ = s.count(k, false) // without the lock, so that under it only new records are read, which reports errors
 	unlock, err := s.Lock(ctx, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer stri
 	defer unlock()
 	c, err := s.count(k, true)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.clearTmp(), s.clearOld())
 	}
 	for _, layer := range c.Frozen() { // a merged layer lives as long as the layers that it replaces
 		for merged := s.cachedMergedInto(c, layer); merged != "" && !c.Used[merged]; merged = s.cachedMergedInto(c, merged) {
@@ -100,7 +99,7 @@ func (s *Store) countIn(dir string, k recordCache, c *LiveLayers, locked bool) e
 			continue // a maker that has named layers holds the lock, so this one is dead
 		}
 		if err != nil {
-			return err
+			return unreadable(filepath.Join(s.Dir, dir, id), err)
 		}
 		if found[i].settled {
 			k[dir+"/"+id] = found[i]
@@ -108,6 +107,18 @@ func (s *Store) countIn(dir string, k recordCache, c *LiveLayers, locked bool) e
 		c.add(&found[i].Record)
 	}
 	return nil
+}
+
+// unreadable returns the error for a record at path that cannot be read because of cause. Without it nobody knows which
+// layers are in use.
+func unreadable(path string, cause error) error {
+	if kind := errs.KindOfFile(cause); !errors.Is(kind, errs.ErrDenied) && !errors.Is(kind, errs.ErrCorrupt) {
+		return cause
+	}
+	if p := (*fs.PathError)(nil); errors.As(cause, &p) {
+		cause = p.Err
+	}
+	return Refuse(errs.ErrCorrupt, path, "unused layers stay, because this record may name any of them: "+cause.Error())
 }
 
 // Frozen lists the layers in use that no fork writes to: all but the upper layers.

@@ -1,0 +1,146 @@
+//go:build linux
+
+package httpload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/snapfs/snapfs/bench/timing"
+	"github.com/snapfs/snapfs/engine/events"
+)
+
+// A Crowd is what [Server.Readers] measured: many readers of the event stream, while events are written.
+type Crowd struct {
+	// Readers is the number of readers, Events the number of events that each was to get, and Lost the
+	// number that did not come, of all readers together.
+	Readers, Events int
+	Lost            int64
+	// Wrote is the time in which the events were written, and All the time until every reader had them.
+	Wrote, All time.Duration
+	// Late are the times from the writing of the last event until a reader had it.
+	Late []time.Duration
+	// Processor is the processor time of the server, and Memory its largest resident memory so far, in bytes.
+	Processor time.Duration
+	Memory    int64
+}
+
+// crowdPatience bounds how long [Server.Readers] waits for the last event. What is missing then is lost.
+const crowdPatience = 5 * time.Minute
+
+// Readers lets a number of readers follow the server's event stream, each on a connection of its own, and
+// writes n events at the given rate a second, or as fast as it can if it cannot keep that rate.
+func (s *Server) Readers(ctx context.Context, readers, n, rate int) (*Crowd, error) {
+	ctx, stop := context.WithTimeout(ctx, crowdPatience)
+	defer stop()
+	c := s.Client(readers)
+	defer c.Close()
+	newest, err := events.Newest(s.state)
+	if err != nil {
+		return nil, err
+	}
+	r := &Crowd{Readers: readers, Events: n, Late: make([]time.Duration, readers)}
+	var began, running sync.WaitGroup
+	var got atomic.Int64
+	ends, failures := make([]time.Time, readers), make([]error, readers)
+	for i := range readers {
+		began.Add(1)
+		running.Go(func() {
+			var k int
+			k, failures[i] = c.follow(ctx, newest, n, began.Done)
+			got.Add(int64(k))
+			ends[i] = time.Now()
+		})
+	}
+	began.Wait()
+	before, err := s.Processor()
+	if err != nil {
+		return nil, err
+	}
+	first := time.Now()
+	if err := s.write(ctx, n, rate); err != nil {
+		return nil, err
+	}
+	written := time.Now()
+	running.Wait()
+	r.Wrote, r.All = written.Sub(first), time.Since(first)
+	for i, end := range ends {
+		r.Late[i] = max(0, end.Sub(written))
+	}
+	r.Lost = int64(readers*n) - got.Load()
+	after, perr := s.Processor()
+	memory, merr := s.PeakMemory()
+	r.Processor, r.Memory = after-before, memory
+	return r, errors.Join(append(failures, perr, merr)...)
+}
+
+// write appends n events to the server's stream, rate a second.
+func (s *Server) write(ctx context.Context, n, rate int) error {
+	var failed error
+	l := events.New(s.state, func(text string) { failed = errors.Join(failed, errors.New(text)) }, nil)
+	began := time.Now()
+	for i := range n {
+		if ahead := time.Duration(i)*time.Second/time.Duration(rate) - time.Since(began); ahead > time.Millisecond {
+			time.Sleep(ahead)
+		}
+		l.Append(events.Event{Type: events.CommandEnded, Subject: "crowd", Data: events.Data{Run: strconv.Itoa(i), Status: new(int)}, Unwitnessed: true})
+	}
+	return errors.Join(failed, ctx.Err())
+}
+
+// follow reads the event stream after the number after until n events have come, and returns how many have.
+// It calls began once when it has the response's header. An event that stands for lost ones is an error.
+func (c *Client) follow(ctx context.Context, after uint64, n int, began func()) (got int, err error) {
+	var once sync.Once
+	defer once.Do(began)
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://snapfs/v1/events?after=%d", after), nil)
+	if err != nil {
+		return 0, err
+	}
+	r, err := c.http.Do(q)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Body.Close() //nolint:errcheck // of a stream that is not read to its end
+	if r.StatusCode != http.StatusOK {
+		return 0, errors.New(r.Status)
+	}
+	once.Do(began)
+	buf := make([]byte, 16<<10)
+	for last := byte('\n'); got < n; {
+		k, err := r.Body.Read(buf)
+		got += bytes.Count(buf[:k], []byte("\n")) - bytes.Count(buf[:k], []byte("\n\n")) // an empty line is no event
+		if k > 0 {
+			if buf[0] == '\n' && last == '\n' {
+				got--
+			}
+			last = buf[k-1]
+		}
+		switch {
+		case bytes.Contains(buf[:k], []byte(events.EventsLost)):
+			return got, errors.New("events were lost")
+		case ctx.Err() != nil:
+			return got, nil // counted as lost
+		case err != nil && !errors.Is(err, io.EOF):
+			return got, err
+		case err != nil:
+			return got, nil
+		}
+	}
+	return got, nil
+}
+
+// samples returns the result as rows of the report.
+func (r *Crowd) samples() []timing.Sample {
+	name := fmt.Sprintf("%d readers of events, %d written in %.1f s, all read %.1f s after the first: %.2f million a second, %d lost; serve: %.1f s of processor time, %d MiB of memory; each reader's last event, late by",
+		r.Readers, r.Events, r.Wrote.Seconds(), r.All.Seconds(), float64(r.Readers*r.Events)/r.All.Seconds()/1e6, r.Lost, r.Processor.Seconds(), r.Memory>>20)
+	return []timing.Sample{{Name: name, Took: r.Late}}
+}

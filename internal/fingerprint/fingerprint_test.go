@@ -1,0 +1,261 @@
+package fingerprint
+
+import (
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+const env = `# the production settings
+DATABASE_URL="postgres://shop:tr0ub4dor&3@db.internal:5432/shop"
+API_KEY=sk_live_9fKq27+xPz/41
+DEBUG=false
+`
+
+func setOf(t *testing.T, files map[string]string) *Set {
+	t.Helper()
+	b := NewBuilder(nil)
+	for name, text := range files {
+		kind, name, _ := strings.Cut(name, ":")
+		if err := b.Add(Source{Kind: kind, Name: name}, strings.NewReader(text)); err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	text, err := b.Set().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Load(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"tr0ub4dor", "sk_live", "9fKq27"} {
+		if bytes.Contains(text, []byte(part)) {
+			t.Errorf("the set contains %s", part)
+		}
+	}
+	return s
+}
+
+func packed(t *testing.T, text string, with string) string {
+	t.Helper()
+	var out bytes.Buffer
+	var err error
+	switch with {
+	case "gzip":
+		w := gzip.NewWriter(&out)
+		_, err = w.Write([]byte(text))
+		err = errors.Join(err, w.Close())
+	case "zlib":
+		w := zlib.NewWriter(&out)
+		_, err = w.Write([]byte(text))
+		err = errors.Join(err, w.Close())
+	case "zip":
+		w := zip.NewWriter(&out)
+		f, bad := w.Create("x")
+		if bad == nil {
+			_, bad = f.Write([]byte(text))
+		}
+		err = errors.Join(bad, w.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func quoted(text string) string {
+	b, _ := json.Marshal(text)
+	return string(b)
+}
+
+// encodings are ways in which a program passes a text on.
+func encodings(t *testing.T) map[string]func(string) string {
+	return map[string]func(string) string{
+		"plain":        func(s string) string { return s },
+		"base64":       func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		"base64 +1":    func(s string) string { return base64.StdEncoding.EncodeToString([]byte("x" + s)) },
+		"base64 +2":    func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte("xy" + s)) },
+		"base64 lines": func(s string) string { return wrap(base64.StdEncoding.EncodeToString([]byte("xy"+s)), 20) },
+		"base64 twice": func(s string) string {
+			return base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString([]byte(s))))
+		},
+		"hex":       func(s string) string { return hex.EncodeToString([]byte(s)) },
+		"HEX":       func(s string) string { return "A" + strings.ToUpper(hex.EncodeToString([]byte(s))) },
+		"hex lines": func(s string) string { return wrap(hex.EncodeToString([]byte(s)), 10) },
+		"query":     func(s string) string { return "a=1&v=" + url.QueryEscape(s) },
+		"path":      func(s string) string { return "/v/" + url.PathEscape(s) },
+		"each escaped": func(s string) string {
+			return "%" + strings.Join(strings.Split(strings.ToUpper(wrap(hex.EncodeToString([]byte(s)), 2)), "\n"), "%")
+		},
+		"JSON":         func(s string) string { return `{"v":` + quoted(s) + `}` },
+		"JSON in JSON": func(s string) string { return quoted(`{"v":` + quoted(s) + `}`) },
+		"JSON base64": func(s string) string {
+			return quoted(`{"v":` + quoted(base64.StdEncoding.EncodeToString([]byte(s))) + `}`)
+		},
+		"gzip":          func(s string) string { return packed(t, s, "gzip") },
+		"gzip after":    func(s string) string { return "abc" + packed(t, s, "gzip") + "def" },
+		"gzip base64":   func(s string) string { return base64.StdEncoding.EncodeToString([]byte(packed(t, s, "gzip"))) },
+		"base64 gzip":   func(s string) string { return packed(t, base64.StdEncoding.EncodeToString([]byte(s)), "gzip") },
+		"zlib":          func(s string) string { return packed(t, s, "zlib") },
+		"zip":           func(s string) string { return packed(t, strings.Repeat("a", 100)+s, "zip") },
+		"UTF-16 escape": func(s string) string { return strings.ReplaceAll(s, "&", `\u0026`) },
+	}
+}
+
+func wrap(text string, n int) string {
+	var out strings.Builder
+	for i := 0; i < len(text); i += n {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		out.WriteString(text[i:min(i+n, len(text))])
+	}
+	return out.String()
+}
+
+// TestSearchFindsLabelledContentInEachEncoding looks for each kind of labelled content in each encoding, at the
+// start of a text, across the end of a chunk, and after it.
+func TestSearchFindsLabelledContentInEachEncoding(t *testing.T) {
+	rows := "name,mail,phone\n"
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 500 {
+		rows += fmt.Sprintf("Customer %d,%x@example.org,+1 555 %04d\n", i, random.Uint64(), i)
+	}
+	s := setOf(t, map[string]string{"secret:prod.env": env, "private:rows.csv": rows, "secret:pin": "  p1n-codes \n"})
+	values := map[string]string{
+		"a value": "sk_live_9fKq27+xPz/41", "a quoted value": "postgres://shop:tr0ub4dor&3@db.internal:5432/shop",
+		"the whole file": "p1n-codes", "a row": rows[2000+strings.IndexByte(rows[2000:], '\n')+1:][:40], "63 bytes": rows[777 : 777+63],
+	}
+	values["a row"] = strings.SplitN(rows[2000:], "\n", 3)[1]
+	filler := strings.Repeat("the quick brown fox jumps over the lazy dog. ", 1<<21/45)
+	for what, text := range values {
+		for how, encode := range encodings(t) {
+			for _, before := range []int{0, 7, chunk - 20, chunk + 100} {
+				if before > 0 && how == "zlib" || before > 7 && (what != "a value" || strings.Contains(how, " ")) {
+					continue // a chunk takes long to fill
+				}
+				whole := filler[:before] + " " + encode(text) + " end"
+				if how == "zlib" {
+					whole = encode(text)
+				}
+				hits, err := s.Find([]byte(whole))
+				if err != nil || len(hits) == 0 {
+					t.Errorf("%s, %s after %d: %v, %v", what, how, before, hits, err)
+				}
+			}
+		}
+	}
+	if hits, err := s.Find([]byte(filler + "DEBUG=false production name,mail,phone " + strings.Repeat("-", 99))); len(hits) > 0 || err != nil {
+		t.Error("found what is not there: ", hits, err)
+	}
+}
+
+func TestPlainFilesAreRefusedAndBoundsHold(t *testing.T) {
+	b := NewBuilder(nil)
+	for _, text := range []string{"1234\n", "password", "20250101", strings.Repeat("\x00", 100), "--------------"} {
+		if err := b.Add(Source{Secret, "x", ""}, strings.NewReader(text)); !errors.Is(err, ErrTooPlain) {
+			t.Errorf("%.20q: %v", text, err)
+		}
+	}
+	if err := b.Add(Source{Secret, "x", ""}, strings.NewReader(" \n")); err != nil {
+		t.Error(err)
+	}
+	big := make([]byte, MaxBytes+1)
+	if err := b.Add(Source{Secret, "big", ""}, bytes.NewReader(big)); !errors.Is(err, ErrTooMuch) {
+		t.Error(err)
+	}
+	random := rand.NewChaCha8([32]byte{1})
+	_, _ = random.Read(big)
+	if err := b.Add(Source{"private", "big", "1"}, bytes.NewReader(big[:MaxBytes-64])); err != nil {
+		t.Error(err)
+	}
+	if !b.Has(Source{"private", "big", "1"}) || b.Has(Source{"private", "big", "2"}) {
+		t.Error("which version was read is not known")
+	}
+	if err := b.Add(Source{"private", "more", ""}, bytes.NewReader(big[1000:2000])); !errors.Is(err, ErrTooMuch) {
+		t.Error(err)
+	}
+}
+
+func TestCompressedDataIsBounded(t *testing.T) {
+	s := setOf(t, map[string]string{"secret:prod.env": env})
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	zeros := make([]byte, 1<<20)
+	for range maxPacked>>20 + 1 {
+		if _, err := w.Write(zeros); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Find(out.Bytes()); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+}
+
+func TestWithoutLeavesWhatIsNew(t *testing.T) {
+	s := setOf(t, map[string]string{"secret:prod.env": env})
+	before, _ := s.Find([]byte("x=sk_live_9fKq27+xPz/41"))
+	after, _ := s.Find([]byte("x=sk_live_9fKq27+xPz/41 y=postgres://shop:tr0ub4dor&3@db.internal:5432/shop"))
+	rest := Without(after, before)
+	if len(before) == 0 || len(rest) == 0 || Without(before, after) != nil {
+		t.Errorf("%v, %v, %v", before, after, rest)
+	}
+	if rest[0].Line != 2 || !strings.Contains(rest[0].String(), "line 2 of prod.env, which is labelled secret") {
+		t.Error(rest[0])
+	}
+}
+
+func TestSecretComesBeforePrivate(t *testing.T) {
+	text := strings.Repeat("one line of the shared text\n", 1) + "0123456789abcdefghijklmnopqrstuvwxyz and more of the same"
+	s := setOf(t, map[string]string{"private:b": text, "secret:a": text})
+	hits, err := s.Find([]byte(text))
+	if err != nil || len(hits) == 0 || hits[0].Source.Kind != Secret {
+		t.Error(hits, err)
+	}
+}
+
+func FuzzFind(f *testing.F) {
+	b := NewBuilder(nil)
+	if err := b.Add(Source{Secret, "x", ""}, strings.NewReader(env)); err != nil {
+		f.Fatal(err)
+	}
+	s := b.Set()
+	f.Add([]byte(`\u00e9\ud83d\ude00\x4`))
+	f.Add([]byte("%4%41+%zz\x1f\x8b\x08PK\x03\x04"))
+	f.Fuzz(func(_ *testing.T, text []byte) { _, _ = s.Find(text) })
+}
+
+func BenchmarkFind(b *testing.B) {
+	build := NewBuilder(nil)
+	if err := build.Add(Source{Secret, "x", ""}, strings.NewReader(env)); err != nil {
+		b.Fatal(err)
+	}
+	s := build.Set()
+	for name, text := range map[string][]byte{
+		"prose": []byte(strings.Repeat("the quick brown fox jumps over the lazy dog. ", 1<<20/45)),
+		"JSON":  []byte(strings.Repeat(`{"text":"the quick\nbrown fox","id":"a8f7e6d5c4b3a2"},`, 1<<20/54)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				if hits, err := s.Find(text); hits != nil || err != nil {
+					b.Fatal(hits, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,149 @@
+//go:build linux
+
+package mounts
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// The whiteouts of hidden names are the same at nearly every start, and a link in a tmpfs for each of some hundreds
+// took longer than all other mounts together. An EROFS image has them ready: the kernel mounts a file since Linux
+// 6.12. It is read-only, so containers that mount one image share nothing that they could change. Directories'
+// attributes change often; they are in the tmpfs above the image.
+
+// maxImages is how many images a directory of them holds. There are few: another one is made when a user's home
+// directory appears, or a secret is written where there was none.
+const maxImages = 64
+
+// mountWhiteouts mounts an image with whiteouts for the absent names of hidden, which the directory images has or gets.
+// It returns nil where this is not possible: for an unprivileged caller, and on kernels that cannot mount a file.
+// The caller closes the detached mount. Cost: 0.2 ms, 20 ms for a new image.
+func mountWhiteouts(images string, hidden []Hidden) *os.File {
+	if images == "" || os.Geteuid() != 0 {
+		return nil
+	}
+	file := filepath.Join(images, imageName(hidden))
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeImage(file, hidden); err == nil {
+			info, err = os.Stat(file)
+		}
+	}
+	if err != nil || info.Size() == 0 {
+		return nil
+	}
+	m, err := mountImage(file)
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// imageName returns the file name of the image for hidden. It differs between kernels, since they differ in which
+// images they can mount.
+func imageName(hidden []Hidden) string {
+	var host unix.Utsname
+	_ = unix.Uname(&host) // cannot fail
+	text := append(make([]byte, 0, 16<<10), host.Release[:]...)
+	for _, h := range hidden {
+		text = append(append(text, h.Dir...), 0)
+		for _, name := range h.Absent {
+			text = append(append(text, name...), 0)
+		}
+		text = append(text, '/', 0)
+	}
+	sum := sha256.Sum256(text)
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:25]))
+}
+
+// mountImage mounts the image file, an EROFS filesystem, detached.
+func mountImage(file string) (*os.File, error) {
+	c, err := mount.Fsopen("erofs")
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	if err := c.Set("source", file); err != nil {
+		return nil, err
+	}
+	return c.Mount(plainMount | unix.MOUNT_ATTR_RDONLY)
+}
+
+// makeImage writes the image for hidden to file, or an empty file if this kernel cannot use it. Afterwards the file has
+// either all of its bytes or does not exist, also after a power loss. It removes the oldest of too many images.
+func makeImage(file string, hidden []Hidden) error {
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	pruneImages(dir)
+	f, err := os.CreateTemp(dir, "new-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // after the rename there is nothing to remove
+	defer f.Close()
+	if _, err := f.Write(whiteoutImage(hidden)); err != nil {
+		return err
+	}
+	if !nestable(f.Name()) {
+		if err := f.Truncate(0); err != nil {
+			return err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
+
+// nestable reports whether the kernel can mount the image file as a layer of an overlay that is a layer of another one.
+// Some releases of Linux count the image as a layer of its own, which leaves a container's programs none.
+func nestable(file string) bool {
+	lower, err := mountImage(file)
+	if err != nil {
+		return false
+	}
+	defer lower.Close()
+	l := &Layers{}
+	defer func() { CloseInBackground(l.mounts...) }()
+	name := vfs.FDPath(lower)
+	for range 2 {
+		if name, err = l.wrap(name, false); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// pruneImages removes the oldest images of dir if there are too many. A container keeps the image that it has mounted.
+func pruneImages(dir string) {
+	list, err := os.ReadDir(dir)
+	if err != nil || len(list) < maxImages {
+		return
+	}
+	age := func(e os.DirEntry) int64 {
+		info, err := e.Info()
+		if err != nil {
+			return 0 // removed by another program
+		}
+		return info.ModTime().UnixNano()
+	}
+	slices.SortFunc(list, func(a, b os.DirEntry) int { return cmp.Compare(age(a), age(b)) })
+	for _, e := range list[:len(list)-maxImages/2] {
+		_ = os.Remove(filepath.Join(dir, e.Name())) // the next call tries again
+	}
+}
