@@ -35,6 +35,15 @@ func (r Rules) Both(other Rules) Rules {
 	return both
 }
 
+// With returns the network rules of r and those of more. A rule of more replaces one of r that differs only in its
+// options. Errors: errs.ErrInvalid if [Parse] does not accept so many rules.
+func (r Rules) With(more Rules) (Rules, error) {
+	if r.Empty() {
+		return more, nil
+	}
+	return Parse(r.String() + "," + more.String())
+}
+
 // narrow adds the network rule one to r. If r has a rule that differs only in its options, that rule gets the
 // stricter value of each option.
 func (r *Rules) narrow(one rule) {

@@ -15,10 +15,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// joinLinks adds to the changes of the workspace's part the unlisted names of files to which the sandbox gave a new
-// name (hard link), as changes of [diff.Links] alone unless they differ, too. A comparison does not see such a name if the link count stayed
-// the same: after `mv b c` of one of the two names a and b, a still has two. A promotion needs a to make c a link of
-// it.
+// joinLinks adds missing names (hard links) to the changes of the workspace's part. If the sandbox gave a file a new
+// name, the changes must have all other names of the file, too, so that a promotion can make the new name a hard link.
+// A comparison misses a name whose link count stayed the same: after `mv b c` of the two names a and b, the file of a
+// still has two. An added name is a change of [diff.Links] alone unless more of it differs.
 //
 // candidates are the paths that the backend listed in the part's tree. Cost: nothing if the changes have all names of
 // each new hard link. Otherwise joinLinks reads the directories of changed names and of candidates. It walks the whole
@@ -70,8 +70,8 @@ func (p *Part) joinLinks(ctx context.Context, candidates []snapshot.Candidate) e
 	return p.addNames(ctx, s.others)
 }
 
-// addNames adds the names of others to the changes of a part, each as the change that a comparison finds, or else of its
-// hard links alone, and sets the field LinkOf of all changes anew. It leaves out a name that the old state lacks.
+// addNames adds each name in others to the changes of a part: with the change that a comparison finds there, or else
+// with [diff.Links] alone. It leaves out a name that the old state lacks.
 func (p *Part) addNames(ctx context.Context, others map[linkID][]string) error {
 	var touched []snapshot.Candidate
 	for _, names := range others {
@@ -108,9 +108,16 @@ func (p *Part) addNames(ctx context.Context, others map[linkID][]string) error {
 		}
 	}
 	baseline.SortChanges(p.Changes)
+	setLinkOf(p.Changes)
+	return nil
+}
+
+// setLinkOf sets the field LinkOf of the nodes of changes, which are sorted by path: the first path of a file with
+// several names has "", and each later one has the first.
+func setLinkOf(changes []diff.Change) {
 	var first [2]map[linkID]string
-	for i := range p.Changes {
-		for side, n := range [2]*diff.Node{p.Changes[i].Old, p.Changes[i].New} {
+	for i := range changes {
+		for side, n := range [2]*diff.Node{changes[i].Old, changes[i].New} {
 			if !n.Shared() {
 				continue
 			}
@@ -120,36 +127,36 @@ func (p *Part) addNames(ctx context.Context, others map[linkID][]string) error {
 			id := linkID{n.Dev, n.Ino}
 			n.LinkOf = first[side][id]
 			if n.LinkOf == "" {
-				first[side][id] = p.Changes[i].Path
+				first[side][id] = changes[i].Path
 			}
 		}
 	}
-	return nil
 }
 
-// A look is what a file that was only renamed has in common with its former self.
-type look struct {
+// A renameKey has the attributes of a regular file that a rename keeps. Two nodes with the same renameKey may be one
+// file before and after a rename, even if a copy up gave the file another inode.
+type renameKey struct {
 	mode     fs.FileMode
 	size     int64
 	mtime    time.Time
 	uid, gid uint32
 }
 
-// lookOf returns the look of the regular file n; the zero look for any other node and for nil.
-func lookOf(n *diff.Node) look {
+// renameKeyOf returns the renameKey of the regular file n, and the zero value for any other node and for nil.
+func renameKeyOf(n *diff.Node) renameKey {
 	if n == nil || !n.Mode.IsRegular() {
-		return look{}
+		return renameKey{}
 	}
-	return look{n.Mode, n.Size, n.MTime.UTC(), n.UID, n.GID}
+	return renameKey{n.Mode, n.Size, n.MTime.UTC(), n.UID, n.GID}
 }
 
-// addedAlone returns, by their look, the added regular files that have no other names (hard links). An overlay makes
-// such a file of a hard link that the sandbox renames.
-func addedAlone(changes []diff.Change) map[look]string {
-	added := map[look]string{}
+// addedAlone returns the paths of the added regular files with one name, by their renameKey. When a sandbox renames one
+// of several hard links, an overlay copies the file up, so that the new name is such a file.
+func addedAlone(changes []diff.Change) map[renameKey]string {
+	added := map[renameKey]string{}
 	for i := range changes {
 		if n := changes[i].New; changes[i].Kind == diff.Added && n.NLink == 1 && n.Mode.IsRegular() {
-			added[lookOf(n)] = changes[i].Path
+			added[renameKeyOf(n)] = changes[i].Path
 		}
 	}
 	return added

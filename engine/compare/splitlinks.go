@@ -140,9 +140,9 @@ func FindSplitLinks(ctx context.Context, root *os.File, at string, changes []dif
 	return all, nil
 }
 
-// wantSplit returns the changes that split a hard link from names which are not among the changes, and adds these names
-// to those that the search must find. renamed has the new path of each name that the sandbox deleted and, as a file of
-// its own, added again under another name.
+// wantSplit returns the changes that split a hard link from names which are not among the changes, and has the search
+// find these names. renamed maps the deletion of a name to the new path if the sandbox renamed it, and an overlay made
+// the new name a file of its own.
 func (s *linkSearch) wantSplit(changes []diff.Change, old func(c *diff.Change) *diff.Node) (split []*diff.Change, renamed map[*diff.Change]string) {
 	renamed = map[*diff.Change]string{}
 	added := addedAlone(changes)
@@ -154,7 +154,7 @@ func (s *linkSearch) wantSplit(changes []diff.Change, old func(c *diff.Change) *
 		}
 		known := s.names[linkID{n.Dev, n.Ino}]
 		if c.Kind != diff.Modified {
-			renamed[c] = added[lookOf(c.Old)]
+			renamed[c] = added[renameKeyOf(c.Old)]
 		}
 		if known >= n.NLink || c.Kind != diff.Modified && renamed[c] == "" {
 			continue

@@ -18,11 +18,12 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// While a sandbox runs whose policy has connections wait for a person, its supervisor serves a socket in the sandbox's
-// directory. Other snapfs processes of the same user list there what waits, and send a person's answers. The directory
-// is not visible inside, so no process of the sandbox can answer. The socket serves also a run, which has no other.
+// The policy of a sandbox can have connections to unknown destinations wait for a person. While such a sandbox runs, its
+// supervisor serves a socket in the sandbox's directory. Other snapfs processes of the same user connect to it, list the
+// waiting connections, and send a person's answers. The directory is not visible inside, so no process of the sandbox
+// can answer. The sandbox of `snapfs run` has this socket, too, and no other one.
 
-// An asking is the part of a [Proxy] that has connections wait for a person. The zero value is for a sandbox whose
+// An asking is the part of a [Proxy] that has connections wait for a person. Its options are nil in a sandbox whose
 // connections do not wait.
 type asking struct {
 	options *network.Asking // for the proxy process, or nil
@@ -38,16 +39,16 @@ type asking struct {
 	denied  []string // rules, for a process that is started later
 }
 
-// An askRequest is the JSON message of another snapfs process to the socket of the questions. Without a field it only
-// lists them.
+// An askRequest is a JSON message to the supervisor's socket for questions. Without a field it only lists the open
+// questions.
 type askRequest struct {
 	Answer *network.Answer `json:"answer,omitempty"`
 	// Allow are network rules to add to those of a run.
 	Allow string `json:"allow,omitempty"`
 }
 
-// An askReply is the JSON reply to an askRequest: what waited before it was carried out and the network rules in force,
-// or an error with its kind.
+// An askReply is the JSON reply to an askRequest: the questions that were open before the supervisor carried the request
+// out, and the network rules in force; or an error with its kind.
 type askReply struct {
 	Waiting []network.Question `json:"waiting,omitempty"`
 	Network string             `json:"network,omitempty"`
@@ -65,8 +66,8 @@ const (
 // replyTimeout bounds how long a snapfs process waits for an askReply, and the supervisor for an askRequest.
 const replyTimeout = 10 * time.Second
 
-// Waiting returns the text by which a person learns that a connection of the sandbox called name waits. rule is the
-// network rule that would allow it.
+// Waiting returns the message that a connection of the sandbox called name waits for a person. rule is the network rule
+// that would allow it.
 func Waiting(name, rule string) string {
 	arg := errs.Quoted(rule)
 	return "a connection to " + rule + " waits for you: snapfs net " + name + " --allow " + arg + "   (with --once: this connection only; or --deny " + arg + ")"
@@ -195,7 +196,7 @@ func (o *Proxy) carryOut(q askRequest) (reply askReply) {
 		return reply
 	}
 	reply.Error = err.Error()
-	for kind, is := range kinds() {
+	for kind, is := range askKinds() {
 		if errors.Is(err, is) {
 			reply.Kind = kind
 		}
@@ -203,7 +204,8 @@ func (o *Proxy) carryOut(q askRequest) (reply askReply) {
 	return reply
 }
 
-func kinds() map[string]error {
+// askKinds returns the kind of error that each value of askReply.Kind stands for.
+func askKinds() map[string]error {
 	return map[string]error{kindDenied: errs.ErrDenied, kindNotFound: errs.ErrNotFound, kindInvalid: errs.ErrInvalid}
 }
 
@@ -228,7 +230,7 @@ func (o *Proxy) decide(answer network.Answer, waiting []network.Question) error 
 	o.life.Lock()
 	defer o.life.Unlock()
 	if !answer.Allow && answer.Always {
-		if err := undeniable(o.asking.name, o.rules, rules); err != nil {
+		if err := requireUnallowed(o.asking.name, o.rules, rules); err != nil {
 			return err
 		}
 	} else if !isAbout(rules, waiting) {
@@ -243,9 +245,9 @@ func (o *Proxy) decide(answer network.Answer, waiting []network.Question) error 
 	return o.sendAnswer(answer)
 }
 
-// undeniable returns an error if setting, the network setting of the sandbox called name, allows a destination of rules:
-// a denial would have no effect there.
-func undeniable(name, setting string, rules network.Rules) error {
+// requireUnallowed returns an error if the network setting of the sandbox called name allows a destination of rules:
+// then a denial of that destination would have no effect.
+func requireUnallowed(name, setting string, rules network.Rules) error {
 	now, err := network.Parse(strings.TrimPrefix(setting, hostfs.AllowNet))
 	if both := now.Both(rules); err == nil && !both.Empty() {
 		return errs.New("denying", name, errs.ErrInvalid, "a rule of the sandbox allows "+both.String())
@@ -311,8 +313,9 @@ func (o *Proxy) Network() string {
 	return o.rules
 }
 
-// Questions returns what waits for a person in a sandbox, and its network setting with the rules that were added since
-// its start. Both are empty if it does not run, or if none of its connections wait by its policy.
+// Questions returns the destinations to which connections of a sandbox wait for a person, and the network setting of the
+// sandbox with the rules that were added since its start. Both are empty if the sandbox does not run, or if its policy
+// has no connection wait.
 func (eg *Gateway) Questions(rec *catalog.Record) (waiting []network.Question, setting string, err error) {
 	if rec.Policy.Ask == 0 {
 		return nil, "", nil
@@ -330,20 +333,23 @@ func (eg *Gateway) Answer(rec *catalog.Record, answer network.Answer) error {
 	return eg.send(rec, askRequest{Answer: &answer})
 }
 
-// Deny refuses what waits for the destinations of rules in the sandbox h, and further connections to them without a
-// question, also after a restart. Errors: errs.ErrNotSupported for a sandbox whose connections do not wait, ErrInvalid
-// if a rule allows such a destination.
+// Deny refuses the waiting connections of the sandbox h to the destinations of rules, and later ones without a question,
+// also after a restart. Errors: errs.ErrNotSupported for a sandbox whose connections do not wait; ErrInvalid if a rule
+// of the sandbox allows such a destination.
 func (eg *Gateway) Deny(h *catalog.Locked, rules network.Rules) error {
 	if h.Policy.Ask == 0 {
 		return errs.New("denying", h.Name, errs.ErrNotSupported, "the sandbox was made without --ask: it refuses what no rule allows")
 	}
-	if err := undeniable(h.Name, h.Policy.Network, rules); err != nil {
+	if err := requireUnallowed(h.Name, h.Policy.Network, rules); err != nil {
 		return err
 	}
 	all := rules
 	if h.Policy.Denied != "" {
-		var err error
-		if all, err = network.Parse(h.Policy.Denied + "," + rules.String()); err != nil {
+		denied, err := network.Parse(h.Policy.Denied)
+		if err != nil {
+			return err
+		}
+		if all, err = denied.With(rules); err != nil {
 			return err
 		}
 	}
@@ -352,14 +358,14 @@ func (eg *Gateway) Deny(h *catalog.Locked, rules network.Rules) error {
 	case err != nil:
 		return err
 	case reply != nil && reply.Error != "":
-		return &errs.Error{Kind: kinds()[reply.Kind], Err: errors.New(reply.Error)}
+		return &errs.Error{Kind: askKinds()[reply.Kind], Err: errors.New(reply.Error)}
 	}
 	h.Policy.Denied = all.String()
 	return h.Save()
 }
 
-// AllowRun adds network rules to those of a sandbox that belongs to a command which is running and whose policy has
-// connections wait. They apply as long as the sandbox. Errors: those of [Gateway.Answer].
+// AllowRun adds network rules to the sandbox of a `snapfs run` whose policy has connections wait. The rules apply until
+// that sandbox ends. Errors: those of [Gateway.Answer].
 func (eg *Gateway) AllowRun(rec *catalog.Record, more network.Rules) error {
 	return eg.send(rec, askRequest{Allow: more.String()})
 }
@@ -375,12 +381,12 @@ func (eg *Gateway) send(rec *catalog.Record, q askRequest) error {
 			Hints: []string{"snapfs run --ask --net allow:RULES …"},
 		}
 	case reply.Error != "":
-		return &errs.Error{Kind: kinds()[reply.Kind], Err: errors.New(reply.Error), Hints: []string{"snapfs net " + rec.Name + "   # lists what waits"}}
+		return &errs.Error{Kind: askKinds()[reply.Kind], Err: errors.New(reply.Error), Hints: []string{"snapfs net " + rec.Name + "   # lists what waits"}}
 	}
 	return nil
 }
 
-// ask sends the request q to the supervisor of a sandbox and returns its reply, or nil if it does not serve questions.
+// ask sends the request q to the supervisor of a sandbox and returns the reply, or nil if no supervisor serves questions.
 func (eg *Gateway) ask(rec *catalog.Record, q askRequest) (*askReply, error) {
 	conn, err := fdsock.Dial(filepath.Join(eg.Catalog.Path(rec.Name), "ask"))
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {

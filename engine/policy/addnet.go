@@ -13,22 +13,24 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A NetEdit is a change of the key net of a profile's file, which has not been made yet. [AddNet] makes it.
+// A NetEdit is a change of the key net in the file of a profile. [AddNet] computes it, and [NetEdit.Write] makes it.
 type NetEdit struct {
-	// Path is the path of the file, without links.
+	// Path is the path of the file, with symbolic links resolved.
 	Path string
 	// Line is the number of the changed line, from 1, and Old and New are its texts; Old is "" for a new line.
 	Line     int
 	Old, New string
-	// OnHost are the commands of the profile that run on the real machine. Who trusted the file must trust it again.
+	// OnHost are the commands of the profile that run on the real machine. A user who trusted the file must trust it
+	// again before they run.
 	OnHost []HostCommand
 
 	before, after []byte
 }
 
-// AddNet returns the change that adds network rules to the key net of the profile in the file at path, whatever the form
-// of that key is. It changes nothing yet. Line is 0 if the file has the rules already. Errors: those of [Read];
-// errs.ErrNotSupported if the key cannot be extended, as "none" and "host", or the network of another profile.
+// AddNet returns the change that adds network rules to the key net of the profile in the file at path. The key may be
+// a text, a list, or missing. AddNet changes nothing; [NetEdit.Write] does. Line is 0 if the file has the rules
+// already. Errors: those of [Read]; errs.ErrNotSupported if the key is "none" or "host", or if it may come from a
+// profile that this one extends.
 func AddNet(path string, rules network.Rules) (*NetEdit, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -61,7 +63,11 @@ func AddNet(path string, rules network.Rules) (*NetEdit, error) {
 	}
 	all := rules
 	if isList {
-		if all, err = network.Parse(list + "," + rules.String()); err != nil {
+		listed, err := network.Parse(list)
+		if err != nil {
+			return nil, err
+		}
+		if all, err = listed.With(rules); err != nil {
 			return nil, err
 		}
 	}
@@ -99,11 +105,11 @@ func insertion(document string, rules network.Rules) (at int, text string) {
 	value, has := found["sandbox.net="]
 	section, begun := found["sandbox"]
 	switch {
-	case last >= 0: // a list: behind its last text
+	case last >= 0: // net is a list: after its last text
 		s := scanner{text: document + "\n", at: last}
 		s.quoted()
 		return s.at, ", " + strings.Trim(tomlList(rules), "[]")
-	case has && value < len(document): // a text: before its end
+	case has && value < len(document): // net is a text: before its closing quote
 		s := scanner{text: document + "\n", at: value}
 		s.quoted()
 		return s.at - 1, "," + rules.String()
@@ -127,8 +133,8 @@ func tomlList(rules network.Rules) string {
 	return "[" + strings.Join(list, ", ") + "]"
 }
 
-// Write makes the change: it replaces the file at once, with the same owner and permissions. Errors: errs.ErrBusy if the file was
-// changed since [AddNet].
+// Write makes the change: it replaces the file atomically and keeps its owner and permissions. After an error the file
+// is as before. Errors: errs.ErrBusy if another program has changed the file since [AddNet].
 func (e *NetEdit) Write() error {
 	wrap := func(err error) error {
 		return &errs.Error{Op: "writing the profile", Path: e.Path, Kind: errs.KindOf(err), Err: cause(err)}

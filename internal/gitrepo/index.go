@@ -173,12 +173,3 @@ func (x *Index) Bytes() []byte {
 	sum := sha1.Sum(b) //nolint:gosec // the format's hash
 	return append(b, sum[:]...)
 }
-
-// Same reports whether both git indexes list equal files, without comparing the attributes of the files in
-// the worktree (Stat).
-func (x *Index) Same(y *Index) bool {
-	return slices.EqualFunc(x.Entries, y.Entries, func(a, b IndexEntry) bool {
-		a.Stat, b.Stat = [40]byte{}, [40]byte{}
-		return a == b
-	})
-}

@@ -9,18 +9,20 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// maxHeld is how many bytes of request bodies the proxy of one sandbox holds in memory at the same time, four of the
-// largest. A request beyond it is refused, and may be sent again a little later.
+// maxHeld is how many bytes of request bodies the proxy of one sandbox holds in memory at the same time: four of the
+// largest. The proxy refuses a request beyond it, which the client may send again a little later.
 const maxHeld = 4 * maxBody
 
-// A room is memory for the bodies that all requests of one sandbox hold. The zero value has none.
-type room struct {
+// A bodyMemory counts the bytes of memory that the held bodies of all requests of one sandbox have reserved. It refuses
+// more than most bytes.
+type bodyMemory struct {
 	mu         sync.Mutex
 	most, used int64
 }
 
-// take changes what is reserved for one body from was to n bytes, or returns a refusal if so many are not free.
-func (m *room) take(was, n int64) *refusal {
+// reserve changes the reservation of one body from was to n bytes. If that many are not free, it changes nothing and
+// returns a refusal.
+func (m *bodyMemory) reserve(was, n int64) *refusal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n > was && n-was > m.most-m.used {
@@ -33,13 +35,13 @@ func (m *room) take(was, n int64) *refusal {
 	return nil
 }
 
-// A heldBody is the whole body of a request in memory. It gives up the memory when it was read or closed.
+// A heldBody is the whole body of a request in memory. It frees the memory once it is read to its end or closed.
 type heldBody struct {
-	room  *room
-	mu    sync.Mutex // guards the fields below
-	text  []byte
-	rest  bytes.Reader // of text
-	taken int64        // the bytes that room has reserved for it
+	memory   *bodyMemory
+	mu       sync.Mutex // guards the fields below
+	text     []byte
+	rest     bytes.Reader // the part of text that is not read yet
+	reserved int64        // the bytes that memory has reserved for it
 }
 
 func (h *heldBody) Read(p []byte) (int, error) {
@@ -52,7 +54,7 @@ func (h *heldBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close gives up the memory. It may be called twice, also while another goroutine reads.
+// Close frees the memory. It may be called twice, also while another goroutine reads.
 func (h *heldBody) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,13 +63,13 @@ func (h *heldBody) Close() error {
 }
 
 func (h *heldBody) free() {
-	h.room.take(h.taken, 0)
-	h.text, h.taken = nil, 0
+	h.memory.reserve(h.reserved, 0)
+	h.text, h.reserved = nil, 0
 	h.rest.Reset(nil)
 }
 
-// fill reads body to its end, which is about size bytes long, or -1 if nobody knows. It returns a refusal if the body is
-// longer than maxBody, if it was cut short, or if the room has no place for it.
+// fill reads body to its end. size is its expected length in bytes, or -1 if that is unknown. fill returns a refusal if
+// the body is longer than maxBody, if it is cut short, or if too little memory is free.
 func (h *heldBody) fill(body io.Reader, size int64) *refusal {
 	const first = 64 << 10
 	switch {
@@ -77,10 +79,10 @@ func (h *heldBody) fill(body io.Reader, size int64) *refusal {
 		size = first
 	}
 	for ; ; size = min(2*size, maxBody) {
-		if no := h.room.take(h.taken, size); no != nil {
+		if no := h.memory.reserve(h.reserved, size); no != nil {
 			return no
 		}
-		h.taken = size
+		h.reserved = size
 		text := make([]byte, size)
 		n := copy(text, h.text)
 		more, err := io.ReadFull(body, text[n:])
@@ -108,13 +110,13 @@ func longBody() *refusal {
 }
 
 // hold reads the whole body of a request into memory, to count it or to replace placeholders in it, and returns it. The
-// request then has it as its body. Bodies longer than maxBody are refused, and those for which other requests leave no
-// memory.
+// request then has it as its body. hold refuses a body longer than maxBody, and one for which the bodies of other
+// requests leave too little memory.
 func (b *Broker) hold(out *http.Request) ([]byte, *refusal) {
 	if h, ok := out.Body.(*heldBody); ok {
 		return h.text, nil
 	}
-	h, was := &heldBody{room: &b.room}, out.Body
+	h, was := &heldBody{memory: &b.memory}, out.Body
 	if no := h.fill(was, out.ContentLength); no != nil {
 		_ = h.Close() // it frees memory
 		return nil, no
@@ -127,18 +129,17 @@ func (b *Broker) hold(out *http.Request) ([]byte, *refusal) {
 	return h.text, b.setBody(out, h.text)
 }
 
-// setBody replaces the body of a request, which hold has returned, by text. It refuses one that the memory has no place
-// for.
+// setBody replaces the held body of a request by text. It returns a refusal if too little memory is free for text.
 func (b *Broker) setBody(out *http.Request, text []byte) *refusal {
 	h, ok := out.Body.(*heldBody)
 	if !ok {
-		h = &heldBody{room: &b.room}
+		h = &heldBody{memory: &b.memory}
 		out.Body = h
 	}
-	if no := b.room.take(h.taken, int64(cap(text))); no != nil {
+	if no := b.memory.reserve(h.reserved, int64(cap(text))); no != nil {
 		return no
 	}
-	h.taken, h.text = int64(cap(text)), text
+	h.reserved, h.text = int64(cap(text)), text
 	h.rest.Reset(text)
 	if out.ContentLength = int64(len(text)); len(text) == 0 {
 		out.Body = http.NoBody

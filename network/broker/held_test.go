@@ -11,25 +11,26 @@ import (
 )
 
 // usedAtMost waits until requests hold at most n bytes of bodies, and at least one if n is not 0.
-func (m *room) usedAtMost(t *testing.T, n int64) {
+func (m *bodyMemory) usedAtMost(t *testing.T, n int64) {
 	t.Helper()
+	used := int64(-1)
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		m.mu.Lock()
-		used := m.used
+		used = m.used
 		m.mu.Unlock()
 		if used <= n && (used > 0 || n == 0) {
 			return
 		}
 	}
-	t.Fatalf("bodies hold %d bytes; want %d", m.used, n)
+	t.Fatalf("bodies hold %d bytes; want %d", used, n)
 }
 
 // TestHeldBodiesHaveOneBound: bodies that the proxy reads before it sends them share a bound. One more is refused, with
-// the reason in the answer and in an event, and is sent when there is room again.
+// the reason in the answer and in an event, and is sent once memory is free again.
 func TestHeldBodiesHaveOneBound(t *testing.T) {
 	const most, length = 1 << 20, 700 << 10
 	w := newWorld(t, "POST "+serverName, func(http.ResponseWriter, *http.Request) {}, func(o *Options) { o.Config.Secrets[0].Body = true })
-	w.broker.room.most = most
+	w.broker.memory.most = most
 	c := w.client(true)
 	post := func(body io.Reader, size int64) (int, string, http.Header) {
 		t.Helper()
@@ -61,14 +62,14 @@ func TestHeldBodiesHaveOneBound(t *testing.T) {
 	if _, err := end.Write([]byte(body[:1])); err != nil {
 		t.Fatal(err)
 	}
-	w.broker.room.usedAtMost(t, length)
+	w.broker.memory.usedAtMost(t, length)
 	for _, size := range []int64{length, -1} { // also one whose length nobody knows before
 		status, text, header := post(strings.NewReader(body), size)
 		if status != http.StatusServiceUnavailable || !strings.Contains(text, "other requests of the sandbox hold 700K of the 1M") || header.Get("Retry-After") != "1" {
 			t.Errorf("%d %s %v", status, text, header)
 		}
 	}
-	w.broker.room.usedAtMost(t, length) // the refused ones hold nothing
+	w.broker.memory.usedAtMost(t, length) // the refused ones hold nothing
 	w.mu.Lock()
 	refused := 0
 	for _, ev := range w.events {
@@ -87,13 +88,13 @@ func TestHeldBodiesHaveOneBound(t *testing.T) {
 	if status := <-first; status != http.StatusOK {
 		t.Errorf("the first request: %d", status)
 	}
-	w.broker.room.usedAtMost(t, 0)
+	w.broker.memory.usedAtMost(t, 0)
 	for _, size := range []int64{length, -1} {
 		if status, text, _ := post(strings.NewReader(body), size); status != http.StatusOK {
 			t.Errorf("%d %s", status, text)
 		}
 	}
-	w.broker.room.usedAtMost(t, 0)
+	w.broker.memory.usedAtMost(t, 0)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.bodies) != 3 || w.bodies[0] != body || w.bodies[1] != body || w.bodies[2] != body {
@@ -116,5 +117,5 @@ func TestABodyDoesNotGrowBeyondItsBound(t *testing.T) {
 	if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(text), "longer than the 32 MiB") {
 		t.Errorf("%s %.200s %v", response.Status, text, err)
 	}
-	w.broker.room.usedAtMost(t, 0)
+	w.broker.memory.usedAtMost(t, 0)
 }

@@ -279,7 +279,7 @@ func (e *Exceeded) Why() string {
 func (l *Ledger) Reserve(worst Count) (r *Reservation, over *Exceeded, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err = l.change(func() error {
+	err = l.withFileLock(func() error {
 		var err error
 		if over, err = l.exceeded(worst, l.tally.state.Reserved); over != nil || err != nil {
 			return err
@@ -307,9 +307,9 @@ func (l *Ledger) exceeded(asked, reserved Count) (*Exceeded, error) {
 	return l.tally.exceeded(l.limits, asked, reserved), nil
 }
 
-// exceeded returns the first of limits for which a request with the cost asked is too large; else the first that it would
-// exceed while others have reserved so much; or nil. A negative amount, which an overflow produces, exceeds every
-// limit.
+// exceeded returns a limit that a request with the cost asked would exceed while other requests have reserved so much,
+// or nil. It prefers a limit that the request exceeds by itself. A negative amount, which an overflow produces, exceeds
+// every limit.
 func (t *tally) exceeded(limits, asked, reserved Count) (first *Exceeded) {
 	used := t.state.Used
 	for i, f := range limits.Fields() {
@@ -335,7 +335,7 @@ func (r *Reservation) Extend(more Count) (*Exceeded, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var over *Exceeded
-	err := l.change(func() error {
+	err := l.withFileLock(func() error {
 		whole := r.count.plus(more)
 		asked := whole
 		for i, f := range more.Fields() {
@@ -370,7 +370,7 @@ func (r *Reservation) Settle(model string, used Count, estimated bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := line{ID: r.id, Settle: &used, Estimated: estimated, Model: model}
-	err := l.change(func() error { return l.write(one) })
+	err := l.withFileLock(func() error { return l.write(one) })
 	if err != nil {
 		l.tally.apply(one)
 	}

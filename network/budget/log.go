@@ -61,8 +61,8 @@ type logFile struct {
 	shared bool  // another sandbox's directory has the file too
 }
 
-// openLog opens the file with the lines of the ledger of the sandbox with the directory dir, and creates it if it is
-// missing. The file is locked, as by lock.
+// openLog opens and locks the file with the lines of the ledger of the sandbox with the directory dir. It creates the
+// file if it is missing. [logFile.unlock] or closing the file ends the lock.
 func openLog(dir string) (logFile, error) {
 	path := filepath.Join(dir, ledgerFile)
 	for {
@@ -101,8 +101,9 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// news returns what was appended to the file since the last call, and finds out who shares it. The file is locked.
-func (f *logFile) news() ([]byte, error) {
+// readNew returns the bytes that were appended to the file since the last call, and sets cut and shared. The caller has
+// locked the file.
+func (f *logFile) readNew() ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -125,12 +126,13 @@ func isShared(info os.FileInfo) bool {
 	return ok && st.Nlink > 1
 }
 
-// change calls f, which may write, while the file is locked and everything in it is counted. The caller holds l.mu.
-func (l *Ledger) change(f func() error) error {
+// withFileLock locks the file, counts the lines that other ledgers have appended, and calls f, which may write. The
+// caller holds l.mu.
+func (l *Ledger) withFileLock(f func() error) error {
 	err := l.log.lock()
 	if err == nil {
 		var text []byte
-		if text, err = l.log.news(); err == nil {
+		if text, err = l.log.readNew(); err == nil {
 			l.tally.read(text)
 			err = f()
 		}
@@ -142,7 +144,7 @@ func (l *Ledger) change(f func() error) error {
 	return nil
 }
 
-// write appends one line to the file, which is locked, and counts it.
+// write appends one line to the file, which the caller has locked, and counts it.
 func (l *Ledger) write(one line) error {
 	text, err := json.Marshal(one)
 	if err != nil {
@@ -178,7 +180,7 @@ func Open(dir string) (_ *Ledger, err error) {
 	if l.log, err = openLog(dir); err != nil {
 		return nil, err
 	}
-	text, err := l.log.news()
+	text, err := l.log.readNew()
 	if err == nil {
 		l.tally.read(text)
 		if l.log.shared {
@@ -193,8 +195,8 @@ func Open(dir string) (_ *Ledger, err error) {
 	return l, nil
 }
 
-// settleOwn counts the open reservations of this ledger, whose proxy was killed, in full. The file is locked, and other
-// ledgers share it.
+// settleOwn counts the open reservations of this ledger, whose proxy was killed, in full. The caller has locked the
+// file, which other ledgers share.
 func (l *Ledger) settleOwn() error {
 	for id, r := range l.tally.open {
 		if r.By != l.by {
@@ -207,8 +209,8 @@ func (l *Ledger) settleOwn() error {
 	return nil
 }
 
-// compact replaces the file by one with a single line, in which all open reservations count in full. The file is locked,
-// and no other ledger shares it.
+// compact replaces the file by one with a single line, in which all open reservations count in full. The caller has
+// locked the file, which no other ledger shares.
 func (l *Ledger) compact() error {
 	total, last := l.tally.state, l.tally.last
 	for _, r := range l.tally.open {
@@ -232,9 +234,9 @@ func (l *Ledger) compact() error {
 // Close closes the files of the ledger, in which the budget's requests are logged.
 func (l *Ledger) Close() error { return l.log.Close() }
 
-// Share gives the sandbox with the directory to, a fork, the ledger of the sandbox with the directory from: each of both
-// counts what either uses, also while proxies have it open, and after the other is removed. The fork gets the present
-// limits of from, if they are stored. to must have no ledger.
+// Share gives a fork, the sandbox with the directory to, the ledger of the sandbox with the directory from. The requests
+// of either then count for both, also while a proxy has the ledger open. The ledger stays until both sandboxes are
+// removed. The fork gets the present limits of from, if they are stored. to must have no ledger.
 func Share(from, to string) error {
 	log, err := openLog(from)
 	if err != nil {

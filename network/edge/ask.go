@@ -12,11 +12,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// asks are the questions about unknown destinations to which connections of the sandbox wait until a person
-// decides. The zero value asks about none.
-type asks struct {
+// questions holds the connections of the sandbox to unknown destinations until a person decides: one question for each
+// destination. With the zero value, the proxy refuses such connections at once.
+type questions struct {
 	wait    time.Duration // 0 if nobody is asked
-	bounded bool          // only destinations that within allows are asked about
+	bounded bool          // whether only destinations that within allows wait
 	within  network.Rules
 
 	mu     sync.Mutex // guards the fields below, and is held during Options.Questions
@@ -45,9 +45,9 @@ const (
 	manyWhy   = "too many connections wait for a person"
 )
 
-// start sets the bounds of the questions to those of o, which may be nil: then nobody is asked. Errors:
+// start sets how long connections wait, and for which destinations, to the values in o. With a nil o none wait. Errors:
 // errs.ErrInvalid for rules that cannot be parsed.
-func (a *asks) start(o *network.Asking) (err error) {
+func (a *questions) start(o *network.Asking) (err error) {
 	if o == nil {
 		return nil
 	}
@@ -61,13 +61,13 @@ func (a *asks) start(o *network.Asking) (err error) {
 // asksAboutName reports whether a person may be asked about connections to the host name on some port, so that
 // the name gets an address inside.
 func (e *Edge) asksAboutName(name string) bool {
-	if e.asks.wait == 0 || !network.AskableName(name) {
+	if e.questions.wait == 0 || !network.AskableName(name) {
 		return false
 	}
-	if !e.asks.bounded {
+	if !e.questions.bounded {
 		return true
 	}
-	_, ok := e.asks.within.Resolves(name)
+	_, ok := e.questions.within.Resolves(name)
 	return ok
 }
 
@@ -75,7 +75,7 @@ func (e *Edge) asksAboutName(name string) bool {
 // for a person, and returns the rule that would allow it. Nobody is asked about a server whose requests the proxy
 // must read, for a secret or a budget, nor about this host.
 func (e *Edge) asksAbout(t target, why string) (rule string, ask bool) {
-	if e.asks.wait == 0 || why == "" || t.rule != "" || t.at != 0 || e.takes(t) {
+	if e.questions.wait == 0 || why == "" || t.rule != "" || t.at != 0 || e.takes(t) {
 		return "", false
 	}
 	to := netip.AddrPortFrom(t.addr, t.port)
@@ -85,17 +85,17 @@ func (e *Edge) asksAbout(t target, why string) (rule string, ask bool) {
 	if t.name == "" && e.unfit(t.addr, t.port) != "" {
 		return "", false
 	}
-	if e.asks.bounded {
-		_, why := t.matchRules(e.asks.within)
+	if e.questions.bounded {
+		_, why := t.matchRules(e.questions.within)
 		ask = why == ""
 	}
 	return rule, ask
 }
 
-// hold waits until a person has decided about connections to the destination t, which rule would allow. It
-// returns the destination, with once set if this connection is allowed, or the reason of a refusal. Without both a
-// new rule may allow the destination. A destination that a person has denied before, and connections beyond the bounds
-// of package network, are refused at once.
+// hold waits until a person has decided about a connection to the destination t, which rule would allow. It returns
+// the reason of a refusal, or "". Then the field once of the returned destination says whether the person has allowed
+// this connection; if not, the caller checks the rules again. hold refuses at once what a person has denied before, and
+// connections beyond the bounds of package network.
 func (e *Edge) hold(t target, rule string) (_ target, why string) {
 	q, why := e.join(t, rule)
 	if why != "" {
@@ -107,7 +107,7 @@ func (e *Edge) hold(t target, rule string) (_ target, why string) {
 	select {
 	case <-q.done:
 	case <-late.C:
-		e.settle(func(other *question) bool { return other == q }, false, fmt.Sprintf("nobody allowed it within %v", e.asks.wait))
+		e.settle(func(other *question) bool { return other == q }, false, fmt.Sprintf("nobody allowed it within %v", e.questions.wait))
 		<-q.done // decided here, or just before
 	case <-e.ctx.Done():
 		return t, closedWhy
@@ -121,7 +121,7 @@ func (e *Edge) hold(t target, rule string) (_ target, why string) {
 // join adds a connection to the question about the destination t, which rule would allow; the first one opens the
 // question. why is the reason of a refusal, or "".
 func (e *Edge) join(t target, rule string) (q *question, why string) {
-	a := &e.asks
+	a := &e.questions
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, no := t.matchRules(a.denied); no == "" {
@@ -153,16 +153,16 @@ func (e *Edge) join(t target, rule string) (q *question, why string) {
 
 // leave ends the wait of one connection for the question q.
 func (e *Edge) leave(q *question) {
-	e.asks.mu.Lock()
-	defer e.asks.mu.Unlock()
-	e.asks.held--
+	e.questions.mu.Lock()
+	defer e.questions.mu.Unlock()
+	e.questions.held--
 	q.connections--
 }
 
 // settle decides the open questions that fits selects: their connections are allowed (once), or refused with the
 // reason why, or, without both, the rules decide.
 func (e *Edge) settle(fits func(*question) bool, once bool, why string) {
-	a := &e.asks
+	a := &e.questions
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := len(a.open)
@@ -213,27 +213,23 @@ func (e *Edge) Decide(answer network.Answer) error {
 
 // deny adds network rules to those of the destinations that a person has denied.
 func (e *Edge) deny(rules network.Rules) error {
-	a := &e.asks
+	a := &e.questions
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	text := rules.String()
-	if !a.denied.Empty() {
-		text = a.denied.String() + "," + text
-	}
-	all, err := network.Parse(text)
+	all, err := a.denied.With(rules)
 	if err == nil {
 		a.denied = all
 	}
 	return err
 }
 
-// reportQuestions passes the open questions to the supervisor. The caller holds the mutex of e.asks.
+// reportQuestions passes the open questions to the supervisor. The caller holds the mutex of e.questions.
 func (e *Edge) reportQuestions() {
 	if e.options.Questions == nil {
 		return
 	}
-	all := make([]network.Question, len(e.asks.open))
-	for i, q := range e.asks.open {
+	all := make([]network.Question, len(e.questions.open))
+	for i, q := range e.questions.open {
 		all[i] = network.Question{Rule: q.rule, Connections: q.connections, Until: q.until}
 	}
 	e.options.Questions(all)

@@ -28,9 +28,9 @@ type brokering struct {
 // its memory. Package broker refuses every secret of more than 16 KiB, and so one that is cut off here.
 const maxValue = 64 << 10
 
-// newBrokering reads the values of the sandbox's secrets from files, one descriptor for each of c.Secrets in
-// their order, and from the last one the fingerprints of labelled files, if there are any. The caller closes them. Before that it forbids other processes of this user to read the
-// memory of this one, and core files.
+// newBrokering reads the values of the sandbox's secrets from files: one descriptor for each of c.Secrets, in their
+// order, and one more with the fingerprints of labelled files if c.Labels is set. The caller closes the files. Before it
+// reads, newBrokering forbids core files, and forbids other processes of this user to read the memory of this one.
 func newBrokering(c *network.BrokerConfig, files []*os.File) (*brokering, error) {
 	if err := hideMemory(); err != nil {
 		return nil, err

@@ -72,16 +72,16 @@ const (
 // An Edge is the proxy of one sandbox's network: it reads the sandbox's packets and relays allowed
 // connections to the outside. All methods are safe for concurrent use.
 type Edge struct {
-	options Options
-	stack   *stack.Stack
-	link    *link
-	tun     *os.File
-	done    chan struct{} // closed when Close is done
-	names   names
-	events  queue
-	ech     echServers
-	asks    asks
-	rules   atomic.Pointer[network.Rules]
+	options   Options
+	stack     *stack.Stack
+	link      *link
+	tun       *os.File
+	done      chan struct{} // closed when Close is done
+	names     names
+	events    queue
+	ech       echServers
+	questions questions
+	rules     atomic.Pointer[network.Rules]
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -117,7 +117,7 @@ func New(tun *os.File, o Options) (*Edge, error) {
 	e.names.restore(o.Names, o.LastName)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var err error
-	if err = e.asks.start(o.Asking); err != nil {
+	if err = e.questions.start(o.Asking); err != nil {
 		e.cancel()
 		return nil, fmt.Errorf("network proxy: %w", err)
 	}

@@ -155,14 +155,9 @@ func readRecord(fd int, path string) (Record, vfs.Stat, error) {
 	return r, st, nil
 }
 
-// ReadFile reads a small file with few system calls. It follows no symbolic link and does not
-// block on a pipe. It reads again if the file lost its name meanwhile, because the store may
-// have reused the file for another record (see reuse.go).
-func ReadFile(path string) (string, error) {
-	text, _, err := readFile(unix.AT_FDCWD, path)
-	return text, err
-}
-
+// readFile reads the small file at path, relative to the open directory dir, with few system calls. It follows no
+// symbolic link and does not block on a pipe. It reads again if the file lost its name meanwhile, because the store
+// may have reused the file for another record (see reuse.go).
 func readFile(dir int, path string) (string, vfs.Stat, error) {
 	for {
 		text, st, err := readOnce(dir, path)
