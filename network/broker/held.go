@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -67,16 +68,16 @@ func (h *heldBody) free() {
 }
 
 // fill reads body to its end, which is about size bytes long, or -1 if nobody knows. It returns a refusal if the body is
-// longer than maxBody, if it was cut short, or if the room has no place for it.
-func (h *heldBody) fill(body io.Reader, size int64) *refusal {
+// longer than most, if it was cut short, or if the room has no place for it.
+func (h *heldBody) fill(body io.Reader, size, most int64) *refusal {
 	const first = 64 << 10
 	switch {
-	case size > maxBody:
-		return longBody()
+	case size > most:
+		return longBody(most)
 	case size < 0:
 		size = first
 	}
-	for ; ; size = min(2*size, maxBody) {
+	for ; ; size = min(2*size, most) {
 		if no := h.room.take(h.taken, size); no != nil {
 			return no
 		}
@@ -88,8 +89,8 @@ func (h *heldBody) fill(body io.Reader, size int64) *refusal {
 		if err == nil { // there may be more
 			var one [1]byte
 			if more, err = io.ReadFull(body, one[:]); err == nil {
-				if size == maxBody {
-					return longBody()
+				if size == most {
+					return longBody(most)
 				}
 				body = io.MultiReader(bytes.NewReader(one[:more]), body)
 				size = max(size, first)
@@ -103,8 +104,8 @@ func (h *heldBody) fill(body io.Reader, size int64) *refusal {
 	}
 }
 
-func longBody() *refusal {
-	return &refusal{status: http.StatusRequestEntityTooLarge, why: "the body is longer than the 32 MiB that can be read before it is sent"}
+func longBody(most int64) *refusal {
+	return &refusal{status: http.StatusRequestEntityTooLarge, why: fmt.Sprintf("the body is longer than the %d MiB that can be read before it is sent", most>>20)}
 }
 
 // hold reads the whole body of a request into memory, to count it or to replace placeholders in it, and returns it. The
@@ -115,7 +116,7 @@ func (b *Broker) hold(out *http.Request) ([]byte, *refusal) {
 		return h.text, nil
 	}
 	h, was := &heldBody{room: &b.room}, out.Body
-	if no := h.fill(was, out.ContentLength); no != nil {
+	if no := h.fill(was, out.ContentLength, maxBody); no != nil {
 		_ = h.Close() // it frees memory
 		return nil, no
 	}
