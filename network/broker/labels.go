@@ -128,7 +128,7 @@ func (c *exchange) labelledCoding(coding string, text []byte) *refusal {
 	if err != nil {
 		return notCoded(coding, err)
 	}
-	h := &heldBody{room: &c.broker.room}
+	h := &heldBody{memory: &c.broker.memory}
 	defer func() { _ = h.Close() }() // it gives up the memory
 	switch no := h.fill(plain, -1, maxDecoded); {
 	case no != nil && no.status == http.StatusBadRequest:

@@ -20,7 +20,7 @@ func TestDecodedBodiesCountAsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t, "POST "+serverName, func(http.ResponseWriter, *http.Request) {}, func(o *Options) { o.Labels = build.Set() })
-	w.broker.room.most = most
+	w.broker.memory.most = most
 	c := w.client(true)
 	post := func(body io.Reader, coding string, size int64) (int, string) {
 		t.Helper()
@@ -64,11 +64,11 @@ func TestDecodedBodiesCountAsHeld(t *testing.T) {
 	if _, err := end.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	w.broker.room.usedAtMost(t, length)
+	w.broker.memory.usedAtMost(t, length)
 	if status, text := small(); status != http.StatusServiceUnavailable || !strings.Contains(text, "other requests of the sandbox hold") {
 		t.Errorf("%d %s", status, text)
 	}
-	w.broker.room.usedAtMost(t, length) // the refused one holds nothing
+	w.broker.memory.usedAtMost(t, length) // the refused one holds nothing
 	if _, err := end.Write(bytes.Repeat([]byte("x"), length-1)); err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +76,11 @@ func TestDecodedBodiesCountAsHeld(t *testing.T) {
 	if status := <-first; status != http.StatusOK {
 		t.Errorf("the first request: %d", status)
 	}
-	w.broker.room.usedAtMost(t, 0)
+	w.broker.memory.usedAtMost(t, 0)
 	if status, text := small(); status != http.StatusOK {
 		t.Errorf("%d %s", status, text)
 	}
-	w.broker.room.usedAtMost(t, 0)
+	w.broker.memory.usedAtMost(t, 0)
 	if len(w.broker.searches) != 0 {
 		t.Error("a search is counted after its end")
 	}
