@@ -10,11 +10,14 @@ import (
 // maxDepth is how many encodings within one another a search decodes.
 const maxDepth = 3
 
-// A decoder finds parts of a text that are in one encoding, and passes each of them, decoded, to found.
+// A decoder finds parts of a text that are in one encoding, and passes each of them, decoded, to found, with the place
+// in the text where the part begins and ends.
 type decoder struct {
 	name   string
-	decode func(text []byte, found func(plain []byte))
+	decode func(text []byte, found found)
 }
+
+type found func(plain []byte, from, to int)
 
 // decoders are the encodings of text in which a search finds labelled content.
 var decoders = []decoder{
@@ -25,7 +28,7 @@ var decoders = []decoder{
 }
 
 // unescape decodes the escapes of strings of JSON, which those of most languages have too: \n, \", \u0041, \x41.
-func unescape(text []byte, found func([]byte)) {
+func unescape(text []byte, found found) {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return
 	}
@@ -64,7 +67,7 @@ func unescape(text []byte, found func([]byte)) {
 			out = append(out, c)
 		}
 	}
-	found(out)
+	found(out, 0, len(text))
 }
 
 // escapedRune returns the character of an escape that begins text without its backslash, as u0041 or x41, and the
@@ -95,7 +98,7 @@ func escapedRune(text []byte) (r rune, n int) {
 }
 
 // unquote decodes the escapes of a URL: %41, and in a form + for a blank.
-func unquote(text []byte, found func([]byte)) {
+func unquote(text []byte, found found) {
 	plus := bytes.IndexByte(text, '+') >= 0
 	if bytes.IndexByte(text, '%') < 0 && !plus {
 		return
@@ -114,7 +117,7 @@ func unquote(text []byte, found func([]byte)) {
 		out = append(out, text[i])
 	}
 	if changed {
-		found(out)
+		found(out, 0, len(text))
 	}
 	if !plus {
 		return
@@ -134,7 +137,7 @@ func unquote(text []byte, found func([]byte)) {
 		}
 		form = append(form, text[i])
 	}
-	found(form)
+	found(form, 0, len(text))
 }
 
 func hexByte(a, b byte) (byte, bool) {
@@ -156,22 +159,22 @@ func digit(c byte) int {
 
 // unhex decodes each run of hexadecimal digits, which line ends and blanks may divide, from its first and from its
 // second digit.
-func unhex(text []byte, found func([]byte)) {
-	runs(text, 2*minValue, digit, " :\r\n", func(digits []byte) {
+func unhex(text []byte, found found) {
+	runs(text, 2*minValue, digit, " :\r\n", func(digits []byte, from, to int) {
 		for skip := range 2 {
 			out := make([]byte, 0, len(digits)/2)
 			for i := skip; i+1 < len(digits); i += 2 {
 				out = append(out, digits[i]<<4|digits[i+1])
 			}
-			found(out)
+			found(out, from, to)
 		}
 	})
 }
 
 // unbase64 decodes each run of letters of base64, of either alphabet, which line ends may divide, from each of its
 // first four letters.
-func unbase64(text []byte, found func([]byte)) {
-	runs(text, minValue*4/3+1, letter, "\r\n", func(letters []byte) {
+func unbase64(text []byte, found found) {
+	runs(text, minValue*4/3+1, letter, "\r\n", func(letters []byte, from, to int) {
 		for skip := range min(4, len(letters)) {
 			out := make([]byte, 0, len(letters)*3/4)
 			rest := letters[skip:]
@@ -185,7 +188,7 @@ func unbase64(text []byte, found func([]byte)) {
 			case 3:
 				out = append(out, rest[0]<<2|rest[1]>>4, rest[1]<<4|rest[2]>>2)
 			}
-			found(out)
+			found(out, from, to)
 		}
 	})
 }
@@ -208,7 +211,7 @@ func letter(c byte) int {
 
 // runs passes to found the values of each run of at least least bytes of text for which value is not negative. Bytes
 // of between may divide a run.
-func runs(text []byte, least int, value func(byte) int, between string, found func([]byte)) {
+func runs(text []byte, least int, value func(byte) int, between string, found found) {
 	var table [256]int8 // -1 ends a run, -2 divides it
 	for c := range table {
 		table[c] = int8(value(byte(c)))
@@ -225,7 +228,7 @@ func runs(text []byte, least int, value func(byte) int, between string, found fu
 					run = append(run, byte(v))
 				}
 			}
-			found(run)
+			found(run, start, at)
 		}
 		count = 0
 	}

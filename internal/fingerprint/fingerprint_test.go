@@ -228,6 +228,36 @@ func TestSecretComesBeforePrivate(t *testing.T) {
 	}
 }
 
+// TestCompressedDataIsReadToItsEnd: an archive in base64, or in another archive, is longer than a chunk, and the secret
+// is at its end.
+func TestCompressedDataIsReadToItsEnd(t *testing.T) {
+	s := setOf(t, map[string]string{"secret:prod.env": env})
+	random := make([]byte, chunk*3/2)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(random)
+	whole := packed(t, string(random)+env, "gzip")
+	for how, text := range map[string]string{
+		"base64":             base64.StdEncoding.EncodeToString([]byte(whole)),
+		"base64 in JSON":     `{"archive":` + quoted(base64.StdEncoding.EncodeToString([]byte(whole))) + `}`,
+		"gzip":               packed(t, whole, "gzip"),
+		"zip":                packed(t, whole, "zip"),
+		"across two chunks":  packed(t, string(random[:chunk-100])+packed(t, string(random[:1000])+env, "gzip")+string(random), "gzip"),
+		"its header in two":  packed(t, string(random[:chunk-5])+packed(t, env, "gzip")+string(random), "gzip"),
+		"a row of them":      packed(t, strings.Repeat(packed(t, string(random[:300<<10]), "gzip"), 8)+packed(t, env, "gzip"), "gzip"),
+		"base64 of two":      base64.StdEncoding.EncodeToString([]byte(packed(t, whole, "gzip"))),
+		"base64 across them": strings.Repeat("fox ", chunk/4-300) + base64.StdEncoding.EncodeToString([]byte(packed(t, string(random[:20_000])+env, "gzip"))),
+	} {
+		if hits, err := s.Find([]byte(text)); err != nil || len(hits) == 0 {
+			t.Errorf("%s: %v, %v", how, hits, err)
+		}
+	}
+	one := s.newSearch()
+	one.most = chunk + overlap
+	one.stream(strings.NewReader(base64.StdEncoding.EncodeToString([]byte(whole))), "", 0, nil)
+	if hits, err := one.result(); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a text that is longer than what can be searched: %v, %v", hits, err)
+	}
+}
+
 // TestMuchPrivateContentHidesNoSecret: a person may allow private content, and a file with a label may have that of its
 // own. So a secret is found, or an error returned, whatever is before it.
 func TestMuchPrivateContentHidesNoSecret(t *testing.T) {

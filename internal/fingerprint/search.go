@@ -35,7 +35,7 @@ func (h Hit) String() string {
 }
 
 // ErrTooLarge means that a text cannot be searched within the bounds of [Set.Search]: compressed data in it has more
-// than 256 MiB.
+// than 256 MiB, or is within an encoding or other compressed data and does not end within 32 MiB of that.
 var ErrTooLarge = errors.New("it has too much compressed data to be searched for labelled content")
 
 // maxHits is how many different hits a search collects of secrets, and how many of other content. It ends when it has
@@ -50,6 +50,8 @@ type search struct {
 	seen  map[uint64]bool
 	left  int64 // bytes of compressed data that may yet be read
 	packs int   // pieces of compressed data so far
+	most  int   // how long a chunk becomes at most
+	cut   bool  // the end of the present chunk cut compressed data
 	err   error
 }
 
@@ -74,6 +76,7 @@ func (t *tally) of(h Hit) *int {
 const (
 	firstChunk = 64 << 10 // of a text that may be short
 	chunk      = 1 << 20
+	maxChunk   = 32 << 20 // where compressed data in an encoding goes on behind a chunk
 	overlap    = 64 << 10
 )
 
@@ -95,7 +98,7 @@ func (s *Set) Search(r io.ReaderAt, size int64) ([]Hit, error) {
 }
 
 func (s *Set) newSearch() *search {
-	return &search{set: s, seen: map[uint64]bool{}, left: maxPacked}
+	return &search{set: s, seen: map[uint64]bool{}, left: maxPacked, most: maxChunk}
 }
 
 func (s *search) result() ([]Hit, error) {
@@ -117,29 +120,38 @@ func (s *search) result() ([]Hit, error) {
 }
 
 // stream searches r, chunk by chunk. how is the encoding in which it was found, and depth how many there are. from
-// returns a reader of the same text from a place in it, for compressed data that begins there; nil stands for the rest
-// of the chunk.
+// returns a reader of the same text from a place in it, for compressed data that begins there; without it, nil, such
+// data is read from a chunk, which grows to maxChunk to have all of it.
 func (s *search) stream(r io.Reader, how string, depth int, from func(at int64) io.Reader) {
 	buf := make([]byte, 0, firstChunk)
 	base, again := int64(0), 0 // the place of buf, and how much of it was searched with the chunk before
-	for !s.full() {
+	for was := s.cut; !s.full(); {
 		n, err := io.ReadFull(r, buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if err == nil && cap(buf) < chunk {
 			buf = slices.Grow(buf, chunk-len(buf))
 			continue
 		}
-		s.in(buf, how, depth)
-		s.unpack(buf, again, how, depth, func(at int) io.Reader {
-			if from == nil {
-				return bytes.NewReader(buf[at:])
-			}
-			return from(base + int64(at))
-		})
-		if err != nil {
+		s.cut = false
+		s.in(buf, how, depth, err == nil)
+		if from == nil {
+			s.unpack(buf, 0, how, depth, nil, err == nil)
+		} else {
+			s.unpack(buf, again, how, depth, func(at int) io.Reader { return from(base + int64(at)) }, false)
+		}
+		cut := s.cut && err == nil
+		s.cut = was
+		switch {
+		case err != nil:
 			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && depth == 0 {
 				s.err = err
 			}
+			return
+		case cut && cap(buf) < s.most:
+			buf = slices.Grow(buf, s.most-len(buf))
+			continue
+		case cut:
+			s.err = ErrTooLarge
 			return
 		}
 		copy(buf, buf[len(buf)-overlap:])
@@ -148,8 +160,9 @@ func (s *search) stream(r io.Reader, how string, depth int, from func(at int64) 
 	}
 }
 
-// in searches text, and what is in it in an encoding, to the depth maxDepth.
-func (s *search) in(text []byte, how string, depth int) {
+// in searches text, and what is in it in an encoding, to the depth maxDepth. more is set if the text goes on behind its
+// end, in the next chunk.
+func (s *search) in(text []byte, how string, depth int, more bool) {
 	s.plain(text, how)
 	if depth == maxDepth || len(text) < anchorLen {
 		return
@@ -161,11 +174,12 @@ func (s *search) in(text []byte, how string, depth int) {
 		if s.full() {
 			return
 		}
-		d.decode(text, func(plain []byte) {
+		d.decode(text, func(plain []byte, from, to int) {
 			if len(plain) >= minValue && !s.full() {
 				inner := join(how, d.name)
-				s.in(plain, inner, depth+1)
-				s.unpack(plain, 0, inner, depth+1, func(at int) io.Reader { return bytes.NewReader(plain[at:]) })
+				more := more && to == len(text) && from < to-overlap // else the next chunk has all of it
+				s.in(plain, inner, depth+1, more)
+				s.unpack(plain, 0, inner, depth+1, nil, more)
 			}
 		})
 	}

@@ -44,9 +44,9 @@ func (b *Broker) HasLabelled(text []byte) string {
 }
 
 // maxSearches is how many texts of a sandbox are searched for labelled content at the same time, because a search of
-// compressed data has some MiB in memory. A text of up to shortText bytes, such as a name to look up, waits for none.
+// compressed data may have 200 MiB in memory. A text of up to shortText bytes, such as a name to look up, waits for none.
 const (
-	maxSearches = 4
+	maxSearches = 2
 	shortText   = 512
 )
 
