@@ -217,8 +217,8 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 }
 
 // data adds the writable and read-only paths of a profile, and its labels, to the policy. A profile that was only found
-// in the workspace (named is false) can add read-only paths and labels. Writable paths it can add only to a policy without such
-// a list: there everything was writable, and the list narrows that.
+// in the workspace (named is false) can add read-only paths and labels. It can add writable paths only to a policy that
+// has no list of them: there everything was writable, and the list narrows that.
 func (u *profiled) data(theirs catalog.Data, named bool) {
 	if theirs.Writable == nil && theirs.ReadOnly == nil && !theirs.Labelled() {
 		return
