@@ -97,9 +97,9 @@ func (s *search) result() ([]Hit, error) {
 	return nil, s.err
 }
 
-// stream searches r, chunk by chunk. how is the encoding in which it was found, and depth how many there are. from
-// returns a reader of the same text from a place in it, for compressed data that begins there; nil stands for the rest
-// of the chunk.
+// stream searches r, chunk by chunk. how names the encodings that were decoded to get r, and depth is their number. from
+// returns a reader of the same text from a place in it, to unpack compressed data that begins there; if from is nil,
+// such data ends with the chunk.
 func (s *search) stream(r io.Reader, how string, depth int, from func(at int64) io.Reader) {
 	buf := make([]byte, 0, firstChunk)
 	base, again := int64(0), 0 // the place of buf, and how much of it was searched with the chunk before
@@ -110,7 +110,7 @@ func (s *search) stream(r io.Reader, how string, depth int, from func(at int64) 
 			buf = slices.Grow(buf, chunk-len(buf))
 			continue
 		}
-		s.in(buf, how, depth)
+		s.decoded(buf, how, depth)
 		s.unpack(buf, again, how, depth, func(at int) io.Reader {
 			if from == nil {
 				return bytes.NewReader(buf[at:])
@@ -129,14 +129,14 @@ func (s *search) stream(r io.Reader, how string, depth int, from func(at int64) 
 	}
 }
 
-// in searches text, and what is in it in an encoding, to the depth maxDepth.
-func (s *search) in(text []byte, how string, depth int) {
+// decoded searches text as it is, and after decoding each encoding in it, to the depth maxDepth.
+func (s *search) decoded(text []byte, how string, depth int) {
 	s.plain(text, how)
 	if depth == maxDepth || len(text) < anchorLen {
 		return
 	}
 	if depth > 0 && binaryData(text) {
-		return // of base64, decoded from a letter in the middle
+		return // base64 that was decoded from a letter in the middle of a group
 	}
 	for _, d := range decoders {
 		if s.full() {
@@ -145,14 +145,14 @@ func (s *search) in(text []byte, how string, depth int) {
 		d.decode(text, func(plain []byte) {
 			if len(plain) >= minValue && !s.full() {
 				inner := join(how, d.name)
-				s.in(plain, inner, depth+1)
+				s.decoded(plain, inner, depth+1)
 				s.unpack(plain, 0, inner, depth+1, func(at int) io.Reader { return bytes.NewReader(plain[at:]) })
 			}
 		})
 	}
 }
 
-// binaryData reports whether a third of the bytes of a text or more are none of a text.
+// binaryData reports whether at least a third of the bytes are not printable ASCII, a tab or a line end.
 func binaryData(text []byte) bool {
 	n := 0
 	for _, c := range text {
@@ -201,7 +201,7 @@ func (s *search) values(text []byte, at int, anchor uint32, how string) {
 	length, sum := uint32(0), uint64(0)
 	for _, v := range all[from:] {
 		if v.anchor != anchor || int(v.length) > len(text)-at {
-			return // the longer ones follow
+			return // the values of one anchor are sorted by length
 		}
 		if v.length != length {
 			length, sum = v.length, sumOf(s.set.key, text[at:at+int(v.length)])
