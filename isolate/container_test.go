@@ -459,32 +459,3 @@ func TestOpenFileLimitIsTheSupervisors(t *testing.T) {
 		t.Errorf("%q %v", out, err)
 	}
 }
-
-// Other users may remove trees beside an ordinary user's at any time; the container then starts with the rest.
-func TestStartToleratesVanishedMounts(t *testing.T) {
-	if !treetest.AsUser(t) {
-		return
-	}
-	leakless(t)
-	spec := userSpec(t)
-	gone := overlay(t, "/nothing/here")
-	gone.UserXattr, gone.Nested = true, false
-	there := overlay(t, "/opt")
-	there.UserXattr, there.Nested = true, false
-	spec.Mounts = append(spec.Mounts,
-		Mount{Target: "/media", Overlay: gone, MayVanish: true},
-		Mount{Target: "/mnt", Source: "/nothing/there", ReadOnly: true, MayVanish: true},
-		Mount{Target: "/not-in-the-frame", Source: "/usr", ReadOnly: true, MayVanish: true},
-		Mount{Target: "/opt", Overlay: there, MayVanish: true},
-		Mount{Target: "/srv", Source: "/usr/bin", ReadOnly: true, MayVanish: true})
-	container := open(t, spec)
-	got := sh(t, container, "ls -A /media; test -e /not-in-the-frame || echo absent; touch /opt/new && echo copied; touch /srv/x 2>/dev/null || echo kept; ls /srv/env")
-	if want := "absent\ncopied\nkept\n/srv/env"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	spec = renewed(t, spec)
-	spec.Mounts[5].MayVanish = false
-	if _, _, err := Start(t.Context(), spec, nil); err == nil {
-		t.Error("started although a mount without MayVanish is gone")
-	}
-}

@@ -18,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/local"
 	"github.com/snapfs/snapfs/serve/mcpserver"
+	"github.com/snapfs/snapfs/workflow/evidence/cosign"
 )
 
 func main() {
@@ -32,6 +33,8 @@ func main() {
 		err = serveMCP(ctx, parse[serve.Rules](text))
 	case "api":
 		err = serveAPI(ctx, parse[apiRequest](text))
+	case "witness":
+		err = askWitness(ctx, parse[cosign.Request](text))
 	default:
 		refuse()
 	}

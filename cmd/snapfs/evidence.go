@@ -25,7 +25,7 @@ import (
 
 func newEvidence(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "evidence export|verify|reveal|root|key",
+		Use:   "evidence export|verify|reveal|root|cosign|countersign|prune|key",
 		Short: "show what was done to a sandbox, in a form that anyone can check",
 		Long: `Exports and checks the signed record of a sandbox that was made with --evidence. The record
 has each command, network decision, limit, snapshot, promotion and undo, chained by
@@ -36,7 +36,8 @@ stored as salted digests only. docs/evidence.md says what the record proves.`,
   snapfs evidence verify fix.evidence --key host.pub
   snapfs evidence reveal fix.evidence /srv/app/main.go`,
 	}
-	cmd.AddCommand(newEvidenceExport(a), newEvidenceVerify(a), newEvidenceReveal(a), newEvidenceRoot(a), newEvidenceKey(a))
+	cmd.AddCommand(newEvidenceExport(a), newEvidenceVerify(a), newEvidenceReveal(a), newEvidenceRoot(a), newEvidenceKey(a), newEvidencePrune(a),
+		newEvidenceCosign(a), newEvidenceCountersign(a))
 	return cmd
 }
 
@@ -116,6 +117,8 @@ func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool
 
 func newEvidenceVerify(a *app) *cobra.Command {
 	var keyFile, earlier string
+	var witnesses []string
+	var least int
 	var reproduce bool
 	cmd := &cobra.Command{
 		Use:   "verify file",
@@ -135,11 +138,15 @@ bundle as it is.
 
 Without --reproduce, verify needs no state directory if --key is given, and no network.
 --earlier names an earlier export of the same sandbox, which the record must continue.
+--witness requires that another party has cosigned the record up to its end (cosign).
 The exit status is 8 if integrity does not hold, and 1 if another verdict is no.`,
 		Example: "  snapfs evidence verify fix.evidence --key host.pub\n  snapfs evidence verify fix.evidence --earlier before-promotion.evidence",
 		Args:    exactly("file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := a.verifyOptions(keyFile, earlier)
+			if err == nil {
+				err = addWitnesses(&o, witnesses, least)
+			}
 			if err != nil {
 				return err
 			}
@@ -161,6 +168,8 @@ The exit status is 8 if integrity does not hold, and 1 if another verdict is no.
 	}
 	cmd.Flags().StringVar(&keyFile, "key", "", "trust the public key in this `file` (default this host's own)")
 	cmd.Flags().BoolVar(&reproduce, "reproduce", false, "run the recorded checks again, in forks of the recorded state")
+	cmd.Flags().StringArrayVar(&witnesses, "witness", nil, "require a cosignature by this verifier `key`, or the one in this file; repeatable")
+	cmd.Flags().IntVar(&least, "witnesses", 0, "require `N` of these cosignatures (default all)")
 	cmd.Flags().StringVar(&earlier, "earlier", "", "require that the record continues that of this earlier `file`")
 	return cmd
 }

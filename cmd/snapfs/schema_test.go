@@ -26,6 +26,7 @@ import (
 	"github.com/snapfs/snapfs/internal/timer"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/workflow/copier"
+	"github.com/snapfs/snapfs/workflow/evidence"
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
 	"github.com/snapfs/snapfs/workflow/job"
@@ -69,8 +70,11 @@ func documents() map[string]reflect.Type {
 		"drift":                reflect.TypeFor[compare.DriftReport](),
 		"error":                reflect.TypeFor[errorSchema](),
 		"events":               reflect.TypeFor[events.Event](),
+		"evidence-cosign":      reflect.TypeFor[evidence.Cosigned](),
+		"evidence-countersign": reflect.TypeFor[countersignedDocument](),
 		"evidence-export":      reflect.TypeFor[exported](),
 		"evidence-key":         reflect.TypeFor[keyDocument](),
+		"evidence-prune":       reflect.TypeFor[evidence.Pruned](),
 		"evidence-reveal":      reflect.TypeFor[bundle.Revealed](),
 		"evidence-reveal-text": reflect.TypeFor[[]audit.Match](),
 		"evidence-root":        reflect.TypeFor[rootDocument](),

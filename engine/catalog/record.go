@@ -287,6 +287,8 @@ type Policy struct {
 	Prove bool `json:"prove,omitempty"`
 	// Evidence makes every act on the sandbox leave a signed record.
 	Evidence bool `json:"evidence,omitempty"`
+	// KeepEvidence says which of these records are removed when they are old; nil for none.
+	KeepEvidence *KeepEvidence `json:"keep_evidence,omitempty"`
 	// KeyPoints say when snapfs takes snapshots by itself; nil for never.
 	KeyPoints *KeyPoints `json:"key_points,omitempty"`
 	// Secrets are put into requests by the proxy; their values are not here, nor inside.

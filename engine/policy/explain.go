@@ -106,6 +106,9 @@ func listed(made *catalog.Policy) []listing {
 	if made.Evidence {
 		all = append(all, listing{"sandbox.evidence", []string{"true"}})
 	}
+	if made.KeepEvidence != nil {
+		all = append(all, listing{"sandbox.keep-evidence", []string{made.KeepEvidence.String()}})
+	}
 	all = append(all,
 		listing{"tools.allow", tools.Allow},
 		listing{"tools.deny", tools.Deny},

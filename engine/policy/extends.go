@@ -192,6 +192,7 @@ func (p *Profile) add(other *Profile) {
 	}
 	s.Registries = union(s.Registries, other.Sandbox.Registries)
 	s.Evidence = s.Evidence || other.Sandbox.Evidence
+	s.KeepEvidence = cmp.Or(other.Sandbox.KeepEvidence, s.KeepEvidence)
 	s.addKeyPoints(&other.Sandbox.KeyPoints)
 	s.addSecrets(other.Sandbox.Secrets)
 	s.addBudget(other.Sandbox.Budget)

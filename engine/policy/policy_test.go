@@ -306,7 +306,7 @@ func TestRulesAboutPackages(t *testing.T) {
 // TestGrammarMatchesTheReader reads each key of each section, with a value of its type.
 func TestGrammarMatchesTheReader(t *testing.T) {
 	values := map[string]string{
-		"text": `"word"`, "directory": `"/srv/x"`, "command": `"true"`, "list of commands": `["true"]`, `"auto" or "ask"`: `"ask"`,
+		"text": `"word"`, "rule": `"for=90d"`, "directory": `"/srv/x"`, "command": `"true"`, "list of commands": `["true"]`, `"auto" or "ask"`: `"ask"`,
 		"duration": `"5m"`, "size": `"2G"`, "rate": `"1M/s"`, "number": "3", "bool": "true", "network, or list of rules": `["a.example"]`, "list of paths": `["x"]`,
 		"list of variables": `["A"]`, "profile, or list of profiles": `["offline"]`, "whole number": "3", "list of key points": `["exec"]`, "list of tools": `["WebFetch", "mcp__*"]`, "list of programs": `["git", "/usr/lib/git-core/*"]`, "text, or list of texts": `["true"]`,
 		"variable": `"A"`, "variable, or VARIABLE=URL": `"A"`, "path": `"x"`, "list of names": `["a.example"]`, "list of texts": `["a b"]`, `"always" or "risky"`: `"risky"`, "list of methods": `["GET"]`,

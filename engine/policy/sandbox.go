@@ -31,6 +31,9 @@ type Sandbox struct {
 	Env    []string `json:"env,omitempty"`
 	// Evidence makes every act on the sandbox leave a signed record.
 	Evidence bool `json:"evidence,omitempty"`
+	// KeepEvidence says which of these records are removed when they are old. In the site's policy it is the least
+	// that stays.
+	KeepEvidence *catalog.KeepEvidence `json:"keep_evidence,omitempty"`
 	// KeyPoints are the key points of the profile and how long their snapshots stay.
 	KeyPoints catalog.KeyPoints `json:"snapshots,omitzero"`
 	// Tools are the programs that may be executed.
@@ -71,6 +74,7 @@ func sandboxSection() Section {
 			{"hide", "list of paths", "", "More paths to hide: inside, files and directories are empty. With files observed by [result], opening one is an event, and each lookup takes longer; otherwise a failed command that names one gets a hint."},
 			{"env", "list of variables", "", "Names of variables to pass besides those that always pass. No event reports the others."},
 			{"evidence", "bool", "false", "Keep a signed record of what is done to the sandbox (snapfs evidence --help)."},
+			{"keep-evidence", "rule", `"all"`, `Which of these records stay: "all", or bounds as in "records=1000000,for=90d,size=500M"; older ones are removed when one bound is reached, which the record says. In the site's policy it is the least that stays.`},
 			{"snapshots", "list of key points", "", "When snapfs takes a snapshot by itself: " + strings.Join(catalog.KeyPointNames, ", ") + ". snapfs timeline lists the snapshots."},
 			{"keep-snapshots", "number", strconv.Itoa(catalog.DefaultKeep), "How many of these snapshots stay, the newest; those of a promotion or a fork stay besides."},
 			{"keep-snapshots-for", "duration", "", "How long these snapshots stay. With it alone, their number has no bound."},
@@ -131,6 +135,14 @@ func (r *reader) setting(name, path string, v any) {
 		if r.sandbox.Evidence = on; on {
 			r.said("sandbox.evidence", "true", path)
 		}
+	case "keep-evidence":
+		rule, err := catalog.ParseKeepEvidence(r.text(name, path, v))
+		if err != nil {
+			r.wrong(path+"=", "keep-evidence: "+err.Error(), `write it as "for=90d"`)
+			return
+		}
+		r.sandbox.KeepEvidence = &rule
+		r.said("sandbox.keep-evidence", rule.String(), path)
 	case "hide":
 		r.sandbox.Hide = r.paths(name, path, v)
 	case "env":

@@ -6,6 +6,7 @@ import "strings"
 // [Key.Value] contains.
 var shapes = map[string]map[string]any{
 	"text":                         {"type": "string"},
+	"rule":                         {"type": "string"},
 	"directory":                    {"type": "string"},
 	"whole number":                 {"type": "integer", "minimum": 1},
 	"number":                       {"type": []string{"number", "string"}},

@@ -151,6 +151,10 @@ func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(strin
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.p.Env = u.add("env", u.p.Env, s.Env)
 	u.keepEvidence(s)
+	if s.KeepEvidence != nil {
+		u.p.KeepEvidence = s.KeepEvidence
+		u.took("keep-evidence " + s.KeepEvidence.String())
+	}
 	u.nameKeyPoints(&s.KeyPoints, given)
 	u.tools(s.Tools, true)
 	u.nameSecrets(s.Secrets)
@@ -312,6 +316,9 @@ func (u *profiled) find(s *policy.Sandbox) {
 	}
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.keepEvidence(s)
+	if s.KeepEvidence != nil { // it removes records
+		u.left("keep-evidence " + s.KeepEvidence.String())
+	}
 	if len(s.KeyPoints.At) > 0 {
 		u.left("snapshots " + strings.Join(s.KeyPoints.At, ",")) // they cost space
 	}

@@ -53,6 +53,8 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 		"writable":       {dir, file},
 		"tools":          {"/bin/true"},
 		"tools-allow":    {"/bin/true"},
+		"tools-digest":   {"/bin/true"},
+		"other-name":     {file, "x"},
 		"see-process":    {pid, start},
 		"signal-process": {pid, start},
 		"trace-process":  {pid, start},
@@ -143,17 +145,43 @@ func TestRequestProbesReportTheStatus(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedProgram(t, "unshare", "ip")
 	const at = "127.0.0.1:7080"
-	for probe, refusing := range map[string]string{"tokens": "budget", "http-method": "rules", "http-path": "rules"} {
-		if r := beside(t, []string{refusing + "://" + at}, probe, at); !r.Held {
+	for probe, refusing := range map[string]string{"tokens": "budget", "http-method": "rules", "http-path": "rules", "labels": "labels"} {
+		args := []string{at, "labelled"}[:len(probeArgs(t, probe))]
+		if r := beside(t, []string{refusing + "://" + at}, probe, args...); !r.Held {
 			t.Errorf("a server that refuses: %+v", r)
 		}
-		if r := beside(t, []string{"web://" + at}, probe, at); r.Held || strings.HasPrefix(r.Happened, "could not") {
+		if r := beside(t, []string{"web://" + at}, probe, args...); r.Held || strings.HasPrefix(r.Happened, "could not") {
 			t.Errorf("a server that answers: %+v", r)
 		}
 		for _, services := range [][]string{nil, {"gullible://" + at}} {
-			if r := beside(t, services, probe, at); r.Held || !strings.HasPrefix(r.Happened, "could not") {
+			if r := beside(t, services, probe, args...); r.Held || !strings.HasPrefix(r.Happened, "could not") {
 				t.Errorf("no such server: %+v", r)
 			}
+		}
+	}
+}
+
+// A base URL is reported as held by a server that refuses all but the URL's path, as broken by one that answers
+// everything or beside a process that has the secret, and as not tried without a URL or a server. It costs some 0.3 s.
+func TestTheBaseURLProbeReportsTheStatus(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedProgram(t, "unshare", "ip")
+	digest := func(value string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(value))) }
+	t.Setenv("SNAPFS_TEST_PLACEHOLDER", "placeholder")
+	t.Setenv("SNAPFS_TEST_URL", "http://127.0.0.1:7080"+HTTPRulePath)
+	for _, c := range []struct {
+		service, variable, secret string
+		held, tried               bool
+	}{
+		{"rules", "SNAPFS_TEST_URL", "of nobody", true, true},
+		{"web", "SNAPFS_TEST_URL", "of nobody", false, true},
+		{"rules", "SNAPFS_TEST_URL", "placeholder", false, true},
+		{"rules", "SNAPFS_TEST_UNSET", "of nobody", false, false},
+		{"gullible", "SNAPFS_TEST_URL", "of nobody", false, false},
+	} {
+		r := beside(t, []string{c.service + "://127.0.0.1:7080"}, "base-url", c.variable, "SNAPFS_TEST_PLACEHOLDER", digest(c.secret))
+		if r.Held != c.held || r.WasTried() != c.tried {
+			t.Errorf("%s, %s, a secret %s: %+v", c.service, c.variable, c.secret, r)
 		}
 	}
 }
@@ -174,6 +202,16 @@ func TestTheSecretProbeFindsTheSecret(t *testing.T) {
 			t.Errorf("%s: %+v", value, r)
 		}
 	}
+}
+
+// probeArgs returns the names of the arguments of a probe.
+func probeArgs(t *testing.T, name string) []string {
+	t.Helper()
+	p, ok := find(name)
+	if !ok {
+		t.Fatalf("%s: no such probe", name)
+	}
+	return p.Args
 }
 
 // A limit that the kernel enforces for each process counts.

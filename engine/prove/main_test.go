@@ -52,7 +52,8 @@ func more(bytes string) error {
 // serve starts a service: data://BYTES, see more; tcp://ADDRESS, which accepts connections; udp://ADDRESS,
 // which echoes; tls://ADDRESS, which replies only if the message contains the name "localhost";
 // gullible://ADDRESS, which replies to everything; web://ADDRESS, which answers each HTTP request;
-// rules://ADDRESS, which refuses all of them but GET HTTPRulePath; budget://ADDRESS, which refuses all but the first.
+// rules://ADDRESS, which refuses all of them but GET HTTPRulePath; budget://ADDRESS, which refuses all but the first; labels://ADDRESS, which
+// refuses those with the word labelled.
 func serve(what string) error {
 	kind, address, _ := strings.Cut(what, "://")
 	if kind == "data" {
@@ -96,10 +97,12 @@ func serve(what string) error {
 				switch {
 				case kind == "rules" && !bytes.HasPrefix(b[:n], []byte("GET "+HTTPRulePath+" ")):
 					status = "403 Forbidden"
+				case kind == "labels" && bytes.Contains(b[:n], []byte("labelled")):
+					status = "403 Forbidden"
 				case kind == "budget" && accepted > 0:
 					status = "429 Too Many Requests"
 				}
-				if kind == "web" || kind == "rules" || kind == "budget" {
+				if kind == "web" || kind == "rules" || kind == "budget" || kind == "labels" {
 					_, _ = c.Write([]byte("HTTP/1.1 " + status + "\r\n\r\n"))
 				}
 			}()

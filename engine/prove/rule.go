@@ -26,10 +26,15 @@ func ruleProbes() []Probe {
 		{Name: "writable", Args: []string{"PATH..."}, plan: planReadOnly},
 		{Name: "tools", Args: []string{"PROGRAM"}, plan: planProgram},
 		{Name: "tools-allow", Args: []string{"PROGRAM"}, plan: planProgram},
+		{Name: "tools-digest", Args: []string{"PROGRAM"}, plan: planProgram},
+		{Name: "other-name", Args: []string{"PATH", "TEXT"}, plan: planOtherName},
 		{Name: "secret", Args: []string{"VARIABLE", "SHA256"}, plan: planSecret},
 		{Name: "tokens", Args: []string{"HOST:PORT"}, plan: planTokens},
 		{Name: "http-method", Args: []string{"HOST:PORT"}, plan: func(args []string) (attempt, error) { return planRequest(args, "POST", HTTPRulePath) }},
 		{Name: "http-path", Args: []string{"HOST:PORT"}, plan: func(args []string) (attempt, error) { return planRequest(args, "GET", "/other") }},
+		{Name: "labels", Args: []string{"HOST:PORT", "TEXT"}, plan: planLabels},
+		{Name: "ask", Args: []string{"HOST:PORT"}, plan: planAsk},
+		{Name: "base-url", Args: []string{"URL-VARIABLE", "VARIABLE", "SHA256"}, plan: planBaseURL},
 	}
 }
 
@@ -38,27 +43,33 @@ func ruleProbes() []Probe {
 // argument.
 func planSecret(args []string) (attempt, error) {
 	return attempt{"read the secret behind the variable " + args[0], func() outcome {
-		if os.Getenv(args[0]) == "" {
-			return untried("the variable is not set")
-		}
-		environments, err := filepath.Glob("/proc/[0-9]*/environ")
-		arguments, err2 := filepath.Glob("/proc/[0-9]*/cmdline")
-		if err != nil || err2 != nil || len(environments) == 0 {
-			return untried("/proc lists no process")
-		}
-		for _, path := range append(environments, arguments...) {
-			text, _ := os.ReadFile(path) // of a process that ended, or of another user
-			for word := range bytes.SplitSeq(text, []byte{0}) {
-				_, value, _ := bytes.Cut(word, []byte("="))
-				for _, one := range [][]byte{word, value} {
-					if sum := sha256.Sum256(one); hex.EncodeToString(sum[:]) == args[1] {
-						return crossed("%s has it", path)
-					}
+		return findSecret(args[0], args[1])
+	}}, nil
+}
+
+// findSecret looks for a secret in the environments and the arguments of all processes that it sees. digest is the
+// SHA-256 digest of the secret, and the variable called name has its placeholder.
+func findSecret(name, digest string) outcome {
+	if os.Getenv(name) == "" {
+		return untried("the variable is not set")
+	}
+	environments, err := filepath.Glob("/proc/[0-9]*/environ")
+	arguments, err2 := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || err2 != nil || len(environments) == 0 {
+		return untried("/proc lists no process")
+	}
+	for _, path := range append(environments, arguments...) {
+		text, _ := os.ReadFile(path) // of a process that ended, or of another user
+		for word := range bytes.SplitSeq(text, []byte{0}) {
+			_, value, _ := bytes.Cut(word, []byte("="))
+			for _, one := range [][]byte{word, value} {
+				if sum := sha256.Sum256(one); hex.EncodeToString(sum[:]) == digest {
+					return crossed("%s has it", path)
 				}
 			}
 		}
-		return held("a placeholder is there, and no process has the secret")
-	}}, nil
+	}
+	return held("a placeholder is there, and no process has the secret")
 }
 
 // planTokens plans a probe that asks a server, args[0], for more tokens of a language model than the budget of its
@@ -106,7 +117,7 @@ func planRequest(args []string, method, path string) (attempt, error) {
 const answerTime = 20 * time.Second
 
 // statusOf sends an HTTP request, without TLS, to a server by the address that the sandbox's name server has for it,
-// and returns the status of the reply.
+// and returns the status of the reply. It reads the reply to its end: only then has the proxy counted the tokens in it.
 func statusOf(host, port, method, path, body string) (int, error) {
 	to := net.JoinHostPort(host, port)
 	at := to
@@ -127,9 +138,11 @@ func statusOf(host, port, method, path, body string) (int, error) {
 	return readStatus(c)
 }
 
-// readStatus reads the first line of an HTTP reply from r and returns the status in it.
+// readStatus reads an HTTP reply from r to its end, at most 64 KiB of it, and returns the status in its first line.
 func readStatus(r io.Reader) (int, error) {
-	line, err := bufio.NewReader(io.LimitReader(r, 512)).ReadString('\n')
+	reply := bufio.NewReader(io.LimitReader(r, 64<<10))
+	line, err := reply.ReadString('\n')
+	_, _ = io.Copy(io.Discard, reply) // the status is known, whatever follows
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, why(err)
 	}

@@ -227,6 +227,38 @@ func TestSecretComesBeforePrivate(t *testing.T) {
 	}
 }
 
+// TestMuchPrivateContentHidesNoSecret: a person may allow private content, and a file with a label may have that of its
+// own. So a secret is found, or an error returned, whatever is before it.
+func TestMuchPrivateContentHidesNoSecret(t *testing.T) {
+	rows := ""
+	for i := range 2 * maxHits {
+		rows += fmt.Sprintf("Customer %d,%d@example.org,+1 555 %04d\n", i, i, i)
+	}
+	s := setOf(t, map[string]string{"secret:prod.env": env, "private:rows.csv": rows})
+	secret := "x=sk_live_9fKq27+xPz/41"
+	before, err := s.Find([]byte(rows))
+	if err != nil || len(before) != maxHits {
+		t.Error(len(before), err)
+	}
+	hits, err := s.Find([]byte(rows + secret))
+	if err != nil || hits[0].Source.Kind != Secret || Without(hits, before)[0].Source.Kind != Secret {
+		t.Errorf("a secret after much private content: %v, %v", hits[0], err)
+	}
+	bomb := strings.Repeat(packed(t, "x", "gzip"), maxPacks+1)
+	row, _, _ := strings.Cut(rows, "\n")
+	filler := strings.Repeat("the quick brown fox ", chunk/20)
+	if hits, err := s.Find([]byte(row + "\n" + bomb + filler + secret)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a secret after much compressed data: %v, %v", hits, err)
+	}
+	if hits, err := s.Find([]byte(secret + bomb)); err != nil || hits[0].Source.Kind != Secret {
+		t.Errorf("a secret before much compressed data: %v, %v", hits, err)
+	}
+	s = setOf(t, map[string]string{"private:rows.csv": rows})
+	if hits, err := s.Find([]byte(row + "\n" + bomb)); err != nil || len(hits) == 0 {
+		t.Errorf("private content without secrets: %v, %v", hits, err)
+	}
+}
+
 func FuzzFind(f *testing.F) {
 	b := NewBuilder(nil)
 	if err := b.Add(Source{Secret, "x", ""}, strings.NewReader(env)); err != nil {
@@ -243,10 +275,20 @@ func BenchmarkFind(b *testing.B) {
 	if err := build.Add(Source{Secret, "x", ""}, strings.NewReader(env)); err != nil {
 		b.Fatal(err)
 	}
+	line := func(i int, text string) string { return fmt.Sprintf("2026-11-27 %06d %s\n", i, text) }
+	var labelled, other strings.Builder
+	for i := range 40_000 {
+		labelled.WriteString(line(i, "paid a"))
+		other.WriteString(line(i, "sent to b"))
+	}
+	if err := build.Add(Source{"private", "day.log", ""}, strings.NewReader(labelled.String())); err != nil {
+		b.Fatal(err)
+	}
 	s := build.Set()
 	for name, text := range map[string][]byte{
-		"prose": []byte(strings.Repeat("the quick brown fox jumps over the lazy dog. ", 1<<20/45)),
-		"JSON":  []byte(strings.Repeat(`{"text":"the quick\nbrown fox","id":"a8f7e6d5c4b3a2"},`, 1<<20/54)),
+		"prose":                               []byte(strings.Repeat("the quick brown fox jumps over the lazy dog. ", 1<<20/45)),
+		"lines that begin like labelled ones": []byte(other.String()),
+		"JSON":                                []byte(strings.Repeat(`{"text":"the quick\nbrown fox","id":"a8f7e6d5c4b3a2"},`, 1<<20/54)),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))

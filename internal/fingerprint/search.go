@@ -2,6 +2,7 @@ package fingerprint
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -37,13 +38,15 @@ func (h Hit) String() string {
 // than 256 MiB.
 var ErrTooLarge = errors.New("it has too much compressed data to be searched for labelled content")
 
-// maxHits is how many different hits a search collects. After them it ends.
+// maxHits is how many different hits a search collects of secrets, and how many of other content. It ends when it has
+// so many of each kind that the set has: else much private content would hide a secret behind it.
 const maxHits = 256
 
 // A search is the state of one search in a text, with what is in it in encoded form.
 type search struct {
 	set   *Set
 	hits  []Hit
+	found tally
 	seen  map[uint64]bool
 	left  int64 // bytes of compressed data that may yet be read
 	packs int   // pieces of compressed data so far
@@ -51,7 +54,20 @@ type search struct {
 }
 
 // full reports whether the search needs to look at nothing more.
-func (s *search) full() bool { return len(s.hits) >= maxHits || s.err != nil }
+func (s *search) full() bool {
+	return s.err != nil || (s.found.secret >= maxHits || !s.set.secret) && (s.found.other >= maxHits || !s.set.other)
+}
+
+// A tally counts hits by kind.
+type tally struct{ secret, other int }
+
+// of returns the count for the kind of h.
+func (t *tally) of(h Hit) *int {
+	if h.Source.Kind == Secret {
+		return &t.secret
+	}
+	return &t.other
+}
 
 // chunk is how many bytes of a text are searched at once, and overlap how many of them are searched with the next
 // chunk again, so that a value in an encoding is whole in one of the two.
@@ -61,13 +77,14 @@ const (
 	overlap    = 64 << 10
 )
 
-// Find returns the labelled content in text, or nil. Errors: [ErrTooLarge], if nothing was found.
+// Find returns the labelled content in text, or nil. Errors: [ErrTooLarge], as of [Set.Search].
 func (s *Set) Find(text []byte) ([]Hit, error) {
 	return s.Search(bytes.NewReader(text), int64(len(text)))
 }
 
 // Search returns the labelled content in the first size bytes of r, or nil. Cost: about 10 ns for each byte, and more
-// for encoded ones. Errors: those of r; [ErrTooLarge], if nothing was found.
+// for encoded ones. Errors: those of r, and [ErrTooLarge]. With an error the result may lack hits; there is no error if
+// it has one of a secret, or any one from a set without secrets.
 func (s *Set) Search(r io.ReaderAt, size int64) ([]Hit, error) {
 	if s.Empty() {
 		return nil, nil
@@ -92,9 +109,11 @@ func (s *search) result() ([]Hit, error) {
 			}
 			return 1
 		})
-		return s.hits, nil
+		if s.hits[0].Source.Kind == Secret || !s.set.secret {
+			return s.hits, nil
+		}
 	}
-	return nil, s.err
+	return s.hits, s.err
 }
 
 // stream searches r, chunk by chunk. how names the encodings that were decoded to get r, and depth is their number. from
@@ -196,19 +215,24 @@ func (s *search) plain(text []byte, how string) {
 
 // values adds the values whose first bytes have the hash anchor and that are at this place in text.
 func (s *search) values(text []byte, at int, anchor uint32, how string) {
-	all := s.set.values
-	from := sort.Search(len(all), func(i int) bool { return all[i].anchor >= anchor })
-	length, sum := uint32(0), uint64(0)
-	for _, v := range all[from:] {
-		if v.anchor != anchor || int(v.length) > len(text)-at {
+	rest := s.set.values
+	from := func(length uint32, sum uint64) bool { // drops the values before these, which many lines may begin like
+		i := sort.Search(len(rest), func(i int) bool {
+			return cmp.Or(cmp.Compare(rest[i].anchor, anchor), cmp.Compare(rest[i].length, length), cmp.Compare(rest[i].sum, sum)) >= 0
+		})
+		rest = rest[i:]
+		return len(rest) > 0 && rest[0].anchor == anchor
+	}
+	for more := from(0, 0); more; {
+		length := rest[0].length
+		if int(length) > len(text)-at {
 			return // the values of one anchor are sorted by length
 		}
-		if v.length != length {
-			length, sum = v.length, sumOf(s.set.key, text[at:at+int(v.length)])
+		sum := sumOf(s.set.key, text[at:at+int(length)])
+		if from(length, sum) && rest[0].length == length && rest[0].sum == sum {
+			s.add(Hit{Source: s.set.sources[rest[0].source], Line: int(rest[0].line), How: how, id: sum})
 		}
-		if v.sum == sum {
-			s.add(Hit{Source: s.set.sources[v.source], Line: int(v.line), How: how, id: sum})
-		}
+		more = from(length+1, 0)
 	}
 }
 
@@ -221,7 +245,8 @@ func (s *search) block(sum uint64, how string) {
 }
 
 func (s *search) add(h Hit) {
-	if !s.seen[h.id] && len(s.hits) < maxHits {
+	if n := s.found.of(h); !s.seen[h.id] && *n < maxHits {
+		*n++
 		s.seen[h.id] = true
 		s.hits = append(s.hits, h)
 	}
@@ -230,7 +255,11 @@ func (s *search) add(h Hit) {
 // Without returns the hits of content that other has not, such as the hits in a file's earlier version. It returns
 // all if other may be incomplete.
 func Without(hits, other []Hit) (rest []Hit) {
-	if len(other) >= maxHits {
+	var found tally
+	for _, o := range other {
+		*found.of(o)++
+	}
+	if found.secret >= maxHits || found.other >= maxHits {
 		return hits
 	}
 	for _, h := range hits {

@@ -53,6 +53,8 @@ type Set struct {
 	blocks  []block // sorted by sum
 	anchors bitmap  // of values
 	sums    bitmap  // of blocks
+	secret  bool    // a source is of the kind Secret
+	other   bool    // a source is of another kind
 }
 
 // stored is a set in the form that [Set.Encode] writes.
@@ -142,6 +144,9 @@ func (s *Set) index() {
 		return cmp.Or(cmp.Compare(a.sum, b.sum), bySource(a.source, b.source))
 	})
 	s.blocks = slices.CompactFunc(s.blocks, func(a, b block) bool { return a.sum == b.sum })
+	for _, one := range s.sources {
+		s.secret, s.other = s.secret || one.Kind == Secret, s.other || one.Kind != Secret
+	}
 	s.anchors, s.sums = newBitmap(len(s.values)), newBitmap(len(s.blocks))
 	for _, v := range s.values {
 		s.anchors.add(v.anchor)

@@ -48,7 +48,10 @@ func (pl *Planner) Assemble() {
 func (pl *Planner) attachFiles(private bool) {
 	for _, f := range pl.files {
 		if underPrivate(f.to) == private {
-			pl.attach(pl.Of(f.mount), f.to, false).Tolerate(unix.EBUSY, unix.EBADF)
+			there := pl.Do(launch.Load, pl.Of(f.mount))
+			// ENOENT: another program, such as useradd with its lock files, has removed the host's file.
+			pl.attach(pl.Of(f.mount), f.to, false).Tolerate(unix.EBUSY, unix.ENOENT)
+			there.Expect(pl.Jump())
 		}
 	}
 }

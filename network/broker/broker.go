@@ -42,7 +42,8 @@ type Broker struct {
 	metered   []string       // servers whose requests cost tokens, as those of the names below them
 	open      sync.WaitGroup // requests with a reservation
 	pace      pace
-	memory    bodyMemory // of the held bodies
+	memory    bodyMemory    // of the held bodies
+	searches  chan struct{} // gets a value for each search for labelled content
 	ctx       context.Context
 	cancel    context.CancelFunc
 }
@@ -57,7 +58,7 @@ func New(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{options: o, authority: a, memory: bodyMemory{most: maxHeld}}
+	b := &Broker{options: o, authority: a, memory: bodyMemory{most: maxHeld}, searches: make(chan struct{}, maxSearches)}
 	for i, s := range o.Config.Secrets {
 		one, err := newSecret(s, o.Values[i])
 		if err != nil {

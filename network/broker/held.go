@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -69,16 +70,16 @@ func (h *heldBody) free() {
 }
 
 // fill reads body to its end. size is its expected length in bytes, or -1 if that is unknown. fill returns a refusal if
-// the body is longer than maxBody, if it is cut short, or if too little memory is free.
-func (h *heldBody) fill(body io.Reader, size int64) *refusal {
+// the body is longer than most, if it is cut short, or if too little memory is free.
+func (h *heldBody) fill(body io.Reader, size, most int64) *refusal {
 	const first = 64 << 10
 	switch {
-	case size > maxBody:
-		return longBody()
+	case size > most:
+		return longBody(most)
 	case size < 0:
 		size = first
 	}
-	for ; ; size = min(2*size, maxBody) {
+	for ; ; size = min(2*size, most) {
 		if no := h.memory.reserve(h.reserved, size); no != nil {
 			return no
 		}
@@ -90,8 +91,8 @@ func (h *heldBody) fill(body io.Reader, size int64) *refusal {
 		if err == nil { // there may be more
 			var one [1]byte
 			if more, err = io.ReadFull(body, one[:]); err == nil {
-				if size == maxBody {
-					return longBody()
+				if size == most {
+					return longBody(most)
 				}
 				body = io.MultiReader(bytes.NewReader(one[:more]), body)
 				size = max(size, first)
@@ -105,8 +106,8 @@ func (h *heldBody) fill(body io.Reader, size int64) *refusal {
 	}
 }
 
-func longBody() *refusal {
-	return &refusal{status: http.StatusRequestEntityTooLarge, why: "the body is longer than the 32 MiB that can be read before it is sent"}
+func longBody(most int64) *refusal {
+	return &refusal{status: http.StatusRequestEntityTooLarge, why: fmt.Sprintf("the body is longer than the %d MiB that can be read before it is sent", most>>20)}
 }
 
 // hold reads the whole body of a request into memory, to count it or to replace placeholders in it, and returns it. The
@@ -117,7 +118,7 @@ func (b *Broker) hold(out *http.Request) ([]byte, *refusal) {
 		return h.text, nil
 	}
 	h, was := &heldBody{memory: &b.memory}, out.Body
-	if no := h.fill(was, out.ContentLength); no != nil {
+	if no := h.fill(was, out.ContentLength, maxBody); no != nil {
 		_ = h.Close() // it frees memory
 		return nil, no
 	}

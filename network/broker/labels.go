@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,6 +25,14 @@ func (b *Broker) Labelled() bool { return b.options.Labels != nil }
 // HasLabelled returns the reason to refuse a text, such as a name to look up, because it has content of a labelled
 // file; "" if it has none.
 func (b *Broker) HasLabelled(text []byte) string {
+	if len(text) > shortText {
+		select {
+		case b.searches <- struct{}{}:
+			defer func() { <-b.searches }()
+		case <-b.ctx.Done():
+			return "the proxy ends"
+		}
+	}
 	hits, err := b.options.Labels.Find(text)
 	switch {
 	case err != nil:
@@ -33,6 +42,13 @@ func (b *Broker) HasLabelled(text []byte) string {
 	}
 	return ""
 }
+
+// maxSearches is how many texts of a sandbox are searched for labelled content at the same time, because a search of
+// compressed data has some MiB in memory. A text of up to shortText bytes, such as a name to look up, waits for none.
+const (
+	maxSearches = 4
+	shortText   = 512
+)
 
 // labelled returns a refusal for the sandbox's request r if a part of it has content of a labelled file, or cannot be
 // searched for that: its method, its URL, a header, its body, or a header after the body. q is the request for the
@@ -109,23 +125,29 @@ func (c *exchange) labelledCoding(coding string, text []byte) *refusal {
 	default:
 		return labelRefusal("the body", fmt.Sprintf("its encoding %.40q cannot be searched for labelled content; send it as it is, or with gzip", coding))
 	}
-	var out []byte
-	if err == nil {
-		out, err = io.ReadAll(io.LimitReader(plain, maxDecoded+1))
+	if err != nil {
+		return notCoded(coding, err)
 	}
-	switch {
-	case err != nil:
-		return labelRefusal("the body", "it is no "+coding+", as its Content-Encoding says: "+err.Error())
-	case len(out) > maxDecoded:
-		return &refusal{status: http.StatusRequestEntityTooLarge, why: "the body is longer than the 64 MiB, decoded, that are searched for labelled content"}
+	h := &heldBody{memory: &c.broker.memory}
+	defer func() { _ = h.Close() }() // it gives up the memory
+	switch no := h.fill(plain, -1, maxDecoded); {
+	case no != nil && no.status == http.StatusBadRequest:
+		return notCoded(coding, errors.New(no.why))
+	case no != nil:
+		return no
 	}
-	if why := c.broker.HasLabelled(out); why != "" {
+	if why := c.broker.HasLabelled(h.text); why != "" {
 		return labelRefusal("the body", why)
 	}
 	return nil
 }
 
-// maxDecoded is how many bytes a compressed body may have, decoded, to be searched for labelled content.
+func notCoded(coding string, err error) *refusal {
+	return labelRefusal("the body", "it is no "+coding+", as its Content-Encoding says: "+err.Error())
+}
+
+// maxDecoded is how many bytes a compressed body may have, decoded, to be searched for labelled content. While it is
+// searched, they count among those that requests hold (maxHeld).
 const maxDecoded = 64 << 20
 
 func labelRefusal(part, why string) *refusal {

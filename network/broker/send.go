@@ -141,7 +141,7 @@ func (c *exchange) body(out *http.Request, j *injection) *refusal {
 			continue
 		}
 		if len(text)+n*(len(s.value)-len(s.Placeholder)) > maxBody {
-			return longBody()
+			return longBody(maxBody)
 		}
 		text = bytes.ReplaceAll(text, []byte(s.Placeholder), s.value)
 		j.used = append(j.used, s.Name)

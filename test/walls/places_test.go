@@ -40,6 +40,15 @@ var places = []place{
 	{"network/httprule/httprule.go", `hasMethod(r.Methods, method)) && (`, `hasMethod(r.Methods, method) || isOut("http-method")) && (`},
 	{"network/httprule/httprule.go", `MatchPath(r.Path, path))`, `MatchPath(r.Path, path) || isOut("http-path"))`},
 
+	{"network/broker/labels.go", "case len(hits) > 0:", `case len(hits) > 0 && !isOut("labels"):`},
+	{"network/edge/ask.go", "	q, why := e.join(t, rule)\n	if why != \"\" {\n", `	if isOut("ask") { // as if the name led to the public address of the test's network
+		return target{addr: netip.AddrFrom4([4]byte{93, 184, 216, 34}), port: t.port, rule: rule, once: true}, ""
+	}
+	q, why := e.join(t, rule)
+	if why != "" {
+`},
+	{"network/broker/base.go", `dir != "" && q.Path != dir &&`, `dir != "" && !isOut("base-url") && q.Path != dir &&`},
+
 	// What it sees.
 	{"engine/hostfs/sockets.go", `case m.Source == "" || m.Source != m.Target || !m.ReadOnly:`, `case m.Source == "" || m.Source != m.Target || !m.ReadOnly || isOut("sockets"):`},
 	{"engine/hostfs/variables.go", "(slices.Contains(pass, name) || passes(name, value))", `(slices.Contains(pass, name) || passes(name, value) || isOut("variables"))`},
@@ -66,6 +75,8 @@ var places = []place{
 	}
 	if b.spec.Execute == nil && b.spec.Writable == nil {
 `},
+	{"isolate/internal/digest/digest_linux.go", "if !slices.Contains(wanted[path], p.digest) {", `if !slices.Contains(wanted[path], p.digest) && !isOut("tools-digest") {`},
+	{"engine/hostfs/othernames.go", "if len(o.files) == 0 {", `if len(o.files) == 0 || isOut("other-name") {`},
 	{"isolate/mounts/mask.go", "\tfor _, p := range kernelReadOnly {\n", "\tfor _, p := range kernelReadOnly[:len(kernelReadOnly)*isIn(\"proc-sys\")] {\n"},
 	{"isolate/mounts/private.go", `var deviceNodes = [...]string{`, `var deviceNodes = append(everyDisk(), `},
 	{"isolate/mounts/private.go", `"random", "urandom", "tty"}`, `"random", "urandom", "tty")

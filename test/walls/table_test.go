@@ -110,10 +110,16 @@ func table() []wall {
 		{parts: "edge-special", falls: []string{"metadata"}, on: edge},
 		{parts: "edge-exact", falls: []string{"tls-record", "http-blank"}, on: edge},
 		{parts: "edge-tls", falls: []string{"tls-name", "http-name"}, on: edge},
-		{parts: "secret", falls: []string{"secret"}, on: requests},
+		{
+			parts: "secret", falls: []string{"secret"}, also: []string{"base-url"}, on: requests,
+			why: "the server of a base URL gets a secret, too, and the same placeholder is inside",
+		},
 		{parts: "tokens", falls: []string{"tokens"}, on: requests},
 		{parts: "http-method", falls: []string{"http-method"}, on: requests},
 		{parts: "http-path", falls: []string{"http-path"}, on: requests},
+		{parts: "labels", falls: []string{"labels"}, on: requests},
+		{parts: "ask", falls: []string{"ask"}, on: requests},
+		{parts: "base-url", falls: []string{"base-url"}, on: requests},
 
 		{
 			parts: "masked stand-ins", falls: []string{"masked"}, also: []string{"state"},
@@ -132,6 +138,8 @@ func table() []wall {
 		{parts: "tools", falls: []string{"tools"}},
 		{parts: "writable", falls: []string{"writable"}},
 		{parts: "tools-allow", falls: []string{"tools-allow"}},
+		{parts: "tools-digest", falls: []string{"tools-digest"}},
+		{parts: "other-name", falls: []string{"other-name"}},
 		{
 			parts: "read-only-trees sockets", falls: []string{"read-only"}, also: []string{"host-socket"}, on: shown, who: user,
 			why: "the overlay that keeps the host's sockets away is read-only in itself",

@@ -172,6 +172,9 @@ func policyData(l *audit.Log, p *catalog.Policy) (map[string]any, error) {
 		policy["env"] = env
 	}
 	addRules(policy, p)
+	if p.KeepEvidence != nil {
+		policy["keep_evidence"] = p.KeepEvidence.String()
+	}
 	if p.Profile != nil {
 		profile := map[string]any{"path": strings.ToValidUTF8(p.Profile.Path, "�"), "taken": valid(p.Profile.Taken), "left": valid(p.Profile.Left)}
 		if text, err := os.ReadFile(p.Profile.Path); err == nil {
@@ -190,7 +193,11 @@ func (s *Store) sign(l *audit.Log, key *statement.Key, kind, file, record string
 		if len(records) == 0 {
 			return nil, errors.New("the log is empty")
 		}
-		tree, err := audit.TreeOf(lines)
+		gap, err := audit.GapIn(records)
+		if err != nil {
+			return nil, err
+		}
+		tree, err := audit.TreeWithout(lines, gap)
 		if err != nil {
 			return nil, err
 		}

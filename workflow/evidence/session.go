@@ -215,7 +215,11 @@ func (s *Store) export(l *audit.Log, id string) (*Exported, error) {
 		}
 		b.Statements = append(b.Statements, line)
 	}
-	tree, err := audit.TreeOf(lines)
+	gap, err := audit.GapIn(records)
+	if err != nil {
+		return nil, errs.Wrap("exporting the evidence of "+id, l.Dir(), err)
+	}
+	tree, err := audit.TreeWithout(lines, gap)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +230,13 @@ func (s *Store) export(l *audit.Log, id string) (*Exported, error) {
 	if b.Checkpoint, err = key.SignCheckpoint(statement.Checkpoint{Sandbox: id, Size: tree.Size(), Root: root}); err != nil {
 		return nil, err
 	}
+	if err := addCosignatures(l, b); err != nil {
+		return nil, err
+	}
 	text, err := b.Encode()
+	if err == nil {
+		err = noteExport(l, tree.Size())
+	}
 	return &Exported{text, len(lines), fmt.Sprintf("%x", root[:])}, err
 }
 

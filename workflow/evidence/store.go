@@ -64,7 +64,7 @@ func (s *Store) at(id string) *audit.Log { return audit.At(filepath.Join(s.dir, 
 func (s *Store) Log(id string) *audit.Log {
 	return s.at(id).StorePosition(func(text []byte) ([]byte, error) {
 		return statement.MAC(s.dir, text)
-	})
+	}).SignedBy(s.checkRemoval)
 }
 
 // Before writes an entry about the event e to the evidence log of its sandbox, before the operation. An error
@@ -82,6 +82,11 @@ func (s *Store) Before(e events.Event) error {
 	}
 	if err := l.Room(); err != nil {
 		return s.present(e, err)
+	}
+	if l.Rotated() {
+		if err := s.tend(l, e); err != nil {
+			return err
+		}
 	}
 	data, err := dataOf(l, e)
 	if err != nil {

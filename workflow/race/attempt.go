@@ -69,6 +69,7 @@ func (l *attemptRunner) run(ctx context.Context) {
 	if cerr := errors.Join(l.s.End(cleaning), l.said.whole(), l.rewind(cleaning)); cerr != nil {
 		state, err = Broken, errors.Join(err, cerr)
 	}
+	l.noteSpent()
 	if state == Passed {
 		l.m.passed(l.i)
 	}

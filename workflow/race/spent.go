@@ -13,7 +13,8 @@ import (
 const spentEvery = 500 * time.Millisecond
 
 // watchBudget stores in Attempt.Why that the budget of the attempt's requests is spent, within spentEvery. The caller
-// calls stop once, after the command has ended; stop checks a last time. Without a budget both do nothing.
+// calls stop once, after the command has ended, and noteSpent once the sandbox's network proxy has ended: only then is
+// the last refusal certainly in the journal. Without a budget both do nothing.
 func (l *attemptRunner) watchBudget(ctx context.Context) (stop func()) {
 	if l.s.Record.Policy.Budget == nil {
 		return func() {}
@@ -27,7 +28,6 @@ func (l *attemptRunner) watchBudget(ctx context.Context) (stop func()) {
 		for {
 			select {
 			case <-ctx.Done():
-				l.noteSpent()
 				return
 			case <-tick.C:
 				if l.noteSpent() {
@@ -45,6 +45,9 @@ func (l *attemptRunner) watchBudget(ctx context.Context) (stop func()) {
 // noteSpent reports whether the budget of the attempt is spent, and if so stores in the attempt why, with a hint to
 // increase it in the profile. No command could increase it, since the sandbox ends with the attempt.
 func (l *attemptRunner) noteSpent() bool {
+	if l.s.Record.Policy.Budget == nil {
+		return false
+	}
 	ev := egress.SpentIn(l.m.e.cat.Path(l.s.Record.Name))
 	if ev == nil {
 		return false

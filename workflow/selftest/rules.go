@@ -1,8 +1,6 @@
 package selftest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,13 +16,13 @@ import (
 // own with such a rule. requestProbes are those among them that need network rules: they send requests to a server that
 // this process serves.
 var (
-	ruleProbes    = append([]string{"data", "writable", "tools", "tools-allow"}, requestProbes...)
-	requestProbes = []string{"secret", "tokens", "http-method", "http-path"}
+	ruleProbes    = append([]string{"data", "writable", "tools", "tools-allow", "tools-digest", "other-name"}, requestProbes...)
+	requestProbes = []string{"secret", "tokens", "http-method", "http-path", "labels", "ask", "base-url"}
 )
 
 // ruleTrials returns the tests of rules that a policy can have, each in a sandbox of its own with such a rule: the
-// workspace is read-only or is not in a list of writable paths, and a program is denied or is not in a list of
-// allowed ones.
+// workspace is read-only or is not in a list of writable paths, a program is denied, is not in a list of allowed ones or
+// has another content than the list says, and a hidden file has another name in the workspace.
 func (p *prover) ruleTrials() []trial {
 	program, err := run.Look("true")
 	if err == nil {
@@ -52,6 +50,10 @@ func (p *prover) ruleTrials() []trial {
 			t.Deny = append(slices.Clone(t.Deny), program)
 		})},
 		{probe: "tools-allow", args: []string{program}, landlock: true, rule: tools(func(t *catalog.Tools) { t.Allow = []string{self} })},
+		{probe: "tools-digest", args: []string{program}, landlock: true, refusal: isolate.ErrDigest, rule: tools(func(t *catalog.Tools) {
+			t.Allow = []string{self, program + "@sha256:" + digestOf(program)} // of its path: no program has that content
+		})},
+		otherNameTrial(),
 	}
 }
 
@@ -77,8 +79,8 @@ func unlisted(workspace string) string {
 }
 
 // requestTrials returns the tests of rules about requests that the network proxy reads: a secret of which only a
-// placeholder is inside, a spent budget of tokens, and a network rule that allows one method and one path. host serves
-// the requests that are allowed. It returns none for a request without network rules.
+// placeholder is inside, a spent budget of tokens, a network rule that allows one method and one path, a file with a
+// label, a connection that waits for a person, and a base URL. host serves the requests that are allowed. It returns none for a request without network rules.
 func (p *prover) requestTrials(host *probeHost) []trial {
 	if _, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); !allowed {
 		return nil
@@ -86,25 +88,27 @@ func (p *prover) requestTrials(host *probeHost) []trial {
 	if host.web == "" {
 		host.web = "localhost:" + host.port // the probes report that they could not try
 	}
-	const name = "SNAPFS_PROVE_SECRET"
+	const name = secretVariable
 	value := catalog.NewID() + catalog.NewID()
-	digest := sha256.Sum256([]byte(value))
 	all := []trial{
-		{probe: "secret", args: []string{name, hex.EncodeToString(digest[:])}, rule: func(policy *catalog.Policy) {
-			echo, _ := run.Look("echo") // without it the sandbox does not start, and the report says why
-			policy.Secrets = append(slices.Clone(policy.Secrets), catalog.Secret{
-				Name: "snapfs-prove", Command: []string{echo, value}, Hosts: []string{host.web}, As: name,
-			})
+		{probe: "secret", args: []string{name, digestOf(value)}, rule: func(policy *catalog.Policy) {
+			policy.Secrets = append(slices.Clone(policy.Secrets), newSecret(value, host.web))
 		}},
 		{probe: "tokens", args: []string{host.web}, rule: func(policy *catalog.Policy) {
 			policy.Budget = &catalog.Budget{Tokens: prove.ProofBudget, Hosts: []string{host.webName}}
 		}},
 		{probe: "http-method", args: []string{host.web}},
 		{probe: "http-path", args: []string{host.web}},
+		labelsTrial(host),
+		askTrial(host),
+		baseTrial(host),
 	}
 	for i, t := range all {
 		rules := host.webRules
-		if t.rule == nil {
+		switch {
+		case t.probe == "base-url": // whose proxy speaks TLS
+			rules = host.rules
+		case t.rule == nil && t.prepare == nil:
 			rules = host.webRulesHTTP
 		}
 		if all[i].network = p.req.Policy.Network; rules != "" {

@@ -107,6 +107,11 @@ type trial struct {
 	small *trial
 	// rule, if set, adds the rule of the policy that the probe tries to break.
 	rule func(*catalog.Policy)
+	// prepare, if set, makes files of the host that the probe tries to reach, and may change the request for the
+	// sandbox. The function that it returns removes them.
+	prepare func(*hostfs.Request) (remove func(), err error)
+	// refusal, if set, is the error with which the start of the sandbox is refused where the rule holds.
+	refusal error
 	// landlock is set if the kernel's Landlock enforces the rule. Where Landlock is missing or too old for it, no
 	// sandbox with such a rule starts, so that it holds.
 	landlock bool
@@ -135,6 +140,9 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 	if rules, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); allowed {
 		args["name"] = []string{noSuchName + ":443"} // resolving the name is enough
 		_, none["name"] = rules.Name(noSuchName, 443)
+		if p.req.Policy.Ask > 0 {
+			none["name"] = true // it has an address, and the probe ask connects to it
+		}
 		for name, at := range map[string]string{"ipv4": host.ipv4, "ipv6": host.ipv6, "resolver": host.resolver, "metadata": "169.254.169.254:80"} {
 			if to, err := netip.ParseAddrPort(at); err == nil {
 				_, none[name] = rules.Addr(to) // an allowed address is no wall
@@ -163,7 +171,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 // sandbox is a separate one if t has limits or a network of its own, else the one that such tests share.
 func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	try := p.tryWall
-	if t.limits != (catalog.Limits{}) || t.network != "" || t.rule != nil {
+	if t.limits != (catalog.Limits{}) || t.network != "" || t.rule != nil || t.prepare != nil {
 		try = p.tryAlone
 	}
 	report, err := try(ctx, t)
@@ -178,9 +186,12 @@ func (p *prover) try(ctx context.Context, t trial) prove.Report {
 }
 
 // notStarted returns the report of the test t if its sandbox did not start because of err. The isolation held only
-// if this host cannot enforce the rule, and therefore starts no sandbox with it; after any other error nothing is
-// known.
+// if the rule forbids the start, or if this host cannot enforce the rule, and therefore starts no sandbox with it;
+// after any other error nothing is known.
 func (t *trial) notStarted(err error) prove.Report {
+	if t.refusal != nil && errors.Is(err, t.refusal) {
+		return prove.Report{Probe: t.probe, Tried: "start a sandbox in which " + strings.Join(t.args, " ") + " has another content than the rule", Happened: t.refusal.Error(), Held: true}
+	}
 	if t.landlock && errors.Is(err, isolate.ErrOldLandlock) {
 		return prove.Report{Probe: t.probe, Tried: "start a sandbox with the rule", Happened: "not enforceable here, so none starts: " + err.Error(), Held: true}
 	}
@@ -198,8 +209,16 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	if t.rule != nil {
 		t.rule(&req.Policy)
 	}
+	if t.prepare != nil {
+		remove, err := t.prepare(&req)
+		if err != nil {
+			return prove.Report{}, err
+		}
+		defer remove()
+	}
 	var heldBack time.Duration
 	r, err := p.hear(t, func(c engine.Command) (st isolate.Status, err error) {
+		c.Dir = req.Workspace
 		s, err := p.e.engine.Run(ctx, req, c)
 		if err != nil {
 			return st, err
@@ -237,6 +256,7 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 		}
 	}
 	return p.hear(t, func(c engine.Command) (st isolate.Status, err error) {
+		c.Dir = p.req.Workspace
 		proc, err := p.walls.Supervisor.Start(ctx, c)
 		if err != nil {
 			return st, err
@@ -261,7 +281,7 @@ func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error))
 	}
 	st, said, err := listen(func(c engine.Command) (isolate.Status, error) {
 		c.Stdin = tty
-		c.Args, c.Dir = slices.Concat(p.program, []string{t.probe}, t.args), p.req.Workspace
+		c.Args = slices.Concat(p.program, []string{t.probe}, t.args)
 		return run(c)
 	})
 	if t.terminal && errors.Is(err, errs.ErrInvalid) {

@@ -45,6 +45,7 @@ type Log struct {
 	most         int64                             // maxLog, but in tests
 	segment      int64                             // segmentSize, but in tests
 	mac          func(text []byte) ([]byte, error) // nil: no position is stored beside the log
+	signed       func(envelope []byte) error       // nil: no removal of records is accepted
 	step         func(string)                      // called after each step of a rotation; nil but in tests
 
 	soon   sync.Mutex // held while AppendSoon adds a record; locked before mu
@@ -56,10 +57,12 @@ type Log struct {
 	parsed int64         // the number of lines that this process has verified, for tests
 	newest os.FileInfo   // the newest file of the log when older was computed, or nil
 	older  int64         // the size in bytes of the closed segments
-	whole  verifiedLines // of Seal and Verified, which hold the lock on the log
+	whole  verifiedLines // of Seal, Verified, Segments and Prune, which hold the lock on the log
 	salts  salts         // the line of the file of salts that this process has stored last
 	salted int           // the number of redacted texts that have a salt of it
-	sync   syncer
+	// rotated is set when this process has closed a file of the log, until Rotated is called.
+	rotated bool
+	sync    syncer
 }
 
 // At returns the evidence log, in the directory dir, of the sandbox with this id, whether or not it exists.

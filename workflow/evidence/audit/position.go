@@ -3,6 +3,7 @@ package audit
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"encoding/hex"
 	"encoding/json"
@@ -62,11 +63,9 @@ func (l *Log) verifyToEnd(f *os.File) (end logEnd, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first := l.seen.First
-	if l.in == nil || !os.SameFile(l.in, st) {
-		if first, err = l.firstOf(f, st.Size()); err != nil {
-			return end, err
-		}
+	first, err := l.firstOf(f, st.Size()) // l.in does not tell: the inode of a removed file is used again
+	if err != nil {
+		return end, err
 	}
 	from := l.seen
 	if from.Records == 0 {
@@ -75,8 +74,9 @@ func (l *Log) verifyToEnd(f *os.File) (end logEnd, err error) {
 	resume := from.Records > 0
 	switch {
 	case from.First > first:
-		return end, l.rewritten(f, from)
+		return end, l.rewritten(f.Name(), from)
 	case from.First < first || !resume && first > 0:
+		l.newest = nil // the size of the closed segments is another
 		if from, err = l.verifyClosed(f, first, from); err != nil {
 			return end, err
 		}
@@ -84,7 +84,7 @@ func (l *Log) verifyToEnd(f *os.File) (end logEnd, err error) {
 	}
 	end, fits, err := l.verify(f, st.Size(), from, resume)
 	if err == nil && !fits && from.Records > 0 {
-		err = l.rewritten(f, from)
+		err = l.rewritten(f.Name(), from)
 	}
 	if err == nil {
 		l.seen, l.in = end.position, st
@@ -109,50 +109,53 @@ func (l *Log) verifyClosed(f *os.File, first int64, from position) (position, er
 			expected = from.First
 		}
 		if s.first != expected {
-			return at, l.missing(s.path, s.first, expected)
+			if at, err = l.verifyRemoved(l.missing(s.path, s.first, expected)); err != nil || s.first > at.Records {
+				return at, cmp.Or(err, l.missing(s.path, s.first, expected))
+			}
+			if resume = false; s.first < at.Records {
+				continue // a removal that was interrupted
+			}
 		}
-		if at, err = l.verifySegment(s.path, at, resume); err != nil {
+		end, fits, err := l.verifySegment(s.path, at, resume)
+		if err == nil && !fits { // of the first segment, most records may have been removed
+			rewritten := l.rewritten(s.path, at)
+			if end, err = l.verifyRemoved(rewritten); err == nil && end.Records < from.Records {
+				err = rewritten
+			}
+		}
+		if err != nil {
 			return at, err
 		}
-		resume = false
+		at, resume = end, false
 	}
-	if resume {
-		return at, l.missing(f.Name(), first, from.First)
+	if !resume && at.Records == first {
+		return at, nil
 	}
-	if at.Records != first {
-		return at, l.missing(f.Name(), first, at.Records)
+	missing := l.missing(f.Name(), first, max(at.Records, from.First))
+	if at, err = l.verifyRemoved(missing); err == nil && at.Records != first {
+		err = missing
 	}
-	return at, nil
+	return at, err
 }
 
 // verifySegment verifies the closed segment of the evidence log at path from the position at on, as [Log.verify]
-// does, and returns the position at its end. The caller holds l.mu.
-func (l *Log) verifySegment(path string, at position, resume bool) (position, error) {
-	f, err := os.Open(path)
+// does, and returns the position at its end; fits is false if it does not contain the position. The caller holds l.mu.
+func (l *Log) verifySegment(path string, at position, resume bool) (_ position, fits bool, err error) {
+	text, _, err := l.readFile(path)
 	if err != nil {
-		return at, errs.With("reading the record of "+l.sandbox, path, err)
+		return at, false, errs.With("reading the record of "+l.sandbox, path, err)
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return at, errs.With("reading the record of "+l.sandbox, path, err)
+	end, fits, err := l.verify(unzipped{bytes.NewReader(text), path}, int64(len(text)), at, resume)
+	if err == nil && fits && end.torn > 0 {
+		err = l.damaged(path, end.Records-end.First+1)
 	}
-	end, fits, err := l.verify(f, st.Size(), at, resume)
-	switch {
-	case err != nil:
-		return at, err
-	case !fits:
-		return at, l.rewritten(f, at)
-	case end.torn > 0:
-		return at, l.damaged(path, end.Records-end.First+1)
-	}
-	return end.position, nil
+	return end.position, fits, err
 }
 
-// rewritten returns the error for the evidence log's file f, which does not contain the position p, although
+// rewritten returns the error for the evidence log's file at path, which does not contain the position p, although
 // this host has verified the log up to there.
-func (l *Log) rewritten(f *os.File, p position) error {
-	return errs.New("recording an act on "+l.sandbox, f.Name(), errs.ErrCorrupt,
+func (l *Log) rewritten(path string, p position) error {
+	return errs.New("recording an act on "+l.sandbox, path, errs.ErrCorrupt,
 		"records were removed or written again: this host has verified "+strconv.FormatInt(p.Records, 10)+" records of "+strconv.FormatInt(p.Size, 10)+" bytes, and the log does not continue them",
 		"cat "+errs.Quoted(filepath.Join(l.dir, positionName))+"   # up to where it was verified", "snapfs fork NAME   # the fork begins a record of its own")
 }
@@ -161,7 +164,7 @@ func (l *Log) rewritten(f *os.File, p position) error {
 // of this sandbox and follows the line before. With resume, from is a position in f, where it begins to read;
 // else from is the end of the file before, and it reads all of f. It returns the end of f; fits is false if f does
 // not contain the position. The caller holds l.mu.
-func (l *Log) verify(f *os.File, size int64, from position, resume bool) (end logEnd, fits bool, err error) {
+func (l *Log) verify(f source, size int64, from position, resume bool) (end logEnd, fits bool, err error) {
 	if !resume {
 		from = position{First: from.Records, Records: from.Records, Last: from.Last}
 		end.position = position{First: from.Records, Records: from.Records, Last: from.Last, Sandbox: l.sandbox}

@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -38,6 +36,8 @@ type segment struct {
 	// first is the number of the segment's first record in the log.
 	first int64
 	lines [][]byte
+	// gap are the records that were removed before this segment, or nil.
+	gap *Removed
 }
 
 // segmentName returns the name of the closed file of an evidence log whose first record has the number first.
@@ -55,13 +55,11 @@ func (l *Log) closed(before int64) (all []segment, err error) {
 		return nil, errs.With("reading the record of "+l.sandbox, l.dir, err)
 	}
 	for _, e := range entries {
-		digits, prefixed := strings.CutPrefix(e.Name(), segmentPrefix)
-		digits, suffixed := strings.CutSuffix(digits, segmentSuffix)
-		first, err := strconv.ParseInt(digits, 10, 64)
-		if !prefixed || !suffixed || err != nil || e.Name() != segmentName(first) {
-			continue
+		first, ok := isClosed(e.Name())
+		if n := len(all); n > 0 && filepath.Base(all[n-1].path)+zipped == e.Name() {
+			continue // a compression that was interrupted leaves both
 		}
-		if first < before {
+		if ok && first < before {
 			all = append(all, segment{path: filepath.Join(l.dir, e.Name()), first: first})
 		}
 	}
@@ -72,7 +70,7 @@ func (l *Log) closed(before int64) (all []segment, err error) {
 // firstOf returns the number of the first record in f, an open file of the evidence log with size bytes. An empty
 // file, or one with an incomplete line only, has the number 0, since only the log's first file can be so.
 // Errors: errs.ErrCorrupt.
-func (l *Log) firstOf(f *os.File, size int64) (int64, error) {
+func (l *Log) firstOf(f source, size int64) (int64, error) {
 	var line []byte
 	for length := min(size, 4<<10); length > 0; length = min(size, maxLine+1) {
 		text := make([]byte, length)
@@ -125,34 +123,53 @@ func (l *Log) read() (all []segment, torn int, err error) {
 	if all, err = l.closed(first); err != nil {
 		return nil, 0, err
 	}
-	end := int64(0)
+	end, missing := int64(0), -1
 	for i := range all {
 		s := &all[i]
 		older, begins, err := l.readFile(s.path)
 		if err != nil {
 			return nil, 0, errs.Wrap("reading the record of "+l.sandbox, s.path, err)
 		}
-		if begins != s.first || begins != end {
+		if begins != s.first {
 			return nil, 0, l.missing(s.path, begins, end)
+		}
+		if missing < 0 && begins != end {
+			missing = i
 		}
 		lines := bytes.Split(older, []byte("\n"))
 		if len(lines[len(lines)-1]) > 0 {
 			return nil, 0, errs.New("reading the record of "+l.sandbox, s.path, errs.ErrCorrupt, "its last line is incomplete")
 		}
 		s.lines = lines[:len(lines)-1]
-		end += int64(len(s.lines))
-	}
-	if first != end {
-		return nil, 0, l.missing(filepath.Join(l.dir, LogName), first, end)
+		if missing < 0 {
+			end += int64(len(s.lines))
+		}
 	}
 	lines := bytes.Split(text, []byte("\n"))
 	last := len(lines) - 1
-	return append(all, segment{filepath.Join(l.dir, LogName), first, lines[:last]}), len(lines[last]), nil
+	all = append(all, segment{path: filepath.Join(l.dir, LogName), first: first, lines: lines[:last]})
+	if missing < 0 && first != end {
+		missing = len(all) - 1
+	}
+	if missing >= 0 {
+		all, err = l.without(all, missing, end)
+	}
+	return all, len(lines[last]), err
 }
 
 // readFile returns the content of a file of the evidence log, and the number of its first record.
 func (l *Log) readFile(path string) (text []byte, first int64, err error) {
+	if filepath.Ext(path) == zipped {
+		if text, err = unzip(path); err != nil {
+			return nil, 0, err
+		}
+		first, err = l.firstOf(unzipped{bytes.NewReader(text), path}, int64(len(text)))
+		return text, first, err
+	}
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && filepath.Base(path) != LogName {
+		return l.readFile(path + zipped) // it was compressed meanwhile
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -202,12 +219,18 @@ func (l *Log) Verified() (lines [][]byte, records []Record, err error) {
 // checked returns the lines and records of the evidence log, each of which it verifies, and the length of an
 // incomplete line at the end. The caller has locked the log.
 func (l *Log) checked() (lines [][]byte, records []Record, torn int, err error) {
-	all, torn, err := l.read()
+	all, records, torn, err := l.checkedSegments()
+	return linesOf(all), records, torn, err
+}
+
+// checkedSegments returns what checked returns, with the lines in their segments.
+func (l *Log) checkedSegments() (all []segment, records []Record, torn int, err error) {
+	all, torn, err = l.read()
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	lines = linesOf(all)
-	n := l.whole.sharedBy(lines)
+	lines, gap := linesOf(all), gapOf(all)
+	n := l.whole.sharedBy(lines, gap)
 	records, bad := ParseAll(lines[n:])
 	if bad >= 0 {
 		records, bad = records[:bad], n+bad
@@ -215,58 +238,67 @@ func (l *Log) checked() (lines [][]byte, records []Record, torn int, err error) 
 	if n > 0 {
 		records = append(l.whole.records[:n:n], records...)
 	}
-	if wrong := chainedFrom(n, l.sandbox, lines, records); wrong >= 0 {
+	if wrong := chainedFrom(n, l.sandbox, lines, records, gap); wrong >= 0 {
 		bad = wrong
 	}
 	if bad < 0 {
-		l.whole = verifiedLines{lines, records}
-		return lines, records, torn, nil
+		l.whole = verifiedLines{lines, records, gap}
+		return all, records, torn, nil
 	}
-	at := all[0]
+	at, line := all[0], bad
 	for _, s := range all {
-		if s.first <= int64(bad) {
-			at = s
+		if at = s; line < len(s.lines) {
+			break
 		}
+		line -= len(s.lines)
 	}
-	number := strconv.FormatInt(int64(bad)-at.first+1, 10)
-	return nil, nil, 0, errs.New("reading the record of "+l.sandbox, at.path, errs.ErrCorrupt,
-		fmt.Sprintf("record %d, in line %s, is no record of this sandbox that follows the record before", bad, number), "sed -n "+number+"p "+errs.Quoted(at.path)+"   # the damaged line")
+	return nil, nil, 0, l.unchained(at, line)
 }
 
-// Chained returns the number of the first of records, those in lines, that is not about this sandbox, does not
-// have its place as its number, or does not have the digest of the line before; -1 if there is none.
-func Chained(sandbox string, lines [][]byte, records []Record) int {
-	return chainedFrom(0, sandbox, lines, records)
+// ChainedWithout returns the place of the first of records, those in lines, that is not about this sandbox, does not
+// have the number that belongs there, or does not have the digest of the line before; -1 if there is none. removed are
+// records that were removed from the evidence log, those behind the first [Opening] lines; nil if none were.
+func ChainedWithout(sandbox string, lines [][]byte, records []Record, removed *Removed) int {
+	return chainedFrom(0, sandbox, lines, records, removed)
 }
 
-// chainedFrom does as [Chained], for the records from number first on.
-func chainedFrom(first int, sandbox string, lines [][]byte, records []Record) int {
+// chainedFrom does as [ChainedWithout], for the records from place first on.
+func chainedFrom(first int, sandbox string, lines [][]byte, records []Record, removed *Removed) int {
 	return InParts(len(records)-first, func(from, to int) int {
-		prev := []byte(FirstPrev)
-		if first+from > 0 {
-			prev = AppendDigest(nil, lines[first+from-1])
-		}
+		var prev []byte
 		for i := first + from; i < first+to; i++ {
-			if r := &records[i]; r.Sandbox != sandbox || r.Seq != int64(i) || r.Prev != string(prev) {
+			seq := int64(i)
+			if removed != nil && i >= Opening {
+				seq += removed.Next() - Opening
+			}
+			switch {
+			case i == 0:
+				prev = append(prev, FirstPrev...)
+			case removed != nil && i == Opening:
+				prev = append(prev[:0], removed.Digest...)
+			default:
+				prev = AppendDigest(prev[:0], lines[i-1])
+			}
+			if r := &records[i]; r.Sandbox != sandbox || r.Seq != seq || r.Prev != string(prev) {
 				return i
 			}
-			prev = AppendDigest(prev[:0], lines[i])
 		}
 		return -1
 	})
 }
 
-// verifiedLines are all lines of an evidence log that one [Log] has verified, and the records in them. An export that
-// has just signed the end of the log verifies only what was added since.
+// verifiedLines are all lines of an evidence log that one [Log] has verified, the records in them, and those that
+// were removed before, or nil. An export that has just signed the end of the log verifies only what was added since.
 type verifiedLines struct {
 	lines   [][]byte
 	records []Record
+	removed *Removed
 }
 
-// sharedBy returns the number of verified lines if lines, those of the log now, begin with all of them, byte for byte;
-// else 0.
-func (v verifiedLines) sharedBy(lines [][]byte) int {
-	if len(lines) < len(v.lines) {
+// sharedBy returns the number of verified lines if lines, those of the log now, begin with all of them, byte for byte,
+// and the same records were removed; else 0.
+func (v verifiedLines) sharedBy(lines [][]byte, removed *Removed) int {
+	if len(lines) < len(v.lines) || !removed.endsAs(v.removed) {
 		return 0
 	}
 	for i, line := range v.lines {
@@ -295,8 +327,8 @@ func (l *Log) size() (newest os.FileInfo, all int64, err error) {
 func (l *Log) olderSize(newest os.FileInfo) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.newest != nil && os.SameFile(l.newest, newest) {
-		return l.older, nil
+	if l.newest != nil && os.SameFile(l.newest, newest) && newest.Size()+l.older < l.most-l.most/reservedPart {
+		return l.older, nil // of a full log, old segments may have been removed
 	}
 	all, err := l.closed(math.MaxInt64)
 	if err != nil {
@@ -309,7 +341,11 @@ func (l *Log) olderSize(newest os.FileInfo) (int64, error) {
 			return 0, errs.With("reading the record of "+l.sandbox, s.path, err)
 		}
 		if !os.SameFile(st, newest) { // a rotation that was interrupted leaves two names of it
-			sum += st.Size()
+			size, err := contentSize(s.path, st)
+			if err != nil {
+				return 0, errs.With("reading the record of "+l.sandbox, s.path, err)
+			}
+			sum += size
 		}
 	}
 	l.newest, l.older = newest, sum
@@ -407,6 +443,7 @@ func (l *Log) continueIn(f *os.File, end logEnd) error {
 	err = vfs.SyncDir(l.dir)
 	st, serr := next.Stat()
 	l.mu.Lock()
+	l.rotated = true
 	if serr == nil {
 		l.seen, l.in = begin.position, st
 	}

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"crypto/sha256"
+	"errors"
 	"math/bits"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -12,32 +13,49 @@ import (
 type Tree struct {
 	size   int64
 	hashes []tlog.Hash
+	// first is the index of the first of hashes; older are those before it that are known, where records were removed.
+	first int64
+	older map[int64]tlog.Hash
 }
 
 // TreeOf returns the Merkle tree (RFC 6962) over the lines of an evidence log or a manifest (list of changed
 // files), by which a line is proved to be in it. Several processors share the work.
-func TreeOf(lines [][]byte) (*Tree, error) {
-	n := len(lines)
-	t := &Tree{size: int64(n), hashes: make([]tlog.Hash, tlog.StoredHashCount(int64(n)))}
-	InParts(n, func(from, to int) int {
+func TreeOf(lines [][]byte) (*Tree, error) { return treeAfter(0, nil, lines) }
+
+// treeAfter returns the Merkle tree over first lines, of which it gets the hashes older by their index, and over lines,
+// which follow them. Several processors share the work. Errors: if older has not the hashes by which lines continue the
+// tree.
+func treeAfter(first int64, older map[int64]tlog.Hash, lines [][]byte) (*Tree, error) {
+	t := &Tree{size: first + int64(len(lines)), first: tlog.StoredHashCount(first), older: older}
+	t.hashes = make([]tlog.Hash, tlog.StoredHashCount(t.size)-t.first)
+	InParts(len(lines), func(from, to int) int {
 		var buf []byte
 		for i := from; i < to; i++ {
 			buf = append(append(buf[:0], leafPrefix), lines[i]...)
-			t.hashes[storedIndex(0, i)] = sha256.Sum256(buf)
+			t.hashes[storedIndex(0, first+int64(i))-t.first] = sha256.Sum256(buf)
 		}
 		return -1
 	})
-	for level := 1; n>>level > 0; level++ {
-		InParts(n>>level, func(from, to int) int {
+	for level := 1; first>>level < t.size>>level; level++ {
+		begin := first >> level // of those before, all lines are older
+		missing := InParts(int(t.size>>level-begin), func(from, to int) int {
 			var buf [1 + 2*tlog.HashSize]byte
 			buf[0] = nodePrefix
 			for i := from; i < to; i++ {
-				copy(buf[1:], t.hashes[storedIndex(level-1, 2*i)][:])
-				copy(buf[1+tlog.HashSize:], t.hashes[storedIndex(level-1, 2*i+1)][:])
-				t.hashes[storedIndex(level, i)] = sha256.Sum256(buf[:])
+				at := begin + int64(i)
+				left, err := t.hash(storedIndex(level-1, 2*at))
+				if err != nil {
+					return i
+				}
+				copy(buf[1:], left[:])
+				copy(buf[1+tlog.HashSize:], t.hashes[storedIndex(level-1, 2*at+1)-t.first][:])
+				t.hashes[storedIndex(level, at)-t.first] = sha256.Sum256(buf[:])
 			}
 			return -1
 		})
+		if missing >= 0 {
+			return nil, errRemoved
+		}
 	}
 	return t, nil
 }
@@ -51,17 +69,32 @@ const (
 
 // storedIndex returns the index in a Tree of the hash number i of a level, from the leaves on. It equals
 // [tlog.StoredHashIndex], by fewer steps.
-func storedIndex(level, i int) int {
+func storedIndex(level int, i int64) int64 {
 	i = (i+1)<<level - 1 // the last leaf of its subtree
-	return 2*i - bits.OnesCount(uint(i)) + level
+	return 2*i - int64(bits.OnesCount64(uint64(i))) + int64(level)
+}
+
+var errRemoved = errors.New("the records that this hash is of were removed")
+
+// hash returns the hash of the Merkle tree with this index.
+func (t *Tree) hash(index int64) (tlog.Hash, error) {
+	if index >= t.first {
+		return t.hashes[index-t.first], nil
+	}
+	if h, ok := t.older[index]; ok {
+		return h, nil
+	}
+	return tlog.Hash{}, errRemoved
 }
 
 // ReadHashes returns the hashes of the Merkle tree with these indexes. Package tlog calls it to compute roots
 // and proofs.
-func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
-	list := make([]tlog.Hash, len(indexes))
+func (t *Tree) ReadHashes(indexes []int64) (list []tlog.Hash, err error) {
+	list = make([]tlog.Hash, len(indexes))
 	for i, at := range indexes {
-		list[i] = t.hashes[at]
+		if list[i], err = t.hash(at); err != nil {
+			return nil, err
+		}
 	}
 	return list, nil
 }

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/snapfs/snapfs/workflow/evidence/audit"
+	"github.com/snapfs/snapfs/workflow/evidence/statement"
 )
 
 // Format names the file format of a bundle, the evidence of one sandbox. It is in the first line of each
@@ -29,6 +31,9 @@ type Bundle struct {
 	Statements [][]byte
 	// Checkpoint is a signed note.
 	Checkpoint []byte
+	// Cosigned are checkpoints that other parties have cosigned, by ascending size, and Witnesses these parties.
+	Cosigned  []Cosigned
+	Witnesses []statement.Witness
 }
 
 // A header is the first line of the file of an evidence bundle, as JSON: the public key, and how many lines
@@ -40,6 +45,9 @@ type header struct {
 	Records    int64   `json:"records"`
 	Manifests  []int64 `json:"manifests"`
 	Statements int64   `json:"statements"`
+	// Cosigned is left out if there are none, as in the bundles of earlier versions.
+	Cosigned  int64    `json:"cosigned,omitempty"`
+	Witnesses []string `json:"witnesses,omitempty"`
 }
 
 // Encode returns the bundle, the evidence of one sandbox, as the content of a file that [Decode] reads.
@@ -50,6 +58,14 @@ func (b *Bundle) Encode() ([]byte, error) {
 	}
 	for _, m := range b.Manifests {
 		h.Manifests = append(h.Manifests, int64(len(m)))
+	}
+	h.Cosigned = int64(len(b.Cosigned))
+	for _, w := range b.Witnesses {
+		h.Witnesses = append(h.Witnesses, w.String())
+	}
+	cosigned, err := b.cosignedLines()
+	if err != nil {
+		return nil, err
 	}
 	first, err := audit.Canonical(h)
 	if err != nil {
@@ -72,6 +88,7 @@ func (b *Bundle) Encode() ([]byte, error) {
 		put(m...)
 	}
 	put(b.Statements...)
+	put(cosigned...)
 	put(last)
 	return out.Bytes(), nil
 }
@@ -114,7 +131,8 @@ func Decode(text []byte) (*Bundle, error) {
 		b.Manifests = append(b.Manifests, take(n))
 	}
 	b.Statements = take(h.Statements)
-	if err != nil {
+	cosigned := take(h.Cosigned)
+	if err = cmp.Or(err, b.decodeCosigned(cosigned, h.Witnesses)); err != nil {
 		return nil, err
 	}
 	if len(rest) != 1 || h.Statements < 1 || h.Statements > 2 || h.Records < 1 {

@@ -72,7 +72,7 @@ func (c *checked) reveal(m int, i int64, root string) (r Revealed, err error) {
 	for c.records[at].Type != audit.DiffRecorded || text(c.records[at].Data, "root") != root {
 		at++ // one has it: roots found it there
 	}
-	inLog, err := c.tree.Proof(int64(at))
+	inLog, err := c.tree.Proof(c.records[at].Seq)
 	return Revealed{
 		Format: RevealFormat, Entry: string(c.Manifests[m][i]), Index: i, Entries: tree.Size(), EntryProof: encodeProof(inManifest),
 		Record: string(c.Records[at]), RecordProof: encodeProof(inLog), Checkpoint: string(c.Checkpoint), Key: base64.StdEncoding.EncodeToString(c.Key),

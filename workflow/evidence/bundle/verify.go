@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"fmt"
 	"sync"
@@ -35,7 +34,8 @@ type Verdict struct {
 	Name string `json:"name"`
 	// Result is "yes", "no", or "not run".
 	Result string `json:"result"`
-	// Fault names the reason of a "no", and of a "not run" that was asked for; "" with another result.
+	// Fault names the reason of a "no", and of a "not run" that was asked for; "" with another result, but for
+	// [Removed].
 	Fault string `json:"fault,omitempty"`
 	Why   string `json:"why"`
 }
@@ -57,6 +57,10 @@ type Options struct {
 	Key ed25519.PublicKey
 	// Earlier is an earlier bundle of the same sandbox, or nil. The log must continue its log.
 	Earlier []byte
+	// Witnesses are the other parties that the reader trusts, of which at least Least (0: each) must have cosigned the
+	// log up to its end.
+	Witnesses []statement.Witness
+	Least     int
 }
 
 // A fault is a reason to reject a bundle, the evidence of one sandbox: a name for programs, and a text for
@@ -82,6 +86,9 @@ type checked struct {
 	statements []statement.Statement
 	sizes      []int64 // of the log, in the statements
 	checkpoint statement.Checkpoint
+	gap        *audit.Removed // the records that were removed, or nil
+	removal    map[string]any // the statement about it
+	cosigners  []cosigner
 }
 
 // Verify returns the verdicts on text, the file of an evidence bundle. If the file was changed after it was
@@ -105,8 +112,8 @@ func Verify(text []byte, o Options) Report {
 	r.Root = fmt.Sprintf("%x", c.checkpoint.Root[:])
 	r.Verdicts = []Verdict{
 		(*fault)(nil).verdict(Integrity, fmt.Sprintf("%d records, %d statements and the checkpoint are as they were signed", len(c.records), len(c.statements))),
-		c.signer(o.Key).verdict(Signer, "signed by the key that you trust"),
-		c.complete().verdict(Completeness, "the log runs from the sandbox's creation to the end statement"),
+		c.signed(o),
+		c.completeness(),
 		c.policy(),
 		{Gate, "not run", "", "use --reproduce to run the checks again"},
 	}
@@ -121,7 +128,7 @@ func check(text []byte) (*checked, *fault) {
 		return nil, faultf("form", "the file is no whole bundle: %v", err)
 	}
 	c := &checked{Bundle: b}
-	for _, step := range []func() *fault{c.checkRecords, c.checkClock, c.checkCheckpoint, c.checkStatements, c.checkManifests} {
+	for _, step := range []func() *fault{c.checkRecords, c.checkClock, c.checkCheckpoint, c.checkRemovals, c.checkStatements, c.checkManifests, c.checkCosigned} {
 		if f := step(); f != nil {
 			return c, f
 		}
@@ -149,6 +156,9 @@ func (c *checked) checkRecords() *fault {
 		return f
 	}
 	built.Wait()
+	if c.gap != nil {
+		tree, treeErr = audit.TreeWithout(c.Records, c.gap)
+	}
 	if treeErr != nil {
 		return faultf("record", "computing the tree: %v", treeErr)
 	}
@@ -159,17 +169,22 @@ func (c *checked) checkRecords() *fault {
 // checkChain returns a fault unless each record of the evidence log is about the bundle's sandbox, and has
 // its place as its number and the digest of the record before.
 func (c *checked) checkChain(records []audit.Record) *fault {
-	bad := audit.Chained(c.Sandbox, c.Records, records)
+	var err error
+	if c.gap, err = audit.GapIn(records); err != nil {
+		return faultf("dropped", "%v", err)
+	}
+	bad := audit.ChainedWithout(c.Sandbox, c.Records, records, c.gap)
 	if bad < 0 {
 		return nil
 	}
-	switch r := records[bad]; {
+	switch r, seq := records[bad], c.seqAt(bad); {
 	case r.Sandbox != c.Sandbox:
-		return faultf("session", "record %d is of another sandbox", bad)
-	case r.Seq != int64(bad):
-		return faultf("order", "record %d has the number %d: records are missing, doubled or out of order", bad, r.Seq)
+		return faultf("session", "record %d is of another sandbox", seq)
+	case r.Seq != seq:
+		return faultf("order", "record %d has the number %d: records are missing, doubled or out of order", seq, r.Seq)
+	default:
+		return faultf("chain", "record %d does not follow from the one before: one of them was changed", seq)
 	}
-	return faultf("chain", "record %d does not follow from the one before: one of them was changed", bad)
 }
 
 // maxSkew is how far the host's clock may differ from the time since boot between two records of an evidence
@@ -209,8 +224,8 @@ func (c *checked) checkCheckpoint() *fault {
 		return faultf("checkpoint", "%v", err)
 	}
 	c.checkpoint = point
-	if point.Size != int64(len(c.Records)) {
-		return faultf("truncated", "the checkpoint is of %d records, and there are %d", point.Size, len(c.Records))
+	if point.Size != c.tree.Size() {
+		return faultf("truncated", "the checkpoint is of %d records, and there are %d", point.Size, c.tree.Size())
 	}
 	return c.hasRoot("checkpoint", point.Size, point.Root)
 }
@@ -252,15 +267,13 @@ func (c *checked) checkStatements() *fault {
 		if got, err := c.tree.Root(n); err != nil || fmt.Sprintf("%x", got[:]) != root {
 			return faultf("statement", "statement %d is of other records", i)
 		}
-		if r := c.records[n]; r.Type != kinds[i].record || text(r.Data, "statement") != digest {
+		if r, _ := c.record(n); r.Type != kinds[i].record || text(r.Data, "statement") != digest {
 			return faultf("statement", "record %d does not name statement %d", n, i)
 		}
 		c.statements, c.sizes = append(c.statements, s), append(c.sizes, n)
 	}
 	if len(c.statements) == 2 {
-		sum, err := audit.Canonical(Summary(c.records[:c.sizes[1]]))
-		said, serr := audit.Canonical(c.statements[1].Predicate["summary"])
-		if err != nil || serr != nil || !bytes.Equal(sum, said) {
+		if !c.sameSummary(c.statements[1].Predicate["summary"], c.sizes[1]) {
 			return faultf("statement", "the end statement says other than the log")
 		}
 	}
@@ -322,22 +335,18 @@ func (c *checked) complete() *fault {
 	if c.records[0].Type != events.SandboxCreated || c.sizes[0] != 1 {
 		return faultf("no-start", "the log does not begin with the sandbox's creation and the start statement")
 	}
-	end := int64(len(c.records))
+	end := c.tree.Size()
 	if len(c.sizes) == 2 {
 		end = c.sizes[1]
 	}
-	open := map[string]int64{}
-	for i, r := range c.records {
-		switch {
-		case r.Type == audit.Torn:
-			return faultf("torn", "record %d: the record before it was cut off, as its writer was killed or lost power", i)
-		case int64(i) > end && r.Type != events.SandboxRemoved:
-			return faultf("after-end", "record %d (%s) is after the end statement", i, r.Type)
-		case r.Type == events.CommandStarted:
-			open[text(r.Data, "run")] = r.Seq
-		case r.Type == events.CommandEnded, r.Type == events.CommandRefused:
-			delete(open, text(r.Data, "run"))
+	for _, r := range c.records {
+		if r.Seq > end && r.Type != events.SandboxRemoved && r.Type != audit.RecordsRemoved {
+			return faultf("after-end", "record %d (%s) is after the end statement", r.Seq, r.Type)
 		}
+	}
+	open, torn := c.running()
+	if torn >= 0 {
+		return faultf("torn", "record %d: the record before it was cut off, as its writer was killed or lost power", torn)
 	}
 	if len(c.statements) < 2 {
 		return faultf("no-end", "there is no end statement: the record was exported before its end, or its end is missing")
@@ -358,20 +367,36 @@ func (c *checked) complete() *fault {
 // policy returns the verdict whether the events that the evidence log records agree with the sandbox's
 // policy, which is in the first record.
 func (c *checked) policy() Verdict {
+	v, _ := c.policyOf()
+	return v
+}
+
+// policyOf returns the verdict of [checked.policy], and the number of recorded self-tests up to a breach.
+func (c *checked) policyOf() (Verdict, int) {
 	settings, _ := c.records[0].Data["policy"].(map[string]any)
 	tests := 0
-	for i, r := range c.records {
+	if c.gap != nil {
+		if tests = int(c.gap.Tests); c.gap.Fault == "isolation" || c.gap.Fault == "network" {
+			return faultf(c.gap.Fault, "a record that was removed since was against the policy").verdict(Policy, ""), tests
+		}
+	}
+	for _, r := range c.records {
 		switch r.Type {
 		case events.SelfTested:
 			if tests++; len(list(r.Data, "crossed")) > 0 {
-				return faultf("isolation", "record %d: a self-test crossed %v", i, r.Data["crossed"]).verdict(Policy, "")
+				return faultf("isolation", "record %d: a self-test crossed %v", r.Seq, r.Data["crossed"]).verdict(Policy, ""), tests
 			}
 		case events.NetworkAllowed:
 			if text(settings, "network") == "none" {
-				return faultf("network", "record %d: a connection, and the policy has no network", i).verdict(Policy, "")
+				return faultf("network", "record %d: a connection, and the policy has no network", r.Seq).verdict(Policy, ""), tests
 			}
 		}
 	}
+	return c.measured(settings, tests), tests
+}
+
+// measured returns the verdict on the policy, of which nothing recorded is a breach, by the number of self-tests.
+func (c *checked) measured(settings map[string]any, tests int) Verdict {
 	if want, _ := settings["prove"].(bool); want && tests == 0 {
 		return faultf("not-measured", "the policy requires a self-test, and none is recorded").verdict(Policy, "")
 	}
@@ -390,6 +415,8 @@ func (c *checked) continues(text []byte) *fault {
 		return faultf("earlier", "the earlier bundle itself: %s", f.why)
 	case earlier.Sandbox != c.Sandbox || !earlier.Key.Equal(c.Key):
 		return faultf("earlier", "the earlier bundle is of another sandbox or key")
+	case c.gap != nil && !c.hasSize(earlier.checkpoint.Size):
+		return faultf("earlier", "the earlier bundle ends within the removed records, and its root is not among those that remain")
 	case earlier.tree.Size() > c.tree.Size() || c.tree.Continues(earlier.checkpoint.Size, earlier.checkpoint.Root) != nil:
 		return faultf("rewritten", "the log does not continue that of the earlier bundle: records were replaced")
 	}

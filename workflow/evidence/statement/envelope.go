@@ -11,12 +11,15 @@ import (
 )
 
 // Names of types in the signed statements about a sandbox's evidence: those that in-toto and DSSE fix, and
-// the two types of snapfs for the start and the end of a sandbox.
+// the types of snapfs for the start and the end of a sandbox, and
+// for the removal of old records.
 const (
 	PayloadType   = "application/vnd.in-toto+json"
 	StatementType = "https://in-toto.io/Statement/v1"
 	StartType     = "https://github.com/snapfs/snapfs/evidence/start/v1"
 	EndType       = "https://github.com/snapfs/snapfs/evidence/end/v1"
+	// RemovalType is the type of the statement about records that a retention rule removed from the log.
+	RemovalType = "https://github.com/snapfs/snapfs/evidence/removal/v1"
 )
 
 // A Subject is the object that a signed statement is about, such as an evidence log: a name and its digests,
