@@ -26,7 +26,7 @@ func (e *Engine) New(ctx context.Context, req hostfs.Request) (*catalog.Record, 
 	if err != nil {
 		return nil, err
 	}
-	if err := leak.Remember(e.cat.Path(rec.Name), &rec.Policy); err != nil { // the files that it has now, not those of its first start
+	if err := leak.StoreLabels(e.cat.Path(rec.Name), &rec.Policy); err != nil { // those that the sandbox has now, not at its first start
 		derr := e.Sandboxes.Discard(context.WithoutCancel(ctx), rec)
 		e.Sandboxes.EndIfGone(intent, rec, derr)
 		return nil, errors.Join(err, derr)

@@ -159,8 +159,9 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 // "", the captured state becomes the fork's first snapshot, named "origin".
 //
 // The fork has the same base, so its changes are relative to the same state of the machine. It has the same
-// limits, with a lifetime that starts anew. What the requests of both use counts against the budget of each. A fork of an expired sandbox, or of one that nobody has claimed
-// after a run, has no lifetime, so that saved work is not removed.
+// limits, with a lifetime that starts anew. A fork of an expired sandbox, or of one that nobody has claimed
+// after a run, has no lifetime, so that saved work is not removed. The fork shares the request budget of from:
+// the requests of either count against it.
 func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
 	return e.ForkAdmitted(ctx, from, mark, name, supervise.Admission{})
 }

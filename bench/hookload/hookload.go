@@ -27,11 +27,12 @@ type Session struct {
 	Env []string
 }
 
-// changed is how many files the calls of a tool change in turns, before each checkpoint one of them.
+// changed is the number of files that the measured calls of a tool change. Before each checkpoint one of them changes,
+// in turn.
 const changed = 100
 
-// Measure makes a clone of the workspace for the session and returns the times of its hooks, of rounds calls
-// of a tool, beside those of a start of snapfs that does nothing. It then ends the session.
+// Measure makes a clone of the workspace for the session, and returns the times of its hooks around calls of a tool,
+// rounds of them, and for comparison the times of starts of snapfs that do nothing. It then ends the session.
 func (s Session) Measure(ctx context.Context, rounds int) (samples []timing.Sample, err error) {
 	text, err := s.send(ctx, "WorktreeCreate", s.Dir, `"name":"wt"`)
 	if err != nil {
@@ -83,24 +84,24 @@ func (s Session) Measure(ctx context.Context, rounds int) (samples []timing.Samp
 	return samples, err
 }
 
-// childTime returns the processor time of all processes that this one has started and waited for.
+// childTime returns the processor time of all child processes that this process has waited for.
 func childTime() time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u) // without an error for a valid pointer
+	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u) // cannot fail with a valid pointer
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// send runs the hook for an event with the JSON fields more, of a session in the directory cwd, and returns its
-// answer. A text on standard error is an error, since a hook that cannot do its work ends with status 0.
+// send runs the hook for an event of a session in the directory cwd and returns its reply. more are further JSON fields
+// of the event. A text on standard error is an error, since a hook that fails exits with status 0.
 func (s Session) send(ctx context.Context, event, cwd, more string) (string, error) {
 	in := fmt.Sprintf(`{"session_id":"bench","hook_event_name":%q,"cwd":%q,%s}`, event, cwd, more)
-	var out, said bytes.Buffer
+	var out, complaint bytes.Buffer
 	err := run.Run(ctx, run.Program{
 		Name: s.Program, Args: []string{"hook", "--backend", s.Backend, "-C", s.Dir, event}, Env: s.Env, Dir: s.Dir,
-		Stdin: strings.NewReader(in), Stdout: &out, Stderr: &said,
+		Stdin: strings.NewReader(in), Stdout: &out, Stderr: &complaint,
 	})
-	if err == nil && said.Len() > 0 {
-		err = errors.New(strings.TrimSpace(said.String()))
+	if err == nil && complaint.Len() > 0 {
+		err = errors.New(strings.TrimSpace(complaint.String()))
 	}
 	return out.String(), err
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Floor makes an overlay of the directory tree, and around it a container with namespaces, /proc, /sys, /dev,
-// /run and /tmp of its own, runs true in it, and removes all of it. It does so with a list of system calls and
-// nothing else: no catalogue, no policy, no hidden files, no other process. It returns how long that took: what
-// the kernel costs for the least that a sandbox is. It needs root.
-func Floor(ctx context.Context, tree string) (time.Duration, error) {
+// floor returns how long the kernel needs for a minimal sandbox: a container with an overlay of the host's root, with
+// namespaces, /proc, /sys, /dev, /run and /tmp of its own, which runs true in the directory tree and ends. floor makes
+// it by a list of system calls alone: it has no catalogue, no policy, no hidden files, and no other process. It needs
+// root.
+func floor(ctx context.Context, tree string) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -52,7 +52,7 @@ func Floor(ctx context.Context, tree string) (time.Duration, error) {
 	return took, err
 }
 
-// floorSteps adds the system calls of [Floor] to an image and returns the first.
+// floorSteps adds the system calls of [floor] to an image and returns the first.
 func floorSteps(im *launch.Image, tree string) launch.Step {
 	im.Stage = "ending"
 	exit := im.Do(unix.SYS_EXIT_GROUP, launch.Num(1))
@@ -92,7 +92,7 @@ func floorSteps(im *launch.Image, tree string) launch.Step {
 	im.Do(unix.SYS_PIVOT_ROOT, im.Str("."), im.Str("."))
 	im.Do(unix.SYS_UMOUNT2, im.Str("."), launch.Num(unix.MNT_DETACH))
 	im.Do(unix.SYS_CHDIR, im.Str("/"))
-	im.Do(unix.SYS_CHDIR, im.Str(tree)).IgnoreErrors() // not seen where a mount of the host had it
+	im.Do(unix.SYS_CHDIR, im.Str(tree)).IgnoreErrors() // tree is missing if another mount of the host has it
 	im.Stage = "starting true"
 	im.Do(unix.SYS_EXECVE, im.Str("/bin/true"), im.Strs([]string{"true"}), im.Strs([]string{"PATH=" + os.Getenv("PATH")}))
 	return first

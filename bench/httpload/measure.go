@@ -90,7 +90,7 @@ func (s *Server) alone(ctx context.Context, n int, workspace string) (_ []timing
 		list = append(list, timing.Subject{Name: other.name, Do: p.Run})
 	}
 	list = append(list, timing.Subject{
-		Name: "a container with true by bare system calls, the floor", Do: func(ctx context.Context) (time.Duration, error) { return Floor(ctx, workspace) },
+		Name: "a container with true by bare system calls, the floor", Do: func(ctx context.Context) (time.Duration, error) { return floor(ctx, workspace) },
 	})
 	return timing.Interleave(ctx, timing.Plan{Rounds: max(n/5, 3), Warm: 3, Budget: 60 * time.Second}, list...)
 }

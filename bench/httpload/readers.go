@@ -20,11 +20,11 @@ import (
 
 // A Crowd is what [Server.Readers] measured: many readers of the event stream, while events are written.
 type Crowd struct {
-	// Readers is the number of readers, Events the number of events that each was to get, and Lost the
-	// number that did not come, of all readers together.
+	// Readers is the number of readers, and Events the number of events that each should get. Lost is the number of
+	// events that did not come, of all readers together.
 	Readers, Events int
 	Lost            int64
-	// Wrote is the time in which the events were written, and All the time until every reader had them.
+	// Wrote is how long the events were written, and All how long until every reader had all of them.
 	Wrote, All time.Duration
 	// Late are the times from the writing of the last event until a reader had it.
 	Late []time.Duration
@@ -33,13 +33,13 @@ type Crowd struct {
 	Memory    int64
 }
 
-// crowdPatience bounds how long [Server.Readers] waits for the last event. What is missing then is lost.
-const crowdPatience = 5 * time.Minute
+// crowdTimeout bounds how long [Server.Readers] waits for the last event. Events that have not come by then count as lost.
+const crowdTimeout = 5 * time.Minute
 
 // Readers lets a number of readers follow the server's event stream, each on a connection of its own, and
 // writes n events at the given rate a second, or as fast as it can if it cannot keep that rate.
 func (s *Server) Readers(ctx context.Context, readers, n, rate int) (*Crowd, error) {
-	ctx, stop := context.WithTimeout(ctx, crowdPatience)
+	ctx, stop := context.WithTimeout(ctx, crowdTimeout)
 	defer stop()
 	c := s.Client(readers)
 	defer c.Close()
@@ -96,8 +96,8 @@ func (s *Server) write(ctx context.Context, n, rate int) error {
 	return errors.Join(failed, ctx.Err())
 }
 
-// follow reads the event stream after the number after until n events have come, and returns how many have.
-// It calls began once when it has the response's header. An event that stands for lost ones is an error.
+// follow reads the event stream from the event after number after on until n events have come, and returns how many
+// came. It calls began once, when it has the response's header or has failed. An event about lost events is an error.
 func (c *Client) follow(ctx context.Context, after uint64, n int, began func()) (got int, err error) {
 	var once sync.Once
 	defer once.Do(began)

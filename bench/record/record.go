@@ -224,10 +224,10 @@ func (p *pair) syncTakes() (time.Duration, error) {
 	return timing.Median(all), nil
 }
 
-// job returns the measuring function of a check: a job of 5,000 commands, each of which leaves an event of its start and
-// one of its end. of selects the time to compare: until the job ends, or that of the engine and the supervisor on
-// processors, without the commands. The value is the time with evidence relative to that without, the median of 50 pairs
-// that run in turns.
+// job returns the function that measures a job of 5,000 commands with and without evidence. Each command leaves an event
+// of its start and one of its end. of selects the time to compare: until the job ends, or the processor time of the
+// engine and the supervisor, without the commands. The value is the time with evidence relative to the time without: the
+// median of 50 pairs that run in turns.
 func (l Lab) job(of func(took) time.Duration) func(context.Context, *pair) (float64, string, error) {
 	return func(ctx context.Context, p *pair) (float64, string, error) {
 		turns, each := 50, 100

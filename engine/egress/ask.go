@@ -338,7 +338,8 @@ func (eg *Gateway) Answer(rec *catalog.Record, answer network.Answer) error {
 // of the sandbox allows such a destination.
 func (eg *Gateway) Deny(h *catalog.Locked, rules network.Rules) error {
 	if h.Policy.Ask == 0 {
-		return errs.New("denying", h.Name, errs.ErrNotSupported, "the sandbox was made without --ask: it refuses what no rule allows")
+		return errs.New("denying", h.Name, errs.ErrNotSupported, "the sandbox was made without --ask: it refuses what no rule allows",
+			"snapfs exec --ask "+h.Name+" -- COMMAND   # from the next start on")
 	}
 	if err := requireUnallowed(h.Name, h.Policy.Network, rules); err != nil {
 		return err

@@ -33,7 +33,7 @@ type Feed struct {
 	bytes   int                // of all chunks
 	first   uint64             // every event from this number to the newest in chunks is in one of them
 	more    chan struct{}      // closed when chunks or err has changed
-	err     error              // ended the reading
+	err     error              // why the goroutine has ended, or nil
 }
 
 // NewFeed returns a Feed of the state directory state. It reads nothing yet.
@@ -50,7 +50,7 @@ type chunk struct {
 type line struct {
 	number        uint64
 	kind, subject string
-	at, end       int // where it is in the chunk's text
+	at, end       int // the bytes of the chunk's text that it takes
 }
 
 func newChunk() *chunk {
@@ -84,8 +84,8 @@ type Batch struct {
 	lines []line
 }
 
-// Only returns the events of the batch that are about the sandbox called subject and have the type kind, with
-// those that stand for lost ones. An empty string selects all.
+// Only returns the events of the batch that are about the sandbox called subject and have the type kind. An empty
+// string selects all. Events that report lost ones always stay.
 func (b Batch) Only(subject, kind string) Batch {
 	if subject == "" && kind == "" {
 		return b
@@ -183,7 +183,7 @@ func (f *Feed) join() error {
 	return nil
 }
 
-// leave removes a reader. After the last one nothing is read.
+// leave removes a reader. The last one ends the goroutine that reads new events.
 func (f *Feed) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,9 +193,9 @@ func (f *Feed) leave() {
 	}
 }
 
-// get returns a batch of events from the number next on. Where none has come yet, it returns a channel that is
-// closed when one may have. Without either, memory does not have the event any more. An error ended the
-// reading.
+// get returns a batch of events from the number next on. If none has come yet, it returns a channel instead, which is
+// closed when one may have come. It returns neither if memory no longer has the event, so that the caller must read the
+// files. Errors: the one that ended the goroutine that reads.
 func (f *Feed) get(next uint64) (Batch, <-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,8 +229,8 @@ func (f *Feed) Read(after uint64, yield func(Batch) error) error {
 	return err
 }
 
-// stored calls yield for the events from the number next on that the files have, and returns the number of the
-// one that follows.
+// stored calls yield for the events from the number next on that the files have, and returns the number after the last
+// of them.
 func (f *Feed) stored(next uint64, yield func(Batch) error) (uint64, error) {
 	c := newChunk()
 	pass := func() error {
@@ -253,7 +253,7 @@ func (f *Feed) stored(next uint64, yield func(Batch) error) (uint64, error) {
 	return next, err
 }
 
-// read reads new events, those after the number after, for all readers until ctx ends.
+// read publishes each new event after the number after to all readers until ctx ends.
 func (f *Feed) read(ctx context.Context, after uint64) {
 	c := newChunk()
 	err := follow(ctx, f.state, after, func(e Event) error {
@@ -283,8 +283,8 @@ func (f *Feed) read(ctx context.Context, after uint64) {
 	}
 }
 
-// publish lets the readers have a chunk, unless ctx, that of the reading, has ended. It returns for how long
-// the next one should be collected.
+// publish makes a chunk available to the readers and wakes them, unless ctx has ended. It returns how long the caller
+// should collect the next chunk.
 func (f *Feed) publish(ctx context.Context, c *chunk) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

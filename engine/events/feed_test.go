@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -38,12 +37,10 @@ func TestAFeedPassesEachEventToEachReader(t *testing.T) {
 	defer cancel()
 	f := NewFeed(state)
 	var wg sync.WaitGroup
-	var began atomic.Int64
 	for i := range readers {
 		wg.Go(func() {
 			next := uint64(1 + i*10)
 			err := f.Follow(ctx, next-1, time.Hour, func(b Batch) error {
-				began.Add(1)
 				for _, n := range numbersIn(t, b.Encode(false)) {
 					if n != next {
 						return fmt.Errorf("event %d in place of %d", n, next)

@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hidden and read-only paths hold for a path, and a file may have several (hard links). So what is made before the
-// start is looked for in the workspace, and hidden or read-only under these names, too. A command cannot make such a
-// name: link(2) does not leave a mount.
+// A policy hides a path or makes it read-only, and a file may have several paths (hard links). So the start of a sandbox
+// searches the workspace for other names of such files, and hides these names or makes them read-only, too. A command
+// cannot add such a name later: link(2) does not cross a mount.
 
-// Bounds of a start that finds further names of hidden and read-only files: the entries read in a directory outside of
-// the workspace, and the names that are hidden or read-only in addition, each by a mount.
+// Bounds of the search for other names of hidden and read-only files: the entries read in a directory outside the
+// workspace, and the names found, each of which costs a mount.
 const (
 	maxNamesRead  = 100_000
 	maxOtherNames = 200
@@ -30,28 +30,28 @@ const (
 
 type fileID struct{ dev, ino uint64 }
 
-// otherNames finds the further names (hard links) in a workspace of files that a policy hides or makes read-only. at
-// returns where the host reads a path of the sandbox.
+// otherNames finds the other names (hard links) in a workspace of files that a policy hides or makes read-only.
 type otherNames struct {
 	ctx       context.Context
 	workspace string
-	at        func(string) string
-	// paths are those of the policy, and shown those that it exposes. files has, for each file below paths that has
-	// further names, one of its paths.
+	at        func(string) string // returns where the host reads a path of the sandbox
+	// paths are the hidden or read-only paths of the policy, and shown those that it exposes. files maps each file with
+	// several names at or below paths to one of them.
 	paths []string
 	shown []string
 	files map[fileID]string
 	notes []string
 }
 
-// addOtherNames adds to s the names in the workspace of rec that are hard links of its hidden and read-only files. Of
-// hidden directories it looks only into those that the policy names. notes are sentences for the user. Cost: an lstat
-// of each path, a walk of the directories among them, and of the workspace if a file in them has several names. Errors:
-// errs.ErrInvalid if there are too many names; errs.ErrInterrupted.
+// addOtherNames adds to s the names in the workspace of rec that are hard links of its hidden and read-only files. It
+// searches a hidden directory for files with several names only if the policy names that directory. at returns where
+// the host reads a path of the sandbox. notes are sentences for the user. Cost: an lstat of each path, a walk of the
+// directories among them, and of the workspace if a file in them has several names. Errors: errs.ErrInvalid if there are
+// too many names; errs.ErrInterrupted.
 func addOtherNames(ctx context.Context, s *isolate.Spec, rec *catalog.Record, at func(string) string) (notes []string, err error) {
 	for _, list := range []struct {
 		paths *[]string
-		whole []string // of which the directories are looked into
+		whole []string // the paths whose directories are searched, too
 		shown []string
 		what  string
 	}{{&s.Hide, followed(slices.Clone(rec.Policy.Hide)), exposed(rec.Policy.Expose), "hidden"}, {&s.ReadOnly, s.ReadOnly, nil, "read-only"}} {
@@ -71,7 +71,8 @@ func addOtherNames(ctx context.Context, s *isolate.Spec, rec *catalog.Record, at
 	return notes, nil
 }
 
-// collect adds the files with several names at and, with whole, below the path p of the policy.
+// collect adds the file at the path p of the policy to o.files if it has several names and, if whole is set, those of the
+// files below p that have.
 func (o *otherNames) collect(p string, whole bool) error {
 	st, err := vfs.Lstat(unix.AT_FDCWD, o.at(p))
 	switch {
@@ -86,7 +87,7 @@ func (o *otherNames) collect(p string, whole bool) error {
 	read, inside := 0, Within(p, o.workspace)
 	return o.walk(p, func(path string, dir int, name string, _ uint64) error {
 		if read++; read > maxNamesRead && !inside {
-			o.notes = append(o.notes, fmt.Sprintf("%s has more than %d entries: other names of its files (hard links) in the workspace are not looked for", pathlist.Printable(p), maxNamesRead))
+			o.notes = append(o.notes, fmt.Sprintf("%s has more than %d entries: other names of its files (hard links) in the workspace are not searched for", pathlist.Printable(p), maxNamesRead))
 			return fs.SkipAll
 		}
 		if st, err := vfs.Lstat(dir, name); err == nil {
@@ -102,8 +103,8 @@ func (o *otherNames) add(path string, st *vfs.Stat) {
 	}
 }
 
-// find returns the names in the workspace of the collected files that do not lie at or below one of o.paths. what says
-// how the policy treats the files, for the error.
+// find returns the names of the collected files in the workspace that are not at or below one of o.paths or o.shown. what,
+// for an error, is what the policy makes of the files: "hidden" or "read-only".
 func (o *otherNames) find(what string) (found []string, err error) {
 	if len(o.files) == 0 {
 		return nil, nil
@@ -134,9 +135,9 @@ func (o *otherNames) find(what string) (found []string, err error) {
 	return found, err
 }
 
-// walk calls f for everything below the directory top but directories: with its path, and with its name in the open
-// directory dir and inode number. It follows no symbolic link, and ignores what this user cannot read. f may return
-// fs.SkipAll.
+// walk calls f for each entry below the directory top that is no directory: with its path, the open directory dir that
+// has it, its name there, and its inode number. It follows no symbolic link, and ignores directories that this user
+// cannot read. f may return fs.SkipAll.
 func (o *otherNames) walk(top string, f func(path string, dir int, name string, ino uint64) error) error {
 	for todo := []string{top}; len(todo) > 0; {
 		if err := o.ctx.Err(); err != nil {

@@ -30,8 +30,8 @@ const (
 // labelsFile is the name of the file in a sandbox's directory with the fingerprints of its labelled files.
 const labelsFile = "labels.json"
 
-// Bounds of the files that the labels of one sandbox may name, and of the files and directories that are looked
-// through for them. Beyond them the sandbox does not start.
+// Bounds of the files that the labels of one sandbox may name, and of the files and directories that snapfs searches for
+// them. Beyond them the sandbox does not start.
 const (
 	maxFiles   = 10_000
 	maxEntries = 200_000
@@ -47,7 +47,7 @@ func ReadLabels(dir string, p *catalog.Policy) (*fingerprint.Set, error) {
 	if !p.Data.Labelled() {
 		return nil, nil //nolint:nilnil // nothing is labelled
 	}
-	old, err := LoadLabels(dir)
+	old, err := loadLabels(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -73,15 +73,15 @@ func ReadLabels(dir string, p *catalog.Policy) (*fingerprint.Set, error) {
 	return set, errs.With("storing the fingerprints of labelled files", dir, err)
 }
 
-// Remember stores the fingerprints of a sandbox's labelled files as [ReadLabels] does, when the sandbox starts.
-func Remember(dir string, p *catalog.Policy) error {
+// StoreLabels stores the fingerprints of a sandbox's labelled files, as [ReadLabels] does, without returning them.
+func StoreLabels(dir string, p *catalog.Policy) error {
 	_, err := ReadLabels(dir, p)
 	return err
 }
 
-// LoadLabels returns the fingerprints that [ReadLabels] stored in the sandbox's directory dir, or nil if there are
+// loadLabels returns the fingerprints that [ReadLabels] stored in the sandbox's directory dir, or nil if there are
 // none.
-func LoadLabels(dir string) (*fingerprint.Set, error) {
+func loadLabels(dir string) (*fingerprint.Set, error) {
 	text, err := os.ReadFile(filepath.Join(dir, labelsFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil //nolint:nilnil // nothing is labelled
@@ -114,13 +114,13 @@ func InheritLabels(from, to string) error {
 type labelReader struct {
 	build   *fingerprint.Builder
 	hide    []string // paths that the sandbox does not show
-	read    int      // files that were not known
+	read    int      // files of which build did not have this version
 	files   int
 	entries int
-	dirs    map[string]bool // that were looked through for the present pattern
+	dirs    map[string]bool // the directories that are searched already for the present pattern
 }
 
-// label adds the files that the pattern, an absolute path or a pattern of [pathlist.Match], gives the label kind.
+// label adds the files to which the pattern, an absolute path or a pattern of [pathlist.Match], gives the label kind.
 func (r *labelReader) label(kind, pattern string) error {
 	top := pathlist.Fixed(pattern)
 	r.dirs = map[string]bool{}
@@ -131,8 +131,8 @@ func (r *labelReader) label(kind, pattern string) error {
 	return err
 }
 
-// add adds the file at path, or the files in the directory there, that match. It follows symbolic links, as programs
-// that open the path do.
+// add adds the file at path, or those below the directory at path, for which match returns true. It follows symbolic
+// links, as programs that open the path do.
 func (r *labelReader) add(kind, path string, match func(path string) bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *labelReader) add(kind, path string, match func(path string) bool) error
 
 func (r *labelReader) addDir(kind, path, real string, match func(string) bool) error {
 	if r.dirs[real] {
-		return nil // by another link
+		return nil // searched already, through another link
 	}
 	r.dirs[real] = true
 	entries, err := os.ReadDir(real)
@@ -169,7 +169,7 @@ func (r *labelReader) addDir(kind, path, real string, match func(string) bool) e
 	for _, e := range entries {
 		err := r.add(kind, filepath.Join(path, e.Name()), match)
 		if errors.Is(err, os.ErrNotExist) && e.Type()&fs.ModeSymlink != 0 {
-			continue // a link to nothing
+			continue // a dangling link
 		}
 		if err != nil {
 			return err

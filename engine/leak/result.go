@@ -20,7 +20,7 @@ import (
 type Labelled struct {
 	// Path is relative to the tree.
 	Path string
-	// Secret is set if the content is labelled secret and may never leave, and not set for private content.
+	// Secret is set for content labelled secret, which may never leave the sandbox. It is not set for private content.
 	Secret bool
 	// Why says which content it is, as text that follows "because ".
 	Why string
@@ -30,9 +30,9 @@ type Labelled struct {
 type Result struct {
 	// Labels recognise that content.
 	Labels *fingerprint.Set
-	// Data has the labels, whose own places may have it.
+	// Data has the labels. A file that has a label may have content with the same label.
 	Data *catalog.Data
-	// Before are the trees before the changes, or nil; content that a file had there already is nothing new.
+	// Before are the trees before the changes, or nil. Check leaves out content that a file had there already.
 	Before []*os.File
 	// At returns the tree with the new version of a changed path, and the path there. Root is the absolute path of
 	// the directory that gets the changes.
@@ -41,9 +41,10 @@ type Result struct {
 }
 
 // Check returns the changed paths that have labelled content, in their content, their name, the target of a link, or
-// an extended attribute. A file may have content of its own label, such as a labelled file at its place. Cost: about
-// 10 ns for each byte of the changed files. Errors: those of reading; fingerprint.ErrTooLarge, as the error of a path
-// that cannot be searched.
+// an extended attribute. It leaves out a file that has the label of the content, such as the labelled file itself.
+//
+// Cost: about 10 ns for each byte of the changed files. Errors: those of reading; fingerprint.ErrTooLarge for a file that
+// cannot be searched within its bounds.
 func (r Result) Check(changes []diff.Change) (list []Labelled, err error) {
 	if r.Labels.Empty() {
 		return nil, nil
@@ -95,7 +96,7 @@ func (r Result) hitsIn(c *diff.Change) ([]fingerprint.Hit, error) {
 func (r Result) search(tree *os.File, path string) ([]fingerprint.Hit, error) {
 	f, err := vfs.OpenBeneath(int(tree.Fd()), path, syscall.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
-		return nil, nil // a link, a socket, or a path that the merge has from elsewhere
+		return nil, nil // a link, a socket, or a path that the merge took from another tree
 	}
 	if err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func (r Result) search(tree *os.File, path string) ([]fingerprint.Hit, error) {
 	return r.Labels.Search(f, info.Size())
 }
 
-// below adds to list the files below the directory at path in the new tree, which was renamed.
+// below adds the files with labelled content below a renamed directory, at path in the new tree, to list.
 func (r Result) below(list []Labelled, path string) ([]Labelled, error) {
 	tree, at := r.At(path)
 	dir, err := vfs.OpenBeneath(int(tree.Fd()), at, syscall.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_DIRECTORY, 0)
@@ -158,7 +159,7 @@ func (r Result) add(list []Labelled, path string, hits []fingerprint.Hit) []Labe
 	return list
 }
 
-// labelOf returns the label of the file at the absolute path abs, or "". Of two it is Secret.
+// labelOf returns the label of the file at the absolute path abs, or "" if it has none. Secret wins over Private.
 func (r Result) labelOf(abs string) string {
 	matches := func(patterns []string) bool {
 		return slices.ContainsFunc(patterns, func(p string) bool { return pathlist.Match("/", p, abs) })

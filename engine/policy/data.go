@@ -30,8 +30,9 @@ func dataSection() Section {
 	}
 }
 
-// datum stores one key of the section [data] of a profile (which paths sandboxes may write, and which are labelled) in r.sandbox: its
-// name, and its value v. It records mistakes in v at path, the key's path in the file.
+// datum stores one key of the section [data] of a profile in r.sandbox: the key called name, with the value v. The
+// section says which paths sandboxes may write, and which are labelled. datum records mistakes in v at path, the
+// key's path in the file.
 func (r *reader) datum(name, path string, v any) {
 	list := r.pathsOf("data", name, path, v)
 	if list == nil {

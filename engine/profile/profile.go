@@ -221,8 +221,8 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 }
 
 // data adds the writable and read-only paths of a profile, and its labels, to the policy. A profile that was only found
-// in the workspace (named is false) can add read-only paths and labels. Writable paths it can add only to a policy without such
-// a list: there everything was writable, and the list narrows that.
+// in the workspace (named is false) can add read-only paths and labels. It can add writable paths only to a policy that
+// has no list of them: there everything was writable, and the list narrows that.
 func (u *profiled) data(theirs catalog.Data, named bool) {
 	if theirs.Writable == nil && theirs.ReadOnly == nil && !theirs.Labelled() {
 		return
@@ -284,6 +284,19 @@ func (u *profiled) add(what string, mine, theirs []string) []string {
 	return mine
 }
 
+// leaveLooser lists the settings of s, a profile that was found in the workspace, that do not count there.
+func (u *profiled) leaveLooser(s *policy.Sandbox) {
+	if s.Ask > 0 {
+		u.left("ask " + units.FormatDuration(s.Ask)) // an answer loosens the policy
+	}
+	if s.KeepEvidence != nil { // it removes records
+		u.left("keep-evidence " + s.KeepEvidence.String())
+	}
+	if len(s.KeyPoints.At) > 0 {
+		u.left("snapshots " + strings.Join(s.KeyPoints.At, ",")) // they cost space
+	}
+}
+
 // find applies the settings s of a profile that was found in the workspace, not named by the user: only those
 // that make the policy stricter.
 func (u *profiled) find(s *policy.Sandbox) {
@@ -311,17 +324,9 @@ func (u *profiled) find(s *policy.Sandbox) {
 			u.left("net " + s.Net)
 		}
 	}
-	if s.Ask > 0 {
-		u.left("ask " + units.FormatDuration(s.Ask)) // an answer loosens the policy
-	}
+	u.leaveLooser(s)
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.keepEvidence(s)
-	if s.KeepEvidence != nil { // it removes records
-		u.left("keep-evidence " + s.KeepEvidence.String())
-	}
-	if len(s.KeyPoints.At) > 0 {
-		u.left("snapshots " + strings.Join(s.KeyPoints.At, ",")) // they cost space
-	}
 	u.tools(s.Tools, false)
 	u.data(s.Data, false)
 	for _, one := range s.Registries {

@@ -50,8 +50,8 @@ func (sb *Store) SweepLater(ctx context.Context) error {
 	return nil
 }
 
-// WithRepair adds to err, that of a backend which found a damaged record of a snapshot or fork, the command that repairs
-// the sandbox, one of records, to which it belongs.
+// WithRepair adds a hint to err, the error of a backend that found a damaged record of a snapshot or fork: the command
+// that repairs the sandbox to which the damaged record belongs. records are all sandboxes.
 func WithRepair(err error, records []*catalog.Record) error {
 	var damaged *errs.Error
 	if !errors.As(err, &damaged) || !errors.Is(err, errs.ErrCorrupt) {

@@ -65,7 +65,7 @@ func (sv *Manager) announceSelfTest(rec *catalog.Record, proof *catalog.Proof) {
 	sv.events.Append(events.Event{Type: events.SelfTested, Subject: rec.Name, SandboxID: rec.ID, Data: tested})
 }
 
-// questions returns the function that tells the clients of a sandbox, or the user of a run, of a connection that waits.
+// questions returns the function that notifies the clients of a sandbox, or the user of a run, of a waiting connection.
 func (sv *Manager) questions(rec *catalog.Record, h *Supervisor) func(rule string) {
 	return func(rule string) {
 		text := egress.Waiting(rec.Name, rule)

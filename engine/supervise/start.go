@@ -179,7 +179,7 @@ func (s *containerStart) abandon(ctx context.Context, err error) error {
 // is not nil. The other parameters are those of startContainer. Errors: also ErrWall; rec.Proof then has the result
 // of the self-test.
 func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
-	if err := errors.Join(policy.BoundBySite(&rec.Policy), leak.Remember(sv.cat.Path(rec.Name), &rec.Policy)); err != nil {
+	if err := errors.Join(policy.BoundBySite(&rec.Policy), leak.StoreLabels(sv.cat.Path(rec.Name), &rec.Policy)); err != nil {
 		err = errors.Join(err, prepared.Close())
 		if allowed != nil {
 			err = errors.Join(err, allowed.Close(context.WithoutCancel(ctx)))

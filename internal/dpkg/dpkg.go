@@ -155,8 +155,8 @@ type finder struct {
 	read map[string]map[string]bool // the names of the regular files in the directories that readCrowded has read
 }
 
-// crowded is how many files a package must have in one directory for that directory to be read. Git, for example, has
-// nearly 200 symbolic links in one directory; to read it takes a quarter of the time of a look at each of them.
+// crowded is the number of files of a package in one directory from which on the finder reads the directory instead of
+// each file's attributes. Git has nearly 200 symbolic links in one directory; reading it takes a quarter of the time.
 const crowded = 64
 
 // readCrowded reads the directories that have many of paths in them, to find out which of these are regular files. A
@@ -184,7 +184,7 @@ func regularFiles(dir string) map[string]bool {
 		return nil
 	}
 	defer f.Close()
-	entries, err := f.ReadDir(-1) // it asks for the type of an entry where the filesystem does not say it
+	entries, err := f.ReadDir(-1) // it calls lstat(2) where the filesystem does not give the type of an entry
 	if err != nil {
 		return nil
 	}

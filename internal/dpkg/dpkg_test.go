@@ -81,7 +81,7 @@ func TestProgramsAreTheExecutableFilesOfAPackage(t *testing.T) {
 	}
 }
 
-// TestProgramsOfACrowdedDirectory has a package with many files of each kind in one directory, which is read as a whole.
+// TestProgramsOfACrowdedDirectory has a package with many files of each kind in one directory, which is read at once.
 func TestProgramsOfACrowdedDirectory(t *testing.T) {
 	root := treetest.Dir(t)
 	dir := filepath.Join(root, "bin")

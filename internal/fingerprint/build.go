@@ -12,8 +12,8 @@ import (
 // Secret is the kind of a file of secrets, such as passwords: each of its lines and values is recognised.
 const Secret = "secret"
 
-// Bounds of a [Set], which bound the memory and the time of those who search with it: 16 MiB of content, and about
-// as many lines as that has.
+// Bounds of a [Set], so that a search has a bound in memory and time: 16 MiB of content, and about as many lines as that
+// much text has.
 const (
 	// MaxBytes is how many bytes of files a set recognises at most. The same content counts once.
 	MaxBytes  = 16 << 20
@@ -25,15 +25,15 @@ const (
 var (
 	// ErrTooMuch means that the files are more than one set may recognise.
 	ErrTooMuch = errors.New("more than 16 MiB of labelled content, or more than 400,000 lines of it, is not recognised")
-	// ErrTooPlain means that a file has nothing by which it could be recognised: it has fewer than 8 bytes, or is as
-	// good as empty.
+	// ErrTooPlain means that a file has nothing by which it could be recognised: it has fewer than 8 bytes, or only
+	// plain words, numbers, or bytes that repeat.
 	ErrTooPlain = errors.New("it has too little content to be recognised: 8 bytes are needed that are no plain word or number")
 )
 
 // A Builder reads labelled files and makes a [Set] that recognises their content. One goroutine uses it.
 type Builder struct {
 	set  *Set
-	sums map[uint64]bool // of the blocks; true for those of secrets
+	sums map[uint64]bool // the hashes of the blocks; true for a block of a file of secrets
 }
 
 // NewBuilder returns a builder whose set recognises what old does, and the files that are added. old may be nil.

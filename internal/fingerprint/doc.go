@@ -16,6 +16,6 @@
 //
 // Not recognised are other encodings, encryption, and content that was changed or is in shorter pieces.
 //
-// The hashes have a key, and none of them contains a part of a file. But guesses can be checked with a set, so
-// only those who may read the files may have it. The package must not know sandboxes, nor who asks.
+// The hashes have a key, and none of them contains a part of a file. But a set confirms a correct guess,
+// so only those who may read the files may have it. The package knows nothing of sandboxes.
 package fingerprint

@@ -133,7 +133,7 @@ func (s *search) stream(r io.Reader, how string, depth int, from func(at int64) 
 			continue
 		}
 		s.cut = false
-		s.in(buf, how, depth, err == nil)
+		s.decoded(buf, how, depth, err == nil)
 		if from == nil {
 			s.unpack(buf, 0, how, depth, nil, err == nil)
 		} else {
@@ -160,9 +160,9 @@ func (s *search) stream(r io.Reader, how string, depth int, from func(at int64) 
 	}
 }
 
-// in searches text, and what is in it in an encoding, to the depth maxDepth. more is set if the text goes on behind its
+// decoded searches text, and what is in it in an encoding, to the depth maxDepth. more is set if the text goes on behind its
 // end, in the next chunk.
-func (s *search) in(text []byte, how string, depth int, more bool) {
+func (s *search) decoded(text []byte, how string, depth int, more bool) {
 	s.plain(text, how)
 	if depth == maxDepth || len(text) < anchorLen {
 		return
@@ -178,7 +178,7 @@ func (s *search) in(text []byte, how string, depth int, more bool) {
 			if len(plain) >= minValue && !s.full() {
 				inner := join(how, d.name)
 				more := more && to == len(text) && from < to-overlap // else the next chunk has all of it
-				s.in(plain, inner, depth+1, more)
+				s.decoded(plain, inner, depth+1, more)
 				s.unpack(plain, 0, inner, depth+1, nil, more)
 			}
 		})

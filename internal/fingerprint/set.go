@@ -156,7 +156,7 @@ func (s *Set) index() {
 	}
 }
 
-// A bitmap says quickly of most hashes that a set does not have them.
+// A bitmap is a Bloom filter with one hash function: it quickly rules out most hashes that a set does not have.
 type bitmap struct {
 	words []uint64
 	shift uint

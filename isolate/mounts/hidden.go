@@ -152,10 +152,10 @@ func (pl *Planner) hiddenLayer(target string, userns *os.File) func() ([]*os.Fil
 	}
 }
 
-// fill makes the overlay layers that hide entries of tree: a tmpfs with stand-ins, if opaque is set, and whiteouts,
-// which an image of the directory images has where that is possible. opaque is for an overlay with an upper layer and
-// trusted.overlay.* marks, which understands opaque directories. Cost without an image: 4 µs for each entry, 10 µs for
-// each directory.
+// fill makes the overlay layers that hide entries of tree: a tmpfs with stand-ins, if opaque is set, and whiteouts.
+// An image of the directory images has the whiteouts where the kernel can mount one, else the tmpfs has them. opaque
+// is for an overlay with an upper layer and trusted.overlay.* marks, which understands opaque directories. Cost
+// without an image: 4 µs for each entry, 10 µs for each directory.
 func (l *hiddenLayer) fill(tree string, hidden []Hidden, opaque bool, images string) error {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {

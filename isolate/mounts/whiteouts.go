@@ -19,17 +19,17 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// The whiteouts of hidden names are the same at nearly every start, and a link in a tmpfs for each of some hundreds
-// took longer than all other mounts together. An EROFS image has them ready: the kernel mounts a file since Linux
-// 6.12. It is read-only, so containers that mount one image share nothing that they could change. Directories'
-// attributes change often; they are in the tmpfs above the image.
+// The whiteouts of hidden names are the same at nearly every start. To make some hundreds of them in a tmpfs took longer
+// than all other mounts together. So an EROFS image, a file that Linux mounts since 6.12, has them ready. The image is
+// read-only, so containers that mount one image share nothing that they could change. The attributes of directories
+// change often; the tmpfs above the image has them.
 
-// maxImages is how many images a directory of them holds. There are few: another one is made when a user's home
-// directory appears, or a secret is written where there was none.
+// maxImages is the greatest number of images in their directory. Few are in use: snapfs makes another one when a user's
+// home directory appears, or when a secret is written where there was none.
 const maxImages = 64
 
-// mountWhiteouts mounts an image with whiteouts for the absent names of hidden, which the directory images has or gets.
-// It returns nil where this is not possible: for an unprivileged caller, and on kernels that cannot mount a file.
+// mountWhiteouts mounts an image with whiteouts for the absent names of hidden. It makes the image in the directory
+// images unless it is there. It returns nil where this is not possible: for an unprivileged caller, and on kernels that cannot mount a file.
 // The caller closes the detached mount. Cost: 0.2 ms, 20 ms for a new image.
 func mountWhiteouts(images string, hidden []Hidden) *os.File {
 	if images == "" || os.Geteuid() != 0 {
@@ -110,8 +110,9 @@ func makeImage(file string, hidden []Hidden) error {
 	return os.Rename(f.Name(), file)
 }
 
-// nestable reports whether the kernel can mount the image file as a layer of an overlay that is a layer of another one.
-// Some releases of Linux count the image as a layer of its own, which leaves a container's programs none.
+// nestable reports whether the kernel can mount the image file as a layer of an overlay that is itself a layer of another
+// one. Some releases of Linux count the image as one more filesystem of the stack, whose depth is limited, so that
+// programs in a container could mount no overlay.
 func nestable(file string) bool {
 	lower, err := mountImage(file)
 	if err != nil {

@@ -94,8 +94,8 @@ func (e *Edge) asksAbout(t target, why string) (rule string, ask bool) {
 
 // hold waits until a person has decided about a connection to the destination t, which rule would allow. It returns
 // the reason of a refusal, or "". Then the field once of the returned destination says whether the person has allowed
-// this connection; if not, the caller checks the rules again. hold refuses at once what a person has denied before, and
-// connections beyond the bounds of package network.
+// this connection; if not, the caller checks the rules again. hold refuses at once a destination that a person
+// has denied before, and connections beyond the bounds of package network.
 func (e *Edge) hold(t target, rule string) (_ target, why string) {
 	q, why := e.join(t, rule)
 	if why != "" {

@@ -59,7 +59,7 @@ func openSection(b *browser.Browser, key, title string) string {
 }
 
 // TestInABrowser plays what a person does on the page. All cases share one browser; each has a server, and cookies and
-// storage, of its own. make test plays those about safety and promotion, for 40 s; make test-long plays all.
+// storage, of its own. make test plays those about safety and promotion, and make test-long all.
 func TestInABrowser(t *testing.T) {
 	needed(t)
 	treetest.Leaks(t)

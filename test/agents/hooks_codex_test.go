@@ -95,7 +95,7 @@ func (c *codexServer) await(is func(M) bool) string {
 func named(method string) func(M) bool { return func(m M) bool { return m["method"] == method } }
 
 // TestCodexShowsWhatACommandWouldChange: before Codex asks the person for a command, a warning has its effects in a
-// throw-away clone. Nothing is real. Cost: three seconds beside the installation.
+// throw-away clone, and nothing else changes.
 func TestCodexShowsWhatACommandWouldChange(t *testing.T) {
 	treetest.OncePerRun(t)
 	if treetest.Budget(t, 0, 1) == 0 {

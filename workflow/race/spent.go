@@ -9,12 +9,12 @@ import (
 	"github.com/snapfs/snapfs/engine/egress"
 )
 
-// spentEvery is the time between two looks at whether the budget of an attempt of a race is spent.
+// spentEvery is how often a race checks whether the budget of an attempt is spent.
 const spentEvery = 500 * time.Millisecond
 
-// watchBudget reports in Attempt.Why, as soon as it happens, that the budget of the attempt's requests is spent. The
-// caller calls stop once, after the command's end, and noteSpent when the sandbox's network proxy has ended: only then
-// is the last refusal certainly in its journal. Without a budget it does nothing.
+// watchBudget stores in Attempt.Why that the budget of the attempt's requests is spent, within spentEvery. The caller
+// calls stop once, after the command has ended, and noteSpent once the sandbox's network proxy has ended: only then is
+// the last refusal certainly in the journal. Without a budget both do nothing.
 func (l *attemptRunner) watchBudget(ctx context.Context) (stop func()) {
 	if l.s.Record.Policy.Budget == nil {
 		return func() {}
@@ -42,8 +42,8 @@ func (l *attemptRunner) watchBudget(ctx context.Context) (stop func()) {
 	}
 }
 
-// noteSpent stores in the attempt why its budget is spent, with the way to increase it, and reports whether it is.
-// No command increases the budget of an attempt, whose sandbox ends with it.
+// noteSpent reports whether the budget of the attempt is spent, and if so stores in the attempt why, with a hint to
+// increase it in the profile. No command could increase it, since the sandbox ends with the attempt.
 func (l *attemptRunner) noteSpent() bool {
 	if l.s.Record.Policy.Budget == nil {
 		return false

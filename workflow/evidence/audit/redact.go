@@ -40,8 +40,9 @@ func (s salts) salt(i int) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// saltsAtOnce is for how many redacted texts a process that redacts for the second time stores a secret, so that it
-// need not write to the file of salts for each command. To look for a text later takes a microsecond for each of them.
+// saltsAtOnce is the number of redacted texts for which a stored secret gives the salts, from the second secret of a
+// process on. So a process that runs many commands does not write to the file of salts for each of them. A search for a
+// text takes a microsecond for each salt.
 const saltsAtOnce = 1024
 
 // Redact returns a salted digest for each of texts, and stores the salts. A person who knows a text can later

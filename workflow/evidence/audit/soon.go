@@ -20,7 +20,7 @@ const (
 
 // A syncer puts the records of one evidence log on stable storage in the background. The log's mutex guards its fields.
 type syncer struct {
-	pause   time.Duration // syncPause, but in tests
+	pause   time.Duration // syncPause; tests set another one
 	running bool          // a goroutine syncs, or waits to do so
 	early   int           // the number of syncs that did not wait
 	last    time.Time     // when the last sync began
@@ -31,9 +31,9 @@ type syncer struct {
 	synced  []func(error) // one for each of these records
 }
 
-// AppendSoon leaves the sync to the goroutine that syncs as long as the log has at most soonUnsynced bytes that are not
-// on stable storage. Without such a goroutine, mostly in a new process, the bound is earlyUnsynced, as many processes
-// may have ended before they synced.
+// The greatest number of bytes of the log that are not on stable storage for which AppendSoon leaves the sync to the
+// goroutine in the background: soonUnsynced if that runs already. Otherwise earlyUnsynced, because many processes may
+// have ended before they synced.
 const (
 	earlyUnsynced = 8 * positionEvery
 	soonUnsynced  = 64 * positionEvery
@@ -41,8 +41,8 @@ const (
 
 // AppendSoon adds a record to the log as [Log.Append] does, and puts it on stable storage in the background,
 // since that takes long. It then calls synced with the result: some milliseconds later, or 100 in a process that adds
-// many records. It waits itself if none of the last 64 KiB got there, as when each process ends too early. Cost: as
-// long as the record before waits to be synced, seven system calls. Errors: also errs.ErrNotFound.
+// many records. If too many bytes of the log are not on stable storage, as when each process ends too early, AppendSoon
+// syncs them itself. Cost: seven system calls while an earlier record waits to be synced. Errors: also errs.ErrNotFound.
 func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) error {
 	l.soon.Lock()
 	defer l.soon.Unlock()
