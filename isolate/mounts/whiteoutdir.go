@@ -37,7 +37,7 @@ func storedWhiteouts(images string, o *Overlay, hidden []Hidden) string {
 	for _, h := range hidden {
 		n += len(h.Absent)
 	}
-	if images == "" || n < fewWhiteouts || o == nil || o.Upper == "" || len(o.Base) > 0 || !o.Nested && !apart(filepath.Dir(images), o.Lower[len(o.Lower)-1]) {
+	if images == "" || n < fewWhiteouts || o == nil || o.Upper == "" || len(o.Base) > 0 || !o.Nested && !outside(filepath.Dir(images), o.Lower[len(o.Lower)-1]) {
 		return ""
 	}
 	sum := sha256.Sum256(namesOf(hidden, nil))
@@ -54,9 +54,9 @@ func storedWhiteouts(images string, o *Overlay, hidden []Hidden) string {
 	return dir
 }
 
-// apart reports whether the directory dir is certainly outside the directory tree, so that both can be layers of one
+// outside reports whether the directory dir certainly lies outside of the directory tree, so that both can be layers of one
 // overlay. The names do not say that: another mount may have a part of the same filesystem.
-func apart(dir, tree string) bool {
+func outside(dir, tree string) bool {
 	root, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
 		return false
