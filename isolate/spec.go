@@ -78,7 +78,7 @@ type Spec struct {
 	// MapIDs mounts trees that the kernel cannot id-map, with ids mapped by FUSE. Nil: such trees
 	// are errors.
 	MapIDs IDMapper
-	// Images is a directory, made when needed, in which Start stores images of the entries that mounts hide, so that the
+	// Images is a directory, made when needed, in which Start stores what hides the entries that mounts hide, so that the
 	// next container that hides the same ones starts sooner. Only the caller may write there. "" stores none.
 	Images string
 	// Observe, if it is not nil, observes system calls by which a process in the container acts on a file.

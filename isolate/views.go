@@ -251,7 +251,7 @@ func (b *builder) planViews(overlays []*Overlay, bases [][]*os.File, ends [2]int
 		for _, m := range bases[i] {
 			base = append(base, b.NewCell(int32(m.Fd())))
 		}
-		m := b.Filesystem("overlay", int(attr), b.OverlayOptions(o, "", base)...)
+		m := b.Filesystem("overlay", int(attr), b.OverlayOptions(o, nil, base)...)
 		b.Do(launch.Load, b.Of(m)).To(fds[i])
 	}
 	b.Do(unix.SYS_SENDMSG, launch.Num(ends[1]), msg, launch.Num(unix.MSG_NOSIGNAL))

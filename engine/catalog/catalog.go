@@ -138,7 +138,8 @@ func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
 // Dir returns the path of the state directory, which contains the catalogue.
 func (c *Catalog) Dir() string { return c.dir }
 
-// Images returns the directory in which containers cache filesystem images. It exists once there is one.
+// Images returns the directory in which containers cache what hides names: filesystem images, and overlay layers, which
+// nobody may change or remove while a container runs. It exists once it has an entry.
 func (c *Catalog) Images() string { return filepath.Join(c.dir, "images") }
 
 // Path returns the directory of the sandbox called name, existing or not.

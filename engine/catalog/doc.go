@@ -15,7 +15,7 @@
 //	DIR/places/DRIVER:PATH         a filesystem on which a backend has data of its own
 //	DIR/pipelines/ID/state.json    a promotion through stages ([Catalog.Store]; see the engine)
 //	DIR/previews/HASH              the text of a command's preview, for five minutes (see package agenthook)
-//	DIR/images/                    a cache of filesystem images for containers ([Catalog.Images])
+//	DIR/images/                    a cache of what hides names in containers ([Catalog.Images])
 //	DIR/listing                    a cache of all records, for lists ([Catalog.ReadCached])
 //	DIR/trash/NAME.ID/             a removed sandbox whose trees are not removed yet
 //

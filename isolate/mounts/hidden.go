@@ -294,13 +294,17 @@ func shiftOwners(root int, parents []parent, ids IDs) error {
 }
 
 // hiddenByPID1 adds the system calls by which pid 1 mounts the layer that hides m.Hidden, in a user namespace
-// of Same, which may make whiteouts (vfs_mknod in fs/namei.c, Linux 5.8). It returns the name of the layer;
-// "" if nothing is hidden.
-func (pl *Planner) hiddenByPID1(m Mount) string {
+// of Same, which may make whiteouts (vfs_mknod in fs/namei.c, Linux 5.8). It returns the names of the layers, topmost
+// first; none if nothing is hidden.
+func (pl *Planner) hiddenByPID1(m Mount) []string {
 	if len(m.Hidden) == 0 || pl.Spec.IDs != Same {
-		return ""
+		return nil
 	}
 	parents, here := parentsOf(m.Target, m.Hidden)
+	stored := storedWhiteouts(pl.Spec.Images, m.Overlay, here)
+	if stored != "" {
+		here = nil
+	}
 	layer := pl.Filesystem("tmpfs", plainMount, "mode=755")
 	name := pl.numbered(layer)
 	whiteout := pl.Str(whiteoutName)
@@ -326,7 +330,10 @@ func (pl *Planner) hiddenByPID1(m Mount) string {
 			pl.Words(uint64(p.st.ATime.Sec), uint64(p.st.ATime.Nsec), uint64(p.st.MTime.Sec), uint64(p.st.MTime.Nsec)), launch.Num(0)).Path(p.path)
 	}
 	pl.place(layer)
-	return name
+	if stored != "" {
+		return []string{name, pl.layer(stored)}
+	}
+	return []string{name}
 }
 
 // ownMode returns the mode for a copy of the directory p of tree, which the caller owns. If p is somebody

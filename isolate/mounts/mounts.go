@@ -146,17 +146,17 @@ func (pl *Planner) bind(source string, attr uint64) launch.Cell {
 
 // OverlayOptions returns those mount options of the overlay o that a user namespace may set. It adds steps by
 // which pid 1 opens layers whose names a mount option cannot hold; these and the mounts in base are named by
-// descriptor. hidden is the name of the layer directly above the host's tree, or "".
-func (pl *Planner) OverlayOptions(o *Overlay, hidden string, base []launch.Cell) []string {
-	names := make([]string, 0, len(o.Lower)+1+len(base))
+// descriptor. hidden are the names of the layers directly above the host's tree.
+func (pl *Planner) OverlayOptions(o *Overlay, hidden []string, base []launch.Cell) []string {
+	names := make([]string, 0, len(o.Lower)+len(hidden)+len(base))
 	for i, p := range o.Lower {
-		if hidden != "" && len(base) == 0 && i == len(o.Lower)-1 {
-			names = append(names, hidden)
+		if len(base) == 0 && i == len(o.Lower)-1 {
+			names = append(names, hidden...)
 		}
 		names = append(names, pl.layer(p))
 	}
-	if hidden != "" && len(base) > 0 {
-		names = append(names, hidden)
+	if len(base) > 0 {
+		names = append(names, hidden...)
 	}
 	for _, m := range base {
 		// The mount was made in another user namespace, and can only be a layer in this namespace if it is
@@ -168,7 +168,7 @@ func (pl *Planner) OverlayOptions(o *Overlay, hidden string, base []launch.Cell)
 	if o.UserXattr {
 		opts = append(opts, "userxattr")
 	}
-	if hidden != "" && o.OneFilesystem {
+	if len(hidden) > 0 && o.OneFilesystem {
 		opts = append(opts, "xino=on")
 	}
 	if o.Nested {
@@ -198,8 +198,8 @@ func (pl *Planner) empty() string {
 // with the MOUNT_ATTR_* flags attr, in which sockets cannot be connected to ([Mount.NoSockets]).
 func (pl *Planner) withoutSockets(name string, m Mount, attr uint64) launch.Cell {
 	names := []string{name, pl.below}
-	if hidden := pl.hiddenByPID1(m); hidden != "" {
-		names = []string{hidden, name}
+	if hidden := pl.hiddenByPID1(m); len(hidden) > 0 {
+		names = append(hidden, name)
 	}
 	return pl.Filesystem("overlay", int(attr), append([]string{"userxattr"}, pl.lowers(names)...)...)
 }

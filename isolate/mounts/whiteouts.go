@@ -57,7 +57,13 @@ func mountWhiteouts(images string, hidden []Hidden) *os.File {
 func imageName(hidden []Hidden) string {
 	var host unix.Utsname
 	_ = unix.Uname(&host) // cannot fail
-	text := append(make([]byte, 0, 16<<10), host.Release[:]...)
+	sum := sha256.Sum256(namesOf(hidden, host.Release[:]))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:25]))
+}
+
+// namesOf returns a text, beginning with start, that is different for each list of directories and absent names.
+func namesOf(hidden []Hidden, start []byte) []byte {
+	text := append(make([]byte, 0, 16<<10), start...)
 	for _, h := range hidden {
 		text = append(append(text, h.Dir...), 0)
 		for _, name := range h.Absent {
@@ -65,8 +71,7 @@ func imageName(hidden []Hidden) string {
 		}
 		text = append(text, '/', 0)
 	}
-	sum := sha256.Sum256(text)
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:25]))
+	return text
 }
 
 // mountImage mounts the image file, an EROFS filesystem, detached.
