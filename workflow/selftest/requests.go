@@ -51,11 +51,13 @@ func labelsTrial(host *probeHost) trial {
 	}}
 }
 
-// askTrial returns the test of --ask: the probe in the sandbox connects to a name that no rule allows, and nobody answers
-// the question about it.
+// hostName is the name by which a sandbox reaches the host's loopback interface, if a rule or a person allows it.
+const hostName = "host.snapfs"
+
+// askTrial returns the test of --ask: the probe in the sandbox connects to a service of the host that no rule allows,
+// and nobody answers the question about it.
 func askTrial(host *probeHost) trial {
-	_, port, _ := net.SplitHostPort(host.ipv4) // one at which the host listens
-	return trial{probe: "ask", args: []string{net.JoinHostPort(noSuchName, port)}, rule: func(policy *catalog.Policy) {
+	return trial{probe: "ask", args: []string{net.JoinHostPort(hostName, host.port)}, rule: func(policy *catalog.Policy) {
 		policy.Ask, policy.Denied = time.Second, "" // no wait is shorter
 	}}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -82,7 +83,8 @@ func unlisted(workspace string) string {
 // placeholder is inside, a spent budget of tokens, a network rule that allows one method and one path, a file with a
 // label, a connection that waits for a person, and a base URL. host serves the requests that are allowed. It returns none for a request without network rules.
 func (p *prover) requestTrials(host *probeHost) []trial {
-	if _, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); !allowed {
+	rules, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network)
+	if !allowed {
 		return nil
 	}
 	if host.web == "" {
@@ -100,19 +102,23 @@ func (p *prover) requestTrials(host *probeHost) []trial {
 		{probe: "http-method", args: []string{host.web}},
 		{probe: "http-path", args: []string{host.web}},
 		labelsTrial(host),
-		askTrial(host),
 		baseTrial(host),
 	}
+	if port, _ := strconv.ParseUint(host.port, 10, 16); port > 0 {
+		if _, open := rules.Name(hostName, uint16(port)); !open { // else nobody is asked
+			all = append(all, askTrial(host))
+		}
+	}
 	for i, t := range all {
-		rules := host.webRules
+		more := host.webRules
 		switch {
 		case t.probe == "base-url": // whose proxy speaks TLS
-			rules = host.rules
+			more = host.rules
 		case t.rule == nil && t.prepare == nil:
-			rules = host.webRulesHTTP
+			more = host.webRulesHTTP
 		}
-		if all[i].network = p.req.Policy.Network; rules != "" {
-			all[i].network += "," + rules
+		if all[i].network = p.req.Policy.Network; more != "" {
+			all[i].network += "," + more
 		}
 	}
 	return all
