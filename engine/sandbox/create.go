@@ -82,6 +82,9 @@ func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs
 	if err == nil {
 		err = sb.host.Estimate(ctx, choices)
 	}
+	if k := req.Policy.KeyPoints; err == nil && k != nil && k.KeepSize > 0 {
+		err = hostfs.CheckMeter(ctx, choices)
+	}
 	if err != nil {
 		return err
 	}
