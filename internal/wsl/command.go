@@ -8,7 +8,7 @@ import (
 // PathFlags lists the flags of snapfs whose values are file names, which [Place.Command] translates from
 // Windows to Linux.
 var PathFlags = []string{
-	"--allow", "--dir", "--e2b-key", "--earlier", "--evidence", "--expose", "--file", "--have", "--hide", "--html", "--key", "--mine", "--only", "--output",
+	"--allow", "--dir", "--e2b-key", "--earlier", "--evidence", "--expose", "--file", "--from", "--have", "--hide", "--html", "--key", "--mine", "--only", "--output",
 	"--profile", "--report", "--socket", "--state", "--target", "--theirs", "--tls-cert", "--tls-key", "--workspace",
 	"--write", "-C", "-o",
 }
@@ -18,9 +18,10 @@ var PathFlags = []string{
 var ValueFlags = []string{
 	"--after", "--agent", "--as-branch", "--attempts", "--backend", "--base", "--check", "--class", "--close",
 	"--cpu-time", "--cpus", "--deny", "--disk", "--effects", "--env", "--every", "--expires", "--files", "--format", "--host", "--idle", "--inodes",
-	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--keep-snapshots", "--keep-snapshots-for", "--keep-snapshots-size", "--listen", "--login", "--max-age", "--max-timeout", "--memory",
+	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--keep", "--keep-snapshots", "--keep-snapshots-for", "--keep-snapshots-size", "--listen", "--login", "--max-age", "--max-timeout", "--memory",
 	"--message", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after", "--scope", "--score", "--secret", "--set",
-	"--size", "--snapshot-at", "--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "--when-changed", "--within", "-j", "-m",
+	"--size", "--snapshot-at", "--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "--when-changed", "--within", "--witness", "--witness-key",
+	"--witnesses", "-j", "-m",
 	"-n",
 }
 
