@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,20 +31,20 @@ import (
 const maxImages = 64
 
 // mountWhiteouts mounts an image with whiteouts for the absent names of hidden. It makes the image in the directory
-// images unless it is there. It returns nil where this is not possible: for an unprivileged caller, and on kernels that cannot mount a file.
-// The caller closes the detached mount. Cost: 0.2 ms, 20 ms for a new image.
+// images unless it is there and intact. It returns nil where this is not possible: for an unprivileged caller, and on
+// kernels that cannot mount a file. The caller closes the detached mount. Cost: 0.2 ms, 20 ms for a new image.
 func mountWhiteouts(images string, hidden []Hidden) *os.File {
 	if images == "" || os.Geteuid() != 0 {
 		return nil
 	}
 	file := filepath.Join(images, imageName(hidden))
-	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	content, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(content) > 0 && !intact(content) {
 		if err = makeImage(file, hidden); err == nil {
-			info, err = os.Stat(file)
+			content, err = os.ReadFile(file)
 		}
 	}
-	if err != nil || info.Size() == 0 {
+	if err != nil || !intact(content) {
 		return nil
 	}
 	m, err := mountImage(file)
@@ -50,6 +52,16 @@ func mountWhiteouts(images string, hidden []Hidden) *os.File {
 		return nil
 	}
 	return m
+}
+
+// castagnoli is the polynomial of the checksum (CRC-32C) at the end of an image's file.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// intact reports whether content, the content of an image's file, has the checksum with which it was written. In a
+// damaged image names may be missing, which would then be visible in the container.
+func intact(content []byte) bool {
+	n := len(content) - crc32.Size
+	return n > 0 && crc32.Checksum(content[:n], castagnoli) == binary.LittleEndian.Uint32(content[n:])
 }
 
 // imageName returns the file name of the image for hidden. It differs between kernels, since they differ in which
@@ -87,8 +99,9 @@ func mountImage(file string) (*os.File, error) {
 	return c.Mount(plainMount | unix.MOUNT_ATTR_RDONLY)
 }
 
-// makeImage writes the image for hidden to file, or an empty file if this kernel cannot use it. Afterwards the file has
-// either all of its bytes or does not exist, also after a power loss. It removes the oldest of too many images.
+// makeImage writes the image for hidden, and its checksum, to file, or an empty file if this kernel cannot use it.
+// Afterwards the file has either all of its bytes or does not exist, also after a power loss. It removes the oldest of
+// too many images.
 func makeImage(file string, hidden []Hidden) error {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -101,7 +114,8 @@ func makeImage(file string, hidden []Hidden) error {
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // after the rename there is nothing to remove
 	defer f.Close()
-	if _, err := f.Write(whiteoutImage(hidden)); err != nil {
+	image := whiteoutImage(hidden)
+	if _, err := f.Write(binary.LittleEndian.AppendUint32(image, crc32.Checksum(image, castagnoli))); err != nil {
 		return err
 	}
 	if !nestable(f.Name()) {
