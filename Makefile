@@ -47,7 +47,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 # start the program as users have it, built without the detector, which would see
 # nothing there. make race PKGS=./engine/merge runs any other package.
 GOING := ^[[:space:]]*go |\.Go\(|AfterFunc\(|t\.Parallel\(|snapshottest\.Run
-RACES  = $(shell grep -rlE --include='*.go' '$(GOING)' backends bench engine internal isolate workflow | xargs -n1 dirname | sort -u | sed 's|^|./|')
+RACES  = $(shell grep -rlE --include='*.go' '$(GOING)' backends bench engine internal isolate workflow | grep -v /testdata/ | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: help
 help: ## list the targets
