@@ -67,7 +67,7 @@ func floorSteps(im *launch.Image, tree string) launch.Step {
 	const layers = "/tmp"
 	mount("tmpfs", layers, "mode=755", 0)
 	for _, name := range []string{"upper", "work", "root"} {
-		im.Do(unix.SYS_MKDIR, im.Str(filepath.Join(layers, name)), launch.Num(0o755))
+		im.Do(unix.SYS_MKDIRAT, launch.Num(unix.AT_FDCWD), im.Str(filepath.Join(layers, name)), launch.Num(0o755))
 	}
 	root := layers + "/root"
 	mount("overlay", root, "volatile,lowerdir=/,upperdir="+layers+"/upper,workdir="+layers+"/work", 0)
@@ -76,13 +76,13 @@ func floorSteps(im *launch.Image, tree string) launch.Step {
 	mount("sysfs", root+"/sys", "", quiet|unix.MS_RDONLY)
 	mount("tmpfs", root+"/dev", "mode=755", unix.MS_NOSUID)
 	for _, name := range []string{"pts", "mqueue"} {
-		im.Do(unix.SYS_MKDIR, im.Str(root+"/dev/"+name), launch.Num(0o755))
+		im.Do(unix.SYS_MKDIRAT, launch.Num(unix.AT_FDCWD), im.Str(root+"/dev/"+name), launch.Num(0o755))
 	}
 	mount("devpts", root+"/dev/pts", "newinstance,ptmxmode=666", unix.MS_NOSUID|unix.MS_NOEXEC)
 	mount("mqueue", root+"/dev/mqueue", "", quiet)
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		path := root + "/dev/" + name
-		im.Do(unix.SYS_MKNOD, im.Str(path), launch.Num(unix.S_IFREG|0o666), launch.Num(0))
+		im.Do(unix.SYS_MKNODAT, launch.Num(unix.AT_FDCWD), im.Str(path), launch.Num(unix.S_IFREG|0o666), launch.Num(0))
 		im.Do(unix.SYS_MOUNT, im.Str("/dev/"+name), im.Str(path), launch.Num(0), launch.Num(unix.MS_BIND), launch.Num(0))
 	}
 	mount("tmpfs", root+"/run", "mode=755", unix.MS_NOSUID|unix.MS_NODEV)
