@@ -165,14 +165,13 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 		MountPoints: hostfs.PlacesAt(h.Record), Why: &why,
 	}
 	why.InUse = h.Supervisor != nil
-	var lost, unmeasured error
+	var lost error
 	err := k.Sandboxes.Changing(ctx, h, func() error {
 		if err := seal(ctx, h, m.IDs); err != nil {
 			return err
 		}
 		h.Snapshots, h.At = append(h.Snapshots, m), m.Name
-		var old []catalog.NamedSnapshot
-		old, unmeasured = k.prune(ctx, h.Record, m.Taken)
+		old := k.prune(h.Record, m.Taken)
 		if err := h.Save(); err != nil {
 			return err
 		}
@@ -183,7 +182,7 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 		return err
 	}
 	k.Events.Append(events.Event{Type: events.SnapshotCreated, Subject: h.Name, SandboxID: h.ID, Data: eventOf(m)})
-	return errors.Join(unmeasured, lost)
+	return lost
 }
 
 // eventOf returns the data of the event with which the event log announces the automatic snapshot m.

@@ -20,9 +20,6 @@ type merger struct {
 	ctx  context.Context
 	out  *os.File
 	link map[inode]string // the first name of each inode with several links
-	// The directory of the merged layer that [merger.outDir] has opened last, and its name; nil before.
-	last     *os.File
-	lastName string
 }
 
 type inode struct {
@@ -44,11 +41,6 @@ func Merge(ctx context.Context, how Mode, trees []string, dst string) error {
 	}
 	defer out.Close()
 	m.out = out
-	defer func() {
-		if m.last != nil {
-			m.last.Close()
-		}
-	}()
 	root := m.root()
 	if root.Stat, err = vfs.Lstat(int(m.roots[0].Fd()), ""); err != nil {
 		return err
@@ -112,11 +104,12 @@ func (m *merger) names(s *Stack) ([]string, error) {
 // put writes the entry name, whose lookup through the layers is s, into the merged layer: a directory with
 // its content, a file, a hard link or a whiteout. It writes nothing if no layer provides the entry.
 func (m *merger) put(name string, parent, s *Stack) error {
-	at, err := m.outDir(path.Dir(name))
+	dir, err := store.OpenIn(m.out, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
-	base := path.Base(name)
+	defer dir.Close()
+	at, base := int(dir.Fd()), path.Base(name)
 	switch {
 	case s.Top < 0:
 		return nil // deleted since it was listed, or hidden by a directory above
@@ -152,22 +145,6 @@ func (m *merger) put(name string, parent, s *Stack) error {
 		return err
 	}
 	return m.finish(name, s)
-}
-
-// outDir returns a descriptor of the directory name of the merged layer, which is valid until the next call.
-// It opens the directory once for files that follow each other in it.
-func (m *merger) outDir(name string) (int, error) {
-	if m.last == nil || m.lastName != name {
-		dir, err := store.OpenIn(m.out, name, unix.O_PATH|unix.O_DIRECTORY)
-		if err != nil {
-			return -1, err
-		}
-		if m.last != nil {
-			m.last.Close()
-		}
-		m.last, m.lastName = dir, name
-	}
-	return int(m.last.Fd()), nil
 }
 
 // hardLink makes base in the open directory dir another hard link to the file at the path first of the merged
