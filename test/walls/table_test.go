@@ -122,7 +122,7 @@ func table() []wall {
 		{parts: "base-url", falls: []string{"base-url"}, on: requests},
 
 		{
-			parts: "masked stand-ins", falls: []string{"masked"}, also: []string{"state"},
+			parts: "masked stand-ins", falls: []string{"masked"}, also: []string{"state", "other-name"},
 			why: "the state directory is hidden as all else is; below its masks, an overlay of root's hides the same once more",
 		},
 		{parts: "passwords", falls: []string{"passwords"}, who: root},
