@@ -95,7 +95,7 @@ func (s *Store) tidy(ctx context.Context, l *locked) error {
 	for _, name := range []string{l.Sandbox, l.Name()} { // a worker may have been killed between renaming and storing
 		rec, err := s.engine.Catalog().Get(name)
 		if err == nil && l.owns(rec) {
-			err = s.engine.Remove(ctx, name)
+			err = s.removeLeft(ctx, name)
 		}
 		if err != nil && !errors.Is(err, errs.ErrNotFound) {
 			return err
@@ -103,6 +103,28 @@ func (s *Store) tidy(ctx context.Context, l *locked) error {
 	}
 	l.Sandbox, l.SandboxID = "", ""
 	return save(l.dir, l.Job)
+}
+
+// leftTime bounds the wait for the processes of a killed worker to end.
+const leftTime = 10 * time.Second
+
+// removeLeft removes a sandbox which a killed worker may have left. Its supervisor ends a moment after the worker, and
+// the sandbox belongs to a running command until it was mended: so removeLeft mends and tries again, for leftTime.
+func (s *Store) removeLeft(ctx context.Context, name string) error {
+	for end := time.Now().Add(leftTime); ; {
+		err := s.engine.Remove(ctx, name)
+		if !errors.Is(err, errs.ErrBusy) || time.Now().After(end) {
+			return err
+		}
+		if _, merr := s.engine.Collect(ctx); merr != nil {
+			return errors.Join(err, merr)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pollTime):
+		}
+	}
 }
 
 // owns reports whether the sandbox of rec, which has the name of the job's sandbox, belongs to the job.
