@@ -3,8 +3,6 @@
 package mounts
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
 	"errors"
 	"io/fs"
 	"os"
@@ -40,8 +38,7 @@ func storedWhiteouts(images string, o *Overlay, hidden []Hidden) string {
 	if images == "" || n < fewWhiteouts || o == nil || o.Upper == "" || len(o.Base) > 0 || !o.Nested && !outside(filepath.Dir(images), o.Lower[len(o.Lower)-1]) {
 		return ""
 	}
-	sum := sha256.Sum256(namesOf(hidden, nil))
-	dir := filepath.Join(images, "names", strings.ToLower(base32.StdEncoding.EncodeToString(sum[:25])))
+	dir := filepath.Join(images, "names", keyOf(hidden, nil))
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeWhiteoutDir(dir, hidden); err == nil {

@@ -69,13 +69,12 @@ func intact(content []byte) bool {
 func imageName(hidden []Hidden) string {
 	var host unix.Utsname
 	_ = unix.Uname(&host) // cannot fail
-	sum := sha256.Sum256(namesOf(hidden, host.Release[:]))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:25]))
+	return keyOf(hidden, host.Release[:])
 }
 
-// namesOf returns a text, beginning with start, that is different for each list of directories and absent names.
-func namesOf(hidden []Hidden, start []byte) []byte {
-	text := append(make([]byte, 0, 16<<10), start...)
+// keyOf returns a file name that is different for each list of directories and absent names, and each salt.
+func keyOf(hidden []Hidden, salt []byte) string {
+	text := append(make([]byte, 0, 16<<10), salt...)
 	for _, h := range hidden {
 		text = append(append(text, h.Dir...), 0)
 		for _, name := range h.Absent {
@@ -83,7 +82,8 @@ func namesOf(hidden []Hidden, start []byte) []byte {
 		}
 		text = append(text, '/', 0)
 	}
-	return text
+	sum := sha256.Sum256(text)
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:25]))
 }
 
 // mountImage mounts the image file, an EROFS filesystem, detached.
