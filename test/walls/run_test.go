@@ -66,12 +66,46 @@ func onOwnThread(f func()) {
 	done.Wait()
 }
 
-// furnish makes what a sandbox of the doctor's hides, its workspace, and the device that
-// a network which asks first needs, where an ordinary user may not open the host's.
+// own makes the user of the doctor the owner of paths.
+func (d *doctor) own(t *testing.T, paths ...string) {
+	t.Helper()
+	if d.as == nil {
+		return
+	}
+	for _, path := range paths {
+		if err := os.Chown(path, int(d.as.Uid), int(d.as.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// newHome makes a home directory with a file that sandboxes hide. Each run of the doctor has one of its own, because
+// a self-test makes a directory in it which another self-test's sandbox would find at its start.
+func (d *doctor) newHome(t *testing.T) string {
+	t.Helper()
+	home, err := os.MkdirTemp(d.home, "home")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(home); err != nil {
+			t.Error(err)
+		}
+	})
+	ssh := filepath.Join(home, ".ssh")
+	if err := errors.Join(os.Mkdir(ssh, 0o700), os.WriteFile(ssh+"/file", []byte("x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	d.own(t, home, ssh, ssh+"/file")
+	return home
+}
+
+// furnish makes the workspace of the doctor's sandboxes, and the device that a network
+// which asks first needs, where an ordinary user may not open the host's.
 func (d *doctor) furnish(t *testing.T) {
 	t.Helper()
-	ws, ssh := filepath.Join(d.home, "w"), filepath.Join(d.home, ".ssh")
-	err := errors.Join(os.Mkdir(ws, 0o700), os.Mkdir(ssh, 0o700), os.Mkdir(d.held, 0o700))
+	ws := filepath.Join(d.home, "w")
+	err := errors.Join(os.Mkdir(ws, 0o700), os.Mkdir(d.held, 0o700))
 	err = errors.Join(err, os.Mkdir(filepath.Join(d.home, "held"), 0o700), os.Mkdir(filepath.Join(d.home, "roots"), 0o755)) // not the user's
 	service, lerr := net.Listen("unix", filepath.Join(d.home, "roots", "socket"))                                           // of a program of root's
 	if err = errors.Join(err, lerr); err == nil {
@@ -79,20 +113,16 @@ func (d *doctor) furnish(t *testing.T) {
 		err = os.Chmod(filepath.Join(d.home, "roots", "socket"), 0o777)
 	}
 	err = errors.Join(err, exec.Command("btrfs", "-q", "subvolume", "create", d.held+"/w").Run())
-	dirs := []string{d.home, ws, ssh, d.held, d.held + "/w"}
-	files := append([]string{ws + "/file", ssh + "/file", d.held + "/w/file"}, d.shown()...)
+	dirs := []string{d.home, ws, d.held, d.held + "/w"}
+	files := append([]string{ws + "/file", d.held + "/w/file"}, d.shown()...)
 	for _, file := range files {
 		err = errors.Join(err, os.WriteFile(file, []byte("x"), 0o600))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.own(t, slices.Concat(dirs, files)...)
 	if d.as != nil {
-		for _, path := range slices.Concat(dirs, files) {
-			if err := os.Chown(path, int(d.as.Uid), int(d.as.Gid)); err != nil {
-				t.Fatal(err)
-			}
-		}
 		d.tun = filepath.Join(treetest.Dir(t), "tun")
 		if err := errors.Join(unix.Mknod(d.tun, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))), os.Chmod(d.tun, 0o666)); err != nil {
 			t.Fatal(err)
@@ -108,7 +138,7 @@ func (d *doctor) run(t *testing.T, parts string, on kind, args ...string) (out [
 	if c.Dir = filepath.Join(d.home, "w"); on == beside {
 		c.Dir = filepath.Join(d.home, "held", "w")
 	}
-	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.home, "SNAPFS_HOME=" + d.state(on), partsEnv + "=" + parts}
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.newHome(t), "SNAPFS_HOME=" + d.state(on), partsEnv + "=" + parts}
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: d.as}
 	var err error
 	onOwnThread(func() {
