@@ -105,13 +105,10 @@ const (
 	After  = "after"
 )
 
-// Waits reports whether the sandbox has an automatic snapshot due that [Taker.Postpone] has put off until its
-// lock is free.
-func (k *Taker) Waits(rec *catalog.Record) bool {
-	if rec.Policy.KeyPoints == nil {
-		return false
-	}
-	_, err := os.Lstat(k.postponed(rec.Name))
+// Waits reports whether the sandbox called name has an automatic snapshot due that [Taker.Postpone] has put off
+// until its lock is free. If it has none, a record that is read afterwards lists the snapshot.
+func (k *Taker) Waits(name string) bool {
+	_, err := os.Lstat(k.postponed(name))
 	return err == nil
 }
 

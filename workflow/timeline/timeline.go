@@ -85,9 +85,8 @@ func Of(ctx context.Context, e *engine.Engine, name string) (*Timeline, error) {
 // Settled returns the record of the sandbox called name. If a postponed automatic snapshot is due, Settled
 // first takes and releases the sandbox's lock, by which the snapshot is taken.
 func Settled(ctx context.Context, e *engine.Engine, name string) (*catalog.Record, error) {
-	rec, err := e.Catalog().Get(name)
-	if err != nil || !e.KeyPoints.Waits(rec) {
-		return rec, err
+	if !e.KeyPoints.Waits(name) {
+		return e.Catalog().Get(name)
 	}
 	h, err := e.Supervise.HoldAny(ctx, name)
 	if err != nil {
