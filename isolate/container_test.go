@@ -18,7 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate/internal/stopped"
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
@@ -345,10 +347,14 @@ func TestCloseEndsEveryProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond)
-		pids := descendants(container.pid)
-		if len(pids) < 5 {
-			t.Errorf("only %d processes", len(pids))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var pids []stopped.Thread
+		if err := poll.Until(ctx, time.Millisecond, 10*time.Millisecond, func() (bool, error) {
+			pids = descendants(container.pid)
+			return len(pids) >= 5, nil
+		}); err != nil {
+			t.Fatalf("only %d processes: %v", len(pids), err)
 		}
 		if err := container.Close(t.Context()); err != nil {
 			t.Fatal(err)
