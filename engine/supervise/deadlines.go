@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -281,7 +282,7 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 			l.command.SignalGroup(sig) //nolint:errcheck // it may have ended
 		}
 		w.mu.Unlock()
-		for end := time.Now().Add(GracePeriod); time.Now().Before(end); pause(ctx, 5*time.Millisecond) {
+		for end := time.Now().Add(GracePeriod); time.Now().Before(end); poll.Sleep(ctx, 5*time.Millisecond) {
 			if len(w.endAtTTL()) == 0 || ctx.Err() != nil {
 				return
 			}
@@ -294,7 +295,7 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 // wait for their end.
 func awaitGone(ctx context.Context, groups map[int]bool) {
 	delete(groups, 0)
-	for end := time.Now().Add(GracePeriod); time.Now().Before(end) && ctx.Err() == nil; pause(ctx, time.Millisecond) {
+	for end := time.Now().Add(GracePeriod); time.Now().Before(end) && ctx.Err() == nil; poll.Sleep(ctx, time.Millisecond) {
 		maps.DeleteFunc(groups, func(id int, _ bool) bool { return syscall.Kill(-id, 0) != nil })
 		if len(groups) == 0 {
 			return

@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/supervise/drift"
 	"github.com/snapfs/snapfs/engine/supervise/ports"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
@@ -31,7 +32,7 @@ type Supervisor struct {
 	Container  *isolate.Container
 	socket     string
 	socketInfo os.FileInfo // identifies the socket, while served
-	drift      *driftFeed  // reports of the real workspace
+	drift      *drift.Feed // reports of the real workspace
 	daemon     atomic.Bool // processes outlived the last command
 	notes      []string    // differences between the sandbox and its state at creation
 
@@ -180,7 +181,7 @@ func (h *Supervisor) idleWithin(d time.Duration) bool {
 
 // Close ends the container, waits until all clients have the status of their commands, and removes the socket.
 func (h *Supervisor) Close(ctx context.Context) error {
-	h.drift.stop()
+	h.drift.Stop()
 	h.deadlines.stop()
 	for _, stop := range h.timers {
 		stop()
@@ -191,7 +192,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 		h.Refused = h.Proxy.Close()
 	}
 	h.Hit = h.Resources.limitHit()
-	h.drift.done.Wait()
+	h.drift.Wait()
 	h.mu.Lock()
 	h.closed = true
 	if h.listen != nil {
