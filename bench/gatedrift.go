@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/bench/timing"
+	"github.com/snapfs/snapfs/bench/tree"
 )
 
 // driftChecks returns the checks of how fast drift is detected. That matters because every command on a
@@ -66,5 +67,5 @@ func (r *referee) edited(ctx context.Context, dir string) (reference string, err
 		return "", ctx.Err()
 	case <-time.After(20 * time.Millisecond): // another tick of the filesystem's clock
 	}
-	return reference, os.Chtimes(filepath.Join(dir, fileOf(0)), time.Time{}, time.Now())
+	return reference, os.Chtimes(filepath.Join(dir, tree.FileOf(0)), time.Time{}, time.Now())
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/jobs"
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
@@ -16,15 +17,15 @@ import (
 func (r *referee) insideChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
-		for _, j := range amountsOf(r.Quick).jobs()[:2] {
+		for _, j := range jobs.AmountsOf(r.Quick).Jobs()[:2] {
 			name := strings.SplitN(s.Name, ",", 2)[0]
-			list = append(list, check{name: j.name + " inside, on " + name + ", to the bare tree", limit: 1.03, held: 2, unit: "×", measure: r.job(s, j)})
+			list = append(list, check{name: j.Name + " inside, on " + name + ", to the bare tree", limit: 1.03, held: 2, unit: "×", measure: r.job(s, j)})
 		}
 	}
 	return list
 }
 
-func (r *referee) job(s *setting, j job) measure {
+func (r *referee) job(s *setting, j jobs.Job) measure {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		if s.Error != "" {
 			return 0, "", errors.New(s.Error)

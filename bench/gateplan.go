@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/bench/timing"
+	"github.com/snapfs/snapfs/bench/tree"
 	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
@@ -20,7 +21,7 @@ func (r *referee) planChecks() []check {
 	for i, s := range []*setting{&r.overlay, &r.btrfsRoot} {
 		name := strings.SplitN(s.Name, ",", 2)[0]
 		list = append(list, check{
-			name:  fmt.Sprintf("plan of %d changed files of 0 to 4 KiB in the largest tree, on %s, by the engine, to reading and hashing them thrice", changedFiles, name),
+			name:  fmt.Sprintf("plan of %d changed files of 0 to 4 KiB in the largest tree, on %s, by the engine, to reading and hashing them thrice", tree.ChangedFiles, name),
 			limit: 2, held: []float64{12, 14}[i], unit: "×", measure: r.planToHash(s),
 		})
 	}
@@ -48,8 +49,8 @@ func (r *referee) planToHash(s *setting) measure {
 		pace := r.many()
 		pace.Rounds = min(pace.Rounds, 30)
 		m, err := timing.Medians(ctx, pace, plan, hash, p.timed("snapfs plan", "plan", name), p.timed("snapfs version", "version"))
-		if err == nil && steps < changedFiles {
-			err = fmt.Errorf("%d steps for %d changed files", steps, changedFiles)
+		if err == nil && steps < tree.ChangedFiles {
+			err = fmt.Errorf("%d steps for %d changed files", steps, tree.ChangedFiles)
 		}
 		if err != nil {
 			return 0, "", err
@@ -62,17 +63,17 @@ func (r *referee) planToHash(s *setting) measure {
 // editScript returns a shell script that edits a hundred of the tree's files as editors do: it writes a new
 // file and renames it over the old one.
 func editScript(files int) string {
-	names := make([]string, changedFiles)
+	names := make([]string, tree.ChangedFiles)
 	for i := range names {
-		names[i] = fileOf(spread(i, files))
+		names[i] = tree.FileOf(tree.Spread(i, files))
 	}
 	return "sed -i s/a/A/ " + strings.Join(names, " ")
 }
 
 func hashThrice(dir string, files int) error {
 	for range 3 {
-		for i := range changedFiles {
-			data, err := os.ReadFile(filepath.Join(dir, fileOf(spread(i, files))))
+		for i := range tree.ChangedFiles {
+			data, err := os.ReadFile(filepath.Join(dir, tree.FileOf(tree.Spread(i, files))))
 			if err != nil {
 				return err
 			}

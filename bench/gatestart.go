@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/bench/timing"
+	"github.com/snapfs/snapfs/bench/tree"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -68,7 +69,7 @@ func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
 	n := 0
 	change := func(context.Context) error {
 		n++
-		return os.WriteFile(filepath.Join(dir, fileOf(0)), []byte(strconv.Itoa(n)), 0o644)
+		return os.WriteFile(filepath.Join(dir, tree.FileOf(0)), []byte(strconv.Itoa(n)), 0o644)
 	}
 	on, off := r.at(r.btrfsRoot, dir), r.at(r.overlay, over1)
 	defer on.close()

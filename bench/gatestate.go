@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/bench/timing"
+	"github.com/snapfs/snapfs/bench/tree"
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
@@ -67,7 +68,7 @@ func (r *referee) execProcess(ctx context.Context, name string, p *processes) (f
 // of the rollbacks (1), in milliseconds.
 func (r *referee) states(which int) measure {
 	return r.inSandbox(&r.overlay, smallest, func(ctx context.Context, name string, p *processes) (float64, string, error) {
-		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", soilScript(smallest, 0)); err != nil {
+		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", tree.SoilScript(smallest, 0)); err != nil {
 			return 0, "", err
 		}
 		pace := r.many()
@@ -86,7 +87,7 @@ func (r *referee) states(which int) measure {
 func (r *referee) diffToWalk(s *setting) measure {
 	files := r.largest()
 	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {
-		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", soilScript(files, 0)); err != nil {
+		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", tree.SoilScript(files, 0)); err != nil {
 			return 0, "", err
 		}
 		found := 0
@@ -102,8 +103,8 @@ func (r *referee) diffToWalk(s *setting) measure {
 		pace := r.many()
 		pace.Rounds = min(pace.Rounds, 15)
 		m, err := timing.Medians(ctx, pace, diff, p.other("walk", "find", p.dir, "-printf", "%T@ %C@ %s\n"))
-		if err == nil && found != changedFiles {
-			err = fmt.Errorf("%d changes found of %d", found, changedFiles)
+		if err == nil && found != tree.ChangedFiles {
+			err = fmt.Errorf("%d changes found of %d", found, tree.ChangedFiles)
 		}
 		if err != nil {
 			return 0, "", err

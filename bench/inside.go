@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/jobs"
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -78,7 +80,7 @@ func (l *lab) outside(ctx context.Context, dir string, more ...string) (*worker,
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := run.Run(ctx, run.Program{Name: l.Self, Args: append(l.roleArgs(RoleWork), more...), Env: workEnv(dir), Dir: dir, Stdin: theirs[0], Stdout: theirs[1]})
+		err := run.Run(ctx, run.Program{Name: l.Self, Args: append(l.roleArgs(RoleWork), more...), Env: jobs.Env(dir), Dir: dir, Stdin: theirs[0], Stdout: theirs[1]})
 		done <- errors.Join(err, theirs[0].Close(), theirs[1].Close())
 	}()
 	hangUp := w.close
@@ -93,7 +95,7 @@ func (l *lab) within(ctx context.Context, e *engine.Engine, name, dir string) (*
 		return nil, err
 	}
 	p, err := e.Supervise.Exec(ctx, name, engine.Command{
-		Args: append([]string{l.Self}, l.roleArgs(RoleWork)...), Env: workEnv(dir), Dir: dir,
+		Args: append([]string{l.Self}, l.roleArgs(RoleWork)...), Env: jobs.Env(dir), Dir: dir,
 		Stdin: theirs[0], Stdout: theirs[1],
 	})
 	theirs[0].Close()
@@ -132,7 +134,7 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 		return nil, err
 	}
 	b.back.Push("remove the work", func() error { return uproot(dir) })
-	if err := run.Run(ctx, run.Program{Name: l.Self, Args: l.roleArgs(RolePrepare), Env: workEnv(dir), Dir: dir}); err != nil {
+	if err := run.Run(ctx, run.Program{Name: l.Self, Args: l.roleArgs(RolePrepare), Env: jobs.Env(dir), Dir: dir}); err != nil {
 		return nil, err
 	}
 	e, err := l.open(ctx, s.State)
@@ -155,9 +157,9 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 }
 
 // compete runs the job j in both workers in turns and returns its times on the bare tree and in the sandbox.
-func (b *bout) compete(ctx context.Context, j job, p timing.Plan) (bare, inside timing.Sample, err error) {
+func (b *bout) compete(ctx context.Context, j jobs.Job, p timing.Plan) (bare, inside timing.Sample, err error) {
 	by := func(name string, w *worker) timing.Subject {
-		return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return w.do(j.name) }}
+		return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return w.do(j.Name) }}
 	}
 	samples, err := timing.Interleave(ctx, p, by("bare", b.bare), by("inside", b.inside))
 	return samples[0], samples[1], err
@@ -170,9 +172,19 @@ func Prepare(ctx context.Context, o Options) error {
 		return err
 	}
 	if slices.Equal(o.Only, []string{kindLayers}) {
-		return layerAmountsOf(o.Quick).fill(ctx, dir)
+		return jobs.LayerAmountsOf(o.Quick).Fill(ctx, dir)
 	}
-	return amountsOf(o.Quick).fill(ctx, dir)
+	return jobs.AmountsOf(o.Quick).Fill(ctx, dir)
+}
+
+// Work is the main function of a worker process. For each job name that it reads from in, it runs the job in
+// the working directory and writes a line to out: the nanoseconds, or the error. If o.Only selects the kind
+// "layers", it offers the jobs that compare layers instead of those that compare sandboxes.
+func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
+	if slices.Equal(o.Only, []string{kindLayers}) {
+		return jobs.Work(ctx, jobs.LayerAmountsOf(o.Quick).Jobs(), in, out)
+	}
+	return jobs.Work(ctx, jobs.AmountsOf(o.Quick).Jobs(), in, out)
 }
 
 // inside measures how long each timed job, such as a build, takes in a sandbox of the setting s, relative to
@@ -183,14 +195,14 @@ func (l *lab) inside(ctx context.Context, s setting) (results []Result, err erro
 		return []Result{{Kind: "inside", Setting: s.Name, Error: err.Error()}}, ctx.Err()
 	}
 	defer b.back.UndoInto(&err)
-	for _, j := range amountsOf(l.Quick).jobs() {
-		l.Say(s.Name + ": " + j.name + ", bare and inside")
+	for _, j := range jobs.AmountsOf(l.Quick).Jobs() {
+		l.Say(s.Name + ": " + j.Name + ", bare and inside")
 		bare, in, err := b.compete(ctx, j, timing.Plan{Rounds: min(l.Rounds, 15), Warm: min(l.Rounds-1, 2), Budget: 20 * time.Second})
 		if err != nil {
 			return results, err
 		}
 		for _, side := range []timing.Sample{bare, in} {
-			r := resultOf(Result{Kind: "inside", What: j.what, Setting: s.Name + ": " + side.Name}, side)
+			r := resultOf(Result{Kind: "inside", What: j.What, Setting: s.Name + ": " + side.Name}, side)
 			if side.Name == "inside" {
 				r.Ratio = timing.Pairs(in.Took, bare.Took)
 			}

@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/bench/jobs"
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
 // A contest compares how fast the same jobs run on a bare tree and on layers (such as overlayfs) on top of
@@ -57,15 +57,15 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	if err := c.open(ctx); err != nil {
 		return nil, err
 	}
-	for _, j := range layerAmountsOf(l.Quick).jobs() {
-		l.Say("layers: " + j.what)
+	for _, j := range jobs.LayerAmountsOf(l.Quick).Jobs() {
+		l.Say("layers: " + j.What)
 		var subjects []timing.Subject
 		for _, s := range c.contenders {
 			subjects = append(subjects, c.subject(s, j))
 		}
 		samples, err := timing.Interleave(ctx, timing.Plan{Rounds: min(l.Rounds, 3), Warm: 1}, subjects...)
 		for _, s := range samples {
-			r := resultOf(Result{Kind: kindLayers, What: j.what, Setting: s.Name, Ratio: timing.Pairs(s.Took, samples[0].Took)}, s)
+			r := resultOf(Result{Kind: kindLayers, What: j.What, Setting: s.Name, Ratio: timing.Pairs(s.Took, samples[0].Took)}, s)
 			results = append(results, r)
 		}
 		if err != nil {
@@ -77,9 +77,9 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 
 // subject returns the timed operation that runs the job j in the contender's worker process, in a fresh layer
 // if the job needs one.
-func (c *contest) subject(s *contender, j job) timing.Subject {
+func (c *contest) subject(s *contender, j jobs.Job) timing.Subject {
 	ready := func(ctx context.Context) error {
-		if s.err == nil && j.first {
+		if s.err == nil && j.First {
 			s.err = c.stop(s)
 			if s.err == nil {
 				s.err = c.start(ctx, s)
@@ -87,7 +87,7 @@ func (c *contest) subject(s *contender, j job) timing.Subject {
 		}
 		return s.err
 	}
-	return timing.Subject{Name: s.name, Before: ready, Do: func(context.Context) (time.Duration, error) { return s.do(j.name) }}
+	return timing.Subject{Name: s.name, Before: ready, Do: func(context.Context) (time.Duration, error) { return s.do(j.Name) }}
 }
 
 // open fills a tree, mounts each contender's layer on top of it, and starts the workers. The bare tree is a
@@ -102,7 +102,7 @@ func (c *contest) open(ctx context.Context) error {
 	}
 	for _, dir := range []string{c.lower(), c.bare()} {
 		args := append(c.roleArgs(RolePrepare), "--only", kindLayers)
-		if err := run.Run(ctx, run.Program{Name: c.Self, Args: args, Env: workEnv(dir), Dir: dir}); err != nil {
+		if err := run.Run(ctx, run.Program{Name: c.Self, Args: args, Env: jobs.Env(dir), Dir: dir}); err != nil {
 			return err
 		}
 	}
@@ -238,6 +238,3 @@ func mountServed(ctx context.Context, s snapshot.Served, readOnly bool) (*os.Fil
 	}
 	return os.NewFile(uintptr(fd), "fork"), nil
 }
-
-// forget drops the pages of a file from the kernel's page cache, so that the next read is a cold one.
-func forget(f *os.File) error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/jobs"
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -80,7 +81,7 @@ func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Resu
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, giveBack()) }()
-	if err := gitInit(ctx, dir); err != nil {
+	if err := jobs.GitInit(ctx, dir); err != nil {
 		results = append(results, Result{Kind: "peers", What: "a copy made and removed", Setting: "git", Files: files, Error: err.Error()})
 	}
 	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }()
@@ -148,13 +149,4 @@ func (l *lab) fuseOverlay(s setting, dir string) func(context.Context) error {
 // top/merged.
 func fuseOverlayArgs(lower, top string) []string {
 	return []string{"-o", "lowerdir=" + lower + ",upperdir=" + top + "/upper,workdir=" + top + "/work", top + "/merged"}
-}
-
-func gitInit(ctx context.Context, dir string) error {
-	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "-q", "-m", "all"}} {
-		if err := program("git", args...)(ctx, dir); err != nil {
-			return err
-		}
-	}
-	return nil
 }

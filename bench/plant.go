@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/snapfs/snapfs/bench/tree"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -35,7 +36,7 @@ func (l *lab) plant(ctx context.Context, s setting, files int) (string, error) {
 	if err := makeTop(dir); err != nil {
 		return "", err
 	}
-	if err := grow(dir, files); err != nil {
+	if err := tree.Grow(dir, files); err != nil {
 		return dir, errors.Join(err, uproot(dir))
 	}
 	return dir, errors.Join(vfs.SyncFSOf(dir), ctx.Err())

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/engine/supervise/resources"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -106,7 +107,7 @@ func (e *Engine) RunFork(ctx context.Context, from string, bound func(*catalog.P
 // start starts the command of a session in begun, its prepared container, with the resources allowed. real
 // waits for the search of this machine's secrets and returns their paths, to be hidden. After an error the
 // session's sandbox is removed.
-func (s *Session) start(ctx context.Context, begun *isolate.Prepared, allowed *supervise.Resources, real func() hostfs.SecretPaths, command isolate.Command) error {
+func (s *Session) start(ctx context.Context, begun *isolate.Prepared, allowed *resources.Resources, real func() hostfs.SecretPaths, command isolate.Command) error {
 	e, rec, later := s.Engine, s.Record, context.WithoutCancel(ctx)
 	start, err := e.Supervise.Starting(rec, &command)
 	if err != nil {

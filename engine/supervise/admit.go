@@ -8,6 +8,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/supervise/resources"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/limits"
 )
@@ -20,7 +21,7 @@ type Admission = admission.Options
 // Admit waits in the queue for an admission slot, a reserved share of the host, for a sandbox with the limits l; when
 // says for how long. The caller closes the slot when the sandbox's last process has ended.
 func (sv *Manager) Admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Slot, error) {
-	return sv.book.Enter(ctx, slotRequest(l), when)
+	return sv.book.Enter(ctx, resources.SlotRequest(l), when)
 }
 
 // ReleaseSlot frees an unused admission slot, a reserved share of the host. If the slot's file cannot be removed,
@@ -29,12 +30,6 @@ func (sv *Manager) ReleaseSlot(p *admission.Slot) {
 	if err := p.Close(); err != nil {
 		sv.notice("done, but the file of an admission slot stays: " + err.Error())
 	}
-}
-
-// slotRequest returns the memory, disk space and CPUs of the host that admission reserves for a sandbox with
-// these limits.
-func slotRequest(l catalog.Limits) admission.Request {
-	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }
 
 // ApplyCeiling returns the capacity h of the host, lowered to the memory and CPUs that the control groups of this

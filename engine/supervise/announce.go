@@ -41,7 +41,7 @@ func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Sta
 		if h.Resources.Group != nil {
 			u.CPU, u.MemoryBytes = h.Resources.Group.Used()
 		}
-		hit = cmp.Or(hit, h.Resources.limitHit(), &catalog.LimitHit{})
+		hit = cmp.Or(hit, h.Resources.LimitHit(), &catalog.LimitHit{})
 		if hit.Limit != "" && hit.Limit != budgetLimit {
 			sv.announceLimit(rec, hit)
 		}

@@ -53,7 +53,7 @@ func (w *deadlines) pauseSpent(hit catalog.LimitHit, higher func() bool) {
 	ctx, cancel := context.WithTimeout(w.quit, 10*time.Second)
 	defer cancel()
 	r := w.supervisor.Resources
-	done, err := r.pauseFor(ctx, hit, func() bool { return r.paused.Load() != nil || higher() })
+	done, err := r.PauseFor(ctx, hit, func() bool { return r.Paused() != nil || higher() })
 	if !done || err != nil { // the next refused request tries again
 		return
 	}
@@ -70,7 +70,7 @@ func (w *deadlines) pauseSpent(hit catalog.LimitHit, higher func() bool) {
 func (h *Supervisor) resumeSpent(client *fdsock.Conn) {
 	resumed := h.deadlines.resumeWhenFrozen(budgetLimit)
 	h.deadlines.wakeLoop() // if the client ends before it has saved that
-	send(client, Reply{Resumed: resumed, Paused: h.Resources.paused.Load()})
+	send(client, Reply{Resumed: resumed, Paused: h.Resources.Paused()})
 }
 
 // RaiseBudget applies change to the limits of a sandbox's request budget, and resumes the sandbox if it was paused

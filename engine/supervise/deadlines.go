@@ -13,11 +13,16 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/supervise/activity"
+	"github.com/snapfs/snapfs/engine/supervise/resources"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/isolate"
 )
+
+// GracePeriod is how long a command that reached a time limit may run on between SIGTERM and SIGKILL.
+const GracePeriod = resources.GracePeriod
 
 // A deadlines enforces the time limits of a running sandbox: ttl, idle and remove-after. When the ttl or the idle
 // limit is reached, it pauses the processes of a persistent sandbox, so that they can resume later, and ends those of
@@ -141,7 +146,7 @@ func (w *deadlines) check() time.Duration {
 	wait := maxCheckInterval
 	switch end := l.RemovalAge(); {
 	case end > 0 && age >= end:
-		w.supervisor.Resources.note(sandbox.RemoveHit(l))
+		w.supervisor.Resources.Note(sandbox.RemoveHit(l))
 		if w.supervisor.Container.Close(w.quit) != nil {
 			return time.Second
 		}
@@ -179,7 +184,7 @@ func (w *deadlines) overdue() bool {
 
 // pausedFor reports whether the sandbox is paused now because it reached the named limit, "ttl" or "idle".
 func (w *deadlines) pausedFor(limit string) bool {
-	why := w.supervisor.Resources.paused.Load()
+	why := w.supervisor.Resources.Paused()
 	return why != nil && why.Limit == limit
 }
 
@@ -190,8 +195,8 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 	paused := w.pausedFor("idle")
 	var used *time.Duration
 	if !paused {
-		if u, err := w.supervisor.Resources.Group.Usage(); err == nil {
-			used = valueOf(u.CPUTime)
+		if u, err := w.supervisor.Resources.Group.Usage(); err == nil && u.CPUTime.OK {
+			used = &u.CPUTime.Value
 		}
 	}
 	w.mu.Lock()
@@ -217,7 +222,7 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 // unless, and does nothing if that returns true. It returns false if pausing failed; the caller tries again.
 func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Duration, unless func() bool) bool {
 	if !w.persistent {
-		w.supervisor.Resources.note(why)
+		w.supervisor.Resources.Note(why)
 		return w.supervisor.Container.Close(w.quit) == nil
 	}
 	ctx, cancel := context.WithTimeout(w.quit, 10*time.Second)
@@ -226,7 +231,7 @@ func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Durat
 	if why.Limit == "ttl" {
 		w.endCommands(ctx, why, note)
 	}
-	done, err := w.supervisor.Resources.pauseFor(ctx, why, func() bool {
+	done, err := w.supervisor.Resources.PauseFor(ctx, why, func() bool {
 		left = why.Limit == "ttl" && len(w.endAtTTL()) > 0
 		return left || unless()
 	})
@@ -256,7 +261,7 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 		return
 	}
 	if w.pausedFor("idle") { // the signal would wait
-		w.supervisor.Resources.resumeFrom(ctx, "idle") //nolint:errcheck // SIGKILL follows
+		w.supervisor.Resources.ResumeFrom(ctx, "idle") //nolint:errcheck // SIGKILL follows
 	}
 	why.When = time.Now()
 	msg, _ := exactjson.Encode(Reply{Note: note}) // cannot fail
@@ -281,7 +286,7 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 			l.command.SignalGroup(sig) //nolint:errcheck // it may have ended
 		}
 		w.mu.Unlock()
-		for end := time.Now().Add(GracePeriod); time.Now().Before(end); pause(ctx, 5*time.Millisecond) {
+		for end := time.Now().Add(GracePeriod); time.Now().Before(end); poll.Sleep(ctx, 5*time.Millisecond) {
 			if len(w.endAtTTL()) == 0 || ctx.Err() != nil {
 				return
 			}
@@ -294,7 +299,7 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 // wait for their end.
 func awaitGone(ctx context.Context, groups map[int]bool) {
 	delete(groups, 0)
-	for end := time.Now().Add(GracePeriod); time.Now().Before(end) && ctx.Err() == nil; pause(ctx, time.Millisecond) {
+	for end := time.Now().Add(GracePeriod); time.Now().Before(end) && ctx.Err() == nil; poll.Sleep(ctx, time.Millisecond) {
 		maps.DeleteFunc(groups, func(id int, _ bool) bool { return syscall.Kill(-id, 0) != nil })
 		if len(groups) == 0 {
 			return
@@ -315,7 +320,7 @@ func (w *deadlines) resumeWhenFrozen(limit string) bool {
 	w.mu.Lock()
 	w.activity.Reset()
 	w.mu.Unlock()
-	done, err := w.supervisor.Resources.resumeFrom(w.quit, limit)
+	done, err := w.supervisor.Resources.ResumeFrom(w.quit, limit)
 	if !done || err != nil {
 		return false
 	}
@@ -326,7 +331,7 @@ func (w *deadlines) resumeWhenFrozen(limit string) bool {
 // remindOwner saves in the sandbox's catalogue entry whether the sandbox is paused, and reports whether the entry is
 // up to date. It does not wait for the sandbox's lock; if that is held, it returns false.
 func (w *deadlines) remindOwner() bool {
-	if !w.persistent || w.saved == w.supervisor.Resources.paused.Load() {
+	if !w.persistent || w.saved == w.supervisor.Resources.Paused() {
 		return true
 	}
 	held, err := w.manager.cat.TryLock(w.rec.Name)
@@ -340,7 +345,7 @@ func (w *deadlines) remindOwner() bool {
 	if held.ID != w.rec.ID || !served {
 		return false // not registered yet, or no longer
 	}
-	why := w.supervisor.Resources.paused.Load()
+	why := w.supervisor.Resources.Paused()
 	if held.Paused = why; why != nil {
 		held.LimitHit = why
 	}
@@ -355,12 +360,12 @@ func (w *deadlines) remindOwner() bool {
 }
 
 // refuseWhenPaused returns an error if no command may start because the sandbox is paused or has reached its ttl or
-// end, else nil. The caller holds Resources.startLock for reading.
+// end, else nil. The caller holds Resources.StartLock for reading.
 func (w *deadlines) refuseWhenPaused() error {
 	w.mu.Lock()
 	err := sandbox.RefuseOverdue(&w.rec, catalog.Now())
 	w.mu.Unlock()
-	why := w.supervisor.Resources.paused.Load()
+	why := w.supervisor.Resources.Paused()
 	if err != nil || why == nil {
 		return err
 	}

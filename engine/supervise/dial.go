@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
@@ -42,7 +43,7 @@ func silentError(ctx context.Context, name string) error {
 // Dial connects to a sandbox's supervisor; the caller closes the connection. It returns nil if none runs. Errors:
 // also ErrSilent, if the socket's backlog stays full, as that of a SIGSTOPped supervisor does.
 func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn, error) {
-	for began := time.Now(); ; pause(ctx, replyPoll) {
+	for began := time.Now(); ; poll.Sleep(ctx, replyPoll) {
 		conn, err := fdsock.Dial(sv.socket(rec.Name))
 		switch {
 		case err == nil:

@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/supervise/drift"
 	"github.com/snapfs/snapfs/engine/supervise/standby"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -26,7 +27,7 @@ type Manager struct {
 	host      *hostfs.Host
 	sandboxes *sandbox.Store
 	baseline  *baseline.Recorder
-	compare   *compare.Comparer
+	drift     drift.Watcher
 	egress    *egress.Gateway
 	keyPoints *keypoint.Taker
 	book      *admission.Controller
@@ -73,7 +74,7 @@ type Parts struct {
 // New returns a Manager, which starts and controls sandboxes by means of these packages and programs.
 func New(p Parts) *Manager {
 	return &Manager{
-		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,
+		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, drift: drift.Watcher{Dir: p.Catalog.Dir(), Host: p.Host, Compare: p.Compare},
 		egress: p.Egress, keyPoints: p.KeyPoints, book: p.Book, program: p.Supervisor, standby: p.Standby, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
 	}
 }

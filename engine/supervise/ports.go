@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/poll"
 )
 
 // A Port is a port forward: connections to a port of the host's loopback reach a port inside the sandbox.
@@ -142,6 +143,6 @@ func (h *Supervisor) dialPort(ctx context.Context, port uint16) (net.Conn, netip
 		if !errors.Is(err, errs.ErrBusy) {
 			return conn, at, err
 		}
-		pause(ctx, again)
+		poll.Sleep(ctx, again)
 	}
 }

@@ -3,15 +3,13 @@ package supervise
 import (
 	"errors"
 
+	"github.com/snapfs/snapfs/engine/supervise/resources"
 	"github.com/snapfs/snapfs/errs"
 )
 
 // ErrWall is the error kind of a failed self-test: a probe inside the sandbox could do something that the sandbox's
 // policy forbids. No command was started. Its exit status is 122.
 var ErrWall = errs.NewStatus(122, "a wall does not hold")
-
-// errLimit (status 124) is the error kind of a command that did not start because a limit ended the sandbox.
-var errLimit = errs.NewStatus(124, "a limit was hit")
 
 // A refusal is an error in the JSON form in which a supervisor sends it to a client, another process.
 type refusal struct {
@@ -28,7 +26,7 @@ func refusalOf(err error) *refusal {
 	if kind := errs.KindOf(err); kind != nil {
 		r.Kind = kind.Error()
 	}
-	for _, kind := range []error{ErrWall, errLimit} {
+	for _, kind := range []error{ErrWall, resources.ErrLimit} {
 		if errors.Is(err, kind) {
 			r.Kind = kind.Error()
 		}
@@ -40,7 +38,7 @@ func refusalOf(err error) *refusal {
 // supervisor named none, or one that only another version of snapfs knows.
 func (r *refusal) err() *errs.Error {
 	kind := errs.KindNamed(r.Kind)
-	for _, own := range []error{ErrWall, errLimit} {
+	for _, own := range []error{ErrWall, resources.ErrLimit} {
 		if r.Kind == own.Error() {
 			kind = own
 		}

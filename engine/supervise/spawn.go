@@ -248,7 +248,7 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	if h.alive() && !h.idle() && h.calls.Load() > 0 {
 		return false, nil
 	}
-	if hit := h.Resources.limitHit(); hit != nil {
+	if hit := h.Resources.LimitHit(); hit != nil {
 		held.LimitHit = hit
 		err = held.Save() // before clients get their status, see recordLimitHit
 	}

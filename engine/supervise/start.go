@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/supervise/resources"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
@@ -23,7 +24,7 @@ import (
 // Prepare creates the control groups of a policy, with I/O limits for the disk of workspace, and prepares a
 // container in them, while the sandbox's trees are still being made; the caller passes both to Start. It
 // takes over the admission slot, also after an error; if slot is nil, the sandbox is admitted at once.
-func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *Resources, error) {
+func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *resources.Resources, error) {
 	if err := policy.BoundBySite(&p); err != nil {
 		return nil, nil, errors.Join(err, slot.Close())
 	}
@@ -39,12 +40,26 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 		command = nil
 	}
 	spec := hostfs.Confinement(p, workspace)
-	allowed.bind(&spec)
+	allowed.Bind(&spec)
 	prepared, err := isolate.Prepare(ctx, spec, command)
 	if err != nil {
-		return nil, nil, errors.Join(allowed.startError(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
+		return nil, nil, errors.Join(allowed.StartError(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
 	}
 	return prepared, allowed, nil
+}
+
+// startResources creates the control groups for a policy's limits; the caller closes the Resources. With count, usage
+// is counted even without a limit, and limits can be set later. I/O limits apply to the disks of workspace and of the
+// state directory. It takes over the admission slot, or admits the sandbox at once if slot is nil; after an error the
+// slot is closed. Errors: those of [resources.Start] and [Manager.Admit].
+func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, slot *admission.Slot) (*resources.Resources, error) {
+	if slot == nil {
+		var err error
+		if slot, err = sv.Admit(ctx, p.Limits, Admission{}); err != nil {
+			return nil, err
+		}
+	}
+	return resources.Start(ctx, p, count, slot, workspace, sv.cat.Dir())
 }
 
 // startsLater reports whether a sandbox's first command starts in the finished container, and not with it: the proxy
@@ -60,7 +75,7 @@ type containerStart struct {
 	manager   *Manager
 	rec       *catalog.Record
 	prepared  *isolate.Prepared         // nil: the next attempt prepares one
-	resources *Resources                // nil: the next attempt starts them
+	resources *resources.Resources      // nil: the next attempt starts them
 	secrets   func() hostfs.SecretPaths // of the real trees
 	command   *isolate.Command          // or nil
 	retry     hostfs.MountRetry
@@ -71,7 +86,7 @@ type containerStart struct {
 // prepared container and its limits; whichever is nil is created here. secrets returns the secret paths of the real
 // trees, which are hidden. An attempt that fails is repeated if filesystems were mounted or unmounted on the host
 // meanwhile. After an error the limits are closed.
-func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	s := &containerStart{manager: sv, rec: rec, prepared: prepared, resources: allowed, secrets: secrets, command: command}
 	defer s.retry.Close()
 	for {
@@ -118,7 +133,7 @@ func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate
 	}
 	h = &Supervisor{
 		Container: container, idMappers: mappers, Resources: s.resources, Mounts: spec.Mounts, Attempts: tried,
-		notes: slices.Concat(notes, unobserved, s.resources.unenforced(), idMappingNote(container.Level())),
+		notes: slices.Concat(notes, unobserved, s.resources.Unenforced(), idMappingNote(container.Level())),
 	}
 	h, p, err = sv.newSupervisor(ctx, s.rec, h, proc, s.command, spec.Hide)
 	return h, p, false, err
@@ -135,7 +150,7 @@ func (s *containerStart) prepare(ctx context.Context, spec *isolate.Spec) (err e
 			return err
 		}
 	}
-	s.resources.bind(spec)
+	s.resources.Bind(spec)
 	if s.prepared == nil {
 		s.prepared, err = isolate.Prepare(ctx, *spec, s.command)
 	}
@@ -156,7 +171,7 @@ func (s *containerStart) recover(ctx context.Context, spec isolate.Spec, err err
 		if err := s.manager.sandboxes.RaiseDiskLimit(ctx, s.rec); err != nil {
 			return err
 		}
-	} else if !mounting || s.resources.killed() || !s.retry.Again(err) {
+	} else if !mounting || s.resources.Killed() || !s.retry.Again(err) {
 		return explainFullDisk(spec, err)
 	}
 	return s.manager.sandboxes.SyncTrees(ctx, s.rec) // of the mounts that succeeded
@@ -167,7 +182,7 @@ func (s *containerStart) recover(ctx context.Context, spec isolate.Spec, err err
 func (s *containerStart) abandon(ctx context.Context, err error) error {
 	later := context.WithoutCancel(ctx)
 	if s.resources != nil {
-		err = errors.Join(s.resources.startError(ctx, err), s.resources.Close(later))
+		err = errors.Join(s.resources.StartError(ctx, err), s.resources.Close(later))
 	}
 	if s.raised {
 		err = errors.Join(err, s.manager.sandboxes.LimitForks(later, s.rec, s.rec.Policy.Limits))
@@ -178,7 +193,7 @@ func (s *containerStart) abandon(ctx context.Context, err error) error {
 // Start starts a sandbox's container, then runs the self-test if the policy requires one, then starts command if it
 // is not nil. The other parameters are those of startContainer. Errors: also ErrWall; rec.Proof then has the result
 // of the self-test.
-func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	if err := errors.Join(policy.BoundBySite(&rec.Policy), leak.StoreLabels(sv.cat.Path(rec.Name), &rec.Policy)); err != nil {
 		err = errors.Join(err, prepared.Close())
 		if allowed != nil {
@@ -205,7 +220,7 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *iso
 }
 
 // startProved starts a sandbox as Start does, but runs the isolation self-test before the command.
-func (sv *Manager) startProved(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+func (sv *Manager) startProved(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources.Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	program := sv.copyProbe() // concurrently
 	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, secrets, nil)
 	if err != nil {
@@ -231,7 +246,7 @@ func (h *Supervisor) first(ctx context.Context, command *isolate.Command) (*isol
 	}
 	p, err := h.Start(ctx, *command)
 	if err == nil {
-		h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+		h.timers = append(h.timers, h.Resources.StartCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 	}
 	return p, err
 }
@@ -263,7 +278,7 @@ func (sv *Manager) copyProbe() func() (*os.File, error) {
 // leave out the paths hide. p is the process of command, or nil. After an error the container is closed.
 func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
 	h.Hidden = hide
-	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended
+	if err := h.Resources.Attach(h.Container); err != nil && h.alive() { // it may have ended
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 	}
 	h.deadlines = sv.startDeadlines(h, rec) // before the proxy, whose first refusal may pause the sandbox
@@ -276,13 +291,13 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 			return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 		}
 	}
-	h.Resources.disk = sv.sandboxes.GaugeOf(rec)
+	h.Resources.Disk = sv.sandboxes.GaugeOf(rec)
 	h.timers = append(h.timers, sv.sandboxes.StartMaintenance(rec))
 	h.timers = append(h.timers, sv.startManifest(rec))
 	h.Monitor = sv.serverMonitorOf(rec)
 	h.timers = append(h.timers, h.Monitor.watch(func() { _ = h.Container.Close(context.Background()) })) // the goroutine that waits for its end does the rest
 	if p != nil {
-		h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+		h.timers = append(h.timers, h.Resources.StartCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 	}
 	sv.startDriftFeed(h, rec, hide)
 	return h, p, nil

@@ -16,7 +16,9 @@ import (
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/supervise/drift"
 	"github.com/snapfs/snapfs/engine/supervise/ports"
+	"github.com/snapfs/snapfs/engine/supervise/resources"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/exactjson"
 	"github.com/snapfs/snapfs/internal/fdsock"
@@ -31,7 +33,7 @@ type Supervisor struct {
 	Container  *isolate.Container
 	socket     string
 	socketInfo os.FileInfo // identifies the socket, while served
-	drift      *driftFeed  // reports of the real workspace
+	drift      *drift.Feed // reports of the real workspace
 	daemon     atomic.Bool // processes outlived the last command
 	notes      []string    // differences between the sandbox and its state at creation
 
@@ -43,7 +45,7 @@ type Supervisor struct {
 	started    func(*events.Start) (ended func(isolate.Status, *catalog.LimitHit))                // announces a command
 	afterExec  func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) // takes a snapshot
 	record     func()                                                                             // records originals of what was changed; nil for an ephemeral sandbox
-	Resources  *Resources
+	Resources  *resources.Resources
 	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
 	journal    *egress.Journal        // of the network; nil while there is neither a proxy nor a client
@@ -180,7 +182,7 @@ func (h *Supervisor) idleWithin(d time.Duration) bool {
 
 // Close ends the container, waits until all clients have the status of their commands, and removes the socket.
 func (h *Supervisor) Close(ctx context.Context) error {
-	h.drift.stop()
+	h.drift.Stop()
 	h.deadlines.stop()
 	for _, stop := range h.timers {
 		stop()
@@ -190,8 +192,8 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	if h.Proxy != nil {
 		h.Refused = h.Proxy.Close()
 	}
-	h.Hit = h.Resources.limitHit()
-	h.drift.done.Wait()
+	h.Hit = h.Resources.LimitHit()
+	h.drift.Wait()
 	h.mu.Lock()
 	h.closed = true
 	if h.listen != nil {
@@ -262,8 +264,8 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 // start runs another command in the container, and calls started, to register its client, before a pause can begin.
 func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(*isolate.Process)) (*isolate.Process, error) {
 	defer h.deadlines.countActivity()()
-	h.Resources.startLock.RLock()
-	defer h.Resources.startLock.RUnlock()
+	h.Resources.StartLock.RLock()
+	defer h.Resources.StartLock.RUnlock()
 	if err := h.deadlines.refuseWhenPaused(); err != nil {
 		return nil, err
 	}
@@ -339,7 +341,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	}
 	h.deadlines.tell(client)
 	announceEnd := h.started(start)
-	ended := h.Resources.startCountdown(p)
+	ended := h.Resources.StartCountdown(p)
 	gone := make(chan struct{})
 	go func() {
 		h.relaySignals(client, p)
@@ -357,7 +359,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	if st.ExitCode() != 0 && h.Resources.Group != nil {
 		h.Resources.Group.ProcessFailed()
 	}
-	hit := cmp.Or(atTTL, h.Resources.limitHit())
+	hit := cmp.Or(atTTL, h.Resources.LimitHit())
 	if hit != nil {
 		h.onLimitHit(*hit)
 	}
@@ -442,9 +444,9 @@ func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 func (h *Supervisor) freeze(client *fdsock.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	h.Resources.startLock.Lock()
-	defer h.Resources.startLock.Unlock()
-	paused := h.Resources.paused.Load() != nil
+	h.Resources.StartLock.Lock()
+	defer h.Resources.StartLock.Unlock()
+	paused := h.Resources.Paused() != nil
 	if err := h.Container.Freeze(ctx); err != nil {
 		send(client, Reply{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
 		return

@@ -22,3 +22,11 @@ func Until(ctx context.Context, first, most time.Duration, ask func() (done bool
 		}
 	}
 }
+
+// Sleep sleeps for the time d, or until ctx ends if that is sooner.
+func Sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

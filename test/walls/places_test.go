@@ -14,7 +14,7 @@ var places = []place{
 	{"limits/watched.go", "\tstop, wait := m.update(now, used, cpus)\n", "\tstop, wait := m.update(now, used, cpus)\n\tstop = stop && !isOut(\"cpus\")\n"},
 	{"limits/level.go", "case h.Part == PartCPUTime && h.Note != noteCounted:", `case h.Part == PartCPUTime && h.Note != noteCounted && !isOut("cpu-time"):`},
 	{"limits/hit.go", "if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime {", `if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime && !isOut("cpu-time") {`},
-	{"engine/supervise/countdown.go", "\tlimit := a.limits.Time\n", "\tlimit := a.limits.Time * time.Duration(isIn(\"time\"))\n"},
+	{"engine/supervise/resources/countdown.go", "\tlimit := a.limits.Time\n", "\tlimit := a.limits.Time * time.Duration(isIn(\"time\"))\n"},
 	{"engine/sandbox/disklimit.go", "return limiter.LimitFork(ctx, fork, d)", `if isOut("disk") {
 		d.Bytes <<= 20
 	}

@@ -1,4 +1,4 @@
-package supervise
+package resources
 
 import (
 	"sync"
@@ -13,9 +13,9 @@ import (
 // GracePeriod is how long a command that reached a time limit may run on between SIGTERM and SIGKILL.
 const GracePeriod = 2 * time.Second
 
-// startCountdown enforces a command's time limit: it sends SIGTERM when the command has run that long, and SIGKILL a
+// StartCountdown enforces a command's time limit: it sends SIGTERM when the command has run that long, and SIGKILL a
 // GracePeriod later. Pauses do not count. The caller calls ended when the command has ended.
-func (a *Resources) startCountdown(p *isolate.Process) (ended func()) {
+func (a *Resources) StartCountdown(p *isolate.Process) (ended func()) {
 	a.mu.Lock()
 	limit := a.limits.Time
 	a.mu.Unlock()
@@ -23,7 +23,7 @@ func (a *Resources) startCountdown(p *isolate.Process) (ended func()) {
 		return func() {}
 	}
 	a.clock.begin(p, limit, func() {
-		a.note(catalog.LimitHit{
+		a.Note(catalog.LimitHit{
 			Limit: "time", Value: units.FormatDuration(limit), Text: "time: the command took longer than " + units.FormatDuration(limit),
 		})
 		p.Signal(syscall.SIGTERM) //nolint:errcheck // the process may have ended

@@ -1,4 +1,4 @@
-package supervise
+package resources
 
 import (
 	"context"
@@ -16,6 +16,9 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
+// ErrLimit (status 124) is the error kind of a command that did not start because a limit ended the sandbox.
+var ErrLimit = errs.NewStatus(124, "a limit was hit")
+
 // Resources enforces the resource limits of a running sandbox on its container, and stores which limit was hit. It
 // also holds the sandbox's admission slot.
 type Resources struct {
@@ -24,34 +27,29 @@ type Resources struct {
 	// slot is the sandbox's admission slot.
 	slot *admission.Slot
 
-	// startLock is held for reading while a command starts, and for writing while the container is
+	// StartLock is held for reading while a command starts, and for writing while the container is
 	// frozen or pauses or resumes.
-	startLock sync.RWMutex
+	StartLock sync.RWMutex
 	// container is the sandbox's container, nil until it has started.
 	container *isolate.Container
-	// paused is the limit that the container is paused for, or nil. It changes only under startLock, held for writing.
+	// paused is the limit that the container is paused for, or nil. It changes only under StartLock, held for writing.
 	paused atomic.Pointer[catalog.LimitHit]
 
 	clock countdowns
 
-	disk func() (used snapshot.DiskLimit, known bool) // nil before the container has started
+	// Disk returns the use of the sandbox's disk limit. It is nil before the container has started.
+	Disk func() (used snapshot.DiskLimit, known bool)
 
 	mu     sync.Mutex
 	limits catalog.Limits
 	hit    *catalog.LimitHit
 }
 
-// startResources creates the control groups for a policy's limits; the caller closes the Resources. With
-// count, usage is counted even without a limit, and limits can be set later. I/O limits apply to the disk of
-// workspace. It takes over the admission slot, or admits the sandbox at once if slot is nil; after an error
-// the slot is closed. Errors: those of limits.Start and [Manager.Admit].
-func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, slot *admission.Slot) (*Resources, error) {
-	if slot == nil {
-		var err error
-		if slot, err = sv.Admit(ctx, p.Limits, Admission{}); err != nil {
-			return nil, err
-		}
-	}
+// Start creates the control groups for a policy's limits; the caller closes the Resources. With count, usage is counted
+// even without a limit, and limits can be set later. I/O limits apply to the block devices of dirs, as far as they can
+// be found. It takes over the sandbox's admission slot; after an error the slot is closed. Errors: those of
+// limits.Start.
+func Start(ctx context.Context, p catalog.Policy, count bool, slot *admission.Slot, dirs ...string) (*Resources, error) {
 	a := &Resources{limits: p.Limits, slot: slot}
 	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume, Stored: a.stored}
 	l := hostfs.ForProcesses(p.Limits)
@@ -59,7 +57,7 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 		return a, nil
 	}
 	if l.ReadRate+l.WriteRate+l.ReadOps+l.WriteOps > 0 || count {
-		o.Devices = sv.disks(workspace)
+		o.Devices = disks(dirs)
 	}
 	group, err := limits.Start(ctx, catalog.NewID(), l, o)
 	if err != nil && count && l == (limits.Limits{}) { // usage counts are best effort
@@ -72,8 +70,8 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 	return a, nil
 }
 
-// attach stores the container that has just started, and subjects it to limits enforced by polling.
-func (a *Resources) attach(container *isolate.Container) error {
+// Attach stores the container that has just started, and subjects it to limits enforced by polling.
+func (a *Resources) Attach(container *isolate.Container) error {
 	a.container = container
 	if a.Group == nil {
 		return nil
@@ -84,13 +82,13 @@ func (a *Resources) attach(container *isolate.Container) error {
 // pause freezes the container for a moment, to enforce a CPU limit where there are no control groups. Until resume no
 // command can start.
 func (a *Resources) pause(ctx context.Context) error {
-	a.startLock.Lock()
+	a.StartLock.Lock()
 	if a.paused.Load() != nil {
 		return nil // already paused, and stays so after resume
 	}
 	err := a.container.Freeze(ctx)
 	if err != nil {
-		a.startLock.Unlock()
+		a.StartLock.Unlock()
 	}
 	return err
 }
@@ -102,7 +100,7 @@ func (a *Resources) resume(ctx context.Context) error {
 			return err
 		}
 	}
-	a.startLock.Unlock()
+	a.StartLock.Unlock()
 	return nil
 }
 
@@ -113,10 +111,13 @@ func (a *Resources) stored() (bytes int64, devices []uint64) {
 	return bytes, devices
 }
 
-// lockFrozen locks startLock for writing, so that no command can start. It gives up with an error when ctx ends,
+// Paused returns the limit that the container is paused for, or nil.
+func (a *Resources) Paused() *catalog.LimitHit { return a.paused.Load() }
+
+// lockFrozen locks StartLock for writing, so that no command can start. It gives up with an error when ctx ends,
 // because a client that has frozen the container may hold the lock for long.
 func (a *Resources) lockFrozen(ctx context.Context) error {
-	for !a.startLock.TryLock() {
+	for !a.StartLock.TryLock() {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -126,14 +127,14 @@ func (a *Resources) lockFrozen(ctx context.Context) error {
 	return nil
 }
 
-// pauseFor pauses the container because the sandbox reached the limit why, until resumeFrom: no command can start,
+// PauseFor pauses the container because the sandbox reached the limit why, until ResumeFrom: no command can start,
 // and time limits of commands stop. It does nothing and returns false if unless returns true. An error leaves the
 // container as it was.
-func (a *Resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless func() bool) (bool, error) {
+func (a *Resources) PauseFor(ctx context.Context, why catalog.LimitHit, unless func() bool) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
 	}
-	defer a.startLock.Unlock()
+	defer a.StartLock.Unlock()
 	if unless() {
 		return false, nil
 	}
@@ -148,12 +149,12 @@ func (a *Resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless f
 	return true, nil
 }
 
-// resumeFrom resumes the container if it is paused for the named limit, and reports whether it did so.
-func (a *Resources) resumeFrom(ctx context.Context, limit string) (bool, error) {
+// ResumeFrom resumes the container if it is paused for the named limit, and reports whether it did so.
+func (a *Resources) ResumeFrom(ctx context.Context, limit string) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
 	}
-	defer a.startLock.Unlock()
+	defer a.StartLock.Unlock()
 	if why := a.paused.Load(); why == nil || why.Limit != limit {
 		return false, nil
 	}
@@ -165,10 +166,9 @@ func (a *Resources) resumeFrom(ctx context.Context, limit string) (bool, error) 
 	return true, nil
 }
 
-// disks returns the block devices of the workspace and the state directory, to which I/O limits apply, as far as they
-// can be found.
-func (sv *Manager) disks(workspace string) (found []uint64) {
-	for _, dir := range []string{workspace, sv.cat.Dir()} {
+// disks returns the block devices of dirs, to which I/O limits apply, as far as they can be found.
+func disks(dirs []string) (found []uint64) {
+	for _, dir := range dirs {
 		if some, err := limits.DisksOf(dir); err == nil {
 			found = append(found, some...)
 		}
@@ -176,8 +176,8 @@ func (sv *Manager) disks(workspace string) (found []uint64) {
 	return found
 }
 
-// bind adds the sandbox's control groups and rlimits to the spec from which its container starts.
-func (a *Resources) bind(s *isolate.Spec) {
+// Bind adds the sandbox's control groups and rlimits to the spec from which its container starts.
+func (a *Resources) Bind(s *isolate.Spec) {
 	if a.Group == nil {
 		return
 	}
@@ -187,8 +187,8 @@ func (a *Resources) bind(s *isolate.Spec) {
 	}
 }
 
-// note stores h as the limit that ended a process of the sandbox, unless one is stored already.
-func (a *Resources) note(h catalog.LimitHit) {
+// Note stores h as the limit that ended a process of the sandbox, unless one is stored already.
+func (a *Resources) Note(h catalog.LimitHit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hit == nil {
@@ -197,9 +197,9 @@ func (a *Resources) note(h catalog.LimitHit) {
 	}
 }
 
-// limitHit returns the limit that ended a process of the sandbox; if none did, the last limit that was hit, else the
+// LimitHit returns the limit that ended a process of the sandbox; if none did, the last limit that was hit, else the
 // limit that the sandbox is paused for, else a full disk, or nil.
-func (a *Resources) limitHit() *catalog.LimitHit {
+func (a *Resources) LimitHit() *catalog.LimitHit {
 	var c limits.LimitHit
 	ok := false
 	if a.Group != nil {
@@ -223,8 +223,8 @@ func (a *Resources) limitHit() *catalog.LimitHit {
 	return a.full()
 }
 
-// killed reports whether the sandbox hit a limit, such as memory, at which its whole container is killed.
-func (a *Resources) killed() bool {
+// Killed reports whether the sandbox hit a limit, such as memory, at which its whole container is killed.
+func (a *Resources) Killed() bool {
 	if a.Group == nil {
 		return false
 	}
@@ -232,8 +232,8 @@ func (a *Resources) killed() bool {
 	return hit && c.Killed
 }
 
-// unenforced returns a notice for each limit that this host cannot enforce.
-func (a *Resources) unenforced() (notes []string) {
+// Unenforced returns a notice for each limit that this host cannot enforce.
+func (a *Resources) Unenforced() (notes []string) {
 	if a.Group == nil {
 		return nil
 	}
@@ -245,24 +245,30 @@ func (a *Resources) unenforced() (notes []string) {
 	return notes
 }
 
-// startError returns the error of a container or command that failed to start with err. If the sandbox hit a limit,
-// that is the cause, and startError returns an error that names it.
-func (a *Resources) startError(ctx context.Context, err error) error {
+// StartError returns the error of a container or command that failed to start with err. If the sandbox hit a limit,
+// that is the cause, and StartError returns an error that names it.
+func (a *Resources) StartError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	hit := a.limitHit()
+	hit := a.LimitHit()
 	if hit == nil {
 		return err
 	}
 	return &errs.Error{
-		Op: "starting", Kind: errLimit,
+		Op: "starting", Kind: ErrLimit,
 		Err: errors.New(hit.Text + " (" + hit.Limit + " " + hit.Value + "), before the command began"),
 	}
 }
 
-// set gives the running sandbox the limits l and returns the previous ones, which still apply after an error.
-func (a *Resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
+// SlotRequest returns the memory, disk space and CPUs of the host that admission reserves for a sandbox with
+// these limits.
+func SlotRequest(l catalog.Limits) admission.Request {
+	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
+}
+
+// Set gives the running sandbox the limits l and returns the previous ones, which still apply after an error.
+func (a *Resources) Set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
 	a.mu.Lock()
 	was = a.limits
 	a.mu.Unlock()
@@ -272,7 +278,7 @@ func (a *Resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 	if err := a.Group.Set(ctx, hostfs.ForProcesses(l)); err != nil {
 		return was, err
 	}
-	if err := a.slot.Set(slotRequest(l)); err != nil {
+	if err := a.slot.Set(SlotRequest(l)); err != nil {
 		return was, errors.Join(err, a.Group.Set(ctx, hostfs.ForProcesses(was)))
 	}
 	a.mu.Lock()

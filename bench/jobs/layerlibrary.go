@@ -1,6 +1,6 @@
 //go:build linux
 
-package bench
+package jobs
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 const goroot = "go"
 
 // buildLibrary is a job that compiles one package of the copied standard library and all that it imports.
-func (a layerAmounts) buildLibrary(ctx context.Context, dir string) error {
-	env := append(workEnv(dir), "GOROOT="+filepath.Join(dir, goroot), "GOCACHE="+filepath.Join(dir, "libcache"), "GOFLAGS=", "CGO_ENABLED=0")
+func (a LayerAmounts) buildLibrary(ctx context.Context, dir string) error {
+	env := append(Env(dir), "GOROOT="+filepath.Join(dir, goroot), "GOCACHE="+filepath.Join(dir, "libcache"), "GOFLAGS=", "CGO_ENABLED=0")
 	return run.Run(ctx, run.Program{Name: "go", Args: []string{"build", a.library}, Env: env, Dir: filepath.Join(dir, goroot, "src")})
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package bench
+package tree
 
 import (
 	"os"
@@ -14,11 +14,11 @@ func contents(t *testing.T, dir string, files int) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for i := range files {
-		data, err := os.ReadFile(filepath.Join(dir, fileOf(i)))
+		data, err := os.ReadFile(filepath.Join(dir, FileOf(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[fileOf(i)] = string(data)
+		all[FileOf(i)] = string(data)
 	}
 	return all
 }
@@ -26,7 +26,7 @@ func contents(t *testing.T, dir string, files int) map[string]string {
 func grown(t *testing.T, files int) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := grow(dir, files); err != nil {
+	if err := Grow(dir, files); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -50,10 +50,10 @@ func TestAHundredFilesAreChangedInsideAndOutside(t *testing.T) {
 	const files = 1_000
 	clean := contents(t, grown(t, files), files)
 	outside, inside := grown(t, files), grown(t, files)
-	if err := soil(outside, files, 7); err != nil {
+	if err := Soil(outside, files, 7); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-c", soilScript(files, 7))
+	cmd := exec.Command("sh", "-c", SoilScript(files, 7))
 	cmd.Dir = inside
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -68,14 +68,14 @@ func TestAHundredFilesAreChangedInsideAndOutside(t *testing.T) {
 			t.Errorf("%s: %q outside, %q inside", name, a[name], b[name])
 		}
 	}
-	if changed != changedFiles {
-		t.Errorf("%d files are changed, want %d", changed, changedFiles)
+	if changed != ChangedFiles {
+		t.Errorf("%d files are changed, want %d", changed, ChangedFiles)
 	}
 }
 
 func TestAStormLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	if err := storm(dir, 150); err != nil {
+	if err := Storm(dir, 150); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

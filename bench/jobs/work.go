@@ -1,6 +1,6 @@
 //go:build linux
 
-package bench
+package jobs
 
 import (
 	"bufio"
@@ -10,50 +10,52 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/tree"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A job is a piece of everyday work, such as a build, that is timed inside and outside a sandbox.
-type job struct {
-	name, what string
+// A Job is a piece of everyday work, such as a build, that is timed inside and outside a sandbox.
+type Job struct {
+	// Name is for the worker process, and What for the report.
+	Name, What string
 	do         func(ctx context.Context, dir string) error
 	// before prepares the job and may be nil. Its time does not count, and its writes are
 	// synced before the job begins.
 	before func(ctx context.Context, dir string) error
 	// after removes large results of the job and may be nil. Its time does not count.
 	after func(ctx context.Context, dir string) error
-	// first is set for a job that runs in a fresh layer from which the worker has read
+	// First is set for a job that runs in a fresh layer from which the worker has read
 	// nothing.
-	first bool
+	First bool
 }
 
-// amounts are the sizes, such as numbers of files, of the jobs that are timed inside and outside a sandbox.
-type amounts struct {
+// Amounts are the sizes, such as numbers of files, of the jobs that are timed inside and outside a sandbox.
+type Amounts struct {
 	storm, repo, packages, transactions int
 	// mebibytes is the size of the large file.
 	mebibytes int
 }
 
-func amountsOf(quick bool) amounts {
+// AmountsOf returns the sizes for a measurement, or, with quick, sizes too small for useful figures.
+func AmountsOf(quick bool) Amounts {
 	if quick {
-		return amounts{storm: 500, repo: 1_000, packages: 3, transactions: 20, mebibytes: 4}
+		return Amounts{storm: 500, repo: 1_000, packages: 3, transactions: 20, mebibytes: 4}
 	}
-	return amounts{storm: 5_000, repo: 10_000, packages: 30, transactions: 200, mebibytes: 64}
+	return Amounts{storm: 5_000, repo: 10_000, packages: 30, transactions: 200, mebibytes: 64}
 }
 
-// jobs returns all jobs that are timed inside and outside a sandbox. They work in a directory that fill has
+// Jobs returns all jobs that are timed inside and outside a sandbox. They work in a directory that Fill has
 // filled.
-func (a amounts) jobs() []job {
-	return []job{
-		{name: "go build", what: fmt.Sprintf("go build of a program of %d packages, all in the cache but the link", a.packages), do: goBuild},
-		{name: "git status", what: fmt.Sprintf("git status in a repository of %d files", a.repo), do: program("git", "-C", "repo", "status", "--porcelain")},
-		{name: "small files", what: fmt.Sprintf("%d files made, looked at and deleted", a.storm), do: func(_ context.Context, dir string) error { return storm(dir, a.storm) }},
-		{name: "sqlite", what: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: a.sqlite},
-		{name: "large file", what: fmt.Sprintf("a file of %d MiB written, synced and read", a.mebibytes), do: a.largeFile},
+func (a Amounts) Jobs() []Job {
+	return []Job{
+		{Name: "go build", What: fmt.Sprintf("go build of a program of %d packages, all in the cache but the link", a.packages), do: goBuild},
+		{Name: "git status", What: fmt.Sprintf("git status in a repository of %d files", a.repo), do: program("git", "-C", "repo", "status", "--porcelain")},
+		{Name: "small files", What: fmt.Sprintf("%d files made, looked at and deleted", a.storm), do: func(_ context.Context, dir string) error { return tree.Storm(dir, a.storm) }},
+		{Name: "sqlite", What: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: a.sqlite},
+		{Name: "large file", What: fmt.Sprintf("a file of %d MiB written, synced and read", a.mebibytes), do: a.largeFile},
 	}
 }
 
@@ -72,7 +74,7 @@ func goBuild(ctx context.Context, dir string) error {
 	return program("go", "build", "-o", "prog", ".")(ctx, module)
 }
 
-func (a amounts) sqlite(ctx context.Context, dir string) error {
+func (a Amounts) sqlite(ctx context.Context, dir string) error {
 	return insertions(ctx, dir, a.transactions, "delete")
 }
 
@@ -96,7 +98,7 @@ func insertions(ctx context.Context, dir string, transactions int, journal strin
 	return run.Run(ctx, run.Program{Name: "sqlite3", Args: []string{"-bail", "db"}, Dir: dir, Stdin: r})
 }
 
-func (a amounts) largeFile(_ context.Context, dir string) error {
+func (a Amounts) largeFile(_ context.Context, dir string) error {
 	path := filepath.Join(dir, "large")
 	f, err := os.Create(path)
 	if err != nil {
@@ -127,16 +129,26 @@ func (a amounts) largeFile(_ context.Context, dir string) error {
 	}
 }
 
-// fill makes in dir the files that the timed jobs read and change.
-func (a amounts) fill(ctx context.Context, dir string) error {
+// Fill makes in dir the files that the timed jobs read and change.
+func (a Amounts) Fill(ctx context.Context, dir string) error {
 	repo := filepath.Join(dir, "repo")
-	if err := errors.Join(os.Mkdir(repo, 0o755), grow(repo, a.repo)); err != nil {
+	if err := errors.Join(os.Mkdir(repo, 0o755), tree.Grow(repo, a.repo)); err != nil {
 		return err
 	}
-	if err := gitInit(ctx, repo); err != nil {
+	if err := GitInit(ctx, repo); err != nil {
 		return err
 	}
 	return errors.Join(makeModule(filepath.Join(dir, "module"), a.packages), os.Mkdir(filepath.Join(dir, "home"), 0o755), goBuild(ctx, dir))
+}
+
+// GitInit makes a git repository of the directory dir, with all its files in one commit.
+func GitInit(ctx context.Context, dir string) error {
+	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "-q", "-m", "all"}} {
+		if err := program("git", args...)(ctx, dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeModule writes a Go program with this many small packages to dir, for a job that builds it.
@@ -167,32 +179,27 @@ func writePackage(module, name string, says int) error {
 	return os.WriteFile(filepath.Join(module, name, name+".go"), []byte(src), 0o644)
 }
 
-// workEnv returns a worker's environment. Caches and the home directory lie in dir, so that a
+// Env returns a worker's environment. Caches and the home directory lie in dir, so that a
 // sandbox clones them too.
-func workEnv(dir string) []string {
+func Env(dir string) []string {
 	return []string{
-		searchPath(), "HOME=" + dir + "/home", "GOCACHE=" + dir + "/gocache", "GOPATH=" + dir + "/gopath",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir + "/home", "GOCACHE=" + dir + "/gocache", "GOPATH=" + dir + "/gopath",
 		"GOFLAGS=-mod=mod -buildvcs=false", "GOPROXY=off", "GOTOOLCHAIN=local", "LC_ALL=C", "TMPDIR=" + dir,
 	}
 }
 
-// Work is the main function of a worker process. For each job name that it reads from in, it runs the job in
-// the working directory and writes a line to out: the nanoseconds, or the error. If o.Only selects the kind
-// "layers", it offers the jobs that compare layers instead of those that compare sandboxes.
-func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
+// Work runs jobs in the working directory of this process: for each name that it reads from in, the job of that name.
+// It writes a line to out: the nanoseconds that the job took, or the error.
+func Work(ctx context.Context, jobs []Job, in io.Reader, out io.Writer) error {
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
-	}
-	jobs := amountsOf(o.Quick).jobs()
-	if slices.Equal(o.Only, []string{kindLayers}) {
-		jobs = layerAmountsOf(o.Quick).jobs()
 	}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		answer := "there is no job " + lines.Text()
 		for _, j := range jobs {
-			if j.name == lines.Text() {
+			if j.Name == lines.Text() {
 				answer = j.answer(ctx, dir)
 			}
 		}
@@ -204,7 +211,7 @@ func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 }
 
 // answer runs the job in dir and returns the worker's reply line: the time in nanoseconds, or the error.
-func (j job) answer(ctx context.Context, dir string) string {
+func (j Job) answer(ctx context.Context, dir string) string {
 	if j.before != nil {
 		if err := errors.Join(j.before(ctx, dir), settle(dir)); err != nil {
 			return err.Error()

@@ -1,4 +1,4 @@
-package supervise
+package resources
 
 import (
 	"time"
@@ -14,10 +14,10 @@ const diskFullMargin = 256 << 10
 
 // full returns the disk or the inode limit of the sandbox if its files use it up, or nil.
 func (a *Resources) full() *catalog.LimitHit {
-	if a.disk == nil || !hostfs.LimitsDisk(a.limits) {
+	if a.Disk == nil || !hostfs.LimitsDisk(a.limits) {
 		return nil
 	}
-	used, known := a.disk()
+	used, known := a.Disk()
 	switch {
 	case !known:
 	case a.limits.Disk > 0 && int64(used.Bytes) > a.limits.Disk-diskFullMargin:
@@ -37,10 +37,10 @@ func (a *Resources) diskUsage(u *Usage) {
 	a.mu.Lock()
 	l := a.limits
 	a.mu.Unlock()
-	if a.disk == nil || !hostfs.LimitsDisk(l) {
+	if a.Disk == nil || !hostfs.LimitsDisk(l) {
 		return
 	}
-	used, known := a.disk()
+	used, known := a.Disk()
 	if n := int64(used.Bytes); known && l.Disk > 0 {
 		u.Disk, u.DiskLimit = &n, &l.Disk
 	}
