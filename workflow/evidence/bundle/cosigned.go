@@ -113,29 +113,33 @@ func (c *checked) cosignerOf(text, line string) (int, time.Time) {
 }
 
 // witnessed returns a fault unless at least the least number of the trusted witnesses have cosigned the log up to its
-// end statement, or up to the last record of a log without one; and the text about all witnesses for the verdict.
+// end statement, or up to the last record of a log without one; and the text about all witnesses for the verdict. It
+// counts keys: a cosignature does not sign the name of its witness, so a bundle can have one under several names.
 func (c *checked) witnessed(trusted []statement.Witness, least int) (said string, f *fault) {
 	need := c.tree.Size()
 	if len(c.sizes) == 2 {
 		need = c.sizes[1] + 1
 	}
-	count := 0
+	required, enough := map[string]bool{}, map[string]bool{}
+	for _, t := range trusted {
+		required[string(t.Key)] = true
+	}
 	for _, w := range c.cosigners {
-		known := slices.ContainsFunc(trusted, func(t statement.Witness) bool { return t.Key.Equal(w.Key) })
-		if known && w.size >= need {
-			count++
+		key := string(w.Key)
+		if required[key] && w.size >= need {
+			enough[key] = true
 		}
 		how := ", whose key is not trusted here (--witness)"
-		if known {
+		if required[key] {
 			how = ""
 		}
 		said += fmt.Sprintf("; %d of %d records cosigned at %s by %s%s", w.size, c.tree.Size(), w.at.Format(time.RFC3339), w.Name, how)
 	}
 	if least == 0 {
-		least = len(trusted)
+		least = len(required)
 	}
-	if len(trusted) > 0 && count < least {
-		return said, faultf("witness", "%d of the %d required witnesses have cosigned the first %d records%s", count, least, need, said)
+	if len(trusted) > 0 && len(enough) < least {
+		return said, faultf("witness", "%d of the %d required witnesses have cosigned the first %d records%s", len(enough), least, need, said)
 	}
 	return said, nil
 }

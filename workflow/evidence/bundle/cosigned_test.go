@@ -1,6 +1,8 @@
 package bundle
 
 import (
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,6 +39,40 @@ func twiceCosigned(t testing.TB, key, customer, witness *statement.Key, id strin
 		}
 	}
 	return text
+}
+
+// renamed returns the bundle in text with the last cosignature by key under a second name, too, as if another witness
+// had cosigned it.
+func renamed(t testing.TB, text []byte, key *statement.Key) []byte {
+	t.Helper()
+	b, err := Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := statement.NewWitness(key.Public()), statement.Witness{Name: "second", Key: key.Public()}
+	for _, line := range strings.Split(string(b.Cosigned[len(b.Cosigned)-1].Checkpoint), "\n") {
+		encoded, found := strings.CutPrefix(line, "— "+first.Name+" ")
+		if !found {
+			continue
+		}
+		raw, err := base64.StdEncoding.DecodeString(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, digits, _ := strings.Cut(second.String(), "+")
+		short, err := hex.DecodeString(digits[:8])
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := &b.Cosigned[len(b.Cosigned)-1]
+		last.Checkpoint = append(last.Checkpoint, "— "+second.Name+" "+base64.StdEncoding.EncodeToString(append(short, raw[4:]...))+"\n"...)
+	}
+	b.Witnesses = append(b.Witnesses, second)
+	out, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // TestACosignatureIsOfOneLogAndOneKey verifies bundles with cosignatures, with both verifiers.
@@ -85,6 +121,8 @@ func TestACosignatureIsOfOneLogAndOneKey(t *testing.T) {
 		{"the start only", "yes witness yes yes", start, by(customer), 0},
 		{"none in the bundle", "yes witness yes yes", whole(t, key, "s1").text(), by(customer), 0},
 		{"a log that was written again", "cosignature not-run not-run not-run", again.text(), nil, 0},
+		{"one key under two names", "yes witness yes yes", renamed(t, text, customer), by(customer, other), 2},
+		{"one key required twice", good, text, by(customer, customer), 0},
 		{"another witness's key", "cosignature not-run not-run not-run", swap, nil, 0},
 	} {
 		got := faults(Verify(c.text, Options{Key: key.Public(), Witnesses: c.witnesses, Least: c.least}))
