@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
@@ -53,7 +54,7 @@ func Run(ctx context.Context, tool string, terminal *Terminal, files Versions, d
 		name string
 		open func() (io.ReadCloser, error)
 	}{{"base", files.Base}, {"mine", files.Mine}, {"real", files.Real}, {"out", nil}} {
-		at := filepath.Join(dir, f.name+filepath.Ext(path))
+		at := filepath.Join(dir, f.name+extension(path))
 		if f.open != nil {
 			if err := CopyTo(at, f.open); err != nil {
 				return fail(err)
@@ -83,6 +84,17 @@ func Run(ctx context.Context, tool string, terminal *Terminal, files Versions, d
 		return fail(err)
 	}
 	return nil
+}
+
+// extension returns the extension of path, by which a merge tool recognises the language of a file. It returns "" for
+// one with other characters than letters and digits: a sandbox may have chosen the name, and the shell would split it
+// into further arguments where the user's command has $MINE without quotes.
+func extension(path string) string {
+	ext := filepath.Ext(path)
+	if strings.ContainsFunc(strings.TrimPrefix(ext, "."), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		return ""
+	}
+	return ext
 }
 
 // CopyTo writes one version of a conflicting file, which open returns, to the new file at path. A missing
