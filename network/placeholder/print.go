@@ -7,9 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"html"
 	"io"
 	"net/url"
+	"strings"
 )
 
 // minSecret is the length in bytes below which a secret is not searched for: it would be in many files by
@@ -43,7 +46,7 @@ func Prints(name string, secret []byte) (all []Print) {
 }
 
 // Forms returns a secret as it is, and as it is within encoded text: base64 at each of its three alignments,
-// hexadecimal, and escaped for a URL. Each form is there once.
+// hexadecimal, escaped for a URL, for HTML, and for JSON, in which some writers escape the slash. Each form is there once.
 func Forms(secret []byte) [][]byte {
 	forms := [][]byte{secret}
 	add := func(form []byte) {
@@ -54,8 +57,19 @@ func Forms(secret []byte) [][]byte {
 		}
 		forms = append(forms, form)
 	}
-	add([]byte(url.QueryEscape(string(secret))))
-	add([]byte(url.PathEscape(string(secret))))
+	for _, escaped := range []string{url.QueryEscape(string(secret)), url.PathEscape(string(secret))} {
+		add([]byte(escaped))
+		add([]byte(lowerEscapes(escaped)))
+	}
+	add([]byte(html.EscapeString(string(secret))))
+	if text, err := json.Marshal(string(secret)); err == nil {
+		text = text[1 : len(text)-1]
+		add(text) // with <, > and & as \u003c and so on
+		add(bytes.ReplaceAll(text, []byte("/"), []byte(`\/`)))
+	}
+	plain := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(string(secret))
+	add([]byte(plain))
+	add([]byte(strings.ReplaceAll(plain, "/", `\/`)))
 	add([]byte(hex.EncodeToString(secret)))
 	add(bytes.ToUpper([]byte(hex.EncodeToString(secret))))
 	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
@@ -70,6 +84,18 @@ func Forms(secret []byte) [][]byte {
 		}
 	}
 	return forms
+}
+
+// lowerEscapes returns text, escaped for a URL, with the digits of its escapes in lower case, as some programs write them.
+func lowerEscapes(text string) string {
+	b := []byte(text)
+	for i := 0; i+2 < len(b); i++ {
+		if b[i] == '%' {
+			copy(b[i+1:], bytes.ToLower(b[i+1:i+3]))
+			i += 2
+		}
+	}
+	return string(b)
 }
 
 func sum(salt, text []byte) []byte {
