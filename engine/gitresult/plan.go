@@ -33,6 +33,9 @@ type Options struct {
 	AsBranch  string
 	// Allow approves paths in commits that need approval.
 	Allow approval.Allow
+	// Find, if it is not nil, describes what in the content of a new object must not come into the real repository, or
+	// returns "". [Result.WriteObjects] refuses such an object.
+	Find func(content []byte) string
 	// Now is the time of new files.
 	Now time.Time
 }

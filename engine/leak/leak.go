@@ -18,6 +18,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/network/placeholder"
@@ -54,11 +55,15 @@ func load(dir string) (prints []placeholder.Print, err error) {
 	return prints, json.Unmarshal(text, &prints)
 }
 
+// A Source returns the tree that has the new version of a changed path, and the path there.
+type Source func(path string) (tree *os.File, at string)
+
 // Check searches the changed files of a sandbox for its secrets (credentials) and the placeholders that stand
-// for them, before a promotion. It returns an errs.ErrDenied that names the first file with one, or nil. dir
-// is the directory of the sandbox rec, and tree the changed tree; at is the tree's path for the error. A
+// for them, before a promotion: their content, names, link targets and extended attributes. It returns an
+// errs.ErrDenied that names the first file with one, or nil. dir is the directory of the sandbox rec, from returns
+// where each change has its new version, and at is the directory that gets the changes, for the error. A
 // sandbox without secrets costs nothing, and others about 2 ns for each byte and secret.
-func Check(rec *catalog.Record, dir string, tree *os.File, at string, changes []diff.Change) error {
+func Check(rec *catalog.Record, dir string, from Source, at string, changes []diff.Change) error {
 	if len(rec.Policy.Secrets) == 0 {
 		return nil
 	}
@@ -74,24 +79,49 @@ func Check(rec *catalog.Record, dir string, tree *os.File, at string, changes []
 		if err := checkNames(rec, at, c, prints); err != nil {
 			return err
 		}
-		if err := checkFile(rec, tree, at, c.Path, prints); err != nil {
+		if err := checkFile(rec, from, at, c.Path, prints); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkNames returns an ErrDenied if the name of a changed path, or the target of a symbolic link, contains a secret
-// that one of prints recognises, or a placeholder. at is the absolute path of the changed tree, for the error.
+// Finder returns a function that describes the first secret (credential) of the sandbox rec, or placeholder, in a text; it
+// returns "" if there is none. dir is the directory of the sandbox. Finder returns nil for a sandbox without secrets.
+func Finder(rec *catalog.Record, dir string) (func(text []byte) string, error) {
+	if len(rec.Policy.Secrets) == 0 {
+		return nil, nil //nolint:nilnil // nothing is searched for
+	}
+	prints, err := load(dir)
+	if err != nil {
+		return nil, errs.With("reading the prints of the secrets", rec.Name, err)
+	}
+	return func(text []byte) string {
+		if f := placeholder.SearchText(text, prints); f != nil {
+			return describe(f)
+		}
+		return ""
+	}, nil
+}
+
+// checkNames returns an ErrDenied if the name of a changed path, the target of a symbolic link or an extended attribute
+// contains a secret that one of prints recognises, or a placeholder. at is the absolute path of the directory that gets
+// the changes, for the error.
 func checkNames(rec *catalog.Record, at string, c *diff.Change, prints []placeholder.Print) error {
 	if f := placeholder.SearchText([]byte(c.Path+"\x00"+c.New.Target), prints); f != nil {
 		return refuse(rec, filepath.Join(at, c.Path), f, "its name or target")
 	}
+	for name, value := range c.New.Xattrs {
+		if f := placeholder.SearchText([]byte(name+"\x00"+value), prints); f != nil {
+			return refuse(rec, filepath.Join(at, c.Path), f, "the extended attribute "+pathlist.Printable(name))
+		}
+	}
 	return nil
 }
 
-func checkFile(rec *catalog.Record, tree *os.File, at, path string, prints []placeholder.Print) error {
-	f, err := vfs.OpenBeneath(int(tree.Fd()), path, syscall.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func checkFile(rec *catalog.Record, from Source, at, path string, prints []placeholder.Print) error {
+	tree, there := from(path)
+	f, err := vfs.OpenBeneath(int(tree.Fd()), there, syscall.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
 		return nil // a link, a socket, or a path that the merge has from elsewhere
 	}
@@ -113,12 +143,15 @@ func checkFile(rec *catalog.Record, tree *os.File, at, path string, prints []pla
 }
 
 func refuse(rec *catalog.Record, path string, f *placeholder.Found, where string) error {
-	what := "a placeholder of a secret"
-	if f.Secret != "" {
-		what = "the secret " + f.Secret
-	}
 	return &errs.Error{
-		Op: "promoting", Subject: rec.Name, Path: path, Kind: errs.ErrDenied, Err: errors.New(what + " is in " + where),
+		Op: "promoting", Subject: rec.Name, Path: path, Kind: errs.ErrDenied, Err: errors.New(describe(f) + " is in " + where),
 		Hints: []string{"snapfs shell " + rec.Name + "   # and remove it from " + errs.Quoted(path)},
 	}
+}
+
+func describe(f *placeholder.Found) string {
+	if f.Secret != "" {
+		return "the secret " + f.Secret
+	}
+	return "a placeholder of a secret"
 }

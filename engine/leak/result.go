@@ -34,9 +34,9 @@ type Result struct {
 	Data *catalog.Data
 	// Before are the trees before the changes, or nil. Check leaves out content that a file had there already.
 	Before []*os.File
-	// At returns the tree with the new version of a changed path, and the path there. Root is the absolute path of
-	// the directory that gets the changes.
-	At   func(path string) (tree *os.File, at string)
+	// At returns where each change has its new version. Root is the absolute path of the directory that gets the
+	// changes.
+	At   Source
 	Root string
 }
 

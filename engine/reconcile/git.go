@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -87,6 +88,9 @@ func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o 
 		}
 		git := o.Git
 		git.Sandbox, git.Workspace, git.Allow, git.Now = c.Rec.Name, c.Rec.Workspace, o.Allow, time.Now()
+		if git.Find, err = leak.Finder(c.Rec, rc.cat.Path(c.Rec.Name)); err != nil {
+			return err
+		}
 		plan, err := gitresult.Plan(r, git)
 		if err != nil {
 			return err

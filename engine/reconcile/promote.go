@@ -119,7 +119,7 @@ func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOption
 		return r, err
 	}
 	for _, p := range c.Parts {
-		if err := leak.Check(c.Rec, rc.cat.Path(c.Rec.Name), p.Part.New, p.path, p.Changes); err != nil {
+		if err := leak.Check(c.Rec, rc.cat.Path(c.Rec.Name), p.Source().At, p.path, p.Changes); err != nil {
 			return r, err
 		}
 	}
