@@ -26,6 +26,28 @@ func (h *hooked) hook(event string, fields M, flags ...string) string {
 	return string(out)
 }
 
+// noShellOutside checks that no tool of Claude Code that runs commands does so outside of the sandbox whose view is the
+// session's directory.
+func (h *hooked) noShellOutside(session, view, sandbox string) {
+	h.t.Helper()
+	call := func(tool string, input M) M {
+		return M{"session_id": session, "cwd": view, "tool_name": tool, "tool_input": input}
+	}
+	for _, tool := range []string{"Bash", "Monitor"} {
+		if got := h.hook("PreToolUse", call(tool, M{"command": "tail -f log", "description": "x"})); !strings.Contains(got, " "+sandbox+" -- ") {
+			h.t.Errorf("a command of %s runs outside: %s", tool, got)
+		}
+	}
+	if got := h.hook("PreToolUse", call("Monitor", M{"ws": M{"url": "wss://site.example"}, "description": "x"})); got != "" {
+		h.t.Errorf("a web socket of Monitor: %s", got)
+	}
+	cmd := h.command("hook", "--agent", "claude", "PreToolUse")
+	cmd.Stdin = strings.NewReader(jsonOf(h.t, call("PowerShell", M{"command": "ls"})))
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "PowerShell would run outside") {
+		h.t.Errorf("PowerShell: %v\n%s", err, out)
+	}
+}
+
 // atOnce sends n ends of calls at once.
 func (h *hooked) atOnce(view string, n int) {
 	h.t.Helper()
@@ -58,6 +80,7 @@ func TestAViewOfAnOrdinaryUser(t *testing.T) {
 	treetest.NeedDevice(t, "/dev/fuse")
 	h := hookedDesk(t, "claude")
 	view := strings.TrimSpace(h.hook("WorktreeCreate", M{"session_id": "s", "cwd": h.work, "name": "mine"}))
+	h.noShellOutside("s", view, "mine")
 	write := func(text string) {
 		t.Helper()
 		if err := os.WriteFile(view+"/add.sh", []byte(text), 0o644); err != nil {

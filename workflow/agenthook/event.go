@@ -53,8 +53,18 @@ func (ev *event) turn() string {
 	return ev.Turn
 }
 
-// isShell reports whether tool is the coding agent's tool that runs a command of the shell.
-func isShell(tool string) bool { return tool == "Bash" || tool == "bash" }
+// runsShell reports whether the event is about a call that runs a command of the shell: by the agent's tool for that, or
+// by Monitor of Claude Code, which watches the output of a command, or else a web socket.
+func (ev *event) runsShell() bool {
+	switch ev.Tool {
+	case "Bash", "bash":
+		return true
+	case "Monitor":
+		var input map[string]json.RawMessage
+		return json.Unmarshal(ev.Input, &input) != nil || input["command"] != nil
+	}
+	return false
+}
 
 // command returns the command in the event of a call of the agent's shell tool.
 func (ev *event) command() (string, error) {

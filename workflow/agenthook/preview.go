@@ -46,7 +46,7 @@ const askAgain = "\n\nThe command has not run on the real files, and nobody has 
 // preToolUse, has the effects shown with the question, and this hook then leaves the question to the person.
 // It never allows a command.
 func (h *Handler) permissionRequest(ctx context.Context, ev *event) ([]byte, error) {
-	if !isShell(ev.Tool) || os.Getenv("SNAPFS_SANDBOX") != "" {
+	if !ev.runsShell() || os.Getenv("SNAPFS_SANDBOX") != "" {
 		return nil, nil // another tool, or the agent itself runs in a sandbox
 	}
 	l, err := h.presentLease(ev)
@@ -160,7 +160,7 @@ func removeExpiredPreviews(dir string) error {
 // pendingPreview returns the text of the preview, the effects in a throw-away clone, of the command that the
 // agent is about to run by its shell tool, for the question to the person, or "" if there is none.
 func (h *Handler) pendingPreview(ev *event) (string, error) {
-	if !isShell(ev.Tool) {
+	if !ev.runsShell() {
 		return "", nil
 	}
 	command, err := ev.command()

@@ -91,7 +91,9 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 		return nil, errors.Join(errBlock, err)
 	}
 	switch {
-	case isShell(ev.Tool):
+	case ev.Tool == "PowerShell":
+		return nil, errors.Join(errBlock, errors.New("PowerShell would run outside of the sandbox "+l.Sandbox+": use the tool Bash"))
+	case ev.runsShell():
 		if err := h.wrap(input, ev, l); err != nil {
 			return nil, errors.Join(errBlock, err)
 		}

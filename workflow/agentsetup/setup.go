@@ -165,7 +165,7 @@ func (s Setup) hooks() []hook {
 			{"SessionEnd", "", codexEnd},
 		})
 	}
-	tools := "Bash|Read|Edit|MultiEdit|Write|NotebookEdit|Glob|Grep"
+	tools := "Bash|Monitor|PowerShell|Read|Edit|MultiEdit|Write|NotebookEdit|Glob|Grep"
 	if slices.ContainsFunc(s.Flags, func(f string) bool { return f == "--profile" || strings.HasPrefix(f, "--profile=") }) {
 		tools = "" // its [tools] may refuse any
 	}
