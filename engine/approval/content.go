@@ -73,10 +73,24 @@ func (c *Checker) byContent(change *diff.Change, root *root) string {
 }
 
 // byTarget returns why a changed symbolic link needs approval because of where it leads, or "". It may lead
-// to a path in the tree that needs no approval itself. The link to the interpreter of a new virtual
-// environment may lead anywhere.
+// to a path in the tree that needs no approval itself. It is followed by way of the other links in the sandbox's tree,
+// and of those in the trees before: the promotion may leave out that the sandbox replaced one of these. The link to the
+// interpreter of a new virtual environment may lead anywhere.
 func (c *Checker) byTarget(change *diff.Change, root *root) string {
-	to, inside := c.resolve(change, root)
+	if why := c.byTargetIn(c.tree, change, root); why != "" {
+		return why
+	}
+	for _, before := range c.before {
+		if why := c.byTargetIn(func(p string) (*os.File, string) { return before, p }, change, root); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// byTargetIn does as [Checker.byTarget], with the other links of one tree, in which in finds a path.
+func (c *Checker) byTargetIn(in At, change *diff.Change, root *root) string {
+	to, inside := c.resolve(in, change, root)
 	interpreter := root.inNewEnvironment(path.Dir(path.Join(root.path, change.Path))) && isInterpreter(change, to)
 	if !inside && !interpreter {
 		return leavingLink.Why
@@ -130,8 +144,8 @@ func isInterpreter(change *diff.Change, to string) bool {
 const maxLinks = 40
 
 // resolve returns the absolute path to which a changed symbolic link leads, and whether that is in the tree.
-// It follows other links as they are in the sandbox's tree. A target with too many links leads nowhere.
-func (c *Checker) resolve(change *diff.Change, root *root) (abs string, inside bool) {
+// It follows other links as they are in the tree of in. A target with too many links leads nowhere.
+func (c *Checker) resolve(in At, change *diff.Change, root *root) (abs string, inside bool) {
 	at, rest := path.Dir(change.Path), change.New.Target
 	for links := 0; rest != ""; {
 		if strings.HasPrefix(rest, "/") {
@@ -150,7 +164,7 @@ func (c *Checker) resolve(change *diff.Change, root *root) (abs string, inside b
 			at = path.Dir(at)
 		default:
 			at = path.Join(at, step)
-			if target := c.readlink(at); target != "" && links < maxLinks {
+			if target := readlink(in, at); target != "" && links < maxLinks {
 				links++
 				at, rest = path.Dir(at), target+"/"+rest
 			}
@@ -178,10 +192,9 @@ func (c *Checker) inRoot(abs *string) bool {
 	return false
 }
 
-// readlink returns the target of the symbolic link at p in the sandbox's tree, or "" if p is no link or
-// cannot be read.
-func (c *Checker) readlink(p string) string {
-	tree, at := c.tree(p)
+// readlink returns the target of the symbolic link at p in the tree of in, or "" if p is no link or cannot be read.
+func readlink(in At, p string) string {
+	tree, at := in(p)
 	if tree == nil {
 		return ""
 	}

@@ -295,3 +295,20 @@ func TestTheApprovalOfANameWithAWildcardCoversThatNameAlone(t *testing.T) {
 		}
 	}
 }
+
+// The sandbox may have replaced another link, by a directory for example, and the promotion may leave that out.
+func TestLinkIsFollowedAsInTheTreesBeforeToo(t *testing.T) {
+	real, _ := opened(t, [2]string{"out", "-> ../elsewhere"}, [2]string{"in", "-> src"}, [2]string{"git", "-> .git"}, [2]string{"src/x", "x"})
+	_, mine := opened(t, [2]string{"out/f", "x"}, [2]string{"in/f", "x"}, [2]string{"git/f", "x"}, [2]string{"src/x", "x"})
+	for target, want := range map[string]string{
+		"out/f": "out of", "src/../out/f": "goes up", "/ws/out": "out of", "git/f": "repository", "in/f": "", "in": "", "src/x": "", "gone": "",
+	} {
+		change := []diff.Change{{Path: "a", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeSymlink | 0o777, Target: target}}}
+		c := approval.Allow{}.Checker(mine, "/ws").Before(real)
+		c.Add(change)
+		needed := c.Needed()
+		if (needed != nil) != (want != "") || needed != nil && !strings.Contains(needed.String(), want) {
+			t.Errorf("%s: %v, want %q", target, needed, want)
+		}
+	}
+}
