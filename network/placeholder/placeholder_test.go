@@ -33,7 +33,7 @@ func TestSearchFindsEveryFormAtEveryOffset(t *testing.T) {
 		"basic": base64.StdEncoding.EncodeToString([]byte("user:" + string(secret))), "basic1": base64.StdEncoding.EncodeToString([]byte("u:" + string(secret) + "xx")),
 		"url": "s3cr3t%2F%2Bvalue%3Dwith%26signs%22%3C-0123456789", "url in lower case": "s3cr3t%2f%2bvalue%3dwith%26signs%22%3c-0123456789",
 		"json": `s3cr3t/+value=with&signs\"<-0123456789`, "json of PHP": `s3cr3t\/+value=with&signs\"<-0123456789`,
-		"json of Go": `s3cr3t/+value=with\u0026signs\"\u003c-0123456789`, "html": "s3cr3t/+value=with&amp;signs&#34;&lt;-0123456789",
+		"json of Go": `s3cr3t/+value=with\u0026signs\"\u003c-0123456789`, "html": "s3cr3t/+value=with&amp;signs&#34;&lt;-0123456789", "html of Python": "s3cr3t/+value=with&amp;signs&quot;&lt;-0123456789", "html text": `s3cr3t/+value=with&amp;signs"&lt;-0123456789`,
 	} {
 		for _, before := range []int{0, 1, 1<<20 - 10, 1<<20 + 5} {
 			text := strings.Repeat("a", before) + form + "zzz"

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"html"
 	"io"
 	"net/url"
 	"strings"
@@ -61,7 +60,9 @@ func Forms(secret []byte) [][]byte {
 		add([]byte(escaped))
 		add([]byte(lowerEscapes(escaped)))
 	}
-	add([]byte(html.EscapeString(string(secret))))
+	for _, quotes := range [][]string{nil, {`"`, "&#34;", "'", "&#39;"}, {`"`, "&quot;", "'", "&#x27;"}, {`"`, "&quot;", "'", "&#039;"}, {`"`, "&quot;"}} {
+		add([]byte(strings.NewReplacer(append([]string{"&", "&amp;", "<", "&lt;", ">", "&gt;"}, quotes...)...).Replace(string(secret)))) // for HTML
+	}
 	if text, err := json.Marshal(string(secret)); err == nil {
 		text = text[1 : len(text)-1]
 		add(text) // with <, > and & as \u003c and so on
