@@ -51,8 +51,10 @@ own, because packages do; when the host has files in it at a later start, it is 
 By its name alone, snapfs cannot know a secret. So these are seen: what lies under a name
 that is not listed, such as ~/aws-old after "mv ~/.aws ~/aws-old" on the host; a new
 entry of a place with a *; settings without a credential at the start, to which one is
-added later; a new file in a directory of which --expose shows a part; and, until the
-next start, the places of a home directory that was made since, as by useradd.
+added later; a new file in a directory of which --expose shows a part; the state
+directory, with the key of its evidence, of another SNAPFS_HOME or --state than the
+sandbox's own and the usual ones; and, until the next start, the places of a home
+directory that was made since, as by useradd.
 
 The host may remove a place or put another file over it: it stays hidden. Without root
 there are exceptions in another user's directory with mounts in it, which is shown as on
