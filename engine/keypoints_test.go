@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +15,9 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/workflow/timeline"
 )
 
@@ -139,6 +142,110 @@ func untilDead(t *testing.T, p proc.Process) {
 			t.Fatal("a killed process is still there")
 		}
 	}
+}
+
+// TestAListMissesNoSnapshot: another process takes a postponed snapshot while a process reads the list of snapshots. The
+// list has that snapshot. Cost: half a second.
+func TestAListMissesNoSnapshot(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtPlan}})
+		b.in("s", "echo 1 > f")
+		b.halt("s")
+		if err := b.KeyPoints.Postpone("s", catalog.Why{Point: catalog.AtPlan, When: keypoint.After}); err != nil {
+			t.Fatal(err)
+		}
+		ctx := fault.With(t.Context(), func(step string) error {
+			if step != "read the record" {
+				return nil
+			}
+			h, err := b.Supervise.HoldAny(t.Context(), "s")
+			if err == nil {
+				h.Release()
+			}
+			return err
+		})
+		rec, err := timeline.Settled(ctx, b.Engine, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(rec.Snapshots) != 1 || b.KeyPoints.Waits("s") {
+			t.Errorf("the list has %d snapshots, and one is due: %v", len(rec.Snapshots), b.KeyPoints.Waits("s"))
+		}
+	})
+}
+
+// TestASnapshotWaitsForALongLock: another process holds the sandbox's lock for longer than the snapshot after a command
+// waits. The next command takes that snapshot. Cost: six seconds.
+func TestASnapshotWaitsForALongLock(t *testing.T) {
+	if !treetest.Long(t) {
+		return
+	}
+	asRoot(t, func(t *testing.T, b *bench) {
+		b.besideAnother(func(end func()) {
+			h, err := b.Catalog().Lock(t.Context(), "s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			end()
+			h.Release()
+			b.wantPoints("s", "after the lock was released", "k1 after exec (exit 0): 'read line; echo 1 > f'")
+		})
+	})
+}
+
+// TestASnapshotWaitsForAnUnfinishedRollback: the files of a sandbox whose live rollback was killed are not in one state.
+// The snapshot after a command waits until another command has completed the rollback. Cost: half a second.
+func TestASnapshotWaitsForAnUnfinishedRollback(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.besideAnother(func(end func()) {
+			h, err := b.Catalog().Lock(t.Context(), "s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.LiveRollback = &catalog.LiveRollback{}
+			err = h.Save()
+			h.Release()
+			if err != nil {
+				t.Fatal(err)
+			}
+			end()
+			if rec, err := b.Catalog().Get("s"); err != nil || len(rec.Snapshots) > 0 || !b.KeyPoints.Waits("s") {
+				t.Errorf("a snapshot was taken before the rollback was completed: %v", err)
+			}
+			b.wantPoints("s", "after the rollback", "k1 after exec (exit 0): 'read line; echo 1 > f'")
+		})
+	})
+}
+
+// besideAnother makes the sandbox s, in which a command runs until do returns, and starts another command that writes a
+// file. It calls do, which calls end to let the second command write, and to wait until that has ended.
+func (b *bench) besideAnother(do func(end func())) {
+	b.t.Helper()
+	b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec}})
+	p, err := b.Supervise.Exec(b.t.Context(), "s", b.command("exec sleep 600"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer p.Close()
+	stdin, write, err := os.Pipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer write.Close()
+	command := b.command("read line; echo 1 > f")
+	command.Stdin = stdin
+	second, err := b.Supervise.Exec(b.t.Context(), "s", command)
+	stdin.Close()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer second.Close()
+	do(func() {
+		_, err := write.WriteString("\n")
+		if _, werr := second.Wait(b.t.Context()); errors.Join(err, werr) != nil {
+			b.t.Fatal(errors.Join(err, werr))
+		}
+	})
 }
 
 // TestADetachedCommandHasASnapshot: nobody waits for it, and it has its snapshot nevertheless. Cost: a second.

@@ -4,6 +4,7 @@
 package keypoint
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,11 +92,21 @@ func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 		err = k.take(ctx, h, seal, why)
 	}
 	if err == nil {
-		err = os.Remove(k.postponed(h.Name))
+		err = k.dropPostponed(h.Name, data)
 	}
 	if err = Failed(h.Name, why, err); err != nil {
 		k.Notice(err.Error())
 	}
+}
+
+// dropPostponed removes the note, with the content done, of an automatic snapshot that has been taken now. A note that
+// another command has replaced meanwhile stays: what that command wrote may be newer than the snapshot.
+func (k *Taker) dropPostponed(name string, done []byte) error {
+	now, err := os.ReadFile(k.postponed(name))
+	if err == nil && bytes.Equal(now, done) {
+		err = os.Remove(k.postponed(name))
+	}
+	return err
 }
 
 // Values of [catalog.Why.When]: whether an automatic snapshot was taken before or after the operation at its
