@@ -21,6 +21,7 @@ func powers() []promise {
 		{name: "the changes of a fork are listed completely", test: listsChanges, offered: is[snapshot.ChangeLister]},
 		{name: "the changes between two snapshots are listed completely", test: listsChangesBetween, offered: is[snapshot.ChangeLister]},
 		{name: "an unchanged fork lists almost no changes", test: listsFewChanges, offered: is[snapshot.ChangeLister]},
+		{name: "a change since a seal is reported, and no other", test: comparesSealed, offered: is[snapshot.SealComparer]},
 		{name: "the drift of the real tree is listed completely", test: detectsDrift, offered: is[snapshot.DriftDetector]},
 		{name: "an unchanged real tree lists almost no drift", test: detectsLittleDrift, offered: is[snapshot.DriftDetector]},
 		{name: "the originals of files that a fork changes are preserved", test: originalsStay, offered: is[snapshot.OriginalStore], storage: true},
