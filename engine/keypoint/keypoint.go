@@ -169,7 +169,7 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 		return nil
 	}
 	m := catalog.NamedSnapshot{
-		Name: freeName(h.Record), Parent: h.At, Taken: time.Now(), IDs: sandbox.NewSnapshotIDs(h.Record),
+		Name: freeName(h.Record), Parent: h.At, Taken: time.Now(), IDs: sandbox.TakeSnapshotIDs(h),
 		MountPoints: hostfs.PlacesAt(h.Record), Why: &why,
 	}
 	why.InUse = h.Supervisor != nil
@@ -180,7 +180,7 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 		}
 		h.Snapshots, h.At = append(h.Snapshots, m), m.Name
 		old := k.prune(h.Record, m.Taken)
-		if err := h.Save(); err != nil {
+		if err := h.SaveReserving(len(h.Trees)); err != nil {
 			return err
 		}
 		lost = k.remove(ctx, h, old)
