@@ -201,20 +201,39 @@ func eventOf(m catalog.NamedSnapshot) events.Data {
 
 // changed reports whether a sandbox has changed since its last snapshot, or since its base if it has none. It
 // relies on the backend's list of changed paths. While a sandbox is in use, and after a snapshot of one in
-// use, an overlay may list paths that have not changed; then changed compares these files, too.
+// use, a backend may list paths that have not changed; then changed compares these files, too, unless the backend
+// knows more ([snapshot.SealComparer]).
 func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	if rec.Untouched {
 		return false
 	}
 	last, _ := rec.Snapshot(rec.At)
 	inUse := rec.Supervisor != nil || last.Why != nil && last.Why.InUse
-	switch answer := k.listed(ctx, rec); {
-	case answer == nothing:
-		return false
-	case answer == something && !inUse:
+	ids, err := sandbox.SnapshotIDs(rec, rec.At)
+	if err != nil {
 		return true
 	}
-	changes, err := k.Compare.ChangesAt(ctx, rec, rec.At, "", nil)
+	listed, equal := map[string][]snapshot.Candidate{}, 0
+	for i, t := range rec.Trees {
+		b, err := k.Host.BackendOf(ctx, t)
+		if err != nil {
+			return true
+		}
+		paths, answer := candidates(ctx, b, ids[i], t.Fork, inUse)
+		if answer == differs {
+			return true
+		}
+		if answer == lists {
+			listed[t.Path] = paths
+		}
+		if answer == lists && len(paths) == 0 {
+			equal++
+		}
+	}
+	if equal == len(rec.Trees) {
+		return false
+	}
+	changes, err := k.Compare.ChangesAt(ctx, rec, rec.At, "", listed)
 	if err != nil {
 		return true
 	}
@@ -222,42 +241,39 @@ func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	return changes.Len() > 0
 }
 
-// An answer says whether the backends of a sandbox list any changed path since its last snapshot, so that an
-// automatic snapshot would differ from that one.
+// An answer says what a backend knows about the changes of a fork since a snapshot.
 type answer int
 
 const (
-	nothing answer = iota
-	something
-	unsure // the root of a tree alone, which the real tree may have changed, or the backend cannot list changes
+	unlisted answer = iota // nothing
+	lists                  // the paths that may have changed
+	differs                // that something has changed, so that a snapshot would differ from the last one
 )
 
-// listed returns whether the backends of a sandbox list a changed path since its last snapshot. Cost:
-// constant, since it stops at the first path.
-func (k *Taker) listed(ctx context.Context, rec *catalog.Record) answer {
-	last, err := sandbox.SnapshotIDs(rec, rec.At)
-	if err != nil {
-		return something
+// candidates returns the paths at which a fork may differ from its last snapshot, or [differs] as soon as one of
+// them is certain. Without inUse each listed path is certain but the root, which the real tree may have changed.
+func candidates(ctx context.Context, b snapshot.Backend, last snapshot.ID, fork snapshot.ForkID, inUse bool) (paths []snapshot.Candidate, _ answer) {
+	if c, ok := b.(snapshot.SealComparer); ok && inUse {
+		if changed, known := c.ChangedSinceSeal(ctx, last, fork); known && changed {
+			return nil, differs
+		} else if known {
+			return nil, lists
+		}
 	}
-	found := nothing
-	for i, t := range rec.Trees {
-		b, err := k.Host.BackendOf(ctx, t)
+	lister, ok := b.(snapshot.ChangeLister)
+	if !ok {
+		return nil, unlisted
+	}
+	for c, err := range lister.ListChanges(ctx, last, fork) {
 		if err != nil {
-			return something
+			return nil, unlisted
 		}
-		lister, ok := b.(snapshot.ChangeLister)
-		if !ok {
-			found = unsure
-			continue
+		if c.Path != "." && !inUse {
+			return nil, differs
 		}
-		for c, err := range lister.ListChanges(ctx, last[i], t.Fork) {
-			if err == nil && c.Path != "." {
-				return something
-			}
-			found = unsure
-		}
+		paths = append(paths, c)
 	}
-	return found
+	return paths, lists
 }
 
 // freeName returns the name of a sandbox's next automatic snapshot: k1, k2 and so on. A number is not used
