@@ -308,6 +308,42 @@ func TestOldSnapshotsGo(t *testing.T) {
 	})
 }
 
+// TestLargeSnapshotsGo: the oldest ones that snapfs took by itself go as long as all of them hold more space by
+// themselves than the rule allows. The newest one stays. Cost: a second.
+func TestLargeSnapshotsGo(t *testing.T) {
+	left := func(b *bench) (names string) {
+		for _, point := range b.points("s") {
+			name, _, _ := strings.Cut(point, " ")
+			names += name + " "
+		}
+		return names
+	}
+	asRoot(t, func(t *testing.T, b *bench) {
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec}, KeepSize: 7 << 19})
+		p, err := b.Supervise.Exec(t.Context(), "s", b.command("exec sleep 600")) // beside it each snapshot is a copy
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for _, want := range []string{"k1 ", "k1 k2 ", "k3 "} { // of one, two and three MiB
+			b.in("s", "head -c 1048576 /dev/urandom > $$")
+			if got := left(b); got != want {
+				t.Errorf("left: %q, not %q", got, want)
+			}
+		}
+	})
+	onBtrfs(t, func(t *testing.T, b *bench) {
+		treetest.NeedRoot(t)
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec}, KeepSize: 3 << 19})
+		for _, want := range []string{"k1 ", "k1 k2 ", "k2 k3 ", "k3 k4 "} { // the newest shares the file with the sandbox
+			b.in("s", "head -c 1048576 /dev/urandom > f")
+			if got := left(b); got != want {
+				t.Errorf("left: %q, not %q", got, want)
+			}
+		}
+	})
+}
+
 // TestAFailedSnapshotIsNoFailedCommand: the error says what is missing, nothing half done is left, and the sandbox
 // works on. Cost: half a second.
 func TestAFailedSnapshotIsNoFailedCommand(t *testing.T) {

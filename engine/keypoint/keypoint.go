@@ -66,13 +66,19 @@ func (k *Taker) Try(ctx context.Context, h *catalog.Locked, seal Seal, why catal
 }
 
 // Failed returns the error that says that no snapshot of the sandbox called name was taken at the key point
-// why, because of err; nil if err is nil.
+// why, because of err, or that it was taken and old ones stay; nil if err is nil.
 func Failed(name string, why catalog.Why, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, errOldStay):
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return fmt.Errorf("no snapshot of %s %s: %w", name, Text(why), err)
 }
+
+// errOldStay means that an automatic snapshot was taken, and that older ones could not be measured or removed.
+var errOldStay = errors.New("old snapshots stay")
 
 // Settle takes the snapshot of a locked sandbox that [Taker.Postpone] has postponed, if there is one. A
 // failure is a notice.
@@ -91,8 +97,8 @@ func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 	if err == nil {
 		err = k.take(ctx, h, seal, why)
 	}
-	if err == nil {
-		err = k.dropPostponed(h.Name, data)
+	if err == nil || errors.Is(err, errOldStay) {
+		err = errors.Join(err, k.dropPostponed(h.Name, data))
 	}
 	if err = Failed(h.Name, why, err); err != nil {
 		k.Notice(err.Error())
@@ -162,7 +168,7 @@ func Text(why catalog.Why) string {
 }
 
 // take takes an automatic snapshot of a locked sandbox unless nothing has changed since the last one, and
-// then removes the old ones that the retention rule no longer allows.
+// then removes the old ones that the retention rule no longer allows. Error: also errOldStay.
 func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) error {
 	ctx = context.WithoutCancel(ctx)
 	if !k.changed(ctx, h.Record) {
@@ -173,13 +179,14 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 		MountPoints: hostfs.PlacesAt(h.Record), Why: &why,
 	}
 	why.InUse = h.Supervisor != nil
-	var lost error
+	var lost, unmeasured error
 	err := k.Sandboxes.Changing(ctx, h, func() error {
 		if err := seal(ctx, h, m.IDs); err != nil {
 			return err
 		}
 		h.Snapshots, h.At = append(h.Snapshots, m), m.Name
-		old := k.prune(h.Record, m.Taken)
+		var old []catalog.NamedSnapshot
+		old, unmeasured = k.prune(ctx, h.Record, m.Taken)
 		if err := h.SaveReserving(len(h.Trees)); err != nil {
 			return err
 		}
@@ -190,7 +197,10 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 		return err
 	}
 	k.Events.Append(events.Event{Type: events.SnapshotCreated, Subject: h.Name, SandboxID: h.ID, Data: eventOf(m)})
-	return lost
+	if err := errors.Join(unmeasured, lost); err != nil {
+		return fmt.Errorf("%w: %w", errOldStay, err)
+	}
+	return nil
 }
 
 // eventOf returns the data of the event with which the event log announces the automatic snapshot m.

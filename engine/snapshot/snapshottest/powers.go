@@ -26,6 +26,7 @@ func powers() []promise {
 		{name: "an unchanged real tree lists almost no drift", test: detectsLittleDrift, offered: is[snapshot.DriftDetector]},
 		{name: "the originals of files that a fork changes are preserved", test: originalsStay, offered: is[snapshot.OriginalStore], storage: true},
 		{name: "a fork's usage counts only data that its base lacks", test: meters, offered: is[snapshot.ChangeLister], storage: true},
+		{name: "what only snapshots hold is what their removal frees", test: metersSnapshots, offered: is[snapshot.Meter], storage: true, small: true},
 		{name: "a sweep frees the space of removed forks", storage: true, small: true, test: sweeps},
 		{name: "the death of a fork's server is reported, and synced data survives", test: reportsServerDeath, offered: is[snapshot.ServerMonitor], storage: true},
 		{name: "reads of files that changed since a live base are reported", test: noticesReads, offered: is[snapshot.ServerMonitor]},
