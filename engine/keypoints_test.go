@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +15,9 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/workflow/timeline"
 )
 
@@ -141,6 +144,110 @@ func untilDead(t *testing.T, p proc.Process) {
 	}
 }
 
+// TestAListMissesNoSnapshot: another process takes a postponed snapshot while a process reads the list of snapshots. The
+// list has that snapshot. Cost: half a second.
+func TestAListMissesNoSnapshot(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtPlan}})
+		b.in("s", "echo 1 > f")
+		b.halt("s")
+		if err := b.KeyPoints.Postpone("s", catalog.Why{Point: catalog.AtPlan, When: keypoint.After}); err != nil {
+			t.Fatal(err)
+		}
+		ctx := fault.With(t.Context(), func(step string) error {
+			if step != "read the record" {
+				return nil
+			}
+			h, err := b.Supervise.HoldAny(t.Context(), "s")
+			if err == nil {
+				h.Release()
+			}
+			return err
+		})
+		rec, err := timeline.Settled(ctx, b.Engine, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(rec.Snapshots) != 1 || b.KeyPoints.Waits("s") {
+			t.Errorf("the list has %d snapshots, and one is due: %v", len(rec.Snapshots), b.KeyPoints.Waits("s"))
+		}
+	})
+}
+
+// TestASnapshotWaitsForALongLock: another process holds the sandbox's lock for longer than the snapshot after a command
+// waits. The next command takes that snapshot. Cost: six seconds.
+func TestASnapshotWaitsForALongLock(t *testing.T) {
+	if !treetest.Long(t) {
+		return
+	}
+	asRoot(t, func(t *testing.T, b *bench) {
+		b.besideAnother(func(end func()) {
+			h, err := b.Catalog().Lock(t.Context(), "s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			end()
+			h.Release()
+			b.wantPoints("s", "after the lock was released", "k1 after exec (exit 0): 'read line; echo 1 > f'")
+		})
+	})
+}
+
+// TestASnapshotWaitsForAnUnfinishedRollback: the files of a sandbox whose live rollback was killed are not in one state.
+// The snapshot after a command waits until another command has completed the rollback. Cost: half a second.
+func TestASnapshotWaitsForAnUnfinishedRollback(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.besideAnother(func(end func()) {
+			h, err := b.Catalog().Lock(t.Context(), "s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.LiveRollback = &catalog.LiveRollback{}
+			err = h.Save()
+			h.Release()
+			if err != nil {
+				t.Fatal(err)
+			}
+			end()
+			if rec, err := b.Catalog().Get("s"); err != nil || len(rec.Snapshots) > 0 || !b.KeyPoints.Waits("s") {
+				t.Errorf("a snapshot was taken before the rollback was completed: %v", err)
+			}
+			b.wantPoints("s", "after the rollback", "k1 after exec (exit 0): 'read line; echo 1 > f'")
+		})
+	})
+}
+
+// besideAnother makes the sandbox s, in which a command runs until do returns, and starts another command that writes a
+// file. It calls do, which calls end to let the second command write, and to wait until that has ended.
+func (b *bench) besideAnother(do func(end func())) {
+	b.t.Helper()
+	b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec}})
+	p, err := b.Supervise.Exec(b.t.Context(), "s", b.command("exec sleep 600"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer p.Close()
+	stdin, write, err := os.Pipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer write.Close()
+	command := b.command("read line; echo 1 > f")
+	command.Stdin = stdin
+	second, err := b.Supervise.Exec(b.t.Context(), "s", command)
+	stdin.Close()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer second.Close()
+	do(func() {
+		_, err := write.WriteString("\n")
+		if _, werr := second.Wait(b.t.Context()); errors.Join(err, werr) != nil {
+			b.t.Fatal(errors.Join(err, werr))
+		}
+	})
+}
+
 // TestADetachedCommandHasASnapshot: nobody waits for it, and it has its snapshot nevertheless. Cost: a second.
 func TestADetachedCommandHasASnapshot(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
@@ -197,6 +304,42 @@ func TestOldSnapshotsGo(t *testing.T) {
 		must(b.Collect(t.Context()))
 		if err := b.Rollback(t.Context(), "s", "k3"); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestLargeSnapshotsGo: the oldest ones that snapfs took by itself go as long as all of them hold more space by
+// themselves than the rule allows. The newest one stays. Cost: a second.
+func TestLargeSnapshotsGo(t *testing.T) {
+	left := func(b *bench) (names string) {
+		for _, point := range b.points("s") {
+			name, _, _ := strings.Cut(point, " ")
+			names += name + " "
+		}
+		return names
+	}
+	asRoot(t, func(t *testing.T, b *bench) {
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec}, KeepSize: 7 << 19})
+		p, err := b.Supervise.Exec(t.Context(), "s", b.command("exec sleep 600")) // beside it each snapshot is a copy
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for _, want := range []string{"k1 ", "k1 k2 ", "k3 "} { // of one, two and three MiB
+			b.in("s", "head -c 1048576 /dev/urandom > $$")
+			if got := left(b); got != want {
+				t.Errorf("left: %q, not %q", got, want)
+			}
+		}
+	})
+	onBtrfs(t, func(t *testing.T, b *bench) {
+		treetest.NeedRoot(t)
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec}, KeepSize: 3 << 19})
+		for _, want := range []string{"k1 ", "k1 k2 ", "k2 k3 ", "k3 k4 "} { // the newest shares the file with the sandbox
+			b.in("s", "head -c 1048576 /dev/urandom > f")
+			if got := left(b); got != want {
+				t.Errorf("left: %q, not %q", got, want)
+			}
 		}
 	})
 }

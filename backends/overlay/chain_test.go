@@ -22,6 +22,7 @@ type powers interface {
 	snapshot.Syncer
 	snapshot.SubtreeViewer
 	snapshot.Detacher
+	snapshot.SealComparer
 }
 
 // A fixture is a backend on an empty tree.

@@ -5,6 +5,7 @@ package overlay
 import (
 	"context"
 	"iter"
+	"slices"
 	"strconv"
 
 	"github.com/snapfs/snapfs/backends/overlay/diff"
@@ -53,6 +54,30 @@ func (b *backend) listChanges(x, y *store.Record, yield func(snapshot.Candidate,
 	return diff.ListChanges(b.mode(), b.treesOf(x), b.treesOf(y), y.Tree, yield)
 }
 
+// ChangedSinceSeal compares the fork's upper layer with the copy of it that the snapshot base has, for
+// [snapshot.SealComparer]. If base is no copy, because nothing used the fork when it was sealed, the fork has had an
+// empty upper layer since then, and each file in it is a change.
+func (b *backend) ChangedSinceSeal(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) (changed, known bool) {
+	s, err := store.Find(string(base), b.store.SnapshotPath(base))
+	if err != nil || len(s.Layers) == 0 {
+		return false, false
+	}
+	f, err := store.Find(string(fork), b.store.ForkPath(fork))
+	if err != nil || f.Tree != s.Tree {
+		return false, false
+	}
+	upper := b.store.TreePath(f.Upper)
+	if slices.Equal(s.Layers, f.Layers) {
+		found := diff.HasFiles(upper)
+		return found, found // directories may be there for a mount only
+	}
+	if !slices.Equal(s.Layers[1:], b.store.Shorten(f.Layers)) {
+		return false, false
+	}
+	same, known := b.mode().Same(ctx, b.store.TreePath(s.Layers[0]), upper)
+	return !same, known
+}
+
 // treesOf returns the directories with the content of the layers that the record r of a snapshot or fork
 // lists, topmost first.
 func (b *backend) treesOf(r *store.Record) []string {
@@ -94,4 +119,7 @@ func (b *backend) Detach(ctx context.Context, fork snapshot.ForkID, what []snaps
 	return fail("copying up renamed entries in", string(fork), err)
 }
 
-var _ snapshot.Detacher = (*backend)(nil)
+var _ interface {
+	snapshot.Detacher
+	snapshot.SealComparer
+} = (*backend)(nil)

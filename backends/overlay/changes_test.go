@@ -76,6 +76,29 @@ func TestTouchedListsExactlyTheChanges(t *testing.T) {
 	}
 }
 
+// TestAnUnchangedForkIsKnown: the layers of a fork that was sealed in use say without a mount that it is as it was sealed,
+// also where the kernel has set attributes of its own, as it does in a directory that was copied up.
+func TestAnUnchangedForkIsKnown(t *testing.T) {
+	s := newFixture(t, snapshottest.OnDisk(t))
+	must(t, os.MkdirAll(s.place.Tree.Path+"/dir/deep", 0o755))
+	must(t, os.WriteFile(s.place.Tree.Path+"/dir/deep/file", []byte("one"), 0o644))
+	s.capture("base")
+	s.fork("base", "work")
+	s.in("work", func(root *os.File) {
+		dir := vfs.FDPath(root) + "/./"
+		must(t, errors.Join(
+			os.WriteFile(dir+"dir/deep/file", []byte("two"), 0o644), os.Mkdir(dir+"new", 0o755),
+			os.WriteFile(dir+"new/file", nil, 0o644), os.Remove(dir+"new/file"), os.Symlink("to", dir+"link")))
+	})
+	s.seal("work", "s1", snapshot.InUse)
+	if changed, known := s.ChangedSinceSeal(t.Context(), "s1", "work"); changed || !known {
+		t.Errorf("an unchanged fork: changed %t, known %t", changed, known)
+	}
+	if _, known := s.ChangedSinceSeal(t.Context(), "base", "work"); known {
+		t.Error("the capture of the tree is none of the fork's layers, and the answer is known")
+	}
+}
+
 // Overlayfs reads the content of a renamed directory from the old path in the tree, and shows the
 // directory empty when that has gone. It is listed as lost, and all others are as they were.
 func TestALostRedirectTargetIsLostAlone(t *testing.T) {

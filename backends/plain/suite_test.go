@@ -239,6 +239,7 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			return fixedChanges{b, []snapshot.Candidate{{Path: ".", Tree: true}}}
 		}},
 		{"a fork's usage counts only data that its base lacks", func(b *broken) snapshot.Backend { return fixedChanges{b, nil} }},
+		{"a change since a seal is reported, and no other", func(b *broken) snapshot.Backend { return neverChanged{b} }},
 		{"the drift of the real tree is listed completely", func(b *broken) snapshot.Backend { return fixedChanges{b, nil} }},
 		{"an unchanged real tree lists almost no drift", func(b *broken) snapshot.Backend {
 			return fixedChanges{b, []snapshot.Candidate{{Path: "dir1", Tree: true}}}
@@ -252,6 +253,13 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			t.Errorf("the suite does not notice a backend that breaks %q", c.promise)
 		}
 	}
+}
+
+// neverChanged reports each fork as unchanged since its last seal.
+type neverChanged struct{ *broken }
+
+func (neverChanged) ChangedSinceSeal(context.Context, snapshot.ID, snapshot.ForkID) (changed, known bool) {
+	return false, true
 }
 
 // incomplete makes LookupFork find a fork before it is complete.

@@ -191,7 +191,7 @@ func (r *requestFlags) underProfile(ctx context.Context, a *app, req *hostfs.Req
 		return err
 	}
 	if k := req.Policy.KeyPoints; k != nil && len(k.At) == 0 {
-		return usageError(errors.New("--keep-snapshots and --keep-snapshots-for require --snapshot-at, or a profile with snapshots"))
+		return usageError(errors.New("--keep-snapshots, --keep-snapshots-for and --keep-snapshots-size require --snapshot-at, or a profile with snapshots"))
 	}
 	if site := req.Policy.Site; site != nil {
 		a.ui.notice(tightenedOf(site))

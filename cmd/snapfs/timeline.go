@@ -31,7 +31,7 @@ rollback. The marked state is the one that the files last started from.
 returns to any, and "snapfs bisect" finds the one that broke something.
 
 Only snapshots that snapfs takes by itself are removed by themselves, oldest first: see
---keep-snapshots and --keep-snapshots-for of "snapfs new".`,
+--keep-snapshots, --keep-snapshots-for and --keep-snapshots-size of "snapfs new".`,
 		Example:           "  snapfs new --snapshot-at exec,promotion fix\n  snapfs timeline fix\n  snapfs diff fix k2..k3 --patch\n  snapfs rollback fix k2",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,

@@ -30,10 +30,13 @@ const DefaultKeep = 100
 // are part of the sandbox's record.
 type KeyPoints struct {
 	At []string `json:"at"`
-	// Keep is the greatest number of such snapshots, 0 for [DefaultKeep], or for any number where KeepFor is set.
+	// Keep is the greatest number of such snapshots, 0 for [DefaultKeep], or for any number where KeepFor or
+	// KeepSize is set.
 	Keep int `json:"keep,omitempty"`
 	// KeepFor is the age at which such a snapshot is removed, 0 for never.
 	KeepFor time.Duration `json:"keep_for_ns,omitempty"`
+	// KeepSize is how many bytes of disk space such snapshots may hold that nothing else holds, 0 for any.
+	KeepSize int64 `json:"keep_bytes,omitempty"`
 }
 
 // CheckKeyPoint returns an error, with the valid names, if name is no key point, that is, no moment at which
@@ -52,7 +55,7 @@ func (k *KeyPoints) Has(point string) bool { return k != nil && slices.Contains(
 // Most returns how many automatic snapshots a sandbox may have before the oldest is removed; 0 means any
 // number.
 func (k *KeyPoints) Most() int {
-	if k.Keep == 0 && k.KeepFor == 0 {
+	if k.Keep == 0 && k.KeepFor == 0 && k.KeepSize == 0 {
 		return DefaultKeep
 	}
 	return k.Keep

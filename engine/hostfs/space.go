@@ -67,3 +67,28 @@ func (hf *Host) Skip(b snapshot.Backend, tree string) func(string) bool {
 			slices.Contains(ours, path)
 	}
 }
+
+// CheckMeter returns an error if a backend of choices cannot measure the disk space that only snapshots hold,
+// which a retention rule by size requires.
+func CheckMeter(ctx context.Context, choices []Choice) error {
+	for _, c := range choices {
+		meter, ok := c.Backend.(snapshot.Meter)
+		if !ok {
+			return NoMeter(c.Tree, c.Driver)
+		}
+		if _, err := meter.MeasureHeld(ctx, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NoMeter returns the error for a retention rule by size where the backend of tree, of this driver, cannot measure
+// the disk space that only snapshots hold.
+func NoMeter(tree, driver string) error {
+	return &errs.Error{
+		Op: "keeping snapshots by size", Component: driver, Path: tree, Kind: errs.ErrNotSupported,
+		Err:   errors.New("size not known: the backend " + driver + " cannot measure the disk space that only snapshots hold"),
+		Hints: []string{"snapfs new --keep-snapshots N --keep-snapshots-for DURATION …", "snapfs new --backend overlay …"},
+	}
+}

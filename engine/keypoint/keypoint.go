@@ -4,6 +4,7 @@
 package keypoint
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -65,13 +66,19 @@ func (k *Taker) Try(ctx context.Context, h *catalog.Locked, seal Seal, why catal
 }
 
 // Failed returns the error that says that no snapshot of the sandbox called name was taken at the key point
-// why, because of err; nil if err is nil.
+// why, because of err, or that it was taken and old ones stay; nil if err is nil.
 func Failed(name string, why catalog.Why, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, errOldStay):
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return fmt.Errorf("no snapshot of %s %s: %w", name, Text(why), err)
 }
+
+// errOldStay means that an automatic snapshot was taken, and that older ones could not be measured or removed.
+var errOldStay = errors.New("old snapshots stay")
 
 // Settle takes the snapshot of a locked sandbox that [Taker.Postpone] has postponed, if there is one. A
 // failure is a notice.
@@ -90,12 +97,22 @@ func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
 	if err == nil {
 		err = k.take(ctx, h, seal, why)
 	}
-	if err == nil {
-		err = os.Remove(k.postponed(h.Name))
+	if err == nil || errors.Is(err, errOldStay) {
+		err = errors.Join(err, k.dropPostponed(h.Name, data))
 	}
 	if err = Failed(h.Name, why, err); err != nil {
 		k.Notice(err.Error())
 	}
+}
+
+// dropPostponed removes the note, with the content done, of an automatic snapshot that has been taken now. A note that
+// another command has replaced meanwhile stays: what that command wrote may be newer than the snapshot.
+func (k *Taker) dropPostponed(name string, done []byte) error {
+	now, err := os.ReadFile(k.postponed(name))
+	if err == nil && bytes.Equal(now, done) {
+		err = os.Remove(k.postponed(name))
+	}
+	return err
 }
 
 // Values of [catalog.Why.When]: whether an automatic snapshot was taken before or after the operation at its
@@ -151,25 +168,26 @@ func Text(why catalog.Why) string {
 }
 
 // take takes an automatic snapshot of a locked sandbox unless nothing has changed since the last one, and
-// then removes the old ones that the retention rule no longer allows.
+// then removes the old ones that the retention rule no longer allows. Error: also errOldStay.
 func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) error {
 	ctx = context.WithoutCancel(ctx)
 	if !k.changed(ctx, h.Record) {
 		return nil
 	}
 	m := catalog.NamedSnapshot{
-		Name: freeName(h.Record), Parent: h.At, Taken: time.Now(), IDs: sandbox.NewSnapshotIDs(h.Record),
+		Name: freeName(h.Record), Parent: h.At, Taken: time.Now(), IDs: sandbox.TakeSnapshotIDs(h),
 		MountPoints: hostfs.PlacesAt(h.Record), Why: &why,
 	}
 	why.InUse = h.Supervisor != nil
-	var lost error
+	var lost, unmeasured error
 	err := k.Sandboxes.Changing(ctx, h, func() error {
 		if err := seal(ctx, h, m.IDs); err != nil {
 			return err
 		}
 		h.Snapshots, h.At = append(h.Snapshots, m), m.Name
-		old := k.prune(h.Record, m.Taken)
-		if err := h.Save(); err != nil {
+		var old []catalog.NamedSnapshot
+		old, unmeasured = k.prune(ctx, h.Record, m.Taken)
+		if err := h.SaveReserving(len(h.Trees)); err != nil {
 			return err
 		}
 		lost = k.remove(ctx, h, old)
@@ -179,7 +197,10 @@ func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why cata
 		return err
 	}
 	k.Events.Append(events.Event{Type: events.SnapshotCreated, Subject: h.Name, SandboxID: h.ID, Data: eventOf(m)})
-	return lost
+	if err := errors.Join(unmeasured, lost); err != nil {
+		return fmt.Errorf("%w: %w", errOldStay, err)
+	}
+	return nil
 }
 
 // eventOf returns the data of the event with which the event log announces the automatic snapshot m.
@@ -190,20 +211,39 @@ func eventOf(m catalog.NamedSnapshot) events.Data {
 
 // changed reports whether a sandbox has changed since its last snapshot, or since its base if it has none. It
 // relies on the backend's list of changed paths. While a sandbox is in use, and after a snapshot of one in
-// use, an overlay may list paths that have not changed; then changed compares these files, too.
+// use, a backend may list paths that have not changed; then changed compares these files, too, unless the backend
+// knows more ([snapshot.SealComparer]).
 func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	if rec.Untouched {
 		return false
 	}
 	last, _ := rec.Snapshot(rec.At)
 	inUse := rec.Supervisor != nil || last.Why != nil && last.Why.InUse
-	switch answer := k.listed(ctx, rec); {
-	case answer == nothing:
-		return false
-	case answer == something && !inUse:
+	ids, err := sandbox.SnapshotIDs(rec, rec.At)
+	if err != nil {
 		return true
 	}
-	changes, err := k.Compare.ChangesAt(ctx, rec, rec.At, "", nil)
+	listed, equal := map[string][]snapshot.Candidate{}, 0
+	for i, t := range rec.Trees {
+		b, err := k.Host.BackendOf(ctx, t)
+		if err != nil {
+			return true
+		}
+		paths, answer := candidates(ctx, b, ids[i], t.Fork, inUse)
+		if answer == differs {
+			return true
+		}
+		if answer == lists {
+			listed[t.Path] = paths
+		}
+		if answer == lists && len(paths) == 0 {
+			equal++
+		}
+	}
+	if equal == len(rec.Trees) {
+		return false
+	}
+	changes, err := k.Compare.ChangesAt(ctx, rec, rec.At, "", listed)
 	if err != nil {
 		return true
 	}
@@ -211,42 +251,39 @@ func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	return changes.Len() > 0
 }
 
-// An answer says whether the backends of a sandbox list any changed path since its last snapshot, so that an
-// automatic snapshot would differ from that one.
+// An answer says what a backend knows about the changes of a fork since a snapshot.
 type answer int
 
 const (
-	nothing answer = iota
-	something
-	unsure // the root of a tree alone, which the real tree may have changed, or the backend cannot list changes
+	unlisted answer = iota // nothing
+	lists                  // the paths that may have changed
+	differs                // that something has changed, so that a snapshot would differ from the last one
 )
 
-// listed returns whether the backends of a sandbox list a changed path since its last snapshot. Cost:
-// constant, since it stops at the first path.
-func (k *Taker) listed(ctx context.Context, rec *catalog.Record) answer {
-	last, err := sandbox.SnapshotIDs(rec, rec.At)
-	if err != nil {
-		return something
+// candidates returns the paths at which a fork may differ from its last snapshot, or [differs] as soon as one of
+// them is certain. Without inUse each listed path is certain but the root, which the real tree may have changed.
+func candidates(ctx context.Context, b snapshot.Backend, last snapshot.ID, fork snapshot.ForkID, inUse bool) (paths []snapshot.Candidate, _ answer) {
+	if c, ok := b.(snapshot.SealComparer); ok && inUse {
+		if changed, known := c.ChangedSinceSeal(ctx, last, fork); known && changed {
+			return nil, differs
+		} else if known {
+			return nil, lists
+		}
 	}
-	found := nothing
-	for i, t := range rec.Trees {
-		b, err := k.Host.BackendOf(ctx, t)
+	lister, ok := b.(snapshot.ChangeLister)
+	if !ok {
+		return nil, unlisted
+	}
+	for c, err := range lister.ListChanges(ctx, last, fork) {
 		if err != nil {
-			return something
+			return nil, unlisted
 		}
-		lister, ok := b.(snapshot.ChangeLister)
-		if !ok {
-			found = unsure
-			continue
+		if c.Path != "." && !inUse {
+			return nil, differs
 		}
-		for c, err := range lister.ListChanges(ctx, last[i], t.Fork) {
-			if err == nil && c.Path != "." {
-				return something
-			}
-			found = unsure
-		}
+		paths = append(paths, c)
 	}
-	return found
+	return paths, lists
 }
 
 // freeName returns the name of a sandbox's next automatic snapshot: k1, k2 and so on. A number is not used

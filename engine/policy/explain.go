@@ -103,6 +103,9 @@ func listed(made *catalog.Policy) []listing {
 	if points.KeepFor > 0 {
 		all = append(all, listing{"sandbox.keep-snapshots-for", []string{units.FormatDuration(points.KeepFor)}})
 	}
+	if points.KeepSize > 0 {
+		all = append(all, listing{"sandbox.keep-snapshots-size", []string{units.FormatSize(points.KeepSize)}})
+	}
 	if made.Evidence {
 		all = append(all, listing{"sandbox.evidence", []string{"true"}})
 	}

@@ -217,6 +217,7 @@ func (s *Sandbox) addKeyPoints(other *catalog.KeyPoints) {
 	s.KeyPoints.At = union(s.KeyPoints.At, other.At)
 	s.KeyPoints.Keep = cmp.Or(other.Keep, s.KeyPoints.Keep)
 	s.KeyPoints.KeepFor = cmp.Or(other.KeepFor, s.KeyPoints.KeepFor)
+	s.KeyPoints.KeepSize = cmp.Or(other.KeepSize, s.KeyPoints.KeepSize)
 }
 
 // addSecrets adds the secrets of another profile to s. A secret of s with the same name is replaced as a

@@ -202,15 +202,15 @@ func TestPositionsAreRightBehindEveryKindOfValue(t *testing.T) {
 
 // TestKeyPointsAreRead: the points, each once, and how long their snapshots stay.
 func TestKeyPointsAreRead(t *testing.T) {
-	p, err := policy.Parse("p", []byte("[sandbox]\nsnapshots = [\"exec\", \"plan\", \"exec\"]\nkeep-snapshots = 7\nkeep-snapshots-for = \"12h\"\n"))
+	p, err := policy.Parse("p", []byte("[sandbox]\nsnapshots = [\"exec\", \"plan\", \"exec\"]\nkeep-snapshots = 7\nkeep-snapshots-for = \"12h\"\nkeep-snapshots-size = \"2G\"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := p.Sandbox.KeyPoints
-	if strings.Join(k.At, " ") != "exec plan" || k.Keep != 7 || k.KeepFor != 12*time.Hour {
+	if strings.Join(k.At, " ") != "exec plan" || k.Keep != 7 || k.KeepFor != 12*time.Hour || k.KeepSize != 2<<30 {
 		t.Errorf("%+v", k)
 	}
-	for _, wrong := range []string{`snapshots = ["never"]`, `snapshots = "exec"`, "keep-snapshots = 0", `keep-snapshots = "many"`, `keep-snapshots-for = "soon"`} {
+	for _, wrong := range []string{`snapshots = ["never"]`, `snapshots = "exec"`, "keep-snapshots = 0", `keep-snapshots = "many"`, `keep-snapshots-for = "soon"`, `keep-snapshots-size = "big"`} {
 		if _, err := policy.Parse("p", []byte("[sandbox]\n"+wrong+"\n")); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("%s: %v", wrong, err)
 		}

@@ -78,6 +78,7 @@ func sandboxSection() Section {
 			{"snapshots", "list of key points", "", "When snapfs takes a snapshot by itself: " + strings.Join(catalog.KeyPointNames, ", ") + ". snapfs timeline lists the snapshots."},
 			{"keep-snapshots", "number", strconv.Itoa(catalog.DefaultKeep), "How many of these snapshots stay, the newest; those of a promotion or a fork stay besides."},
 			{"keep-snapshots-for", "duration", "", "How long these snapshots stay. With it alone, their number has no bound."},
+			{"keep-snapshots-size", "size", "", "How much disk space these snapshots may hold that nothing else holds. With it alone, their number has no bound. Backends overlay and, for root, btrfs can measure it; a sandbox on another backend is refused."},
 		},
 	}
 }
@@ -189,6 +190,12 @@ func (r *reader) keyPoints(name, path string, v any) {
 			r.wrong(path+"=", "keep-snapshots-for: "+err.Error(), `write it as "12h"`)
 		}
 		r.said("sandbox.keep-snapshots-for", units.FormatDuration(points.KeepFor), path)
+	case "keep-snapshots-size":
+		var err error
+		if points.KeepSize, err = units.ParseSize(r.text(name, path, v)); err != nil {
+			r.wrong(path+"=", "keep-snapshots-size: "+err.Error(), `write it as "2G"`)
+		}
+		r.said("sandbox.keep-snapshots-size", units.FormatSize(points.KeepSize), path)
 	}
 }
 

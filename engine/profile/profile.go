@@ -205,6 +205,7 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 		{"snapshot-at", len(s.At) > 0, "snapshots " + strings.Join(s.At, ","), func() { k.At = s.At }},
 		{"keep-snapshots", s.Keep > 0, "keep-snapshots " + strconv.Itoa(s.Keep), func() { k.Keep = s.Keep }},
 		{"keep-snapshots-for", s.KeepFor > 0, "keep-snapshots-for " + units.FormatDuration(s.KeepFor), func() { k.KeepFor = s.KeepFor }},
+		{"keep-snapshots-size", s.KeepSize > 0, "keep-snapshots-size " + units.FormatSize(s.KeepSize), func() { k.KeepSize = s.KeepSize }},
 	} {
 		switch {
 		case !one.set:

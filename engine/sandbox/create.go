@@ -79,8 +79,11 @@ func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Reco
 // chooses a backend for each.
 func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs.Request, rec *catalog.Record) error {
 	choices, err := sb.host.Choose(ctx, env, req)
+	if k := req.Policy.KeyPoints; err == nil && k != nil && k.KeepSize > 0 {
+		err = hostfs.CheckMeter(ctx, choices)
+	}
 	if err == nil {
-		err = sb.host.Estimate(ctx, choices)
+		err = sb.host.Estimate(ctx, choices) // last: it may take a minute
 	}
 	if err != nil {
 		return err

@@ -70,6 +70,19 @@ type ChangeLister interface {
 	Usage(ctx context.Context, fork ForkID) (Bytes, error)
 }
 
+// A SealComparer is a backend that can often tell without a comparison of files whether a fork has changed since
+// it was sealed. [ChangeLister.ListChanges] may list paths that have not changed, and on some backends waits for the
+// disk.
+type SealComparer interface {
+	// ChangedSinceSeal reports whether the fork differs from the snapshot base, into which it was sealed, also
+	// while processes write to the fork. known is false if the backend cannot tell; the caller then compares the
+	// two states. A file that was written with the content and times that it had is no difference. A file that was
+	// only opened for writing may be one.
+	//
+	// Cost: in proportion to the changes in the fork since its last seal with [Idle], and not to the size of the tree.
+	ChangedSinceSeal(ctx context.Context, base ID, fork ForkID) (changed, known bool)
+}
+
 // A DriftDetector is a backend that lists the paths at which the real tree may have changed since a snapshot
 // of it, in time proportional to the changes.
 type DriftDetector interface {

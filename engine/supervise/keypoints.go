@@ -13,9 +13,6 @@ import (
 
 // beforeExec takes the automatic snapshot that a sandbox's policy may ask for before a command; a failure is a notice.
 func (sv *Manager) beforeExec(ctx context.Context, h *catalog.Locked, command isolate.Command) {
-	if h.Policy.KeyPoints == nil {
-		return
-	}
 	sv.keyPoints.Take(ctx, h, sv.SealAll, catalog.Why{Point: catalog.AtExec, When: keypoint.Before, Command: events.Command(command.Args)})
 }
 
@@ -48,25 +45,26 @@ func (sv *Manager) afterExec(rec *catalog.Record, h *Supervisor) func(client *fd
 	}
 }
 
-// keyPointPatience is how long an automatic snapshot waits for the sandbox's lock before it fails.
+// keyPointPatience is how long an automatic snapshot waits for the sandbox's lock before it is postponed.
 const keyPointPatience = 5 * time.Second
 
 // takeNow takes an automatic snapshot of a running sandbox, in the process of its supervisor. If no command runs any
-// more, it postpones the snapshot to the process that ends the container: that process holds the lock then, and takes
-// a snapshot of trees that nothing uses.
+// more, it postpones the snapshot to the process that ends the container, which takes it of trees that nothing uses. It
+// also postpones it while another process holds the lock for long, or must complete a rollback first.
 func (sv *Manager) takeNow(rec *catalog.Record, h *Supervisor, why catalog.Why) error {
-	for end := time.Now().Add(keyPointPatience); h.alive() && !h.idle(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(keyPointPatience); h.alive() && !h.idle() && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		held, err := sv.cat.TryLock(rec.Name)
-		if err == nil {
-			defer held.Release()
-			if held.ID != rec.ID {
-				return nil
-			}
+		if err != nil {
+			continue
+		}
+		defer held.Release()
+		if held.ID != rec.ID {
+			return nil
+		}
+		if held.LiveRollback == nil {
 			return sv.keyPoints.Try(context.Background(), held, sv.SealAll, why)
 		}
-		if time.Now().After(end) {
-			return keypoint.Failed(rec.Name, why, err)
-		}
+		break
 	}
 	return keypoint.Failed(rec.Name, why, sv.keyPoints.Postpone(rec.Name, why))
 }

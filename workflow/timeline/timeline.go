@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/internal/fault"
 )
 
 // MaxPaths is how many changed paths the timeline lists for each snapshot, in [Changed.Paths]. It only counts
@@ -83,9 +84,15 @@ func Of(ctx context.Context, e *engine.Engine, name string) (*Timeline, error) {
 }
 
 // Settled returns the record of the sandbox called name. If a postponed automatic snapshot is due, Settled
-// first takes and releases the sandbox's lock, by which the snapshot is taken.
+// first takes and releases the sandbox's lock, by which the snapshot is taken. The record lists every automatic
+// snapshot that was due when Settled was called.
 func Settled(ctx context.Context, e *engine.Engine, name string) (*catalog.Record, error) {
-	if !e.KeyPoints.Waits(name) {
+	// Waits comes before the record: a snapshot that waits no more is in a record that is read after this.
+	waits := e.KeyPoints.Waits(name)
+	if err := fault.Point(ctx, "read the record"); err != nil {
+		return nil, err
+	}
+	if !waits {
 		return e.Catalog().Get(name)
 	}
 	h, err := e.Supervise.HoldAny(ctx, name)

@@ -81,6 +81,12 @@ func (s *Store) count(k recordCache, locked bool) (*LiveLayers, error) {
 // countIn adds to c, the layers in use, those that the records in the directory dir name. It reads the
 // records through the cache k. The caller says whether it has the lock exclusively.
 func (s *Store) countIn(dir string, k recordCache, c *LiveLayers, locked bool) error {
+	return s.eachRecord(dir, k, locked, func(_ string, r *Record) { c.add(r) })
+}
+
+// eachRecord calls do with the id and the content of each record in the directory dir, which it reads through
+// the cache k. The caller says whether it has the lock exclusively.
+func (s *Store) eachRecord(dir string, k recordCache, locked bool, do func(id string, r *Record)) error {
 	ids, err := IDs[string](s, dir)
 	if err != nil || len(ids) == 0 {
 		return err
@@ -104,7 +110,7 @@ func (s *Store) countIn(dir string, k recordCache, c *LiveLayers, locked bool) e
 		if found[i].settled {
 			k[dir+"/"+id] = found[i]
 		}
-		c.add(&found[i].Record)
+		do(id, &found[i].Record)
 	}
 	return nil
 }
