@@ -94,6 +94,7 @@ type API struct {
 	streams slots // what may last for long
 	others  slots // requests of the other handlers
 	signed  slots // requests with a body and no token, such as signed webhooks, which anybody can send
+	cosigns slots // countersigned records
 	calls   slots // everything else
 	replays replay.Store
 	running running
@@ -124,7 +125,7 @@ const scopeKey = "x-snapfs-scope"
 // New returns the HTTP API for the sandboxes of the state directory of o, with all routes.
 func New(o Options) *API {
 	setProblems()
-	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), signed: make(slots, maxSigned), calls: make(slots, maxCalls), replays: replay.Store{Streams: []string{ndjsonType}}, recheck: recheckTime, feed: events.NewFeed(o.State)}
+	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), signed: make(slots, maxSigned), calls: make(slots, maxCalls), cosigns: make(slots, maxCosigns), replays: replay.Store{Streams: []string{ndjsonType}}, recheck: recheckTime, feed: events.NewFeed(o.State)}
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
@@ -163,6 +164,7 @@ func (a *API) addAll() {
 	a.addFiles()
 	a.addStates()
 	a.addChanges()
+	a.addEvidence()
 	a.addEvents()
 	a.addMetrics()
 }
