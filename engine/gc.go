@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate"
 )
 
 // Collected is the result of [Engine.Collect], a garbage collection: how much it repaired and removed.
@@ -47,6 +48,7 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	for _, d := range found {
 		failures = append(failures, e.Sandboxes.ReclaimOne(ctx, d))
 	}
+	failures = append(failures, isolate.PruneImages(e.cat.Images()))
 	e.Baseline.PruneDisplaced(0)
 	all := e.cat.ReadAll(nil)
 	e.Baseline.PruneManifests(all)
