@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate"
 )
 
 // Collected is the result of [Engine.Collect], a garbage collection: how much it repaired and removed.
@@ -47,6 +48,7 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	for _, d := range found {
 		failures = append(failures, e.Sandboxes.ReclaimOne(ctx, d))
 	}
+	failures = append(failures, isolate.PruneImages(e.cat.Images()))
 	e.Baseline.PruneDisplaced(0)
 	all := e.cat.ReadAll(nil)
 	e.Baseline.PruneManifests(all)
@@ -102,9 +104,6 @@ func removeLost(ctx context.Context, b snapshot.Backend, owned *ownership, ids [
 		}
 	}
 	n, err := removeUnused(ctx, b, ids, owned)
-	if err != nil {
-		return n, err
-	}
 	for _, id := range forks {
 		if !owned.owners[catalog.Owner(string(id))] {
 			err = errors.Join(err, b.RemoveFork(ctx, id))
@@ -114,19 +113,20 @@ func removeLost(ctx context.Context, b snapshot.Backend, owned *ownership, ids [
 }
 
 // removeUnused removes each of the snapshots ids that no sandbox uses now, if the sandbox that it was made
-// for is removed or has another base since. It returns the number of removed snapshots. The caller holds the
-// catalogue's exclusive lock, so that no process forks them meanwhile.
+// for is removed or has another base since. It returns the number of removed snapshots; one that cannot be removed does
+// not stop the others. The caller holds the catalogue's exclusive lock, so that no process forks them meanwhile.
 func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, o *ownership) (n int, err error) {
 	for _, id := range ids {
 		if o.used[id] || o.owners[catalog.Owner(string(id))] && !o.past[id] {
 			continue
 		}
-		if err := b.Remove(ctx, id); err != nil {
-			return n, err
+		if rerr := b.Remove(ctx, id); rerr != nil {
+			err = errors.Join(err, rerr)
+			continue
 		}
 		n++
 	}
-	return n, nil
+	return n, err
 }
 
 // An ownership answers for a garbage collection whether a sandbox still uses a snapshot or fork of a backend.

@@ -16,6 +16,9 @@ import (
 // Landlock, or one too old for [Spec.Execute] or [Spec.Writable].
 var ErrOldLandlock = errors.New("the kernel's Landlock is missing or too old")
 
+// PruneImages removes what is stored in the directory images ([Spec.Images]) and no container has used for 30 days.
+func PruneImages(images string) error { return mounts.PruneStored(images) }
+
 // A Spec is the policy of a container: what its processes may see and do. It is a plain value; nothing
 // happens until [Prepare].
 type Spec struct {

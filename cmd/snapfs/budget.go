@@ -32,7 +32,8 @@ func newBudget(a *app) *cobra.Command {
 		Long: `The budget of a sandbox is that of its profile ("snapfs help profile"): requests, bytes
 sent, tokens of models, and the money that these cost. The network proxy counts, and answers
 429 to a request that does not fit. A named sandbox is paused then: nothing in it runs until
-the limit is raised. A sandbox and its forks count together, each against its own limits.`,
+the limit is raised. A sandbox and its forks count together, each against its own limits. A
+sandbox that snapfs send carries to another machine counts on there.`,
 		Example: "  snapfs budget show fix\n  snapfs budget raise fix tokens +200000",
 		Args:    exactly(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -148,6 +149,9 @@ func (a *app) showBudget(e *engine.Engine, name string) error {
 		}
 		if s.Shared {
 			fmt.Fprintln(t, "used and reserved are the sums of this sandbox and of those that share its budget: the one it was forked from, and forks")
+		}
+		if len(s.Elsewhere) > 0 {
+			fmt.Fprintln(t, "used includes what the sandbox used on other machines, as received from there")
 		}
 		if s.Estimated > 0 {
 			fmt.Fprintf(t, "%d responses reported no usage: their worst case counts\n", s.Estimated)

@@ -22,7 +22,7 @@ func newReceive(a *app) *cobra.Command {
 A full stream creates a sandbox whose workspace holds the files sent: snapfs diff
 compares them with the real directory here, and snapfs promote merges them into it. The
 directory is the sender's, or -C; it must exist. The flags set the sandbox's policy, as
-for snapfs new.
+for snapfs new; a budget with which the sandbox was sent stays in force besides.
 
 A difference to a base adds a named snapshot to the sandbox that has the base. The
 sandbox's files do not change until snapfs rollback SANDBOX STATE. So an attempt can

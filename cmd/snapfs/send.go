@@ -22,7 +22,8 @@ func newSend(a *app) *cobra.Command {
 		Short: "send a sandbox's workspace to another machine",
 		Long: `Writes a sandbox's workspace to standard output as a stream for snapfs receive: at a
 named snapshot, or as it is now, which snapfs then records as a named snapshot. Changes
-outside the workspace are not sent.
+outside the workspace are not sent. A budget is: the sandbox counts on at the receiver, with
+limits no higher than here, and what it used there counts here once it comes back.
 
 --base sends only the difference to another snapshot, which the receiver must have sent
 or received before. --have finds the newest such snapshot. From a sandbox on a live

@@ -124,7 +124,7 @@ beside it. What callers run in the background continues without it.`,
 	f.StringVar(&q.Where.Key, "tls-key", "", "use the key in this PEM `file`")
 	f.StringArrayVar(&q.Where.Hosts, "host", nil, "also answer requests for this host `name`")
 	f.BoolVar(&q.Where.Stdio, "stdio", false, "serve one connection on standard input and output")
-	f.StringVar(&q.login, "login", "", "print a link to the page for one login with these `scopes`: read, run, promote")
+	f.StringVar(&q.login, "login", "", "print a link to the page for one login with these `scopes`: read, run, promote, cosign")
 	q.flags.add(cmd)
 	q.flags.addProve(cmd)
 	f.BoolVar(&q.withMCP, "mcp", false, "also serve agents at /mcp")

@@ -81,7 +81,7 @@ func newTokenNew(a *app) *cobra.Command {
 			return a.ui.say(newTokenDocument{t, text}, text)
 		},
 	}
-	cmd.Flags().StringVar(&scopes, "scope", "read", "permit these `scopes`, separated by commas: read, run, promote")
+	cmd.Flags().StringVar(&scopes, "scope", "read", "permit these `scopes`, separated by commas: read, run, promote, cosign")
 	cmd.Flags().StringVar(&expires, "expires", "30d", "end the token after this `time`, or never")
 	return cmd
 }

@@ -84,6 +84,15 @@ type Budget struct {
 	Hosts []string `json:"hosts,omitempty"`
 }
 
+// A SentBudget is the budget of a sandbox in a stream to another machine: its limits with the prices and servers by
+// which it counts, the identity of its ledger, and by ledger, that one and others, how much each has counted of which
+// amount, by the amount's name in a profile.
+type SentBudget struct {
+	Limits Budget                      `json:"limits"`
+	Ledger string                      `json:"ledger"`
+	Used   map[string]map[string]int64 `json:"used"`
+}
+
 // Ceilings returns a pointer to each bound of b, by the bound's name in a profile, for reading or setting it
 // by name. 0 means no limit.
 func (b *Budget) Ceilings() map[string]*int64 {

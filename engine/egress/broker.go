@@ -49,7 +49,7 @@ func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	case budget.HasLimits(b.dir):
 		err = lower(b.dir)
 	default:
-		err = budget.SetLimits(b.dir, budget.Count{Requests: l.Requests, Sent: l.BytesSent, Tokens: l.Tokens, Input: l.InputTokens, Output: l.OutputTokens, Money: l.Money})
+		err = budget.SetLimits(b.dir, limitsOf(l))
 	}
 	if err != nil {
 		return nil, err

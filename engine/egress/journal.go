@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -43,6 +42,8 @@ type Journal struct {
 	events    *events.Log
 	name, id  string                // of the sandbox
 	announced map[announcement]bool // the decisions that are in events
+	spent     *network.Event        // the last request for which the budget was spent, or nil
+	watcher   func(limit, why string)
 }
 
 // An announcement is a network decision, a destination that was allowed or refused, that is already in the
@@ -67,17 +68,15 @@ func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 // Put appends a network event to the sandbox's journal file. If that fails, as on a full disk, it drops the
 // event: traffic does not depend on the journal.
 func (j *Journal) Put(ev network.Event) {
-	if ev.Spent != nil && j.OnSpent != nil {
-		j.OnSpent(*ev.Spent, ev.Why)
-	} else if ev.Spent != nil { // no pause announces it
-		j.announceSpent(ev)
-	}
 	line, err := json.Marshal(ev)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if ev.Spent != nil {
+		j.putSpent(ev)
+	}
 	if err != nil {
 		return
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	j.announce(ev)
 	f, err := os.OpenFile(j.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -90,11 +89,17 @@ func (j *Journal) Put(ev network.Event) {
 	_, _ = f.Write(append(line, '\n')) // best effort
 }
 
-// announceSpent appends to the event log of the state directory that a limit of the sandbox's budget is spent, once for
-// each limit.
-func (j *Journal) announceSpent(ev network.Event) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+// putSpent notifies of ev, a request for which the sandbox's budget is spent. Without a pause, which announces it, the
+// first such request for each limit is an event in the log of the state directory. The caller holds j.mu.
+func (j *Journal) putSpent(ev network.Event) {
+	j.spent = &ev
+	if j.watcher != nil {
+		j.watcher(ev.Spent.Limit, ev.Why)
+	}
+	if j.OnSpent != nil {
+		j.OnSpent(*ev.Spent, ev.Why)
+		return
+	}
 	a := announcement{why: "spent " + ev.Spent.Limit}
 	if j.announced[a] {
 		return
@@ -103,17 +108,15 @@ func (j *Journal) announceSpent(ev network.Event) {
 	j.events.Append(events.Event{Type: events.LimitReached, Subject: j.name, SandboxID: j.id, Data: events.Data{Limit: "budget", Value: ev.Spent.Limit, Reason: ev.Why}})
 }
 
-// SpentIn returns the last request in the journal of the sandbox with the directory dir that was refused because the
-// sandbox's budget is spent, or nil if there is none.
-func SpentIn(dir string) (last *network.Event) {
-	text, _ := os.ReadFile(filepath.Join(dir, Events)) // without a journal nothing was refused
-	for line := range bytes.Lines(text) {
-		var ev network.Event
-		if bytes.Contains(line, []byte(`"spent"`)) && json.Unmarshal(line, &ev) == nil && ev.Spent != nil {
-			last = &ev
-		}
+// WatchSpent calls seen for each request for which the sandbox's budget is spent, with the name of the limit and the
+// reason; at once for the last one before. seen must not block. nil ends the watch: no call is under way then.
+func (j *Journal) WatchSpent(seen func(limit, why string)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.watcher = seen
+	if seen != nil && j.spent != nil {
+		seen(j.spent.Spent.Limit, j.spent.Why)
 	}
-	return last
 }
 
 // announce appends the first decision of the network proxy on each destination to the event log of the state

@@ -3,6 +3,7 @@ package egress
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,14 +23,20 @@ func TestEachReasonOfARefusedRequestIsAnEvent(t *testing.T) {
 	}
 	j.Put(network.Event{Kind: network.TCP, Name: "b.example.com", Port: 443, Why: "no rule"})
 	j.Put(network.Event{Kind: network.TCP, Name: "b.example.com", Port: 443, Why: "no rule, again"})
-	if ev := SpentIn(state); ev != nil {
-		t.Errorf("spent: %+v", ev)
+	var seen []string
+	watch := func(limit, why string) { seen = append(seen, limit+": "+why) }
+	j.WatchSpent(watch)
+	if seen != nil {
+		t.Errorf("spent: %q", seen)
 	}
 	for range 2 {
 		j.Put(network.Event{Kind: network.HTTP, Name: "api.example.com", Why: "no tokens left", Spent: &network.SpentLimit{Limit: "tokens", Value: 9}})
 	}
-	if ev := SpentIn(state); ev == nil || *ev.Spent != (network.SpentLimit{Limit: "tokens", Value: 9}) {
-		t.Errorf("spent: %+v", ev)
+	j.WatchSpent(nil)
+	j.Put(network.Event{Kind: network.HTTP, Name: "api.example.com", Why: "no requests left", Spent: &network.SpentLimit{Limit: "requests", Value: 1}})
+	j.WatchSpent(watch) // what was refused before it
+	if want := []string{"tokens: no tokens left", "tokens: no tokens left", "requests: no requests left"}; !slices.Equal(seen, want) {
+		t.Errorf("spent: %q, want %q", seen, want)
 	}
 	files, err := filepath.Glob(filepath.Join(state, "events", "*"))
 	if err != nil || len(files) != 1 {
@@ -39,7 +46,7 @@ func TestEachReasonOfARefusedRequestIsAnEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for why, times := range map[string]int{"for another host": 1, "used up": 1, `"no rule"`: 1, "again": 0, events.LimitReached: 1} {
+	for why, times := range map[string]int{"for another host": 1, "used up": 1, `"no rule"`: 1, "again": 0, events.LimitReached: 2} {
 		if got := strings.Count(string(text), why); got != times {
 			t.Errorf("%q is in %d events, want %d\n%s", why, got, times, text)
 		}

@@ -215,14 +215,16 @@ func (sb *Store) eachPlace(ctx context.Context, rec *catalog.Record, do func(sna
 // for it, except bases that other sandboxes may share.
 func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record) error {
 	var failures []error
+	var hints []string // each failure has a file of its own
+	note := func(err error) { failures, hints = append(failures, err), append(hints, errs.HintsOf(err)...) }
 	shared := rec.Lent || b.Facts().Flushes
 	for id, fork := range rec.Numbers() {
-		failures = append(failures, b.RemoveFork(ctx, fork))
+		note(b.RemoveFork(ctx, fork))
 		if !shared || !rec.HasBase(id) {
-			failures = append(failures, b.Remove(ctx, id))
+			note(b.Remove(ctx, id))
 		}
 	}
-	return errors.Join(failures...)
+	return errs.With("", "", errors.Join(failures...), hints...)
 }
 
 // clean starts a garbage collection if removing the sandboxes gone may have left data that only a collection

@@ -224,12 +224,12 @@ type Backend interface {
 	//
 	// Remove may be called at any moment, and again: removing an id that does not exist is no error. It never
 	// touches a directory or file without the backend's ownership mark. Cost: constant. Errors:
-	// errs.ErrDenied.
+	// errs.ErrDenied, errs.ErrCorrupt (a file in the place of its record has no mark).
 	Remove(ctx context.Context, id ID) error
 
 	// RemoveFork deletes a fork, by the same rules as Remove. The caller has ended every process
 	// that uses the fork. Errors: errs.ErrBusy (the fork is in use, where a backend can detect that),
-	// errs.ErrDenied.
+	// errs.ErrDenied, errs.ErrCorrupt.
 	RemoveFork(ctx context.Context, id ForkID) error
 	// Sweep frees the disk space of removed snapshots and forks at a bounded rate, until nothing is left or
 	// ctx ends. Two sweeps may run at once, and a sweep may be killed: the next one continues with the rest.

@@ -283,11 +283,11 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	}
 	h.deadlines = sv.startDeadlines(h, rec) // before the proxy, whose first refusal may pause the sandbox
 	if strings.HasPrefix(rec.Policy.Network, hostfs.AllowNet) {
-		h.journal = sv.egress.JournalOf(rec)
-		h.journal.OnRefusal, h.journal.OnSpent = sv.refusals(rec, h), sv.spentHandler(rec, h)
-		h.journal.OnAsked = sv.questions(rec, h)
+		h.Journal = sv.egress.JournalOf(rec)
+		h.Journal.OnRefusal, h.Journal.OnSpent = sv.refusals(rec, h), sv.spentHandler(rec, h)
+		h.Journal.OnAsked = sv.questions(rec, h)
 		var err error
-		if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, h.journal); err != nil {
+		if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, h.Journal); err != nil {
 			return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 		}
 	}

@@ -48,7 +48,7 @@ type Supervisor struct {
 	Resources  *resources.Resources
 	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
-	journal    *egress.Journal        // of the network; nil while there is neither a proxy nor a client
+	Journal    *egress.Journal        // of the network; nil while there is neither a proxy nor a client
 	forwards   *ports.Forwards        // of the host's ports; serve sets it, and the functions above
 	Refused    []egress.RefusedAccess // by the proxy; set by Close
 	Attempts   *attempts.Log          // what the programs tried, or nil where that is not observed
@@ -84,10 +84,10 @@ func (sv *Manager) serve(h *Supervisor, rec *catalog.Record) error {
 	h.started = func(s *events.Start) func(isolate.Status, *catalog.LimitHit) { return sv.Started(rec, h, s) }
 	h.afterExec = sv.afterExec(rec, h)
 	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
-	if h.journal == nil {
-		h.journal = sv.egress.JournalOf(rec)
+	if h.Journal == nil {
+		h.Journal = sv.egress.JournalOf(rec)
 	}
-	h.forwards = ports.New(rec, h.dialPort, h.journal.Put)
+	h.forwards = ports.New(rec, h.dialPort, h.Journal.Put)
 	l, err := fdsock.Listen(h.socket)
 	if err != nil {
 		return errs.With("listening", h.socket, err)

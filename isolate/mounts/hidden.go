@@ -301,9 +301,9 @@ func (pl *Planner) hiddenByPID1(m Mount) []string {
 		return nil
 	}
 	parents, here := parentsOf(m.Target, m.Hidden)
-	stored := storedWhiteouts(pl.Spec.Images, m.Overlay, here)
+	stored, held := storedWhiteouts(pl.Spec.Images, m.Overlay, here)
 	if stored != "" {
-		here = nil
+		here, pl.stored = nil, append(pl.stored, held)
 	}
 	layer := pl.Filesystem("tmpfs", plainMount, "mode=755")
 	name := pl.numbered(layer)

@@ -26,6 +26,13 @@ type Planner struct {
 	hidden      map[string]*hiddenLayer // by the mount's target
 	below       string                  // an empty directory, the lowest layer of overlays with NoSockets
 	CloseLater  []*os.File              // mounts and directories to close once the trees are complete
+	stored      []*os.File              // directories with whiteouts, locked as long as the container has them as layers
+}
+
+// Free frees the image, after the end of the container, and unlocks what the container used in the directory of images.
+func (pl *Planner) Free() {
+	CloseFiles(pl.stored)
+	pl.Image.Free()
 }
 
 // firstFreeFD is the descriptor number from which on pid 1 has none open at its start, so that its prepared

@@ -179,7 +179,7 @@ func TestAKilledLedgerSettlesOnlyItsOwn(t *testing.T) {
 	if over, err := mine.Extend(Count{Sent: 5}); over != nil || err != nil {
 		t.Fatal(over, err)
 	}
-	if _, err := killed.log.WriteString(`{"id":9,"reserve":{"tok`); err != nil { // in the middle of a line
+	if _, err := killed.log.WriteAt([]byte(`{"id":9,"reserve":{"tok`), fork.log.size); err != nil { // in the middle of a line
 		t.Fatal(err)
 	}
 	killed.Close() //nolint:errcheck // a test

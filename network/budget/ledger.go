@@ -125,6 +125,11 @@ type State struct {
 	// Shared is set if other sandboxes count with the same ledger, from which this one was forked or which were forked
 	// from it: then all amounts but the limits are those of all together.
 	Shared bool `json:"shared,omitempty"`
+	// Ledger is the identity of the ledger for other machines, or "" before its sandbox was sent to one ([Export]).
+	Ledger string `json:"ledger,omitempty"`
+	// Elsewhere is the part of Used that ledgers on other machines counted, by their identities, as far as streams
+	// from there have said ([Import]). Models and Estimated are without it.
+	Elsewhere map[string]Count `json:"elsewhere,omitempty"`
 }
 
 // maxModels is how many AI models a budget counts by their names, which the requests choose.
@@ -154,8 +159,11 @@ func (s *State) settle(model string, used Count, estimated bool) {
 // A line is one line of the file that logs the cost of a sandbox's network requests, as JSON: the start or
 // the end of a request, or a summary.
 type line struct {
-	// Total is a summary of everything before this line.
+	// Compacted numbers a line that compacts the file. It is first, within the bytes of headSize.
+	Compacted int64 `json:"compacted,omitempty"`
+	// Total is a summary of everything before this line, but for the requests that are not over: Open.
 	Total *State `json:"total,omitempty"`
+	Open  []line `json:"open,omitempty"`
 	ID    int64  `json:"id,omitempty"`
 	// By names the ledger that began the request, among those that share the file.
 	By string `json:"by,omitempty"`
@@ -165,6 +173,10 @@ type line struct {
 	Estimated bool   `json:"estimated,omitempty"`
 	// Model is the AI model that a settled request was for, or "".
 	Model string `json:"model,omitempty"`
+	// Ledger gives this ledger its identity for other machines.
+	Ledger string `json:"ledger,omitempty"`
+	// Elsewhere has what ledgers on other machines have counted, by their identities.
+	Elsewhere map[string]Count `json:"elsewhere,omitempty"`
 }
 
 // A Ledger is the open budget (limits and use of requests, bytes and model tokens) of one sandbox, in the
@@ -183,15 +195,12 @@ type Ledger struct {
 // used, also while its proxy counts them. It is zero for a sandbox without a budget.
 func Read(dir string) (State, error) {
 	var t tally
-	path := filepath.Join(dir, ledgerFile)
-	text, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	text, info, err := readLog(dir)
+	if err != nil {
 		return State{}, err
 	}
 	t.read(text)
-	if info, err := os.Stat(path); err == nil {
-		t.state.Shared = isShared(info)
-	}
+	t.state.Shared = info != nil && isShared(info)
 	t.state.Limits, err = readLimits(dir)
 	return t.state, err
 }

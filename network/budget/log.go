@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -17,6 +20,8 @@ type tally struct {
 	state State          // without limits
 	open  map[int64]line // the last reservation of each request that is not over, by its id
 	last  int64          // the largest id
+	// compacted is how often the file was compacted.
+	compacted int64
 }
 
 // read counts the lines of text. It skips what is no line, as after a crash in the middle of one.
@@ -33,8 +38,11 @@ func (t *tally) read(text []byte) {
 func (t *tally) apply(l line) {
 	t.last = max(t.last, l.ID)
 	if l.Total != nil {
-		t.state, t.open = *l.Total, nil
+		t.state, t.open, t.compacted = *l.Total, nil, l.Compacted
 		t.state.Reserved = Count{}
+		for _, r := range l.Open {
+			t.apply(r)
+		}
 		return
 	}
 	if was, ok := t.open[l.ID]; ok {
@@ -51,41 +59,39 @@ func (t *tally) apply(l line) {
 	case l.Settle != nil:
 		t.state.settle(l.Model, *l.Settle, l.Estimated)
 	}
+	if t.state.Ledger == "" {
+		t.state.Ledger = l.Ledger
+	}
+	t.state.countElsewhere(l.Elsewhere)
 }
 
 // A logFile is the open file with the lines of a ledger, to which this process and those of other ledgers append.
 type logFile struct {
 	*os.File
-	size   int64 // how much of it was read or written by this process
-	cut    bool  // the last line has no end: its process was killed while it wrote
-	shared bool  // another sandbox's directory has the file too
+	size   int64  // how much of it was read or written by this process
+	head   string // its first bytes, at most headSize, which another process changes when it compacts the file
+	cut    bool   // the last line has no end: its process was killed while it wrote
+	shared bool   // another sandbox's directory has the file too
+	// compacted is the size after this process last compacted the file.
+	compacted int64
 }
+
+// headSize is the number of bytes at the beginning of a file by which a process sees that another one compacted it. They
+// hold the number of the first line's Compacted.
+const headSize = 40
 
 // openLog opens and locks the file with the lines of the ledger of the sandbox with the directory dir. It creates the
 // file if it is missing. [logFile.unlock] or closing the file ends the lock.
 func openLog(dir string) (logFile, error) {
-	path := filepath.Join(dir, ledgerFile)
-	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-		if err != nil {
-			return logFile{}, err
-		}
-		l := logFile{File: f}
-		var mine, there os.FileInfo
-		if err = l.lock(); err == nil {
-			mine, err = f.Stat()
-		}
-		if err == nil {
-			there, err = os.Stat(path)
-		}
-		if err == nil && os.SameFile(mine, there) {
-			return l, nil
-		}
-		f.Close()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // otherwise it was replaced meanwhile
-			return logFile{}, err
-		}
+	f, err := os.OpenFile(filepath.Join(dir, ledgerFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return logFile{}, err
 	}
+	l := logFile{File: f}
+	if err := l.lock(); err != nil {
+		return logFile{}, errors.Join(err, f.Close())
+	}
+	return l, nil
 }
 
 // lock waits until no other process has the file locked, and locks it until unlock.
@@ -101,23 +107,50 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// readNew returns the bytes that were appended to the file since the last call, and sets cut and shared. The caller has
-// locked the file.
-func (f *logFile) readNew() ([]byte, error) {
+// readNew returns the bytes that were appended to the file since the last call, or the whole file and true if it may have
+// been compacted since. It sets cut and shared. The caller has locked the file.
+func (f *logFile) readNew() (text []byte, compacted bool, err error) {
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	f.shared = isShared(info)
-	if info.Size() <= f.size {
-		return nil, nil
+	head := make([]byte, min(headSize, info.Size()))
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return nil, false, err
 	}
-	text := make([]byte, info.Size()-f.size)
+	if len(f.head) < headSize || string(head) != f.head || info.Size() < f.size {
+		compacted, f.size, f.head = f.size > 0, 0, string(head)
+	}
+	if info.Size() == f.size {
+		return nil, compacted, nil
+	}
+	text = make([]byte, info.Size()-f.size)
 	if _, err := f.ReadAt(text, f.size); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	f.size, f.cut = info.Size(), text[len(text)-1] != '\n'
-	return text, nil
+	return text, compacted, nil
+}
+
+// readLog returns the content and the description of the ledger's file in the sandbox's directory dir; nil if there is
+// none. It locks the file meanwhile, so that nobody compacts it.
+func readLog(dir string) (text []byte, info os.FileInfo, err error) {
+	f, err := os.Open(filepath.Join(dir, ledgerFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if err = flock(f, syscall.LOCK_SH); err == nil {
+		info, err = f.Stat()
+	}
+	if err == nil {
+		text, err = io.ReadAll(f)
+	}
+	return text, info, err
 }
 
 // isShared reports whether more than one sandbox has the ledger's file, which info describes.
@@ -126,15 +159,16 @@ func isShared(info os.FileInfo) bool {
 	return ok && st.Nlink > 1
 }
 
-// withFileLock locks the file, counts the lines that other ledgers have appended, and calls f, which may write. The
-// caller holds l.mu.
+// withFileLock locks the file, counts the lines that other ledgers have appended, and calls f, which may write. Then it
+// compacts a large file. The caller holds l.mu.
 func (l *Ledger) withFileLock(f func() error) error {
 	err := l.log.lock()
 	if err == nil {
-		var text []byte
-		if text, err = l.log.readNew(); err == nil {
-			l.tally.read(text)
+		if err = l.catchUp(); err == nil {
 			err = f()
+		}
+		if err == nil {
+			l.compactLarge()
 		}
 		err = errors.Join(err, l.log.unlock())
 	}
@@ -144,7 +178,30 @@ func (l *Ledger) withFileLock(f func() error) error {
 	return nil
 }
 
-// write appends one line to the file, which the caller has locked, and counts it.
+// catchUp counts the lines that other ledgers have appended to the file. The caller has locked the file.
+func (l *Ledger) catchUp() error {
+	text, compacted, err := l.log.readNew()
+	if err != nil {
+		return err
+	}
+	was := l.tally
+	if compacted {
+		l.tally = tally{}
+	}
+	l.tally.read(text)
+	if !compacted && l.tally.compacted == was.compacted {
+		return nil
+	}
+	for id, r := range was.open {
+		if _, open := l.tally.open[id]; open && r.By == l.by {
+			l.tally.apply(r) // it may have been extended before another ledger shared the file
+		}
+	}
+	return nil
+}
+
+// write appends one line to the file, which the caller has locked, and counts it. After an error the file is as before,
+// or its last line is cut.
 func (l *Ledger) write(one line) error {
 	text, err := json.Marshal(one)
 	if err != nil {
@@ -154,12 +211,65 @@ func (l *Ledger) write(one line) error {
 	if l.log.cut {
 		text = append([]byte{'\n'}, text...)
 	}
-	n, err := l.log.Write(text)
+	n, err := l.log.WriteAt(text, l.log.size)
 	if err != nil {
+		l.log.cut = l.log.cut || n > 0
+		l.log.size += int64(n)
 		return err
+	}
+	if len(l.log.head) < headSize {
+		l.log.head += string(text[:min(len(text), headSize-len(l.log.head))])
 	}
 	l.log.size, l.log.cut = l.log.size+int64(n), false
 	l.tally.apply(one)
+	return nil
+}
+
+// minCompact is the size in bytes beyond which a file is compacted. It has the lines of a thousand requests, which take a
+// new proxy some milliseconds to read.
+const minCompact = 128 << 10
+
+// compactLarge compacts the file if it is large. After an error, as of a full disk, the file counts the same, and the next
+// request tries again. The caller has locked the file.
+func (l *Ledger) compactLarge() {
+	// A multiple of the size after the last time makes the cost a small part of that of the requests.
+	if l.log.size > max(minCompact, 4*l.log.compacted) {
+		_ = l.compact()
+	}
+}
+
+// compact makes one line of all lines of the file, which keeps its inode, since other sandboxes have links to it. The
+// caller has locked the file.
+//
+// The line first goes to the end of the file. A reader of a line with a total forgets those before it; so the line may
+// then be copied to the beginning, over lines that no longer count, and the file ends behind the copy with one system
+// call. A process that is killed between any two steps leaves a file that counts the same.
+func (l *Ledger) compact() error {
+	total := l.tally.state
+	total.Reserved = Count{}
+	one := line{Compacted: l.tally.compacted + 1, Total: &total, ID: l.tally.last, Open: slices.Collect(maps.Values(l.tally.open))}
+	text, err := json.Marshal(one)
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	l.log.compacted = int64(len(text))
+	if l.log.compacted+1 > l.log.size {
+		return nil // open requests are most of it
+	}
+	if err := l.write(one); err != nil {
+		return err
+	}
+	if _, err := l.log.WriteAt(text, 0); err != nil {
+		return err
+	}
+	if err := l.log.Sync(); err != nil { // or a loss of power could leave the short file with the old bytes
+		return err
+	}
+	if err := l.log.Truncate(l.log.compacted); err != nil {
+		return err
+	}
+	l.log.size, l.log.head = l.log.compacted, string(text[:min(len(text), headSize)])
 	return nil
 }
 
@@ -180,14 +290,11 @@ func Open(dir string) (_ *Ledger, err error) {
 	if l.log, err = openLog(dir); err != nil {
 		return nil, err
 	}
-	text, err := l.log.readNew()
+	if err = l.catchUp(); err == nil {
+		err = l.settleOwn()
+	}
 	if err == nil {
-		l.tally.read(text)
-		if l.log.shared {
-			err = l.settleOwn()
-		} else {
-			err = l.compact()
-		}
+		l.compactLarge()
 	}
 	if err = errors.Join(err, l.log.unlock()); err != nil {
 		return nil, errors.Join(err, l.log.Close())
@@ -195,11 +302,11 @@ func Open(dir string) (_ *Ledger, err error) {
 	return l, nil
 }
 
-// settleOwn counts the open reservations of this ledger, whose proxy was killed, in full. The caller has locked the
-// file, which other ledgers share.
+// settleOwn counts the open reservations of this ledger, whose proxy was killed, in full: those of all ledgers if no other
+// one shares the file. The caller has locked the file.
 func (l *Ledger) settleOwn() error {
 	for id, r := range l.tally.open {
-		if r.By != l.by {
+		if l.log.shared && r.By != l.by {
 			continue
 		}
 		if err := l.write(line{ID: id, Settle: r.Reserve, Estimated: true}); err != nil {
@@ -207,28 +314,6 @@ func (l *Ledger) settleOwn() error {
 		}
 	}
 	return nil
-}
-
-// compact replaces the file by one with a single line, in which all open reservations count in full. The caller has
-// locked the file, which no other ledger shares.
-func (l *Ledger) compact() error {
-	total, last := l.tally.state, l.tally.last
-	for _, r := range l.tally.open {
-		total.Used = total.Used.plus(*r.Reserve)
-		total.Estimated++
-	}
-	total.Reserved = Count{}
-	path := filepath.Join(l.dir, ledgerFile)
-	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	old := l.log
-	l.log = logFile{File: f}
-	if err = errors.Join(l.log.lock(), l.write(line{Total: &total, ID: last})); err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	return errors.Join(err, old.Close())
 }
 
 // Close closes the files of the ledger, in which the budget's requests are logged.

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/files"
@@ -68,8 +69,7 @@ type writeInput struct {
 // Resolve stores the unread body of a request to write a file, which the route copies to the file. Package
 // huma would read it into memory.
 func (in *writeInput) Resolve(ctx huma.Context) []error {
-	r, w := humago.Unwrap(ctx)
-	in.body = &upload{r: r.Body, control: http.NewResponseController(w), left: maxFile}
+	in.body = uploadOf(ctx, maxFile)
 	return nil
 }
 
@@ -78,16 +78,21 @@ func (in *writeInput) Resolve(ctx huma.Context) []error {
 type upload struct {
 	r       io.Reader
 	control *http.ResponseController
-	left    int64
+	most    snapshot.Bytes // the size of the largest body
+	read    int64
 }
 
-var errTooLarge = errors.New("the content is larger than 16 GiB")
+// uploadOf returns the unread body of a request, of at most most bytes.
+func uploadOf(ctx huma.Context, most snapshot.Bytes) *upload {
+	r, w := humago.Unwrap(ctx)
+	return &upload{r: r.Body, control: http.NewResponseController(w), most: most}
+}
 
 func (u *upload) Read(p []byte) (int, error) {
 	_ = u.control.SetReadDeadline(time.Now().Add(stallTime)) // a connection without deadlines is a test's
 	n, err := u.r.Read(p)
-	if u.left -= int64(n); u.left < 0 {
-		return 0, refused(http.StatusRequestEntityTooLarge, errs.ErrInvalid, errTooLarge.Error())
+	if u.read += int64(n); u.read > int64(u.most) {
+		return 0, refused(http.StatusRequestEntityTooLarge, errs.ErrInvalid, "the content is larger than "+u.most.String())
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = errs.New("writing", "", errs.ErrInterrupted, "the content did not come whole: "+err.Error())
@@ -116,22 +121,26 @@ type removeInput struct {
 	All bool `query:"all" doc:"also a directory with everything in it"`
 }
 
+// binary returns the media type of a body that is the content of a file, for the OpenAPI document.
+func binary() map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{fileType: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
+}
+
 func (a *API) addFiles() {
 	const path = "/v1/sandboxes/{name}/files"
-	binary := map[string]*huma.MediaType{fileType: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 	add(a, route{scope: token.Read, method: http.MethodGet, path: path + "/stat", id: "stat-file", summary: "Describe a file of a sandbox"}, a.stat)
 	add(a, route{scope: token.Read, method: http.MethodGet, path: path + "/list", id: "list-files", summary: "List a directory of a sandbox"}, a.listFiles)
 	add(a, route{
 		scope: token.Read, method: http.MethodGet, path: path + "/content", id: "read-file", summary: "Read a file of a sandbox", stream: true,
 		detail: "Only regular files. A response that is shorter than its Content-Length is not whole.",
 		edit: func(op *huma.Operation) {
-			op.Responses = map[string]*huma.Response{"200": {Description: "the content", Content: binary}}
+			op.Responses = map[string]*huma.Response{"200": {Description: "the content", Content: binary()}}
 		},
 	}, a.readFile)
 	add(a, route{
 		scope: token.Run, method: http.MethodPut, path: path + "/content", id: "write-file", summary: "Write a file of a sandbox", stream: true,
 		detail: "Atomic: where the content does not come whole, the old file stays.",
-		edit:   func(op *huma.Operation) { op.RequestBody = &huma.RequestBody{Required: true, Content: binary} },
+		edit:   func(op *huma.Operation) { op.RequestBody = &huma.RequestBody{Required: true, Content: binary()} },
 	}, a.writeFile)
 	add(a, route{
 		scope: token.Run, method: http.MethodPost, path: path + "/directories", id: "make-directory", summary: "Make a directory in a sandbox", status: http.StatusCreated,

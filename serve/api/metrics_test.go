@@ -10,15 +10,16 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/snapfs/snapfs/serve/metrics"
 	"github.com/snapfs/snapfs/serve/telemetry"
 )
 
 // The dashboard in examples shows metrics that a server has, by labels that they have. Cost: milliseconds.
 func TestTheDashboardShowsWhatThereIs(t *testing.T) {
-	m := newMetrics(&API{})
-	telemetry.NewMetrics(m.registry)
+	m := metrics.New(nil)
+	telemetry.NewMetrics(m.Registry())
 	found := make(chan *prometheus.Desc, 1000)
-	m.registry.Describe(found)
+	m.Registry().Describe(found)
 	close(found)
 	fields := regexp.MustCompile(`fqName: "([^"]*)".*variableLabels: \{([^}]*)\}`)
 	labels := map[string]string{} // by metric, separated by commas

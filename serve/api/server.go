@@ -16,6 +16,8 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/files"
+	"github.com/snapfs/snapfs/serve/metrics"
+	"github.com/snapfs/snapfs/serve/replay"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
@@ -92,10 +94,11 @@ type API struct {
 	streams slots // what may last for long
 	others  slots // requests of the other handlers
 	signed  slots // requests with a body and no token, such as signed webhooks, which anybody can send
+	cosigns slots // countersigned records
 	calls   slots // everything else
-	replays replays
+	replays replay.Store
 	running running
-	metrics *metrics
+	metrics *metrics.Metrics
 	feed    *events.Feed
 	recheck time.Duration // between two looks at the token of a stream
 	ping    time.Duration // between two pings of a terminal; 0 for the usual
@@ -122,7 +125,7 @@ const scopeKey = "x-snapfs-scope"
 // New returns the HTTP API for the sandboxes of the state directory of o, with all routes.
 func New(o Options) *API {
 	setProblems()
-	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), signed: make(slots, maxSigned), calls: make(slots, maxCalls), recheck: recheckTime, feed: events.NewFeed(o.State)}
+	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), signed: make(slots, maxSigned), calls: make(slots, maxCalls), cosigns: make(slots, maxCosigns), replays: replay.Store{Streams: []string{ndjsonType}}, recheck: recheckTime, feed: events.NewFeed(o.State)}
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
@@ -138,7 +141,7 @@ func New(o Options) *API {
 		OpenAPI: doc, Formats: map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
 		DefaultFormat: "application/json", RejectUnknownQueryParameters: true,
 	})
-	a.metrics = newMetrics(a)
+	a.metrics = metrics.New(a.countSandboxes)
 	a.huma.UseMiddleware(a.admit)
 	a.addAll()
 	return a
@@ -161,6 +164,7 @@ func (a *API) addAll() {
 	a.addFiles()
 	a.addStates()
 	a.addChanges()
+	a.addEvidence()
 	a.addEvents()
 	a.addMetrics()
 }
@@ -268,7 +272,7 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 	r, _ := ctx.Operation().Metadata[scopeKey].(route)
 	began, status := time.Now(), 0
 	defer func() {
-		a.metrics.observe(ctx.Operation(), cmp.Or(status, ctx.Status(), http.StatusOK), r.stream, time.Since(began))
+		a.metrics.Observe(ctx.Operation().OperationID, cmp.Or(status, ctx.Status(), http.StatusOK), r.stream, time.Since(began))
 	}()
 	if err := a.authorize(ctx.Context(), ctx.Header("Authorization"), r.scope); err != nil {
 		writeProblem(ctx, problemOf(err))

@@ -279,6 +279,21 @@ type Conflict struct {
 	Why  string `json:"why,omitzero"`
 }
 
+// Cosignature defines model for Cosignature.
+type Cosignature struct {
+	// Id the sandbox's identifier
+	Id string `json:"id,omitzero"`
+
+	// Records how many records it has cosigned
+	Records int64 `json:"records"`
+
+	// Time when, by the clock of the other party
+	Time time.Time `json:"time,omitzero"`
+
+	// Witness the name of the key that cosigned it
+	Witness string `json:"witness,omitzero"`
+}
+
 // Diff defines model for Diff.
 type Diff struct {
 	Changes []Change `json:"changes"`
@@ -366,6 +381,18 @@ type Event struct {
 
 // EventType defines model for Event.Type.
 type EventType string
+
+// EvidenceEnd defines model for EvidenceEnd.
+type EvidenceEnd struct {
+	// Id the sandbox's identifier, under which the record stays after its removal
+	Id string `json:"id,omitzero"`
+
+	// Records how many records there are
+	Records int64 `json:"records"`
+
+	// Root the root of the Merkle tree over them, in hexadecimal
+	Root string `json:"root,omitzero"`
+}
 
 // ExecEvent defines model for ExecEvent.
 type ExecEvent struct {
@@ -1553,6 +1580,18 @@ type DiffParams struct {
 	Accept *string `json:"Accept,omitempty"`
 }
 
+// CosignEvidenceParams defines parameters for CosignEvidence.
+type CosignEvidenceParams struct {
+	// IdempotencyKey a text of the caller's own: a repeated request with it is not carried out again, but gets the first response, for 10 minutes and while the server runs
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
+// EndEvidenceParams defines parameters for EndEvidence.
+type EndEvidenceParams struct {
+	// IdempotencyKey a text of the caller's own: a repeated request with it is not carried out again, but gets the first response, for 10 minutes and while the server runs
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
 // ExecParams defines parameters for Exec.
 type ExecParams struct {
 	// IdempotencyKey a text of the caller's own: a repeated request with it is not carried out again, but gets the first response, for 10 minutes and while the server runs
@@ -2093,6 +2132,29 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/sandboxes/{name}/drift (the `Drift` operationId).
 	Drift(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExportEvidence Return the signed record of a sandbox
+	//
+	// As snapfs evidence export --open: the record goes on. snapfs evidence verify checks it, without this server. The record of a removed sandbox has its name, or its identifier.
+	//
+	// Corresponds with GET /v1/sandboxes/{name}/evidence (the `ExportEvidence` operationId).
+	ExportEvidence(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CosignEvidenceWithBody Add another party's cosignature to a sandbox's record
+	//
+	// The body is a record from export-evidence, with the cosignature that snapfs evidence countersign adds to it where the other party has its key, of at most 64 MiB. Later exports have the cosignature. A party that cosigns at the start and at the end sees whether anything between was replaced.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/evidence/cosignatures (the `CosignEvidence` operationId).
+	CosignEvidenceWithBody(ctx context.Context, name string, params *CosignEvidenceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EndEvidence Sign the end of a sandbox's record
+	//
+	// Unless it has one. What is done to the sandbox afterwards is recorded too, and a verifier names it.
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/evidence/end (the `EndEvidence` operationId).
+	EndEvidence(ctx context.Context, name string, params *EndEvidenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExecWithBody Run a command and return its output
 	//
@@ -2992,6 +3054,59 @@ func (c *Client) Diff(ctx context.Context, name string, params *DiffParams, reqE
 // Corresponds with GET /v1/sandboxes/{name}/drift (the `Drift` operationId).
 func (c *Client) Drift(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDriftRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExportEvidence Return the signed record of a sandbox
+//
+// As snapfs evidence export --open: the record goes on. snapfs evidence verify checks it, without this server. The record of a removed sandbox has its name, or its identifier.
+//
+// Corresponds with GET /v1/sandboxes/{name}/evidence (the `ExportEvidence` operationId).
+func (c *Client) ExportEvidence(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportEvidenceRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CosignEvidenceWithBody Add another party's cosignature to a sandbox's record
+//
+// The body is a record from export-evidence, with the cosignature that snapfs evidence countersign adds to it where the other party has its key, of at most 64 MiB. Later exports have the cosignature. A party that cosigns at the start and at the end sees whether anything between was replaced.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{name}/evidence/cosignatures (the `CosignEvidence` operationId).
+func (c *Client) CosignEvidenceWithBody(ctx context.Context, name string, params *CosignEvidenceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCosignEvidenceRequestWithBody(c.Server, name, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EndEvidence Sign the end of a sandbox's record
+//
+// Unless it has one. What is done to the sandbox afterwards is recorded too, and a verifier names it.
+//
+// Corresponds with POST /v1/sandboxes/{name}/evidence/end (the `EndEvidence` operationId).
+func (c *Client) EndEvidence(ctx context.Context, name string, params *EndEvidenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEndEvidenceRequest(c.Server, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5221,6 +5336,140 @@ func NewDriftRequest(server string, name string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewExportEvidenceRequest constructs an http.Request for the ExportEvidence method
+func NewExportEvidenceRequest(server string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/evidence", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCosignEvidenceRequestWithBody constructs an http.Request for the CosignEvidence method, with any body, and a specified content type
+func NewCosignEvidenceRequestWithBody(server string, name string, params *CosignEvidenceParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/evidence/cosignatures", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewEndEvidenceRequest constructs an http.Request for the EndEvidence method
+func NewEndEvidenceRequest(server string, name string, params *EndEvidenceParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/evidence/end", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewExecRequest calls the generic Exec builder with application/json body
 func NewExecRequest(server string, name string, params *ExecParams, body ExecJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -7292,6 +7541,33 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/sandboxes/{name}/drift (the `Drift` operationId).
 	DriftWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*DriftResponse, error)
 
+	// ExportEvidenceWithResponse Return the signed record of a sandbox
+	//
+	// As snapfs evidence export --open: the record goes on. snapfs evidence verify checks it, without this server. The record of a removed sandbox has its name, or its identifier.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{name}/evidence (the `ExportEvidence` operationId).
+	ExportEvidenceWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*ExportEvidenceResponse, error)
+
+	// CosignEvidenceWithBodyWithResponse Add another party's cosignature to a sandbox's record
+	//
+	// The body is a record from export-evidence, with the cosignature that snapfs evidence countersign adds to it where the other party has its key, of at most 64 MiB. Later exports have the cosignature. A party that cosigns at the start and at the end sees whether anything between was replaced.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/evidence/cosignatures (the `CosignEvidence` operationId).
+	CosignEvidenceWithBodyWithResponse(ctx context.Context, name string, params *CosignEvidenceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CosignEvidenceResponse, error)
+
+	// EndEvidenceWithResponse Sign the end of a sandbox's record
+	//
+	// Unless it has one. What is done to the sandbox afterwards is recorded too, and a verifier names it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{name}/evidence/end (the `EndEvidence` operationId).
+	EndEvidenceWithResponse(ctx context.Context, name string, params *EndEvidenceParams, reqEditors ...RequestEditorFn) (*EndEvidenceResponse, error)
+
 	// ExecWithBodyWithResponse Run a command and return its output
 	//
 	// Answers when the command has ended. Where Accept prefers a stream, it answers at once: events stdout and stderr with text or base64, lost where the caller was too slow for a part, and at the end exit or error. If the caller goes, the command is ended. The header Snapfs-Exec of a stream is the ID of the command, for write-stdin and send-signal.
@@ -8658,6 +8934,126 @@ func (r DriftResponse) Status() string {
 
 // StatusCode returns HTTPResponse.StatusCode
 func (r DriftResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ExportEvidenceResponse200Headers the declared response headers of an HTTP 200 response for ExportEvidence
+type ExportEvidenceResponse200Headers struct {
+	ContentType *string
+}
+
+type ExportEvidenceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ExportEvidenceResponse200Headers
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportEvidenceResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportEvidenceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportEvidenceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportEvidenceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type CosignEvidenceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Cosignature
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CosignEvidenceResponse) GetJSON201() *Cosignature {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CosignEvidenceResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CosignEvidenceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CosignEvidenceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CosignEvidenceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type EndEvidenceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EvidenceEnd
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EndEvidenceResponse) GetJSON200() *EvidenceEnd {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r EndEvidenceResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EndEvidenceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EndEvidenceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EndEvidenceResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -10232,6 +10628,51 @@ func (c *ClientWithResponses) DriftWithResponse(ctx context.Context, name string
 	return ParseDriftResponse(rsp)
 }
 
+// ExportEvidenceWithResponse Return the signed record of a sandbox
+//
+// As snapfs evidence export --open: the record goes on. snapfs evidence verify checks it, without this server. The record of a removed sandbox has its name, or its identifier.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{name}/evidence (the `ExportEvidence` operationId).
+func (c *ClientWithResponses) ExportEvidenceWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*ExportEvidenceResponse, error) {
+	rsp, err := c.ExportEvidence(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportEvidenceResponse(rsp)
+}
+
+// CosignEvidenceWithBodyWithResponse Add another party's cosignature to a sandbox's record
+//
+// The body is a record from export-evidence, with the cosignature that snapfs evidence countersign adds to it where the other party has its key, of at most 64 MiB. Later exports have the cosignature. A party that cosigns at the start and at the end sees whether anything between was replaced.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{name}/evidence/cosignatures (the `CosignEvidence` operationId).
+func (c *ClientWithResponses) CosignEvidenceWithBodyWithResponse(ctx context.Context, name string, params *CosignEvidenceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CosignEvidenceResponse, error) {
+	rsp, err := c.CosignEvidenceWithBody(ctx, name, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCosignEvidenceResponse(rsp)
+}
+
+// EndEvidenceWithResponse Sign the end of a sandbox's record
+//
+// Unless it has one. What is done to the sandbox afterwards is recorded too, and a verifier names it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{name}/evidence/end (the `EndEvidence` operationId).
+func (c *ClientWithResponses) EndEvidenceWithResponse(ctx context.Context, name string, params *EndEvidenceParams, reqEditors ...RequestEditorFn) (*EndEvidenceResponse, error) {
+	rsp, err := c.EndEvidence(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEndEvidenceResponse(rsp)
+}
+
 // ExecWithBodyWithResponse Run a command and return its output
 //
 // Answers when the command has ended. Where Accept prefers a stream, it answers at once: events stdout and stderr with text or base64, lost where the caller was too slow for a part, and at the end exit or error. If the caller goes, the command is ended. The header Snapfs-Exec of a stream is the ID of the command, for write-stdin and send-signal.
@@ -11683,6 +12124,111 @@ func ParseDriftResponse(rsp *http.Response) (*DriftResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Drift
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseExportEvidenceResponse parses an HTTP response from a ExportEvidenceWithResponse call
+func ParseExportEvidenceResponse(rsp *http.Response) (*ExportEvidenceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportEvidenceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ExportEvidenceResponse200Headers
+		if values := rsp.Header.Values("Content-Type"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Type", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentType = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCosignEvidenceResponse parses an HTTP response from a CosignEvidenceWithResponse call
+func ParseCosignEvidenceResponse(rsp *http.Response) (*CosignEvidenceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CosignEvidenceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Cosignature
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEndEvidenceResponse parses an HTTP response from a EndEvidenceWithResponse call
+func ParseEndEvidenceResponse(rsp *http.Response) (*EndEvidenceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EndEvidenceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EvidenceEnd
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

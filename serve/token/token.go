@@ -38,10 +38,12 @@ const (
 	Run Scope = "run"
 	// Promote permits the holder of a token to change the real tree: to promote, and to undo a promotion.
 	Promote Scope = "promote"
+	// Cosign permits the holder of a token to add a cosignature to the signed record of a sandbox, as its other party.
+	Cosign Scope = "cosign"
 )
 
-// Scopes lists the scopes (rights) that an API token can have: read, run and promote.
-func Scopes() []Scope { return []Scope{Read, Run, Promote} }
+// Scopes lists the scopes (rights) that an API token can have: read, run, promote and cosign.
+func Scopes() []Scope { return []Scope{Read, Run, Promote, Cosign} }
 
 // ParseScopes returns the scopes (rights of an API token) that a text such as "read,run" lists. Errors:
 // errs.ErrInvalid.
@@ -49,7 +51,7 @@ func ParseScopes(text string) (list []Scope, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		s := Scope(strings.TrimSpace(word))
 		if !slices.Contains(Scopes(), s) {
-			return nil, errs.New("reading scopes", "", errs.ErrInvalid, fmt.Sprintf("no scope is named %q; the scopes are read, run and promote", s))
+			return nil, errs.New("reading scopes", "", errs.ErrInvalid, fmt.Sprintf("no scope is named %q; the scopes are read, run, promote and cosign", s))
 		}
 		if !slices.Contains(list, s) {
 			list = append(list, s)

@@ -3,100 +3,16 @@
 package agents
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/snapfs/snapfs/internal/treetest"
 )
-
-// A provider is a stand-in for a provider of models, by TLS on this host, that wants a key and counts the tokens
-// that it reports.
-type provider struct {
-	key, port string
-
-	mu      sync.Mutex
-	served  []string // requests with the key
-	refused []string // requests without it
-	tokens  int64
-}
-
-func newProvider(t *testing.T) *provider {
-	t.Helper()
-	random := make([]byte, 24)
-	_, _ = rand.Read(random) // it never fails
-	p := &provider{key: "sk-ant-api03-" + hex.EncodeToString(random)}
-	_, p.port = serveTLS(t, p, false)
-	t.Setenv("SNAPFS_TEST_PROVIDER_KEY", p.key)
-	return p
-}
-
-// ServeHTTP answers Anthropic's Messages and OpenAI's Chat, streamed if the request says so. Each answer reports other
-// numbers of tokens.
-func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	text, _ := io.ReadAll(r.Body)
-	var body struct {
-		Stream        bool
-		StreamOptions struct {
-			IncludeUsage bool `json:"include_usage"`
-		} `json:"stream_options"`
-	}
-	_ = json.Unmarshal(text, &body) // another request has no body
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r.Header.Get("X-Api-Key") != p.key && r.Header.Get("Authorization") != "Bearer "+p.key {
-		p.refused = append(p.refused, r.Method+" "+r.URL.Path)
-		w.WriteHeader(http.StatusUnauthorized)
-		return
-	}
-	p.served = append(p.served, fmt.Sprint(r.Method, " ", r.URL.Path, " stream ", body.Stream))
-	in, out := 10+len(p.served), 100*len(p.served)
-	p.tokens += int64(in + out)
-	events := func(events ...string) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		for _, e := range events {
-			fmt.Fprint(w, e+"\n\n")
-			_ = http.NewResponseController(w).Flush() // a client that has gone needs nothing
-		}
-	}
-	answer := func(text string) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, text)
-	}
-	message := fmt.Sprintf(`{"id":"m","type":"message","role":"assistant","model":"x","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":%d}}`, in, out)
-	chat := fmt.Sprintf(`{"id":"c","object":"chat.completion","created":1,"model":"x","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"hello"}}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`, in, out, in+out)
-	switch {
-	case r.URL.Path == "/v1/messages" && body.Stream:
-		events("event: message_start\n"+fmt.Sprintf(`data: {"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"x","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":1}}}`, in),
-			`event: content_block_start`+"\n"+`data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
-			`event: content_block_delta`+"\n"+`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hello"}}`,
-			`event: content_block_stop`+"\n"+`data: {"type":"content_block_stop","index":0}`,
-			`event: message_delta`+"\n"+fmt.Sprintf(`data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":%d}}`, out),
-			`event: message_stop`+"\n"+`data: {"type":"message_stop"}`)
-	case r.URL.Path == "/v1/messages":
-		answer(message)
-	case r.URL.Path == "/v1/chat/completions" && body.Stream:
-		last := `data: [DONE]`
-		if body.StreamOptions.IncludeUsage {
-			last = fmt.Sprintf(`data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"x","choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`, in, out, in+out) + "\n\n" + last
-		}
-		events(`data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"x","choices":[{"index":0,"delta":{"role":"assistant","content":"hello"},"finish_reason":null}]}`, last)
-	case r.URL.Path == "/v1/chat/completions":
-		answer(chat)
-	default:
-		p.tokens -= int64(in + out)
-		w.WriteHeader(http.StatusNotFound)
-	}
-}
 
 // The programs use the SDKs as their documents say, with their own certificates: they do not trust the sandbox's CA.
 const (
@@ -148,7 +64,7 @@ func TestRealSDKsUseABaseURL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			python := pip(t, one.pack)
-			d, p := newDesk(t), newProvider(t)
+			d, p := newDesk(t), newProvider(t, true)
 			profile := filepath.Join(treetest.Dir(t), "profile.toml")
 			text := "[sandbox]\nnet = [\"host.snapfs:" + p.port + "\"]\n[secrets.key]\nenv = \"SNAPFS_TEST_PROVIDER_KEY\"\nas = \"" + one.variable + "_API_KEY\"\nhosts = [\"host.snapfs:" + p.port +
 				"\"]\npaths = [\"" + one.path + "\"]\nbase-url = \"" + one.variable + "_BASE_URL\"\n[budget]\ntokens = 100000\nhosts = [\"host.snapfs\"]\n"
@@ -159,7 +75,7 @@ func TestRealSDKsUseABaseURL(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, err := d.snapfs("exec", "fix", "--", "env", "-u", "SSL_CERT_FILE", "-u", "REQUESTS_CA_BUNDLE", "-u", "CURL_CA_BUNDLE", "DIRECT=https://host.snapfs:"+p.port, python, "-c", one.program)
-			if err != nil || !strings.HasPrefix(out, "hello\nhello\ndirect: ") || !strings.Contains(out, "CERTIFICATE_VERIFY_FAILED") || !strings.Contains(out, one.refusal) || strings.Contains(out, p.key) {
+			if err != nil || !strings.HasPrefix(out, "hello\n"+strings.Repeat("hello", pieces)+"\ndirect: ") || !strings.Contains(out, "CERTIFICATE_VERIFY_FAILED") || !strings.Contains(out, one.refusal) || strings.Contains(out, p.key) {
 				t.Errorf("%v\n%s", err, out)
 			}
 			p.mu.Lock()
@@ -177,8 +93,8 @@ func TestRealSDKsUseABaseURL(t *testing.T) {
 				}
 				spent.Reserved.Tokens = 0
 			}
-			if err != nil || spent.Used.Tokens != p.tokens || p.tokens == 0 {
-				t.Errorf("the provider reported %d tokens: %v %s", p.tokens, err, out)
+			if err != nil || spent.Used.Tokens != p.input+p.output || p.input == 0 {
+				t.Errorf("the provider reported %d tokens: %v %s", p.input+p.output, err, out)
 			}
 			if out, err = d.snapfs("net", "fix"); err != nil || !strings.Contains(out, one.refusal) {
 				t.Errorf("net: %v %s", err, out)

@@ -121,8 +121,12 @@ func (s *Store) checkpoint(l *audit.Log, id string) (*audit.Tree, []byte, error)
 	return tree, signed, err
 }
 
+// ErrNotCosigned is matched by the error for a file that is no copy of a sandbox's evidence with a cosignature.
+var ErrNotCosigned = errors.New("the file is no cosigned copy of this record")
+
 // AddCosigned stores the cosignatures of text, an evidence bundle of the sandbox with this id to which another party has
-// added one. It returns the last one. Errors: errs.ErrCorrupt, if the bundle is not as it was signed, or not of this log.
+// added one. It returns the last one. Errors: errs.ErrCorrupt, and also ErrNotCosigned if the cause is the bundle: it is
+// not as it was signed, or not of this log.
 func (s *Store) AddCosigned(id string, text []byte) (*Cosigned, error) {
 	l := s.Log(id)
 	key, err := s.Key()
@@ -131,16 +135,16 @@ func (s *Store) AddCosigned(id string, text []byte) (*Cosigned, error) {
 	}
 	r := bundle.Verify(text, bundle.Options{Key: key.Public()})
 	wrong := func(why string) error {
-		return errs.New("adding cosignatures to the evidence of "+id, l.Dir(), errs.ErrCorrupt, why)
+		return &errs.Error{Op: "adding cosignatures to the evidence of " + id, Path: l.Dir(), Kind: errs.ErrCorrupt, Err: fmt.Errorf("%w: %s", ErrNotCosigned, why)}
 	}
 	for _, v := range r.Verdicts[:2] {
 		if v.Result != "yes" {
-			return nil, wrong("the file: no " + v.Name + ": " + v.Why)
+			return nil, wrong("no " + v.Name + ": " + v.Why)
 		}
 	}
 	b, err := bundle.Decode(text)
 	if err != nil || b.Sandbox != id || len(b.Cosigned) == 0 {
-		return nil, wrong("the file is no bundle of this sandbox with a cosignature")
+		return nil, wrong("it has no cosignature, or is of another sandbox")
 	}
 	tree, _, err := s.checkpoint(l, id)
 	if err != nil {
@@ -150,15 +154,15 @@ func (s *Store) AddCosigned(id string, text []byte) (*Cosigned, error) {
 	for _, c := range b.Cosigned {
 		point, lines, err := statement.CheckpointText(c.Checkpoint)
 		if err != nil {
-			return nil, err
+			return nil, wrong(err.Error())
 		}
 		signed := []byte(point + "\n" + lines[0] + "\n")
 		at, err := statement.OpenCheckpoint(signed, id, key.Public())
 		if err != nil {
-			return nil, err
+			return nil, wrong(err.Error())
 		}
 		if root, err := tree.Root(min(at.Size, tree.Size())); err != nil || root != at.Root {
-			return nil, wrong("the file is of another record")
+			return nil, wrong("its root is another")
 		}
 		for _, line := range lines[1:] {
 			for _, w := range b.Witnesses {

@@ -36,6 +36,8 @@ type attemptRunner struct {
 	place *admission.Slot
 	said  *sink                                  // the command's output; nil before it has started
 	ended func(engine.Status, *catalog.LimitHit) // announces the end of the command
+	// unwatch ends the watch of the budget; it does nothing before the command has started.
+	unwatch func()
 	// err is why the attempt could not run.
 	err error
 	// made holds the snapshots of the command's result, taken before a check or a score writes
@@ -63,13 +65,14 @@ func (l *attemptRunner) run(ctx context.Context) {
 	}
 	began := time.Now()
 	l.m.note(l.i, func(a *Attempt) { a.State, a.Started = Running, began })
+	l.unwatch = func() {}
 	state, err := l.race(ctx)
 	took := time.Since(began)
 	cleaning := context.WithoutCancel(ctx)
 	if cerr := errors.Join(l.s.End(cleaning), l.said.whole(), l.rewind(cleaning)); cerr != nil {
 		state, err = Broken, errors.Join(err, cerr)
 	}
-	l.noteSpent()
+	l.unwatch()
 	if state == Passed {
 		l.m.passed(l.i)
 	}
@@ -105,9 +108,8 @@ func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	if err := l.start(ctx); err != nil {
 		return l.cannot(ctx, err)
 	}
-	stop := l.watchBudget(ctx)
+	l.unwatch = l.watchBudget()
 	st, err := l.s.Proc.Wait(ctx)
-	stop()
 	if err != nil {
 		return l.cannot(ctx, err)
 	}

@@ -23,7 +23,8 @@ import (
 // snapshot.
 type ReceiveRequest struct {
 	// Request describes the sandbox that a full stream creates. Without a Name or a
-	// Workspace it has the sender's. Its policy is always the receiver's.
+	// Workspace it has the sender's. Its policy is always the receiver's, except that the limits of a budget are not
+	// higher than the sender's.
 	hostfs.Request
 	// State is the name for the received snapshot; "" means the sender's name.
 	State string
@@ -41,7 +42,8 @@ type Received struct {
 // Receive reads a stream and makes a named snapshot of it. A whole stream becomes a new
 // sandbox on this machine's workspace, with the sent content. A stream with a base becomes
 // another named snapshot of the sandbox that has the base; the sandbox's files do not change
-// until it is rolled back to that snapshot.
+// until it is rolled back to that snapshot. What the sender used of the sandbox's budget counts here as well; a sandbox
+// with a budget becomes no sandbox without one.
 //
 // The stream is not trusted: no snapshot exists before the whole stream has arrived with the
 // right checksum, and Receive writes only in a fork that no process uses. Atomic: after an
@@ -50,8 +52,8 @@ type Received struct {
 // ([Client.Offers] names it), [Client.Forget] removes it, or a week has passed.
 //
 // Errors: errs.ErrCorrupt (truncated, damaged, or not a stream), ErrExists (the name or the
-// snapshot), ErrNotFound (the base or the workspace), ErrInterrupted, and those of
-// [engine.Engine.New].
+// snapshot), ErrNotFound (the base or the workspace), ErrInvalid (a budget, and a network whose requests nobody counts),
+// ErrInterrupted, and those of [engine.Engine.New].
 func (tr *Client) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (Received, error) {
 	in, l, err := stream.Open(r)
 	if err != nil {
@@ -129,7 +131,10 @@ func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 		}
 	}
 	rec.Snapshots, rec.At = []catalog.NamedSnapshot{{Name: x.state, Taken: time.Now(), IDs: ids, Sent: x.label.ID, MountPoints: places}}, x.state
-	return nil
+	if x.label.Budget == nil {
+		return nil
+	}
+	return x.e.engine.Egress.ReceiveBudget(rec, x.label.Budget)
 }
 
 func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) error {
@@ -223,6 +228,9 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 			return err
 		}
 		if err := x.seal(ctx, t, id); err != nil {
+			return err
+		}
+		if err := x.e.engine.Egress.AddSentUse(h.Record, x.label.Budget); err != nil {
 			return err
 		}
 		h.Snapshots = append(h.Snapshots, m)

@@ -50,6 +50,9 @@ type Sent struct {
 // itself received. With an empty State, Send takes a snapshot, which stays after an error so that it can be
 // sent again by name.
 //
+// The stream has the limits of the sandbox's budget, and the use of them, here and on other machines. The other side
+// learns of later use here with the next stream.
+//
 // Cost: proportional to the workspace, or to the difference where the filesystem can list it. A part that the
 // receiver has is read and compared, and not sent. Errors: errs.ErrNotFound, ErrNotSupported (a live base),
 // ErrInterrupted, those of w, and with an empty State those of [engine.Engine.Snapshot]; ErrDenied for a sandbox with
@@ -94,6 +97,10 @@ func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 		Driver: s.tree.Driver, Form: snapshot.FormCommands,
 	}
 	sent := Sent{Sandbox: s.rec.Name, State: s.state.Name, ID: l.ID}
+	var err error
+	if l.Budget, err = s.e.engine.Egress.SendBudget(s.rec); err != nil {
+		return sent, err
+	}
 	if s.base != nil {
 		l.Base, sent.Base = s.base.Identity(), s.base.Name
 	}

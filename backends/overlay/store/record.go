@@ -50,6 +50,9 @@ const (
 // was killed or is still writing.
 var errIncomplete = errors.New("the record is incomplete")
 
+// errNoMark is the error for a file that is no record of this backend, as after damage to its first line.
+var errNoMark error = errs.New("", "", errs.ErrDenied, "the file does not carry the mark of this backend")
+
 func (r *Record) text() []byte {
 	t := make([]byte, 0, 256+len(r.Tree)+32*len(r.Layers))
 	if r.Fork {
@@ -82,7 +85,7 @@ func parseRecord(text string) (Record, error) {
 	case !r.Fork && head+"\n" != snapshotV1 && strings.HasPrefix(text, recordMark):
 		return r, errs.New("", "", errs.ErrNotSupported, "the record was written by a newer version of snapfs: "+strconv.Quote(head))
 	case !r.Fork && head+"\n" != snapshotV1:
-		return r, errs.New("", "", errs.ErrDenied, "the file does not carry the mark of this backend")
+		return r, errNoMark
 	}
 	for line := range strings.Lines(body) {
 		line, whole := strings.CutSuffix(line, "\n")

@@ -102,7 +102,7 @@ func Find(id, path string) (Record, error) {
 }
 
 // Forget removes the record of the snapshot or fork id, the file path, complete or not, if it has this
-// backend's ownership mark. Sweep removes its layers later.
+// backend's ownership mark. Sweep removes its layers later. Errors: ErrCorrupt, with a hint, for a file without the mark.
 func (s *Store) Forget(ctx context.Context, id, path string) error {
 	if !snapshot.ValidID(id) {
 		return nil // no record of this backend has such a name
@@ -111,6 +111,8 @@ func (s *Store) Forget(ctx context.Context, id, path string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case errors.Is(err, errNoMark): // it may be anybody's
+		return Refuse(errs.ErrCorrupt, path, "it stays, and so do unused layers: "+errNoMark.Error(), "rm "+errs.Quoted(path)+"   # a damaged record that no sandbox needs, and then snapfs gc")
 	case errors.Is(err, errIncomplete), errors.Is(errs.KindOfFile(err), errs.ErrCorrupt): // an incomplete or damaged record of this backend
 	case errors.Is(errs.KindOfFile(err), errs.ErrDenied), errors.Is(errs.KindOfFile(err), errs.ErrNotSupported):
 		return Refuse(errs.ErrDenied, path, "the record does not belong to this backend: "+err.Error())

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // zipped ends the name of a closed segment that is compressed, behind the name that it had.
@@ -36,8 +35,11 @@ func (u unzipped) Name() string { return u.path }
 
 // Compress compresses the closed segments of the evidence log that are not, each to a tenth or less of its size on
 // disk. Readers find the same lines. A process that is killed leaves a segment as it was, or compressed, or both, of
-// which the next call removes one. Cost: about half a second of processor time for each segment of 64 MiB.
+// which the next call removes one, and a file that was never finished. Cost: about half a second of processor time for each segment of 64 MiB.
 func (l *Log) Compress() error {
+	if err := l.removeStaged(); err != nil {
+		return errs.With("compressing the record of "+l.sandbox, l.dir, err)
+	}
 	newest, err := os.Stat(filepath.Join(l.dir, LogName))
 	if err != nil {
 		return errs.With("compressing the record of "+l.sandbox, l.dir, err)
@@ -66,24 +68,11 @@ func (l *Log) compress(path string) error {
 	if err != nil {
 		return err
 	}
-	next, err := os.CreateTemp(l.dir, "zip-*.new") // mode 0600
-	if err != nil {
+	if err := l.replace(path+zipped, func(w io.Writer) error { return zip(w, text) }); err != nil {
 		return err
 	}
-	defer os.Remove(next.Name()) //nolint:errcheck // after the rename it has another name
-	err = errors.Join(zip(next, text), next.Sync(), next.Close())
-	l.passed("zipped")
-	if err == nil {
-		err = os.Rename(next.Name(), path+zipped)
-	}
-	if err == nil {
-		err = vfs.SyncDir(l.dir)
-	}
 	l.passed("renamed")
-	if err == nil {
-		err = os.Remove(path)
-	}
-	return err
+	return os.Remove(path)
 }
 
 func zip(w io.Writer, text []byte) error {

@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -137,7 +138,7 @@ func (l *Log) removeBefore(first segment, next int64) error {
 	text := append(bytes.Join(first.lines[:Opening], []byte("\n")), '\n')
 	old, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(old, text) {
-		if err := l.replace(path, text); err != nil {
+		if err := l.replace(path, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
 			return errs.With("removing records of "+l.sandbox, path, err)
 		}
 	}
@@ -149,19 +150,4 @@ func (l *Log) removeBefore(first segment, next int64) error {
 	l.newest = nil // count the size again
 	l.mu.Unlock()
 	return errs.With("removing records of "+l.sandbox, l.dir, vfs.SyncDir(l.dir))
-}
-
-// replace puts text, on stable storage, in the place of the file of the evidence log at path.
-func (l *Log) replace(path string, text []byte) error {
-	next, err := os.CreateTemp(l.dir, "cut-*.new") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(next.Name()) //nolint:errcheck // after the rename it has another name
-	_, err = next.Write(text)
-	err = errors.Join(err, next.Sync(), next.Close())
-	if err == nil {
-		err = os.Rename(next.Name(), path)
-	}
-	return err
 }

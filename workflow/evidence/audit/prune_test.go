@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -112,7 +114,7 @@ func TestARemovalKeepsRootsAndChain(t *testing.T) {
 // TestAnInterruptedRemovalIsFinished ends a removal after each of its steps. The log can be read and continued then,
 // and the next call finishes the removal.
 func TestAnInterruptedRemovalIsFinished(t *testing.T) {
-	for _, step := range []string{"stated", "removed", "cut"} {
+	for _, step := range []string{"stated", "removed", "staged", "cut"} {
 		for _, zip := range []bool{false, true} {
 			t.Run(fmt.Sprint(step, zip), func(t *testing.T) {
 				l := segmented(t)
@@ -177,16 +179,26 @@ func TestCompressedSegmentsAreTheSameLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := files(t, l)
-	cut := inSegments(reopened(l.Dir()))
-	cut.step = func(at string) {
-		if at == "renamed" {
-			panic(at)
-		}
+	left, fresh := filepath.Join(l.Dir(), "replacing-1.new"), filepath.Join(l.Dir(), "replacing-2.new") // as killed processes leave them
+	if err := errors.Join(os.WriteFile(left, nil, 0o600), os.WriteFile(fresh, nil, 0o600), os.Chtimes(left, time.Time{}, time.Now().Add(-2*stagedTime))); err != nil {
+		t.Fatal(err)
 	}
-	func() {
-		defer func() { _ = recover() }()
-		t.Errorf("the compression ended: %v", cut.Compress())
-	}()
+	for _, step := range []string{"staged", "renamed"} {
+		cut := inSegments(reopened(l.Dir()))
+		cut.step = func(at string) {
+			if at == step {
+				panic(at)
+			}
+		}
+		func() {
+			defer func() { _ = recover() }()
+			t.Errorf("the compression ended: %v", cut.Compress())
+		}()
+	}
+	if now, err := filepath.Glob(filepath.Join(l.Dir(), "*.new")); err != nil || !slices.Equal(now, []string{fresh}) {
+		t.Errorf("there are %q, %v", now, err)
+	}
+	remove(t, l, filepath.Base(fresh))
 	for range 2 {
 		l = inSegments(reopened(l.Dir()))
 		after, _, err := l.Lines()

@@ -5,6 +5,9 @@
 //	frames: length (32 bits, little-endian), CRC-32C of the bytes (32), the bytes
 //	an empty frame, then the SHA-256 of everything before it
 //
+// A stream whose header has a budget begins with "snapfs parcel 2\n", because a program that does not know budgets
+// would receive the sandbox without one.
+//
 // The first frame is the header, a [Header] as JSON; the others are the payload. The reader checks
 // each frame before it passes it on. Only the end of the stream proves that it is complete, so
 // the receiver must not use the payload before that ([Reader.Read]). The stream is not signed:
@@ -30,7 +33,8 @@ import (
 )
 
 const (
-	magic = "snapfs parcel 1\n"
+	magic       = "snapfs parcel 1\n"
+	magicBudget = "snapfs parcel 2\n"
 	// frameSize is the maximum length in bytes of a frame, a piece of the stream with its own checksum, that
 	// is written. maxFrame is the maximum length of a frame that is accepted.
 	frameSize = 256 << 10
@@ -57,6 +61,8 @@ type Header struct {
 	// part before it, with the SHA-256 Before.
 	From   int64  `json:"from,omitempty"`
 	Before string `json:"before,omitempty"`
+	// Budget is that of the sandbox, or nil.
+	Budget *catalog.SentBudget `json:"budget,omitempty"`
 }
 
 func (l *Header) check() error {
@@ -101,7 +107,11 @@ func NewWriter(w io.Writer, l Header) (*Writer, error) {
 func (p *Writer) header(l Header) error {
 	text, err := exactjson.Encode(l)
 	if err == nil {
-		err = p.put([]byte(magic))
+		start := magic
+		if l.Budget != nil {
+			start = magicBudget
+		}
+		err = p.put([]byte(start))
 	}
 	if err == nil {
 		p.buf = append(p.buf, text...)
@@ -206,7 +216,7 @@ func (p *Reader) readMagic() error {
 	switch {
 	case errors.Is(err, io.EOF):
 		return corrupt("empty stream (see the sender's error)")
-	case string(start[:n]) != magic[:n]:
+	case string(start[:n]) != magic[:n] && string(start[:n]) != magicBudget[:n]:
 		return corrupt("not a stream of snapfs send")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return corrupt("incomplete stream")

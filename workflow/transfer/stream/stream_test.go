@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
@@ -48,6 +50,20 @@ func TestStreamIsReadAsWritten(t *testing.T) {
 		if err != nil || l != label() || !bytes.Equal(got, content) {
 			t.Errorf("%d bytes: %v, %+v, %d bytes", n, err, l, len(got))
 		}
+	}
+}
+
+// A program that does not know budgets refuses a stream with one by its first line.
+func TestAStreamWithABudgetIsOfAnotherVersion(t *testing.T) {
+	with := label()
+	with.Budget = &catalog.SentBudget{Limits: catalog.Budget{Tokens: 9, Hosts: []string{"m.example"}}, Ledger: "l", Used: map[string]map[string]int64{"l": {"tokens": 3}}}
+	text := packed(t, with, []byte("x"))
+	l, got, err := unpacked(text)
+	if err != nil || string(got) != "x" || !reflect.DeepEqual(l, with) {
+		t.Errorf("%v, %+v, %q", err, l, got)
+	}
+	if !bytes.HasPrefix(text, []byte("snapfs parcel 2\n")) || !bytes.HasPrefix(packed(t, label(), nil), []byte("snapfs parcel 1\n")) {
+		t.Errorf("%.20q", text)
 	}
 }
 
