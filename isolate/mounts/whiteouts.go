@@ -38,10 +38,10 @@ func mountWhiteouts(images string, hidden []Hidden) *os.File {
 		return nil
 	}
 	file := filepath.Join(images, imageName(hidden))
-	content, err := os.ReadFile(file)
+	content, _, err := vfs.ReadSmallAt(unix.AT_FDCWD, file, 0)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(content) > 0 && !intact(content) {
 		if err = makeImage(file, hidden); err == nil {
-			content, err = os.ReadFile(file)
+			content, _, err = vfs.ReadSmallAt(unix.AT_FDCWD, file, 0)
 		}
 	}
 	if err != nil || !intact(content) {
