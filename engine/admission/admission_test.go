@@ -319,7 +319,9 @@ func BenchmarkEnter(b *testing.B) {
 // The content of a slot's file is that of package json, which other versions of snapfs read and write.
 func TestASlotHasTheFormOfPackageJSON(t *testing.T) {
 	for _, r := range []record{
-		{Version: 1}, {Version: 1, Place: 15, Request: Request{Memory: 1 << 40, Disk: 5 << 30, Processors: 0.01}}, {Version: 1, Place: 1, Request: Request{Processors: 8192}},
+		{Version: 1},
+		{Version: 1, Place: 15, Request: Request{Memory: 1 << 40, Disk: 5 << 30, Processors: 0.01}},
+		{Version: 1, Place: 1, Request: Request{Processors: 8192}},
 		{Version: 1, Request: Request{Memory: 1<<63 - 1, Disk: 1<<63 - 1, Processors: 1.0 / 3}},
 	} {
 		text, err := json.Marshal(r)

@@ -12,7 +12,7 @@ func TestAPathIsLookedUpOnce(t *testing.T) {
 	dir := realDir(t)
 	file, none := filepath.Join(dir, "file"), filepath.Join(dir, "none")
 	mustWrite(t, file)
-	l := newLookups()
+	l := newLookupCache()
 	for range 2 { // the second time from memory
 		if st, err := l.lstat(file); err != nil || !st.IsRegular() {
 			t.Errorf("the file: %+v, %v", st, err)
@@ -23,11 +23,11 @@ func TestAPathIsLookedUpOnce(t *testing.T) {
 		if got := l.resolve(dir); got != dir {
 			t.Errorf("the directory is resolved to %q", got)
 		}
-		if err := os.Rename(file, none); err != nil && !os.IsNotExist(err) {
+		if err := os.Rename(file, none); err != nil && !absent(err) {
 			t.Fatal(err)
 		}
 	}
-	if st, err := newLookups().lstat(none); err != nil || !st.IsRegular() {
+	if st, err := newLookupCache().lstat(none); err != nil || !st.IsRegular() {
 		t.Errorf("another start does not find the file: %v", err)
 	}
 }
@@ -41,7 +41,7 @@ func TestADirectoryIsResolvedThroughLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := newLookups()
+	l := newLookupCache()
 	for path, want := range map[string]string{"a/b": "a/b", "up/b": "a/b", "up/again": "a/b", "a/again": "a/b", "loop": "", "none": "", "none/b": "", "a/b/file/c": "", "up/none": ""} {
 		if want != "" {
 			want = filepath.Join(dir, want)
